@@ -1,4 +1,6 @@
-"""The new index beside the source: what it is made of, and what it takes to begin and to end its filling."""
+"""Plans the new index that a reindex makes beside its source: its body, its record, and the requests that
+fill it.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 
 
 def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-    """Plan the index that gets the documents of `name`, or find the one that an earlier run began.
+    """Plan the new index that gets the documents of `name` and their vectors. An index that an earlier run of
+    the same job began is taken up again.
 
     Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no whole `_source`, field taken),
     ModelError (dimension), NotFound, SettingsError (no name for an alias).
@@ -127,7 +130,9 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
 
 
 def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Collection[str]) -> list[str]:
-    """Return what holds for the source, and not or otherwise for an index of another name."""
+    """Return warnings, a line each, about what holds for the source but not for its copy: security roles,
+    lifecycle policies, filtered aliases, result windows.
+    """
     staying = [
         f"alias '{alias}' shows a part of '{info.name}' and stays there: hybridr searches '{destination}' "
         "within it, other clients do not; --alias with a name of yours takes it along"
@@ -143,7 +148,9 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
 
 
 def remarks_of(info: IndexInfo, along: Collection[str], carried: dict[str, Writes]) -> list[str]:
-    """Return in a line each which settings, aliases and writes of clients come along, and which do not."""
+    """Return remarks, a line each: which settings stay with the source, and which aliases and writes of
+    clients move to the new index.
+    """
     settings = ", ".join(f"index.{name}" for name in left_out(info.settings))
     lines = [f"settings that stay with the source alone: {settings}"] if settings else []
     lines += [f"alias '{alias}', which shows a part, moves along" for alias in along]
@@ -159,7 +166,7 @@ def remarks_of(info: IndexInfo, along: Collection[str], carried: dict[str, Write
 
 
 def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -> None:
-    """Refuse a source that cannot be copied with vectors."""
+    """Raise ClusterError or DataError for a source index that cannot be copied with vectors."""
     if is_in_place(info):
         raise ClusterError(
             f"'{info.name}' holds its vectors itself",
@@ -180,11 +187,12 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
 
 
 def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> IndexInfo | None:
-    """Find the index that an earlier run of this job began, or another process begins at this moment.
+    """Return the index that an earlier run of this job began, or that another process is creating now; None
+    if there is none.
 
-    That one is empty when its source does not name it yet; one with documents could be anybody's. One that
-    can no longer be mapped as its source is left out, and one that was left with documents of clients, which
-    may be older than those of the index that took its place.
+    An index that the source does not name yet is taken only while it is empty, because documents in it could
+    be anybody's. Left out are indices whose mapping can no longer follow the source, and indices that clients
+    once searched and that still hold writes of clients.
     """
 
     def is_empty(claimant: IndexInfo, query: dict[str, Any] | None = None) -> bool:
@@ -205,13 +213,17 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
 
 
 def view_of(cluster: Cluster, todo: Plan) -> IndexView:
-    """Look at the source of a plan, all indices with its vectors, and what its alias stands for now."""
+    """Return a snapshot of the source of a plan, of all indices with its vectors, and of the index behind its
+    alias.
+    """
     source = todo.record.source
     return IndexView.of(cluster, source, generations_of(source), todo.destination, todo.record.alias)
 
 
 def searched_before(view: IndexView, todo: Plan) -> IndexInfo | None:
-    """Return the index with vectors that clients search before the alias moves; None for the source."""
+    """Return the index with vectors that clients search before the alias moves; None if clients search the
+    source.
+    """
     source = view.index_info(todo.record.source)
     target = alias_target(view, todo.record.alias)
     if target is not None and target.uuid != source.uuid and is_known_by(target, source):
@@ -220,7 +232,9 @@ def searched_before(view: IndexView, todo: Plan) -> IndexInfo | None:
 
 
 def check_named(named: IndexInfo, name: str, alias: str) -> None:
-    """Refuse an alias that shows a part of its index: what would be made from its name would show all."""
+    """Raise ClusterError if `name` is an alias with a filter or routing, because a new alias made from its
+    index would show every document.
+    """
     if alias != name and (reasons := narrowing(named.aliases.get(name, {}))):
         raise ClusterError(
             f"'{name}' is an alias with {' and '.join(reasons)}, '{alias}' would show all of it",
@@ -229,7 +243,11 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
 
 
 def check_alias(view: IndexView, alias: str, info: IndexInfo) -> IndexInfo | None:
-    """Refuse what cannot be an alias, and one that an index has which does not come from the source."""
+    """Return the index behind the alias, or None for a new alias.
+
+    Raises SettingsError for a name that cannot be an alias, ClusterError if the alias belongs to an index of
+    another source.
+    """
     if NO_ALIAS.search(alias):
         raise SettingsError(
             f"'{alias}' cannot be an alias: a blank or , \" * \\ < | > ? / # : is in it, or _ - + before it",
@@ -247,7 +265,8 @@ def check_alias(view: IndexView, alias: str, info: IndexInfo) -> IndexInfo | Non
 def new_record(
     proposal: Proposal, job: str, alias: str, target: IndexInfo | None, current: IndexInfo | None
 ) -> Record:
-    """Write down what the index is made of, and what its alias stood for before (`target`).
+    """Return the record of the new index: how its vectors are made, and what its alias stood for before
+    (`target`).
 
     Raises DataError for an alias or a fingerprint that no record can hold.
     """
@@ -269,20 +288,22 @@ def new_record(
 
 
 def is_left_filling(current: IndexInfo) -> bool:
-    """Return whether a killed run left a complete index with the settings of a fill, as one of two can do."""
+    """Return whether a complete index still has the settings of a fill (no refresh), because a run was
+    killed.
+    """
     never, original = DURING_FILL["refresh_interval"], current.record.original.get("refresh_interval")
     return bool(current.settings.get("index.refresh_interval") == never != original)
 
 
 def during(after: dict[str, Any]) -> dict[str, Any]:
-    """Return the values, while the index is filled, of the settings that it has afterwards."""
+    """Return the values that the settings in `after` have while the index is being filled."""
     return {setting: DURING_FILL[setting] for setting in after if setting in DURING_FILL}
 
 
 def terms_beside(
     destination: str, record: Record, after: dict[str, Any], templates: list[str], vectors: int
 ) -> dict[str, Any]:
-    """Name what a plan says only of a new index."""
+    """Return the entries of a plan's JSON that only a plan with a new index has."""
     return {
         "source": record.source,
         "destination": destination,
@@ -299,10 +320,11 @@ def terms_beside(
 
 
 def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
-    """Build the new index from the source's settings, mappings and analysis, plus our fields.
+    """Return the body that creates the new index: settings, mappings and analysis of the source plus the
+    fields of hybridr.
 
-    Two companions of the representations are stored but left out of `_source`: a client's partial update
-    then drops them and keeps the vector, so that stale vectors can be found.
+    Two fields beside the vectors are stored but left out of `_source`: a client's partial update then drops
+    them and keeps the vector, so that stale vectors can be found.
     """
     info, source = proposal.info, proposal.info.mappings
     added = {
@@ -331,6 +353,6 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
 
 
 def planned_again(planned: Record, record: Record) -> Record:
-    """Return the record of an index from an earlier run with what is planned otherwise now."""
+    """Return the record of an index from an earlier run, updated with what this run plans differently."""
     changes = {name: getattr(planned, name) for name in PLANNED_AGAIN}
     return record.changed(**changes, aliases={**planned.aliases, **record.aliases})

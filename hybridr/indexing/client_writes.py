@@ -46,9 +46,10 @@ NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_car
 
 @dataclass
 class Writes:
-    """What clients did to a destination and its source does not know: ids, and whether deletes can be told.
+    """Writes of clients in an index with vectors that its source lacks: ids of changed and deleted documents.
 
-    `conflicts` were changed on both sides; they stay as they are.
+    `conflicts` were changed in both indices and stay as they are. `deletes_known` says whether deletes can be
+    told.
     """
 
     changed: set[str] = field(default_factory=set)
@@ -60,37 +61,40 @@ class Writes:
         return bool(self.changed or self.deleted or self.conflicts)
 
     def counts(self) -> dict[str, Any]:
-        """Return the numbers as JSON values."""
+        """Return the number of changed, deleted and conflicting documents as JSON values."""
         lists = ("changed", "deleted", "conflicts")
         return {name: len(getattr(self, name)) for name in lists} | {"deletes_known": self.deletes_known}
 
 
 def own_fields(info: IndexInfo) -> set[str]:
-    """Name what hybridr adds to documents of an index with vectors."""
+    """Return the names of the fields that hybridr adds to documents of an index with vectors."""
     return {*fields_of(info.record), ENCODER_FIELD, SEQ_NO_FIELD}
 
 
 def content_of(document: SourceDocument, info: IndexInfo) -> dict[str, Any]:
-    """Return a document of an index with vectors as a client sees it."""
+    """Return the body of a document without the fields that hybridr added."""
     ours = own_fields(info)
     return {name: value for name, value in document.source.items() if name not in ours}
 
 
 def is_live(info: IndexInfo) -> bool:
-    """Return whether the alias that a record names leads to its index."""
+    """Return whether the alias in the record of an index points to this index."""
     return info.record.alias in info.aliases
 
 
 def current_generation(cluster: Describing, source: IndexInfo) -> IndexInfo | None:
-    """Return the index with vectors of a source that clients search; None while they search the source."""
+    """Return the index with vectors of a source that clients search; None if they search the source
+    itself.
+    """
     return next(iter(reversed(live(destinations(cluster, source)))), None)
 
 
 def written_since(info: IndexInfo, generations: Sequence[IndexInfo]) -> Position | None:
-    """Return from where on what clients wrote into an index is nowhere else; None: from the start.
+    """Return the position from which on writes of clients in this index exist nowhere else; None means from
+    the start.
 
-    `made` are all indices with vectors of its source: the one that it was carried into must be searched, or
-    carried on from there.
+    `generations` are all indices with vectors of the same source. Writes that were carried into another index
+    count as safe only if clients search that index, or its writes were carried on to one that they search.
     """
     by_uuid, at = {generation.uuid: generation for generation in generations}, info
     for _ in range(len(generations) + 1):
@@ -107,7 +111,9 @@ def written_since(info: IndexInfo, generations: Sequence[IndexInfo]) -> Position
 
 
 def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> None:
-    """Raise ClusterError, with the counts, when clients wrote what the `lacking` index does not have."""
+    """Raise ClusterError, with the counts, if clients wrote documents that the index named `lacking` does not
+    have.
+    """
     if writes:
         raise ClusterError(
             f"clients changed {len(writes.changed) + len(writes.conflicts)} documents in '{info.name}' and "
@@ -117,7 +123,9 @@ def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> No
 
 
 def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | None] | None:
-    """Return the words in which `check` refuses, or None. Raise ClusterError unless it is a dry run."""
+    """Return message and hint of the ClusterError that `check` raises, or None. Unless it is a dry run, the
+    error is raised.
+    """
     try:
         check()
     except ClusterError as error:
@@ -130,10 +138,10 @@ def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | N
 def find_writes(
     cluster: Cluster, info: IndexInfo, newer: IndexInfo | None = None, view: Describing | None = None
 ) -> Writes:
-    """Find what clients did to a destination that neither its source nor the `other` index has.
+    """Find the writes of clients in an index with vectors that neither its source nor the index `newer` has.
 
-    Nothing is changed. `other` is None: the index that clients search now. A `view` of the source and its
-    indices is looked at instead of asking the cluster. Raises NotFound without a source.
+    Nothing is changed. Without `newer` that is the index that clients search now. Descriptions of indices
+    come from `view`, if given, instead of the cluster. Raises NotFound if the source is gone.
     """
     if not cluster.exists(info.record.source):
         raise NotFound(f"'{info.record.source}', the source of '{info.name}', is gone")
@@ -157,8 +165,11 @@ def find_writes(
 
 
 def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> int:
-    """Count the documents that an index should hold: those of its source, less those of the `missing` that
-    it lacks, and those that clients wrote and the source has not, as far as hybridr has seen them."""
+    """Return how many documents an index with vectors should hold.
+
+    That is the count of its source, minus those of the `missing` ids that it lacks, plus documents that
+    clients added to the index and the source never had.
+    """
     lacking: set[str] = set()
     for page in id_pages(sorted(set(missing))):
         lacking |= documents_by_id(cluster, info.record.source, page, whole=False).keys()
@@ -168,7 +179,7 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
 
 
 def id_pages(doc_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the ids in groups of at most PAGE, as documents are read."""
+    """Yield the ids in groups of at most PAGE."""
     return (doc_ids[start : start + PAGE] for start in range(0, len(doc_ids), PAGE))
 
 
@@ -180,14 +191,16 @@ class OtherIndex:
     info: IndexInfo
 
     def without(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return those of the documents, told without hybridr's fields, that this index holds otherwise."""
+        """Return those of the documents (without hybridr's fields) that this index lacks or holds with
+        another content.
+        """
         self.cluster.refresh(self.info.name)
         here = documents_by_id(self.cluster, self.info.name, [document.doc_id for document in documents])
         contents = {doc_id: content_of(document, self.info) for doc_id, document in here.items()}
         return [document for document in documents if contents.get(document.doc_id) != document.source]
 
     def copies(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return those of the source's documents that this index holds as it copied them."""
+        """Return those documents of the source that this index holds as copies, not as writes of a client."""
         here = look_up(self.cluster, self.info.name, documents)
         return [d for d in documents if d.doc_id in here and not here[d.doc_id].written_here]
 
@@ -196,9 +209,9 @@ Pair = tuple[SourceDocument, SourceDocument | None]
 
 
 class ClientWrites:
-    """Reads what clients did to an index with vectors, beside the state of its source.
+    """Reads the writes of clients in an index with vectors and compares them with its source.
 
-    `returned` are fingerprints of contents that were written into the source from here.
+    `returned` maps ids to fingerprints of documents that were copied from here back to the source.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> None:
@@ -220,12 +233,16 @@ class ClientWrites:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing happened here since what clients wrote was carried, all of it."""
+        """Return whether nothing was written here since all writes of clients were carried to another
+        index.
+        """
         is_whole = self.since is not None and not self.info.record.not_carried
         return is_whole and settled_position(self.cluster, self.info) == self.since
 
     def written(self) -> Iterator[list[Pair]]:
-        """Yield what clients wrote here, beside the state in the source, where the two differ."""
+        """Yield pages of documents that clients wrote here and that differ from the source, each with the
+        source's document or None.
+        """
         for page, stored in self.written_pages():
             there = documents_by_id(self.cluster, self.source_info, [document.doc_id for document in page])
             pairs = []
@@ -242,15 +259,18 @@ class ClientWrites:
                 yield pairs
 
     def content_of(self, document: SourceDocument) -> dict[str, Any]:
-        """Return what a client wrote here as the source would give it back."""
+        """Return the body of a document as the source would return it: without hybridr's fields and
+        embeddings.
+        """
         return plain_source(content_of(document, self.info), self.source_info.semantic)
 
     def written_pages(
         self, share: Share | None = None
     ) -> Iterator[tuple[list[SourceDocument], dict[str, Stored]]]:
-        """Yield what clients wrote here, with what stands beside it.
+        """Yield pages of documents that clients wrote here, with the stored state of each.
 
-        In an index that clients do not search, what was carried there is in another one: it is left out.
+        In an index that clients do not search, documents that hybridr carried there from another index are
+        left out.
         """
         self.cluster.refresh(self.info.name)
         share = share or Share(since=self.since)
@@ -267,7 +287,9 @@ class ClientWrites:
                 yield page, stored
 
     def conflicts(self, pairs: Sequence[Pair]) -> set[str]:
-        """Name those that the source changed as well since the last round, other than by our own copies."""
+        """Return the ids of documents that the source changed too since the last round, other than by
+        hybridr's own copies.
+        """
         there = {document.doc_id: copy for document, copy in pairs if copy is not None}
         stored = look_up(self.cluster, self.info.name, [document for document, _ in pairs])
         newer = self.changed_in_source(list(there))
@@ -280,8 +302,9 @@ class ClientWrites:
         }
 
     def changed_in_source(self, doc_ids: list[str]) -> set[str]:
-        """Name those that the source changed behind the settled position, other than in operations that are
-        `taken`; all when there is no position."""
+        """Return the ids that the source changed after the synced position, except by operations listed in
+        `taken`; all ids if there is no position.
+        """
         if self.synced is None:
             return set(doc_ids)
         changed: set[str] = set()
@@ -294,20 +317,22 @@ class ClientWrites:
         return changed
 
     def taken_here(self, shard: int) -> list[dict[str, Any]]:
-        """Return the queries for what is taken of a shard of the source."""
+        """Return queries for the operations of a shard of the source that are listed in `taken`."""
         spans = self.taken.get(shard, ())
         return [{"range": {"_seq_no": {"gte": first, "lte": last}}} for first, last in spans]
 
     def deleted_here(self, missing: Sequence[str]) -> set[str]:
-        """Name those documents, of some that are in the source and not here, that clients deleted here."""
+        """Return those of the `missing` ids, which the source has and this index lacks, that clients deleted
+        here.
+        """
         if self.synced is None or not self.done.deletes_known:
             return set()
         return set(missing) - self.refused - self.changed_in_source(list(missing))
 
     def gone(self) -> Iterator[list[SourceDocument]]:
-        """Yield what the source holds in a state that was copied, or came back, and clients deleted here.
+        """Yield pages of documents that clients deleted here while the source still holds the copied state.
 
-        Nothing of an index that a rollback left: its deletes were copied back then, or given up.
+        Yields nothing for an index that a rollback left: its deletes were copied back or discarded then.
         """
         record = self.info.record
         moves = [event["event"] for event in record.history if event["event"] in ("switched", "rolled back")]
@@ -321,10 +346,10 @@ class ClientWrites:
                 yield away
 
     def doubtful_pages(self, until: Position) -> Iterator[list[SourceDocument]]:
-        """Read from the source what was copied and may be missing here.
+        """Yield pages of documents of the source that were copied into this index and may be missing now.
 
-        That is what was copied back, all where this index holds other copies, and what was `taken` behind
-        the settled position.
+        These are documents copied back to the source, ranges in which both indices hold different operations,
+        and operations `taken` after the synced position.
         """
         for part in id_pages(list(self.returned)):
             yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())

@@ -1,6 +1,7 @@
-"""Reads, encodes and writes; all three overlap, with a bounded number of pages between them.
+"""Fills an index: reads pages of documents, encodes them and writes them, all three at once with bounded
+queues.
 
-The work of a filling travels to other processes as a `PackedFill`.
+A `PackedFill` carries this work to other processes.
 """
 
 from __future__ import annotations
@@ -44,19 +45,24 @@ END: Any = object()
 
 
 class SameCluster(NamedTuple):
-    """The way to a cluster, and what it calls itself, if it tells."""
+    """The settings of a connection and the UUID of its cluster, so that another process reaches the same
+    cluster.
+    """
 
     settings: ClusterSettings
     uuid: str | None
 
     @classmethod
     def of(cls, cluster: Cluster) -> SameCluster:
-        """Take down how this process reaches it."""
+        """Return settings and UUID of the cluster that this process is connected to."""
         assert cluster.settings is not None
         return cls(cluster.settings, cluster.info.get("cluster_uuid"))
 
     def connect(self, patience_s: float) -> Cluster:
-        """Connect to it from here. Raises Unreachable; SettingsError where another cluster answers."""
+        """Return a connection to this cluster from the current process.
+
+        Raises Unreachable; SettingsError if another cluster answers.
+        """
         try:
             cluster = Cluster.connect(self.settings, patience_s=min(patience_s, LONGEST_CONNECT_S))
         except Unreachable as error:
@@ -68,10 +74,10 @@ class SameCluster(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a target does with a share.
+    """The three functions by which a target reads and writes a share of documents.
 
-    `pages` reads it and leaves out what is current, counting that in the filling, whose `until` moves along;
-    `actions` writes a page; `settle` sees to the documents of a page that somebody else wrote first.
+    `pages` reads a share and skips documents that are current, counting them in the Filling. `actions` turns
+    a page into bulk actions. `settle` handles documents of a page that somebody else wrote first.
     """
 
     pages: Callable[[Job, Share, Filling, Meter], Iterator[list[Pending]]]
@@ -81,7 +87,9 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Fill:
-    """The task of a filling: its shares are filled here, or where this travels to."""
+    """The task of filling an index: called with a share, it writes the documents of that share. It can be
+    packed for other processes.
+    """
 
     job: Job
     work: Work
@@ -89,23 +97,25 @@ class Fill:
 
     @classmethod
     def begun(cls, job: Job, work: Work, since: Position | None, progress: Progress) -> Fill:
-        """Look how long searches take before the work begins, and how much there is to do."""
+        """Return the task, after measuring how long searches take now and counting the documents to write."""
         job.pace.wait(0)
         return cls(job, work, Meter(progress, 0 if since else job.cluster.count(job.source)))
 
     @property
     def stop(self) -> Event:
-        """Return what asks all shares in this process to end."""
+        """Return the event that asks all shares in this process to end."""
         return self.job.stop
 
     def __call__(self, share: Share) -> Filling:
-        """Fill a share."""
+        """Read, encode and write one share; return its counts."""
         filling = fill_share(self.job, self.work, self.meter, share)
         filling.refused = self.job.rejects.taken()
         return filling
 
     def packed(self, workers: int) -> PackedFill:
-        """Get ready to travel: encoder and cluster are opened anew there, and limits divided."""
+        """Return the task in a form that can be pickled. Workers open encoder and cluster themselves and
+        divide the speed limit.
+        """
         job, limit = self.job, self.job.settings.max_docs_per_second
         settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
         names, inputs = (job.source, job.destination), (settings, job.recipe.text_fields, job.recipe.states)
@@ -113,7 +123,7 @@ class Fill:
 
 
 class PackedFill(NamedTuple):
-    """What a filling is made of anew in another process."""
+    """A pickled `Fill`: names and settings from which another process opens it again."""
 
     cluster: SameCluster
     encoder: Shipped | Encoder
@@ -122,9 +132,9 @@ class PackedFill(NamedTuple):
     work: Work
 
     def open(self, threads: int) -> Fill:
-        """Open encoder and cluster.
+        """Open encoder and cluster in this process and return the task.
 
-        Raises ModelError, SettingsError when that is not there, or another one; Unreachable.
+        Raises ModelError or SettingsError if either is missing or different here; Unreachable.
         """
         recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.inputs), Event()
         cluster = self.cluster.connect(recipe.settings.patience_s)
@@ -133,7 +143,7 @@ class PackedFill(NamedTuple):
 
 
 def read_to_the_end(task: Fill, since: Position | None, passes: int, total: Filling) -> None:
-    """Work on all shares behind `since` again and again until nothing new is in them."""
+    """Fill the index from all operations after `since`, pass after pass, until no new ones appear."""
     job, position, chosen = task.job, Position.at(since), runner(task.job.settings)
     for _ in range(passes):
         settled = settled_position(job.cluster, job.source_before)
@@ -152,11 +162,12 @@ def read_to_the_end(task: Fill, since: Position | None, passes: int, total: Fill
 
 
 def take_over_mapping(job: Job) -> None:
-    """Add to the destination's mapping what its source's got in addition, before the documents that have it.
+    """Add fields that the source's mapping gained to the destination's mapping, before documents with these
+    fields are copied.
 
-    The source has to name the destination by now, too.
-    Called when it is known up to where the source is read: whoever wrote one of these documents had mapped
-    its fields before. Else the destination would map them as it sees fit, for good.
+    Else the destination would map them dynamically, for good. Also repeats the entry in the source's record
+    that names the destination, if it was overwritten. Called once the end position of a pass is known:
+    whoever wrote one of these documents had mapped its fields before.
     """
     if job.source != job.destination:
         view = IndexView.of(job.cluster, job.source, job.destination)
@@ -167,7 +178,9 @@ def take_over_mapping(job: Job) -> None:
 
 
 def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
-    """Write what is not current in a share; give the counts, and how far it was read."""
+    """Write the documents of a share that are not current; return the counts and how far the share was
+    read.
+    """
     filling = Filling(until=Position.at(share.since))
     with (
         closing(prefetched(work.pages(job, share, filling, meter))) as pages,
@@ -178,9 +191,10 @@ def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:
 
 
 def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: Filling, meter: Meter) -> None:
-    """Write pages until there are no more, or the job is to stop; settle what conflicts.
+    """Write pages until there are no more or the job has to stop; hand documents with conflicts to
+    `work.settle`.
 
-    Raises NotFound for an index that is gone: the cluster would make another of its name, without mapping.
+    Raises NotFound if the destination is gone: a write would create an index of its name without mapping.
     """
     for page in pages:
         if job.stop.is_set():
@@ -197,7 +211,7 @@ def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: F
 
 
 def deliver(job: Job, actions: list[Action]) -> Outcome:
-    """Write actions in bodies of a size that a cluster takes well."""
+    """Send actions in bulk requests of a suitable size; return what was written, rejected and in conflict."""
     total, patience_s = Outcome(), job.settings.patience_s
     bodies = write_past_pipelines(job.cluster, job.destination, actions, job.rejects, patience_s=patience_s)
     for outcome in bodies:
@@ -210,10 +224,10 @@ def deliver(job: Job, actions: list[Action]) -> Outcome:
 def encoded_pages(
     recipe: TextRecipe, pages: Iterator[list[Pending]], listener: TermTableBuilder | None = None
 ) -> Generator[list[Pending], None, None]:
-    """Let the encoder read each document with text, some of like length at a time.
+    """Yield the documents of the pages with their vectors, in small parts of similar length.
 
-    What is encoded and not yet written is lost when the process dies, so the parts are small; an encoder that
-    takes several calls at once never waits for the end of one, nor for what a `listener` does.
+    Parts are small because encoded documents that are not yet written are lost if the process dies. States of
+    tokens go to the `listener`, which builds the term table, and are dropped afterwards.
     """
     calls, parts = offers_of(recipe.encoder).calls_at_once, parts_by_length(recipe, pages)
     with closing(mapped(partial(encode, recipe, listener=listener), parts, calls)) as encoded:
@@ -235,9 +249,10 @@ def encoded_pages(
 
 
 def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Iterator[list[Pending]]:
-    """Cut pages into parts for the encoder, whose batches pad less when their texts are equally long.
+    """Yield the documents of each page in parts for one call of the encoder, sorted by the length of their
+    texts so that batches pad less.
 
-    Pages are joined only for an encoder that wants more documents together than others.
+    Pages are joined only for an encoder that takes more documents at once than usual.
     """
     together = offers_of(recipe.encoder).documents_at_once
     for page in joined_pages(pages, together if together > ENCODED_TOGETHER else 1):
@@ -249,7 +264,9 @@ def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Itera
 def encode(
     recipe: TextRecipe, part: list[Pending], listener: TermTableBuilder | None = None
 ) -> list[Pending]:
-    """Let the encoder read documents. Raises ModelError for vectors that are no numbers."""
+    """Return the documents with what the encoder made of their texts. Raises ModelError for vectors that are
+    not finite.
+    """
     texts = [pending.text or recipe.text_of(pending.document.source) for pending in part]
     said = None
     if listener is not None and any(listener.wants(pending.document.doc_id) for pending in part):
@@ -268,8 +285,8 @@ def encode(
 def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:
     """Yield `items`, computed in a thread that is at most `size` items ahead.
 
-    An exception of the thread is raised here. When the consumer stops early, so does the thread after its
-    item, and this waits for it: a thread inside native code must not outlive the interpreter.
+    An exception of the thread is raised here. If the consumer stops early, the thread stops after its current
+    item, and this function waits for that: a thread inside native code must not outlive the interpreter.
     """
     iterator = iter(items)
     ahead = mapped(lambda _: next(iterator, END), repeat(None), size + 1, threads=1)
@@ -284,10 +301,10 @@ def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:
 def mapped(
     function: Callable[[S], T], items: Iterable[S], calls: int, threads: int | None = None
 ) -> Generator[T, None, None]:
-    """Yield `function(item)` in the order of `items`, with up to `calls` calls under way at once, in as many
-    threads unless told.
+    """Yield `function(item)` in the order of `items`, with up to `calls` calls running in threads (`threads`,
+    else as many as calls).
 
-    An exception is raised where its result would have come. Calls under way end before this does.
+    An exception is raised where its result would have come. Running calls are waited for at the end.
     """
     with ThreadPoolExecutor(threads or calls) as pool:
         waiting: deque[Future[T]] = deque()

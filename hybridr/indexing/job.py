@@ -1,4 +1,6 @@
-"""A share of the work of filling an index: what it has to know, what it counts, and its pace."""
+"""What the workers that fill an index share: the job, the state of stored documents, counters, and a limit on
+speed.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,13 @@ SLOWER = 5.0  # how many times slower than before counts as slow
 
 
 class Stored(NamedTuple):
-    """What the destination holds of a document.
+    """State of a document in the destination: version, encoder, and the state of the source that it was made
+    from.
 
-    `source_seq_no` is the state of the source that it was made of. For a document that a client wrote in the
-    destination (`written_here`) it is the state that the source had when hybridr saw that: -1 for no
-    document, None while nobody has seen it. `carried_from` is the number of the generation that a client
-    wrote it in, if hybridr carried it here from there and nobody wrote it since; else 0.
+    `source_seq_no` is the `_seq_no` of the source document. For a document that a client wrote in the
+    destination (`written_here`) it is the state that the source had when hybridr first saw that write: -1 if
+    the source had no such document, None if hybridr has not seen the write yet. `carried_from` is the number
+    of the index generation in which the client wrote it, if hybridr carried it from there; else 0.
     """
 
     version: int
@@ -52,22 +55,24 @@ class Stored(NamedTuple):
 
     @property
     def came_from_source(self) -> bool:
-        """Return whether the source held it when hybridr last looked."""
+        """Return whether the source held this document when hybridr last looked."""
         return self.source_seq_no is not None and self.source_seq_no >= 0
 
 
 def replacement_options(state: Stored | None) -> dict[str, Any]:
-    """Return the options of a write over exactly the state that was seen; None: where nothing was."""
+    """Return the options of a bulk action that writes only over the state seen; with None, only if no
+    document exists.
+    """
     if state is None:
         return {"op_type": "create"}
     return {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
 
 
 def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
-    """Ask the destination which of the documents it holds, and in which state.
+    """Return the stored states of those documents that the destination holds, by id.
 
-    A negative number is a mark that `written_here_mark` wrote.
-    Raises what the server says of a single document: a missing right must not look like a missing document.
+    A negative number in the field for `_seq_no` was made by `written_here_mark`. Raises what the server
+    reports for a single document: a missing right must not look like a missing document.
     """
     if not documents:
         return {}
@@ -92,15 +97,19 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
 
 
 def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
-    """Write what `look_up` reads: a client wrote the document while the source was in this state.
+    """Return the negative number that marks a document as written by a client while the source was in state
+    `source_seq_no`.
 
-    `generation` is the one that it was carried from; one without room in the number is left out.
+    `look_up` reads it back. `generation` is the number of the index from which the document was carried; one
+    too large for the mark is left out.
     """
     return -1 - (source_seq_no + 1) * GENERATIONS - (generation if generation < GENERATIONS else 0)
 
 
 def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
-    """Whether the destination holds this state of the document, or a newer one that a client wrote there."""
+    """Return whether the destination holds this state of the document, encoded by this encoder, or a newer
+    state that a client wrote there.
+    """
     if stored is None:
         return False
     if stored.source_seq_no is None:
@@ -112,8 +121,9 @@ def is_current(document: SourceDocument, stored: Stored | None, encoder: str) ->
 
 
 class Pending(NamedTuple):
-    """A document to write, what stands in its place, what the encoder says of it (None without text), and
-    its joined text, once that was needed."""
+    """A document to write: its stored state in the destination, its vectors (None without text), and its
+    joined text once computed.
+    """
 
     document: SourceDocument
     stored: Stored | None = None
@@ -123,13 +133,13 @@ class Pending(NamedTuple):
 
 @dataclass
 class Filling:
-    """Counts of documents: encoded or copied without text, found current, refused, deleted again.
+    """Counts of documents of a fill: encoded, copied without text, skipped as current, rejected, deleted
+    again.
 
-    `shortened` are those of the encoded that have more text than the most passages reach. `from_clients`
-    are those of the encoded that clients wrote into an index with vectors. `waiting` were changed by clients
-    while they were encoded. `until` is how far the source was read to the end; `settled`
-    says that nothing can appear before it. `refused` are records of documents that a worker elsewhere could
-    not write into a file of this machine.
+    `shortened` counts encoded documents with more text than the passages reach, `from_clients` encoded
+    documents that clients wrote into an index with vectors, `waiting` documents that clients changed
+    meanwhile. `until` is the position up to which the source was read; `settled` says that nothing can appear
+    before it. `refused` are lines for the rejects file from workers on other machines.
     """
 
     encoded: int = 0
@@ -146,7 +156,7 @@ class Filling:
 
     @property
     def looked_at(self) -> int:
-        """Count the documents that were written or found current."""
+        """Return how many documents were written or found current."""
         return self.encoded + self.without_text + self.skipped
 
     def add(self, more: Filling) -> None:
@@ -155,7 +165,7 @@ class Filling:
             setattr(self, name, getattr(self, name) + getattr(more, name))
 
     def book(self, page: list[Pending], times: int = 1) -> None:
-        """Count a page that was written; -1 times takes it back."""
+        """Add the documents of a written page to the counts; `times` -1 subtracts them."""
         said = [pending.encoded for pending in page if pending.encoded]
         self.encoded += times * len(said)
         self.without_text += times * (len(page) - len(said))
@@ -164,7 +174,7 @@ class Filling:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a share of the work needs to know, and who listens to the encoder in this process."""
+    """Everything a worker needs to fill a share: cluster, index names, recipe, rejects file, stop event."""
 
     cluster: Cluster
     source: str
@@ -178,22 +188,22 @@ class Job:
 
     @property
     def encoder(self) -> Encoder:
-        """Return what encodes."""
+        """Return the encoder."""
         return self.recipe.encoder
 
     @property
     def settings(self) -> ReindexSettings:
-        """Return what is written, and how fast."""
+        """Return the settings of the reindex."""
         return self.recipe.settings
 
     @cached_property
     def source_before(self) -> IndexInfo:
-        """Return the source as it was when the work began: its shards, limits and semantic fields."""
+        """Return the description of the source as it was when the job began."""
         return self._before(self.source)
 
     @cached_property
     def destination_before(self) -> IndexInfo:
-        """Return the destination as it was when the work began."""
+        """Return the description of the destination as it was when the job began."""
         return self._before(self.destination)
 
     def _before(self, name: str) -> IndexInfo:
@@ -202,13 +212,15 @@ class Job:
 
     @cached_property
     def pace(self) -> Pace:
-        """Return the pace that all workers share."""
+        """Return the speed limit that all workers share."""
         load, limit = partial(search_load, self.cluster), self.settings.max_docs_per_second
         return Pace(limit, self.settings.slow_search_ms, load, sleep=self.stop.wait)
 
 
 def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
-    """Put representations and two companions into the document; `mark` None is the source's `_seq_no`."""
+    """Return the document to write: the source's fields, what the encoder made, the encoder's fingerprint,
+    and `mark` or the source's `_seq_no`.
+    """
     document = pending.document
     return {
         **{name: value for name, value in document.source.items() if name not in job.recipe.fields},
@@ -219,7 +231,7 @@ def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, An
 
 
 class Meter:
-    """Adds up the progress of all workers; `total` None is not known."""
+    """Adds up the progress of all workers and reports it; a `total` of None is unknown."""
 
     def __init__(
         self, progress: Progress = silent, total: int | None = 0, stage: str = "encode and write"
@@ -228,7 +240,7 @@ class Meter:
         self.done, self._lock = 0, Lock()
 
     def add(self, documents: int) -> None:
-        """Book documents as done."""
+        """Count documents as done and report progress."""
         with self._lock:
             self.done += documents
             total = None if self._total is None else max(self._total, self.done)
@@ -242,7 +254,7 @@ class SearchLoad(NamedTuple):
     milliseconds: int
 
     def mean_ms(self, before: SearchLoad) -> float | None:
-        """Return milliseconds per query since `before`; None when too few were asked."""
+        """Return the mean milliseconds per query since `before`; None if there were too few queries."""
         queries = self.queries - before.queries
         return (self.milliseconds - before.milliseconds) / queries if queries >= FEWEST_QUERIES else None
 
@@ -251,7 +263,7 @@ NO_LOAD = SearchLoad(0, 0)
 
 
 def search_load(cluster: Cluster) -> SearchLoad:
-    """Ask the nodes; nothing is known without the right to, or while they are away."""
+    """Return the search statistics of all nodes; NO_LOAD if they cannot be read."""
     try:
         nodes = cluster.request("GET", "/_nodes/stats/indices/search", patience_s=0.0)["nodes"].values()
     except ClusterError:
@@ -264,10 +276,10 @@ def search_load(cluster: Cluster) -> SearchLoad:
 
 
 class Pace:
-    """Says when the next documents may be written; shared by all workers.
+    """Limits how fast all workers together write documents.
 
-    `per_second` limits documents. Searches are slow when they take `slow_ms` on average (0: never) and five
-    times what they took before the work began: then it pauses, longer each time until they recover.
+    `per_second` limits documents per second. If searches take more than `slow_ms` on average (0: no limit)
+    and five times as long as before the work began, writing pauses, longer each time until searches recover.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""How an index with vectors differs from its source, and the shares in which both are read."""
+"""Finds where an index with vectors differs from its source, and cuts operations (`_seq_no`) into shares of
+work.
+"""
 
 from __future__ import annotations
 
@@ -45,26 +47,31 @@ LAST = 2**62
 
 
 class Operations(NamedTuple):
-    """Operations from `low` on, up to before `high`."""
+    """A half-open range of operations (`_seq_no`): from `low` up to, but without, `high`."""
 
     low: int
     high: int
 
     def cut(self, width: int) -> list[Operations]:
-        """Cut into windows that are no wider."""
+        """Return the range cut into ranges of at most `width` operations."""
         return [Operations(low, min(low + width, self.high)) for low in range(self.low, self.high, width)]
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """An index whose documents bear numbers of operations, in a field that has doc values."""
+    """An index and the numeric field that holds the operation (`_seq_no`) of each document."""
 
     cluster: Cluster
     info: IndexInfo
     field: str
 
     def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
-        """Count a shard's documents in each of the ascending spans, and add up y and y²; see above."""
+        """Return, for each of the ascending spans of a shard, the count of documents and the sums of y and
+        y².
+
+        y is the operation modulo the width of the span, or the operation itself where the cluster runs no
+        scripts.
+        """
         width, plain = max(span.high - span.low for span in spans), {"field": self.field}
         modulus = {"source": WITHIN, "params": {"width": width}}
         try:
@@ -88,7 +95,7 @@ class Numbered:
             return list(answer["aggregations"]["spans"]["buckets"])
 
     def pages(self, place: Share, spans: Sequence[Operations]) -> Iterator[list[SourceDocument]]:
-        """Read ids and states of the documents that bear a number of these spans."""
+        """Yield pages of documents (ids and states only) whose number lies in one of the spans."""
         for start in range(0, len(spans), CLAUSES):
             part = spans[start : start + CLAUSES]
             ranges = [{"range": {self.field: {"gte": low, "lt": high}}} for low, high in part]
@@ -97,11 +104,12 @@ class Numbered:
 
 
 def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tuple[int, list[Operations]]]:
-    """Yield shards of the one, each with ascending spans, up to a position, where the other differs.
+    """Yield each shard with the ascending spans of operations, up to `until`, in which the two indices
+    differ.
 
-    These are the windows in which the two indices hold other numbers of documents, or other sums of numbers.
-    A document that is written meanwhile may show where it is, or was. Where shards are not the same, because
-    somebody split one of the indices, everything differs.
+    These are spans with different counts of documents or different sums of numbers. A document that is
+    written meanwhile may show up at its old or new place. If the indices have different numbers of shards,
+    everything counts as different.
     """
     operations = Operations(0, 1 + max(until.seq_no.values(), default=-1))
     if left.info.shards != right.info.shards:
@@ -129,7 +137,7 @@ def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tupl
 
 
 def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
-    """Return the last operation of each shard whose document can be seen; -1 for a shard without any."""
+    """Return the `_seq_no` of the last visible document of each shard; -1 for an empty shard."""
     body = {"size": 1, "sort": [{"_seq_no": "desc"}], "_source": False, "seq_no_primary_term": True}
     positions: dict[int, int] = {}
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
@@ -141,11 +149,11 @@ def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
 
 
 def cut_up(cluster: Cluster, index: str, since: Position | None, until: Position) -> list[Share]:
-    """Cut what lies between two positions into shares of about `SHARE` documents, about 1,000 at most.
+    """Cut the operations between two positions into shares of about `SHARE` documents, at most about 1,000
+    shares.
 
-    They are equal ranges of `_seq_no` of one shard, or of several small ones. They stay the same whenever and
-    by whomever they are read, but for documents that are written anew and move behind `until`. How many work
-    on them does not count: an encoder's vectors depend in their last bits on which texts it reads together.
+    A share is a range of `_seq_no` of one shard, or of several small shards. Shares do not depend on the
+    number of workers, because the last bits of vectors depend on which texts are encoded together.
     """
     begin = Position.at(since).seq_no
     spans = {shard: (begin.get(shard, -1), last) for shard, last in sorted(until.seq_no.items())}
@@ -168,7 +176,9 @@ def cut_up(cluster: Cluster, index: str, since: Position | None, until: Position
 
 
 class Piece(NamedTuple):
-    """The operations of a shard behind `first` up to `last`, which left about so many documents."""
+    """A range of operations of a shard, after `first` and up to `last`, with its approximate number of
+    documents.
+    """
 
     shard: int
     first: int
@@ -178,7 +188,9 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Lag:
-    """Changes of the source that are not yet in a destination; some of inserts and updates it `refused`."""
+    """Counts of changes in the source that a destination lacks; `refused` are those inserts and updates that
+    it rejected before.
+    """
 
     inserts: int
     updates: int
@@ -187,7 +199,9 @@ class Lag:
 
 
 def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
-    """Count what the source has and the destination has not: since a position, and what was refused."""
+    """Count the inserts, updates and deletes of the source since a position that the destination lacks, and
+    documents that it rejected.
+    """
     source = cluster.index_info(info.record.source)
     settled = settled_position(cluster, source)
     refused = refused_ids(info)
@@ -204,7 +218,9 @@ def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
 
 
 def behind(cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDocument]]) -> Counter[str]:
-    """Count the `inserts` and `updates` among documents of the source that a destination has not taken."""
+    """Count the `inserts` and `updates` among documents of the source that the destination does not hold in
+    this state.
+    """
     counts: Counter[str] = Counter()
     for page in pages:
         stored = look_up(cluster, info.name, page)
@@ -220,7 +236,9 @@ def behind(cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDoc
 def vanished_pages(
     cluster: Cluster, source: IndexInfo, destination: IndexInfo, until: Position
 ) -> Iterator[list[SourceDocument]]:
-    """Yield the destination's documents that came from the source until then and are no longer in it."""
+    """Yield pages of documents that the destination copied from the source, up to a position, and that the
+    source no longer holds.
+    """
     cluster.refresh(destination.name)
     for page in doubtful_pages(cluster, source, destination, until):
         ids = [document.doc_id for document in page]
@@ -233,9 +251,10 @@ def vanished_pages(
 def doubtful_pages(
     cluster: Cluster, source: IndexInfo, destination: IndexInfo, until: Position
 ) -> Iterator[list[SourceDocument]]:
-    """Read the destination where it holds other documents than were copied, and what clients wrote over.
+    """Yield pages of documents of the destination whose copy may be stale: where operations differ from the
+    source, and where clients wrote.
 
-    The last operation that can be seen may be one before a deletion, or before what another process copied.
+    A position is that of the last visible operation, so documents with later numbers are read too.
     """
     copies = Numbered(cluster, destination, SEQ_NO_FIELD)
     originals = Numbered(cluster, source, "_seq_no")

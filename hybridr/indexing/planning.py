@@ -1,4 +1,6 @@
-"""Checks a reindex before its first write, and says what it would send and how large answers become."""
+"""Plans a reindex before its first write: checks the index, estimates sizes, and keeps the plan of
+requests.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,14 @@ JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "ma
 
 
 def added_fields(named: ReindexSettings | Record) -> list[str]:
-    """Return the fields of `_source` that hold what hybridr adds to a document."""
+    """Return the names of the fields in `_source` that hold what hybridr adds to a document."""
     if named.in_place or named.target == "in_place":
         return [*fields_of(named), MARK_FIELD]
     return [name for kind in representations_in(named) if not kind.hidden for name in kind.fields(named)]
 
 
 def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
-    """Return a line for the end of a run: the size of an answer with what was added, and without it."""
+    """Return a line with the size of a search response, with and without the fields that hybridr added."""
     fields = added_fields(record)
     whole, without = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
     return (
@@ -55,15 +57,15 @@ def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
 
 
 def remedy(fields: Sequence[str]) -> str:
-    """Return what a client types to get documents as before."""
+    """Return advice for clients: the `_source` filter that leaves the added fields out of responses."""
     left_out = json.dumps({"excludes": list(fields)})
     return f'clients leave it out by "_source": {left_out}'
 
 
 def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = ()) -> int:
-    """Return the size of an answer with HITS whole documents, less the excluded fields.
+    """Return the size in bytes of a response with HITS whole documents, without the excluded fields.
 
-    Where a page may not be so large, it is that of a smaller page, in proportion.
+    If the index allows only smaller pages, the size is extrapolated.
     """
     size = min(HITS, index.result_window)
     body = {"size": size, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
@@ -71,13 +73,15 @@ def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = (
 
 
 def kilobytes(size: int) -> str:
-    """Write a size in kB."""
+    """Return a size in bytes as text in kB."""
     return f"{size / 1000:,.1f} kB"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is known before a target plans: the index to read, and the vectors that it shall get."""
+    """The index to read, its text fields, the encoder and the settings, as checked before a target plans its
+    writes.
+    """
 
     cluster: Cluster
     info: IndexInfo
@@ -94,14 +98,13 @@ class Proposal:
 
     @cached_property
     def recipe(self) -> TextRecipe:
-        """Return how texts become representations, before anything is fitted to them."""
+        """Return the recipe by which texts become vectors, before anything is fitted to the index."""
         return TextRecipe(self.encoder, self.settings, self.fields)
 
     @property
     def job_settings(self) -> dict[str, Any]:
-        """Name the settings that decide what the vectors are; the others may change between two runs.
-
-        One vector a document goes unnamed.
+        """Return the settings that decide what the vectors are; other settings may change between two runs of
+        a job.
         """
         named = self.settings.model_dump(include=set(JOB_SETTINGS))
         named |= {"fields": self.fields, "compression": form_of(self.settings).compression}
@@ -111,7 +114,7 @@ class Proposal:
 
     @property
     def mappings(self) -> dict[str, Any]:
-        """Map the fields of all representations: name -> mapping."""
+        """Return the mappings of the fields of all representations, by field name."""
         mappings: dict[str, Any] = {}
         for representation in self.recipe.representations:
             mappings |= representation.mapping(self.cluster.version)
@@ -119,7 +122,7 @@ class Proposal:
 
     @cached_property
     def vectors(self) -> int:
-        """Count the vectors; where documents are split, by a sample of them."""
+        """Return the number of vectors; if documents are split into passages, an estimate from a sample."""
         if self.recipe.windows is None:
             return self.documents
         texts = self.sample(SPLIT_DOCUMENTS)
@@ -128,7 +131,9 @@ class Proposal:
 
     @cached_property
     def costs(self) -> list[Cost]:
-        """Estimate the chosen form of vectors first, then each other one that this cluster takes."""
+        """Return the estimated cost of the chosen vector form, then of every other form that this cluster
+        supports.
+        """
         version, encoder, m = self.cluster.version, self.encoder, self.settings.m
         chosen, bare = form_of(self.settings), is_bare(self.cluster)
         others = (form for form in FORMS if form != chosen)
@@ -140,19 +145,21 @@ class Proposal:
 
     @cached_property
     def representation_bytes(self) -> dict[str, int]:
-        """Estimate the bytes on disk of each representation beside vectors and graph, by its name."""
+        """Return the estimated bytes on disk of each representation, by name, without vectors and graph."""
         kinds = self.recipe.representations
         return {kind.name: round(self.documents * kind.bytes_each(self.sample)) for kind in kinds}
 
     @property
     def remarks(self) -> list[str]:
-        """Return a line for each thing that is kept beside one vector a document."""
+        """Return a line on each representation that is stored besides one vector a document."""
         kinds, sizes = self.recipe.representations, self.representation_bytes
         return [line for kind in kinds if (line := kind.planned(self.vectors, sizes[kind.name]))]
 
     @property
     def notes(self) -> list[str]:
-        """Return what the user should know of the fields, a line each; for a dry run and for a run."""
+        """Return remarks on the fields for the user: changed fields, fields of the lexical search, semantic
+        fields copied as text.
+        """
         words = f"words are searched in {', '.join(self.lexical_fields)}"
         elsewhere = set(self.lexical_fields) != set(self.fields)
         semantic = self.info.semantic
@@ -161,21 +168,22 @@ class Proposal:
 
     @property
     def disk_bytes(self) -> int:
-        """Estimate what the vectors, their graph and token bits take on disk, in one copy."""
+        """Return the estimated bytes on disk of vectors, graph and other representations, in one copy."""
         return self.costs[0].disk_bytes + sum(self.representation_bytes.values())
 
     def sample(self, count: int) -> list[str]:
-        """Read the text of some of the documents, once."""
+        """Return the texts of `count` sampled documents, read once."""
         if count not in self.texts:
             documents = sample_documents(self.cluster, self.info, count, fields=self.fields)
             self.texts[count] = [self.recipe.text_of(document.source) for document in documents]
         return self.texts[count]
 
     def suited(self, record: Record | None) -> Proposal:
-        """Return the proposal with an fp32 encoder in the arithmetic that `precision` "auto" chooses.
+        """Return the proposal with an encoder in the arithmetic (fp32 or int8, backend) that `precision`
+        "auto" chooses.
 
-        An index that was begun keeps its own, as its `record` says; for a new one `suited` decides on
-        documents of it. Any other setting keeps the encoder.
+        An index that was begun keeps the arithmetic of its `record`. For a new index it is chosen by sampled
+        documents. With any other setting the encoder stays.
         """
         encoder, settings = self.encoder, self.settings
         if settings.precision != "auto" or not isinstance(encoder, OnnxEncoder):
@@ -191,9 +199,10 @@ class Proposal:
         return replace(self, encoder=encoder)
 
     def remembered(self, job: str, record: Record | None = None) -> dict[str, Any]:
-        """Return what the index remembers of where its vectors are from, wherever they are written.
+        """Return the fields of the record that say how vectors were made: source, encoder, settings, fitted
+        states.
 
-        `record` is that of an earlier run: what was fitted then stays.
+        `record` is that of an earlier run, whose fitted states are kept.
         """
         states: dict[str, Any] = {FURTHER: {}}
         for representation in self.recipe.representations:
@@ -232,11 +241,11 @@ class Proposal:
 class Plan:
     """What a reindex will do.
 
-    `record` is what the index `destination` will remember. `live`: it is complete and only caught up.
-    `requests` are the exact bodies, in order. `disk` is None for an index that is there already, or without
-    the rights to ask. `remarks` are what its owner should know, with the
-    `cautions` about who may read the new index; `terms` is what its target alone says in
-    `to_json`. `seconds` are those of the whole run, and `stages` those of each stage, in a preview only.
+    `record` is the record that the index `destination` will have. `live` means that the index is complete and
+    is only brought up to date. `requests` are the exact requests, in order. `disk` is None for an existing
+    index, or without the rights to read disk statistics. `remarks` are for the owner of the index; they
+    include the `cautions` about who may read the new index. `terms` are entries of `to_json` that only this
+    target has. `seconds` (whole run) and `stages` (each stage) are set in a preview only.
     """
 
     proposal: Proposal = field(repr=False)
@@ -258,7 +267,7 @@ class Plan:
 
     @cached_property
     def answer_note(self) -> str:
-        """Return how much larger answers become, and what a client types against it."""
+        """Return a line on how much larger search responses become, and how a client avoids that."""
         proposal = self.proposal
         fields = added_fields(proposal.settings)
         numbers = proposal.encoder.dim * proposal.vectors / proposal.documents
@@ -271,11 +280,11 @@ class Plan:
 
     @property
     def vector_bytes(self) -> int:
-        """Return the bytes of all vectors and their graph on disk, in one copy."""
+        """Return the bytes on disk of all vectors and their graph, in one copy."""
         return self.proposal.costs[0].disk_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `--dry-run --json` shows."""
+        """Return the plan as printed by `--dry-run --json`."""
         return {
             **self.terms,
             "exists": self.exists,
@@ -302,12 +311,11 @@ def propose(
     settings: ReindexSettings,
     view: Describing | None = None,
 ) -> Proposal:
-    """Check what every target needs. Without `fields` in the settings they are those `inspect` would choose.
+    """Check what every target needs, and return the proposal.
 
-    A `view` of the index and its vectors is looked at instead of asking the cluster.
-
-    Raises ClusterError (engine, plugin), DataError (empty, no text), ModelError (dimension, no states of
-    tokens, an unknown language), SettingsError.
+    Without `fields` in the settings they are chosen as by `inspect`. Descriptions of indices come from
+    `view`, if given, instead of the cluster. Raises ClusterError (engine, plugin), DataError (empty, no
+    text), ModelError (dimension, no states of tokens, an unknown language), SettingsError.
     """
     runner(settings).check()
     for kind in representations_in(settings):
@@ -334,7 +342,9 @@ def propose(
 
 
 def require_semantic_replaced(info: IndexInfo, settings: ReindexSettings) -> None:
-    """Raise DataError for semantic fields that nobody said should become text."""
+    """Raise DataError if the index has semantic fields and the settings do not allow replacing them by
+    text.
+    """
     if info.semantic and not settings.replace_semantic:
         raise DataError(
             f"index '{info.name}' has semantic fields, {listed(info.semantic)}: "
@@ -345,9 +355,9 @@ def require_semantic_replaced(info: IndexInfo, settings: ReindexSettings) -> Non
 
 
 def require_words_found(proposal: Proposal) -> None:
-    """Raise DataError where words of the documents' own texts find none of them.
+    """Raise DataError if a lexical search for words of the documents' own texts finds none of them.
 
-    The new index has the mapping of its source, so a verification would fail for the same reason, but only
+    The new index has the mapping of its source, so its verification would fail for the same reason, but only
     after all texts were encoded.
     """
     texts = sorted(proposal.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
@@ -374,6 +384,8 @@ def require_words_found(proposal: Proposal) -> None:
 
 
 def source_of(cluster: Describing, name: str) -> IndexInfo:
-    """Find the index to read, all of it: `name` itself, or the source of the destination it stands for."""
+    """Return the index to read: `name` itself, or the source of the index with vectors that `name` stands
+    for.
+    """
     info = cluster.index_info(name)
     return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)

@@ -1,6 +1,5 @@
-"""What stands in the way of an index before it is made: templates, too little disk, a foreign language.
-
-Also which settings of its source it gets.
+"""Checks before a new index is made: templates, policies, security roles, shard limits, disk space, language
+of the texts.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50
 
 
 def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a copy gets of an index's flat settings, without the prefix `index.`."""
+    """Return those of the flat settings of an index that its copy gets, without the prefix `index.`."""
     named = ((name.removeprefix("index."), value) for name, value in settings.items())
     return {name: value for name, value in named if matches(name, COPIED)}
 
 
 def left_out(settings: Mapping[str, Any]) -> list[str]:
-    """Name the settings that somebody gave an index, and that its copy does not get."""
+    """Return the names of settings that somebody set on the index and that its copy does not get."""
     usual = {("replication.type", "DOCUMENT")}
     named = ((name.removeprefix("index."), value) for name, value in settings.items())
     return sorted(
@@ -71,13 +70,15 @@ def left_out(settings: Mapping[str, Any]) -> list[str]:
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether one of the patterns stands for a name."""
+    """Return whether the name matches one of the wildcard patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True)
 class Matching:
-    """An index template that applies to the new index: flat settings, mappings and aliases it would add."""
+    """An index template that applies to the new index, with the flat settings, mappings and aliases that it
+    would add.
+    """
 
     name: str
     settings: dict[str, Any]
@@ -87,9 +88,11 @@ class Matching:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes that an index needs with its replicas, and that the data nodes have below the flood stage.
+    """Bytes that an index needs with its replicas, and bytes that the data nodes can take below the
+    flood-stage watermark.
 
-    `takes_shards`: a data node is below the watermark `high`, above which none gets a new shard.
+    `takes_shards` says that at least one data node is below the `high` watermark, above which it gets no new
+    shard.
     """
 
     needed_bytes: int
@@ -100,9 +103,10 @@ class Disk:
 
 
 def check_templates(cluster: Cluster, index: str) -> list[str]:
-    """List what templates would add to an index of this name. Raises ClusterError for what ruins a copy.
+    """Return lines on what index templates would add to an index of this name. Raises ClusterError for a
+    template that would ruin a copy.
 
-    Settings and fields that the copy names itself win over a template's; an alias would be added.
+    Settings and fields that the copy sets itself win over a template's; an alias would be added.
     """
     try:
         templates = matching_templates(cluster, index)
@@ -126,7 +130,9 @@ def check_templates(cluster: Cluster, index: str) -> list[str]:
 
 
 def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
-    """Find the composable template that wins, else every legacy template, whose pattern matches."""
+    """Return the composable template that wins for this name, else every legacy template whose pattern
+    matches.
+    """
     simulated = cluster.request("POST", path_of("_index_template", "_simulate_index", index))
     if template := simulated.get("template"):
         settings, mappings, aliases = (template.get(part, {}) for part in ("settings", "mappings", "aliases"))
@@ -140,10 +146,10 @@ def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
 
 
 def policies_for(cluster: Cluster, index: str) -> list[str]:
-    """Return which policies of index state management take a new index of this name by themselves.
+    """Return warnings about policies of index state management that will apply to a new index of this name.
 
-    Such a policy can roll it over, shut it for writes or delete it. Without the plugin, or the right to read
-    policies, there is nothing to say.
+    Such a policy can roll the index over, block its writes or delete it. Returns nothing without the plugin
+    or the right to read policies.
     """
     try:
         policies = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
@@ -166,9 +172,10 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
 
 
 def protections_lost(cluster: Cluster, source: str, destination: str) -> list[str]:
-    """Return which rights to a part of the source's documents or fields do not hold for its copy.
+    """Return warnings about document- and field-level security of the source that does not cover its copy.
 
-    Roles bind them to names of indices. Without the right to read the roles they may be there or not.
+    Roles bind such rights to names of indices. Without the right to read roles, a general warning is
+    returned.
     """
     try:
         cluster.request("GET", "/_plugins/_security/authinfo")
@@ -195,7 +202,7 @@ def protections_lost(cluster: Cluster, source: str, destination: str) -> list[st
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Write nested settings with dotted names."""
+    """Return nested settings as one dictionary with dotted names."""
     flattened: dict[str, Any] = {}
     for name, value in settings.items():
         path = prefix + name
@@ -211,11 +218,11 @@ def check_limits(
     inside: bool = False,
     side_index: str = "",
 ) -> list[str]:
-    """Return what of the cluster's limits could not be looked at, or leaves a part out, in a line each.
+    """Return lines on cluster limits that could not be read, or that leave no room for the term table.
 
-    They are asked for an index beside `source`, which is `known` where an earlier run made it, or for writes
-    `inside` the source. Raises ClusterError that names every setting of the cluster that would stop them.
-    `side_index` is the hidden index of the term table, without which all else goes on.
+    Limits are checked for a new index beside `source` (`current` if an earlier run made it), or for writes
+    `inside` the source. `side_index` is the hidden index of the term table, which is optional. Raises
+    ClusterError that names every cluster setting that would stop the reindex.
     """
     try:
         settings = cluster_settings(cluster)
@@ -241,7 +248,9 @@ def check_limits(
 
 
 def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Disk | None:
-    """Compare what the copy needs with what the data nodes may still take; None without the rights to ask."""
+    """Return the bytes that the copy needs and that the data nodes can take; None without the rights to read
+    them.
+    """
     try:
         stats = cluster.request("GET", path_of(source.name, "_stats", "store"))
         nodes = cluster.request("GET", "/_nodes/stats/fs")["nodes"].values()
@@ -261,21 +270,25 @@ def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Dis
 
 
 def watermark_of(settings: Mapping[str, str], name: str) -> str:
-    """Return how full a disk may be: `95%`, `10gb` that stay free; `100%` where nobody watches."""
+    """Return a disk watermark as the cluster is set: how full a disk may be (`95%`) or how much stays free
+    (`10gb`); `100%` if watermarks are off.
+    """
     if str(settings.get(THRESHOLD)).lower() == "false":
         return "100%"
     return settings.get(name, "95%" if name == WATERMARK else "90%")
 
 
 def kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
-    """Return how many bytes of a disk a watermark keeps free; Elasticsearch bounds them on large disks."""
+    """Return the bytes of a disk that a watermark keeps free, bounded by Elasticsearch's setting
+    `max_headroom`.
+    """
     free = reserved(watermark_of(settings, name), total)
     headroom = settings.get(f"{name}.max_headroom", "-1")
     return free if headroom == "-1" else min(free, reserved(headroom, total))
 
 
 def reserved(watermark: str, total: int) -> int:
-    """Return how many bytes of a disk a watermark keeps free: `95%`, `0.95` or `10gb`."""
+    """Return the bytes of a disk of `total` bytes that a watermark (`95%`, `0.95` or `10gb`) keeps free."""
     text = watermark.strip().lower()
     if text.endswith("%"):
         return round(total * (1 - float(text[:-1]) / 100))
@@ -284,7 +297,7 @@ def reserved(watermark: str, total: int) -> int:
 
 
 def check_disk(disk: Disk | None, index: str) -> None:
-    """Raise ClusterError when the index would not fit, or no data node would take it."""
+    """Raise ClusterError if the index would not fit on disk, or if no data node would accept its shards."""
     if disk is None:
         return
     if disk.needed_bytes > disk.usable_bytes:
@@ -301,11 +314,11 @@ def check_disk(disk: Disk | None, index: str) -> None:
 
 
 def check_language(texts: Sequence[str], languages: tuple[str, ...], index: str, *, force: bool) -> str:
-    """Return what is wrong when an encoder of these languages (none: not known) meets texts of another one.
+    """Return a warning if most texts are in a language that the encoder does not know; empty otherwise.
 
-    Raises ModelError unless `force`, where two thirds of all texts are told to be in languages that it does
-    not know. Fewer, as in a mixed index, are no reason to refuse; nor is what cannot be told: program code,
-    formulas, names, a few words. Empty where nothing is wrong.
+    Raises ModelError instead, unless `force`, if at least two thirds of the texts are identified as such a
+    language. Texts without a clear language (program code, formulas, names, a few words) do not count. No
+    `languages` means that they are unknown.
     """
     guess = foreign_language(texts, lambda code: reads(languages, code))
     if guess.share < FOREIGN:

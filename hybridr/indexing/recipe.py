@@ -1,4 +1,4 @@
-"""The recipe of an index: how a text becomes what the encoder leaves in its document, told here alone."""
+"""The recipe of an index: how the text of a document becomes vectors and other representations."""
 
 from __future__ import annotations
 
@@ -35,15 +35,18 @@ MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
 
 def spread_and_mean(cosines: NDArray[np.float64]) -> tuple[float, float]:
-    """Return what `Cosines` holds, of cosines `(queries, texts)` less those that are NaN; unrounded."""
+    """Return the mean over queries of the standard deviation of their cosines, and the mean of all cosines.
+
+    `cosines` are `(queries, texts)`; NaN entries are ignored.
+    """
     return float(np.nanstd(cosines, axis=1).mean()), float(np.nanmean(cosines))
 
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """How texts become representations: by which encoder, as the settings say, of which fields.
+    """How texts become representations: encoder, settings, and the text fields to join.
 
-    `states` are what was fitted for representations, by their names; none before anything was.
+    `states` are the fitted states of representations, by name; empty before anything was fitted.
     """
 
     encoder: Encoder
@@ -53,53 +56,56 @@ class TextRecipe:
 
     @classmethod
     def of(cls, record: Record, encoder: Encoder, settings: ReindexSettings | None = None) -> TextRecipe:
-        """Make what a record tells of; of the settings only those count that do not change it."""
+        """Return the recipe that a record describes. Of `settings` only those count that do not change the
+        vectors.
+        """
         chosen = {name: getattr(record, name) for name in MADE_WITH} | settings_in(record)
         options = (settings or ReindexSettings()).model_copy(update=chosen)
         return cls(encoder, options, tuple(record.fields), fitted_in(record))
 
     @cached_property
     def representations(self) -> list[Representation]:
-        """Return what the encoder leaves in a document."""
+        """Return the representations that the encoder stores in a document."""
         kinds = representations_in(self.settings)
         return [kind(self.settings, self.encoder, self.states.get(kind.name)) for kind in kinds]
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """Name the fields that `values` fills."""
+        """Return the names of the fields that `values` fills."""
         return fields_of(self.settings)
 
     @cached_property
     def windows(self) -> Windows | None:
-        """Return how documents are split into passages, None for one vector a document."""
+        """Return how documents are split into passages; None for one vector a document."""
         return next((kind.windows for kind in self.representations if kind.windows), None)
 
     @cached_property
     def keeping(self) -> list[Representation]:
-        """Return the representations that are made of tokens."""
+        """Return the representations that are made from the states of tokens."""
         return [kind for kind in self.representations if kind.reads_tokens]
 
     def text_of(self, source: Mapping[str, Any]) -> str:
-        """Join the text of a document."""
+        """Return the joined text of a document's text fields."""
         return text_of(dict(source), self.text_fields)
 
     def spans(self, text: str) -> Split:
-        """Return the parts of a text that get vectors."""
+        """Return the passages of a text that get a vector each."""
         return split(text, self.encoder, self.windows)
 
     @property
     def shows_states(self) -> bool:
-        """Return whether the pass that makes vectors hands on the states of tokens too.
+        """Return whether the pass that makes vectors also returns the states of tokens, for the term table.
 
-        No representation keeps them, and it is no GPU, which reads so many documents at once that their
-        states would fill the memory.
+        False if a representation keeps the states, and for a GPU, which reads so many documents at once that
+        their states would fill the memory.
         """
         return not (self.keeping or offers_of(self.encoder).takes_many)
 
     def read(self, texts: Sequence[str], *, states: bool = False) -> list[EncodedDocument | None]:
-        """Read texts once for all representations; None for empty ones.
+        """Encode texts once for all representations; None for texts without content.
 
-        With `states` each keeps the `Reading` of its beginning, where no representation reads tokens.
+        With `states`, each result keeps the `Reading` of its first window, unless a representation reads
+        tokens.
         """
         splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
         batch = together if self.keeping else max(ENCODED_AT_ONCE, together)
@@ -130,7 +136,9 @@ class TextRecipe:
     def encode(
         self, parts: Sequence[str], *, states: bool = False
     ) -> tuple[Vectors, list[list[dict[str, Any]]]]:
-        """Return the vectors `(n, dim)` of texts, and what is kept of each window of them, by name."""
+        """Return the vectors `(n, dim)` of texts, and what representations keep of each window of a text, by
+        name.
+        """
         encoder, limit = self.encoder, self.settings.max_tokens
         if not (reads_tokens(encoder) and parts and (self.keeping or states)):
             return encoder.encode_documents(parts, max_tokens=limit), []
@@ -144,10 +152,10 @@ class TextRecipe:
         return read_whole(encoder, parts, keep, max_tokens=limit)
 
     def cosines(self, texts: Sequence[str]) -> Cosines | None:
-        """Measure how an encoder's cosines lie on an index, by some of its texts; None by too few.
+        """Measure mean and spread of the encoder's cosines on an index from some of its texts; None for too
+        few texts.
 
-        The middle of each text asks for it; its cosines with all other texts count, of which none is the
-        answer.
+        The middle of each text is the query; its cosines with all other texts count.
         """
         texts = list(dict.fromkeys(text for text in texts if text.strip()))
         if len(texts) < FEWEST_MEASURED:
@@ -158,9 +166,9 @@ class TextRecipe:
         return Cosines(spread=round(spread, 5), mean=round(mean, 5)) if spread else None
 
     def compared(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return the cosines of queries with texts, `(queries, texts)`; passages by the best of their text.
+        """Return the cosines of queries with texts, `(queries, texts)`; the best passage of a text counts.
 
-        Of an encoder that compares by inner product they are the engine's scores, taken for (1 + cosine) / 2.
+        For an encoder that compares by inner product, engine scores are taken as (1 + cosine) / 2.
         """
         spans = [self.spans(text).spans for text in texts]
         parts = [text[start:end] for text, ends in zip(texts, spans, strict=True) for start, end in ends]
@@ -170,7 +178,7 @@ class TextRecipe:
         return 2 * engine_scores(self.encoder.similarity, products.astype(np.float64)) - 1
 
     def values(self, encoded: EncodedDocument | None) -> dict[str, Any]:
-        """Return what the encoder leaves in a document, by field; without text nothing."""
+        """Return the fields that the encoder adds to a document; empty for a document without text."""
         if encoded is None:
             return {}
         values: dict[str, Any] = {}

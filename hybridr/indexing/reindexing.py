@@ -1,8 +1,8 @@
-"""Writes an encoder's vectors into an index, verifies them, and lets searches ask it.
+"""Reindexing: writes an encoder's vectors into an index, verifies them, and switches the alias.
 
-By default that is a new index beside the old one, with an alias that moves when all is there. The index is
-the checkpoint: beside every vector stand the encoder's fingerprint and what the vector was made of, so a
-restart asks what is there and encodes only the rest.
+By default a new index is made beside the old one, and an alias moves when all documents are there. The index
+is the checkpoint: beside every vector stand the encoder's fingerprint and the state of the document, so a
+restart encodes only what is missing.
 """
 
 from __future__ import annotations
@@ -34,17 +34,15 @@ COUNTED = ("encoded", "skipped", "without_text", "deleted", "shortened", "from_c
 
 @dataclass(frozen=True)
 class ReindexResult(Reported):
-    """What a reindex did: counts of documents, and whether the alias was switched; in place there is none.
+    """What a reindex did: counts of documents, and whether the alias was switched (in place there is none).
 
-    `from_clients` of the `encoded` were written by clients into an index with vectors. `shortened` have more
-    text than `max_passages` reach. `deployment` is what became of the deployment of the
-    index that had the alias before, `tuned_before` names it if `tune` or `learn` found something for it,
-    `along` the aliases that show a part and moved with it. `term_table` is what
-    became of the table for soft terms, None where none was asked for. `cautions` say who may read more in the
-    new index than in its source, `notes` which fields changed, where words are searched,
-    and how to keep answers as small as before. `carried` counts what clients wrote into other indices with
-    vectors: documents `changed` and `deleted`, and `conflicts`, which the source changed as well.
-    `confidence` says in words what scores mean here, where `Index.reindex` measured that; its `seconds` are
+    `from_clients` counts encoded documents that clients wrote into an index with vectors; `shortened` those
+    with more text than `max_passages` cover. `deployment` says what became of the deployment of the index
+    that had the alias before; `tuned_before` names that index if it was tuned; `along` are filtered aliases
+    that moved too. `term_table` is None if none was requested. `cautions` say who may read more in the new
+    index than in its source; `notes` say which fields changed, where words are searched, and how to keep
+    responses small. `carried` counts writes of clients in other indices with vectors: `changed`, `deleted`,
+    `conflicts`. `confidence` says what scores mean here, if `Index.reindex` measured that; `seconds` are
     those of the whole call.
     """
 
@@ -101,9 +99,9 @@ def reindex(
 def reindex_planned(
     todo: Plan, *, fill: Callable[[Job, Plan], Filling] | None = None, progress: Progress = silent
 ) -> ReindexResult:
-    """Fill, verify and switch to an index that `prepare` made ready; see `reindex`.
+    """Carry out a plan from `prepare`: fill the index, verify it, switch the alias, build the term table.
 
-    Documents are written by `fill` where it is given, else by the target.
+    Documents are written by the function `fill` if given, else by the target.
     """
     job = job_for(todo)
     filling = fill(job, todo) if fill else target_of(job.settings).fill(job, progress=progress)
@@ -135,7 +133,7 @@ def reindex_planned(
 
 
 def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-    """Plan, and make the index ready to take vectors; give what was planned."""
+    """Plan the reindex and create its index, ready to take vectors; return the plan."""
     started = time.monotonic()
     while True:
         todo = plan(cluster, name, encoder, settings)
@@ -148,9 +146,10 @@ def prepare(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
 
 
 def job_for(todo: Plan) -> Job:
-    """Begin the rejects anew, and give what a share of the planned work needs to know.
+    """Return the job that workers share for a planned reindex, with an empty rejects file.
 
-    It listens to the encoder where the states of tokens are computed anyway, and a term table is asked for.
+    The job builds a term table from the states of tokens if the encoder computes them anyway and a table is
+    requested.
     """
     proposal, record, rejects = todo.proposal, todo.record, rejects_of(todo.destination)
     encoder, cluster = proposal.encoder, proposal.cluster
@@ -166,8 +165,8 @@ def job_for(todo: Plan) -> Job:
 
 
 def plan(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-    """Check everything that can be checked before the first write, and say what would be sent.
+    """Return what a reindex would do, after all checks that need no write.
 
-    Raises SettingsError, ClusterError, DataError, ModelError, NotFound for what stands in the way.
+    Raises SettingsError, ClusterError, DataError, ModelError, NotFound for what prevents it.
     """
     return target_of(settings).plan(cluster, name, encoder, settings)

@@ -1,4 +1,6 @@
-"""The way back: the alias to what it stood for before, and what clients wrote meanwhile to the source."""
+"""Rollback: points the alias back to the index that it stood for before, and copies writes of clients to the
+source.
+"""
 
 from __future__ import annotations
 
@@ -68,14 +70,14 @@ def rollback(
     drop: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Point the alias of `name` back to what it stood for before the last switch.
+    """Point the alias of `name` back to what it stood for before the last switch; return what was done.
 
-    What clients wrote into the index that is left is copied to the source with `copy_back`, before the switch
-    and once more after it. Gives alias, from, to, along (aliases that move with it), dropped, the actions,
-    counts of writes and of what was returned, and what an older index is `behind`. With `dry_run` nothing is
-    done, and `refusal` says in which words it would be refused. Raises NotFound when
-    nothing was switched, ClusterError when there are such writes and neither `copy_back` nor `discard` was
-    given.
+    With `copy_back`, writes of clients in the index that is left are copied to the source, before the switch
+    and once more after it; with `discard` they stay behind. The result has alias, from, to, along (aliases
+    that move too), dropped, the alias actions, counts of writes and of returned documents, and `behind`, what
+    an older index lacks. With `dry_run` nothing is changed, and `refusal` holds the error that would be
+    raised. Raises NotFound if nothing was switched, ClusterError if there are such writes and neither
+    `copy_back` nor `discard` was given.
     """
     current = way_back(cluster, name)
     alias, previous = current.record.alias, current.record.previous
@@ -111,8 +113,11 @@ def rollback(
 
 
 def shortfall(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
-    """Count what an older index lacks until the next `sync`: changes of its source (inserts, updates,
-    deletes) and vectors (no_vector); None where it cannot be told."""
+    """Return what an older index lacks until the next `sync`: inserts, updates and deletes of its source, and
+    documents without a vector.
+
+    None if the cluster does not tell.
+    """
     waiting = {"bool": {"must_not": {"term": {ENCODER_FIELD: info.record.encoder}}}}
     try:
         lag = target_of(info.record).state(cluster, info).lag
@@ -126,7 +131,9 @@ def shortfall(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
 
 
 def way_back(cluster: Cluster, name: str) -> IndexInfo:
-    """Find the index that an alias is to leave. Raises NotFound, ClusterError where there is no way back."""
+    """Return the index that the alias points to and is to leave. Raises NotFound or ClusterError if there is
+    no older index to go back to.
+    """
     current = resolve_whole(cluster, name)
     if is_destination(current) and not target_of(current.record).apart:
         raise ClusterError(
@@ -151,7 +158,9 @@ def way_back(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back: bool) -> Writes:
-    """Copy back, move the alias, copy what arrived while it moved; give what was returned."""
+    """Copy writes of clients back, move the alias, copy what was written meanwhile; return what was
+    copied.
+    """
     alias, previous = current.record.alias, current.record.previous
     courier = Courier(cluster, current)
     if copy_back:
@@ -177,7 +186,7 @@ def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back:
 
 
 class Older:
-    """The older index with vectors that the alias of a later one goes back to."""
+    """The older index with vectors that the alias returns to."""
 
     def __init__(self, cluster: Cluster, info: IndexInfo, later: IndexInfo) -> None:
         self.cluster = cluster
@@ -188,7 +197,9 @@ class Older:
         self.taken: dict[str, int] = {}
 
     def deleted_later(self) -> Iterator[list[SourceDocument]]:
-        """Yield what clients wrote here, was carried from here, and was deleted in the later index."""
+        """Yield pages of documents that clients wrote here, that were carried to the later index, and that
+        were deleted there.
+        """
         if self.carried is None:
             return
         until = Share(until=self.carried)
@@ -198,12 +209,10 @@ class Older:
             yield [document for document in page if document.doc_id not in held]
 
     def take(self, courier: Courier, pending: set[str] | None = None) -> None:
-        """Take what was copied back to the source, over the state seen here.
+        """Write into this index what the courier copied back to the source, only over the states seen here.
 
-        What is `pending`, which clients wrote here and the later index lacks, is left out.
-
-        It gets its vectors by the next round of `sync`. Without `pending`, when clients search this index
-        already, nothing that they wrote is changed.
+        Documents get their vectors by the next `sync`. Ids in `pending` are skipped; without `pending`,
+        documents that clients wrote here are skipped, because clients search this index already.
         """
         cluster, index, changed = self.cluster, self.info.name, sorted(courier.done.changed)
         carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(index))
@@ -233,7 +242,9 @@ class Older:
             courier.send([delete_action(document.doc_id, **document.as_read) for document in free], index)
 
     def record(self, **changes: Any) -> None:
-        """Write down which operations of the source were taken; what it changed meanwhile is none of them."""
+        """Write into this index's record which operations of the source are already in it, with other
+        `changes` of the record.
+        """
         source = self.cluster.index_info(str(self.info.record.source))
         taken = {} if is_restored(self.info, source) else dict(self.info.record.taken)
         for shard in shards_in(source) if self.taken else ():
@@ -260,21 +271,25 @@ class Older:
 def free_of(
     documents: Sequence[SourceDocument], here: Mapping[str, Stored], pending: Collection[str] | None
 ) -> list[SourceDocument]:
-    """Return those of the documents that may be replaced in an older index, which are `here` in it."""
+    """Return those documents that may be replaced in an older index: not `pending`, or without `pending` not
+    written there by a client.
+    """
     if pending is None:
         pending = {doc_id for doc_id, state in here.items() if state.written_here}
     return [document for document in documents if document.doc_id not in pending]
 
 
 class Courier(ClientWrites):
-    """Carries writes from a destination to its source, each only over the state that it was made of."""
+    """Copies writes of clients from an index with vectors to its source, each only over the state that it
+    replaces.
+    """
 
     def __init__(self, cluster: Cluster, info: IndexInfo) -> None:
         super().__init__(cluster, info)
         self.rejects = rejects_of(f"{info.name}-returned")
 
     def return_all(self) -> None:
-        """Copy pass after pass until one finds nothing more to do."""
+        """Copy writes and deletes to the source, pass after pass, until none is left."""
         for _ in range(MAX_PASSES):
             moved = sum(self.copy(page) for page in self.written())
             moved += sum(self.delete(page) for page in self.gone())
@@ -282,7 +297,7 @@ class Courier(ClientWrites):
                 return
 
     def copy(self, pairs: Sequence[Pair]) -> int:
-        """Write documents into the source, where nobody changed them; give their number."""
+        """Write documents into the source unless it changed them too; return how many were written."""
         conflicts = self.conflicts(pairs)
         self.done.conflicts |= conflicts
         chosen = [pair for pair in pairs if pair[0].doc_id not in conflicts]
@@ -298,7 +313,7 @@ class Courier(ClientWrites):
         return len(copied)
 
     def delete(self, gone: Sequence[SourceDocument]) -> int:
-        """Delete documents from the source, in the state that was read; give their number."""
+        """Delete documents from the source in the state that was read; return how many were deleted."""
         missed = self.send([delete_action(document.doc_id, **document.as_read) for document in gone])
         deleted = {document.doc_id for document in gone} - missed
         self.returned = {doc_id: mark for doc_id, mark in self.returned.items() if doc_id not in deleted}
@@ -306,9 +321,9 @@ class Courier(ClientWrites):
         return len(deleted)
 
     def send(self, actions: list[Action], index: str = "") -> set[str]:
-        """Write to the source, or another index; give the ids that somebody changed first, for the next pass.
+        """Send actions to the source or another index; return the ids that somebody else changed first.
 
-        Raises ClusterError when it refuses a document; the alias has not moved then.
+        Raises ClusterError if a document is rejected; the alias has not moved then.
         """
         missed, index = set(), index or self.source
         for outcome in write_past_pipelines(self.cluster, index, actions, self.rejects):
@@ -322,7 +337,7 @@ class Courier(ClientWrites):
         return missed
 
     def remedy(self, index: str) -> str:
-        """Name the request that adds to an index the fields that it lacks, where it lacks some."""
+        """Return the mapping request that adds the fields that an index lacks; empty if it lacks none."""
         here, there = (self.cluster.index_info(name) for name in (self.info.name, index))
         ours = own_fields(self.info)
         missing = {name: field for name, field in properties_of(here).items() if name not in ours}

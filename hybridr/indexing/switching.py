@@ -1,6 +1,8 @@
-"""What follows when a new index is filled: it is recorded as complete, and its alias moves to it.
+"""Completes a filled index: carries over writes of clients, records it as complete, and moves the alias to
+it.
 
-A deployment that only clients use comes along; what `tune` and `learn` found stays where it was found.
+A deployment that only clients use is copied to the new index; what `tune` and `learn` found stays with the
+old one.
 """
 
 from __future__ import annotations
@@ -58,10 +60,10 @@ from .targets import Ending, Succession
 
 
 class Carrier(ClientWrites):
-    """Carries what clients did in one index with vectors into another one of the same source.
+    """Carries writes of clients from one index with vectors into another index of the same source.
 
-    Each document is written only over the state that was seen there. `since` moves on with each pass, and
-    `done` says what was carried into it.
+    Each document is written only over the state that was seen there. `since` advances with each pass; `done`
+    counts what was carried.
     """
 
     def __init__(
@@ -75,9 +77,9 @@ class Carrier(ClientWrites):
         self.missed = False
 
     def carry_pass(self) -> Filling:
-        """Copy what clients wrote and deleted since the last pass to the other index; return the counts.
+        """Copy the writes and deletes of clients since the last pass to the target; return the counts.
 
-        What they write during the pass may be left out: then `missed` asks for another pass.
+        Writes during the pass may be left out: then `missed` is True and another pass is needed.
         """
         if self.is_idle:
             return Filling()
@@ -105,9 +107,10 @@ class Carrier(ClientWrites):
     def pending_pages(
         self, job: Job, share: Share, filling: Filling, meter: Meter
     ) -> Iterator[list[Pending]]:
-        """Read what clients wrote, and leave out what must not go over the state that the target has.
+        """Yield pages of documents that clients wrote and that should replace the target's state.
 
-        Each document gets the mark that it will bear.
+        Each document gets the mark of `written_here_mark`. Documents that the source or the target changed
+        too are counted as conflicts.
         """
         for page, stored in self.written_pages(share):
             documents = [document for document in page if document.doc_id in stored]
@@ -138,9 +141,8 @@ class Carrier(ClientWrites):
                 yield pending
 
     def is_older(self, document: SourceDocument, mine: Stored, target: Stored) -> bool:
-        """Return whether the target's document was carried there and no client wrote it since.
-
-        It may have come through other indices, which then must have it as it was carried to them.
+        """Return whether the target's document was carried there from this index, directly or through others,
+        and no client changed it since.
         """
         if not target.carried_from:
             return False
@@ -158,11 +160,13 @@ class Carrier(ClientWrites):
         return False
 
     def leave_to_next_pass(self, job: Job, page: list[Pending], filling: Filling) -> None:
-        """Leave what somebody wrote first to the next pass."""
+        """Leave documents that somebody else wrote first to the next pass."""
         self.missed = True
 
     def delete(self, gone: Sequence[SourceDocument]) -> None:
-        """Delete from the target what clients deleted here, unless somebody wrote it there."""
+        """Delete documents from the target that clients deleted here, unless clients wrote them in the
+        target.
+        """
         there = look_up(self.cluster, self.target.name, gone)
         self.done.deleted |= {document.doc_id for document in gone if document.doc_id not in there}
         number = number_of(self.info)
@@ -178,7 +182,9 @@ class Carrier(ClientWrites):
             self.done.deleted |= {action.doc_id for action in actions}
 
     def record(self) -> None:
-        """Write down how far this index was carried, unless something was refused or has no room."""
+        """Write into the record of this index up to which operation it was carried, unless documents were
+        rejected or too many are in conflict.
+        """
         contested = with_room(self.done.conflicts)
         if self.since is None or self.rejected or len(contested) < len(self.done.conflicts):
             return
@@ -189,9 +195,9 @@ class Carrier(ClientWrites):
 
 
 def prevails(stored: Stored, original: SourceDocument | None, newer: bool) -> bool:
-    """Return whether a client's document stays although the source has another, as in `is_current`.
+    """Return whether a client's document wins over the source's document, by the rule of `is_current`.
 
-    `newer`: the source changed it since the last round.
+    `newer` says that the source changed the document since the last round.
     """
     if original is None:
         return not stored.came_from_source
@@ -201,7 +207,7 @@ def prevails(stored: Stored, original: SourceDocument | None, newer: bool) -> bo
 
 
 def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
-    """Write each document over the state that was seen in the target."""
+    """Return bulk actions that write each document over the state that was seen in the target."""
     return [
         index_action(
             pending.document.doc_id,
@@ -215,7 +221,9 @@ def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
 
 @dataclass
 class Convoy:
-    """The carriers from all other indices with vectors into one; the searched index goes first."""
+    """The carriers from all other indices with vectors into the new one; that of the searched index comes
+    first.
+    """
 
     carriers: list[Carrier]
 
@@ -229,7 +237,11 @@ class Convoy:
         left_only: bool = False,
         progress: Progress = silent,
     ) -> Convoy:
-        """Find the indices to carry from in a view; `current` is the one that clients search."""
+        """Return the carriers for all indices with vectors of the job's source.
+
+        `current` is the index that clients search. With `left_only`, only indices that clients do not search
+        are carried.
+        """
         generations = destinations(view, view.index_info(job.source))
         others = [
             info for info in generations if info.name != job.destination and not (left_only and is_live(info))
@@ -239,7 +251,9 @@ class Convoy:
         return cls([Carrier(job, view, info, generations, meter) for info in others])
 
     def carry(self) -> Filling:
-        """Copy client writes of all other indices, in passes until none is missed; return the counts."""
+        """Copy writes of clients from all other indices, in passes until none is missed; return the
+        counts.
+        """
         total = Filling()
         for carrier in self.carriers:
             for _ in range(MAX_PASSES):
@@ -249,13 +263,13 @@ class Convoy:
         return total
 
     def record(self) -> None:
-        """Write down how far each index was carried."""
+        """Write into the record of each index up to which operation it was carried."""
         for carrier in self.carriers:
             carrier.record()
 
     @property
     def deleted(self) -> set[str]:
-        """Return the documents that clients deleted elsewhere."""
+        """Return the ids of documents that clients deleted in the other indices."""
         return {doc_id for carrier in self.carriers for doc_id in carrier.done.deleted}
 
     def counts(self) -> dict[str, int]:
@@ -268,11 +282,12 @@ class Convoy:
 def finish(
     job: Job, todo: Plan, filling: Filling, deleted: Collection[str], view: IndexView
 ) -> tuple[IndexInfo, Callable[[], IndexView]]:
-    """Restore the original settings, check that every document is there, and record how far the source is in.
+    """Restore the settings of a filled index, check its count of documents, and prepare its record as
+    complete.
 
-    `deleted` were deleted by clients. Return as `begin_rewrite`. Raise ClusterError when the counts differ;
-    the alias then stays where it is. In an index that clients search, counts move: there every id is
-    compared, later.
+    `deleted` are ids that clients deleted. Returns the new description and a function, as `begin_rewrite`
+    does. Raises ClusterError if the counts differ; the alias then stays. The count is not checked in an index
+    that clients search; there every id is compared later.
     """
     info = view.index_info(todo.destination)
     cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
@@ -299,8 +314,9 @@ def finish(
 
 
 def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
-    """Name the index that has the alias now if it is another one, and was tuned or has learnt: that stays
-    with it."""
+    """Return the name of the index that has the alias, if it is another index and was tuned or has learnt;
+    else None.
+    """
     if target is None or target.name == destination:
         return None
     tuned = target.record.tuning
@@ -308,11 +324,11 @@ def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
 
 
 def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: IndexView) -> Ending:
-    """Move the alias to the destination, with the deployment, and record it when it moved.
+    """Move the alias, and the deployment, to the new index, and record the switch.
 
-    All is looked at once more, since somebody may have given the alias away, or written over what names the
-    destination, while it was filled and verified: `view` was taken just now. What was written since the last
-    pass comes in right before the switch, and what is under way right after.
+    Indices are described again first, because the alias or the source's record may have changed during the
+    fill: `view` is fresh. Writes since the last pass are brought in right before the switch, and those under
+    way right after it.
     """
     cluster, alias = job.cluster, todo.record.alias
     source, info = view.index_info(job.source), view.index_info(todo.destination)
@@ -343,9 +359,8 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
 
 
 def bring_in(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> IndexInfo:
-    """Bring in what the source took and what clients wrote elsewhere since the last pass, and record that.
-
-    `info` is the destination as it is now; it is returned as it is afterwards.
+    """Bring in changes of the source and writes of clients since the last pass; return the new description of
+    the index `info`.
     """
     if filling.settled:
         more, info = catch_up(job, info)
@@ -357,10 +372,11 @@ def bring_in(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> Ind
 
 
 def hand_over(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Succession | None:
-    """Return an index, before it gets the alias, the deployment of the one that has it now.
+    """Copy the deployment of the index that has the alias to the new index.
 
-    Only what clients alone use can be copied: a model asks for vectors of the old index's encoder. The old
-    index keeps its own, for a rollback. None where nothing is deployed, or the new index is already.
+    Only a deployment of the way `client` can be copied: a model asks for vectors of the old index's encoder.
+    The old index keeps its own for a rollback. Returns None if nothing is deployed, or the new index already
+    is.
     """
     deployment = old.record.deployment
     if not deployment or new.record.deployment:
@@ -376,7 +392,7 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Succession | 
 
 
 def command_of(info: IndexInfo, deployment: Deployment) -> str:
-    """Return the command that deploys an index as a record says."""
+    """Return the command line that deploys an index as in the given deployment."""
     server = f" --server {shlex.quote(deployment.server)}" if deployment.server else ""
     boost = f" --boost {shlex.quote(deployment.boost)}" if deployment.boost else ""
     name = shlex.quote(info.record.source or info.name)

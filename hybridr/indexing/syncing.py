@@ -1,7 +1,8 @@
-"""Keeps a destination up to date after the switch: what its source takes, and what clients write into it.
+"""Keeps an index with vectors up to date after the switch: brings in changes of its source and encodes writes
+of clients.
 
-Both sides may be written. A document that only one side changed since the last round has that side's state
-afterwards; one that both changed has the source's, unless clients changed it more often here.
+Both indices may be written. A document that only one of them changed since the last round gets that state;
+one that both changed gets the source's state, unless clients changed it more often.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class SyncResult(Reported):
-    """What one round did: documents copied from the source, deleted, encoded that were written here.
+    """What a round of sync did: counts of documents copied from the source, deleted, and encoded after writes
+    of clients.
 
-    `waiting` were changed again while they were encoded; the next round takes them. `rejected` were refused
-    by the engine, now or again: every round tries them. `unlike` names fields that the destination lacks or
-    maps otherwise than its source, which only another index can mend. `others` are searched too, by
-    aliases of their own, and were left as they are.
+    `waiting` documents were changed again while being encoded; the next round takes them. `rejected` were
+    refused by the engine; every round tries them again. `unlike` names fields that the index lacks or maps
+    differently from its source, which only a new index can mend. `others` are indices that clients search by
+    other aliases; they were left as they are.
     """
 
     source: str
@@ -74,10 +76,11 @@ def sync(
     *,
     progress: Progress = silent,
 ) -> SyncResult:
-    """Bring what happened to the source since the last round into its destination, and encode what lacks it.
+    """Bring changes of the source since the last round into its index with vectors, and encode documents that
+    lack vectors.
 
-    Of `settings` only those count that do not change the vectors. Raises DataError when `name` has no
-    complete destination, NotFound when its source is gone, FingerprintMismatch for another encoder.
+    Of `settings` only those count that do not change the vectors. Raises DataError if `name` has no complete
+    index with vectors, NotFound if its source is gone, FingerprintMismatch for another encoder.
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
     settings = settings or ReindexSettings()
@@ -109,9 +112,9 @@ def sync(
 
 
 def catch_up(job: Job, info: IndexInfo, *, progress: Progress = silent) -> tuple[Filling, IndexInfo]:
-    """Bring in what happened to the source since the settled position on record, and move that on.
+    """Bring in changes of the source since the synced position, and advance that position in the record.
 
-    `info` is the destination as it is now; it is returned as it is afterwards.
+    `info` describes the index; its new description is returned with the counts.
     """
     with unchanged_writes(job.cluster, info):
         filling, changes = fill_and_retry(job, info, progress)
@@ -121,10 +124,11 @@ def catch_up(job: Job, info: IndexInfo, *, progress: Progress = silent) -> tuple
 
 
 def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filling, dict[str, Any]]:
-    """Take in what was written since the settled position on record, and try again what was refused before.
+    """Bring in what the source wrote since the synced position, and retry documents that were rejected
+    before.
 
-    Gives the counts, and what the record says then. Its position stays where it was while more documents are
-    refused than the record names: the next round reads them all once more.
+    Returns the counts and the changes to the record. The position does not advance while more documents are
+    rejected than the record can name: the next round reads them all again.
     """
     target, before = target_of(info.record), set(job.rejects.ids())
     filling = target.fill(job, since=synced_position(info), once=True, progress=progress)
@@ -151,11 +155,11 @@ def rounds(
     every_s: float,
     missed: Callable[[ClusterError], None] = lambda _: None,
 ) -> Iterator[SyncResult]:
-    """Yield round after round, one every `every_s` seconds, until the caller stops.
+    """Yield the result of one sync after another, every `every_s` seconds, until the caller stops.
 
-    A cluster that is away or busy is waited for, up to the settings' `patience_s` after the last round that
-    worked; then what it failed with is raised. `missed` is told why a round failed. How far each round came
-    stands in the index: stop it at any moment.
+    If the cluster is unreachable or busy, rounds are retried for the settings' `patience_s` after the last
+    success; then the error is raised. `missed` is called with the error of each failed round. Progress is
+    stored in the index, so stopping is safe at any time.
     """
     patience_s = (settings or ReindexSettings()).patience_s
     worked = time.monotonic()
@@ -174,7 +178,7 @@ def rounds(
 
 
 def seconds_of(text: str) -> float:
-    """Read a length of time such as `30s`, `5m`, `1h`, or plain seconds. Raises SettingsError."""
+    """Return the seconds of a duration such as `30s`, `5m`, `1h`, or a plain number. Raises SettingsError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
     if not match or not float(match[1]):
         raise SettingsError(f"'{text}' is not a length of time", hint="it looks like 30s, 5m or 1h")
@@ -182,14 +186,16 @@ def seconds_of(text: str) -> float:
 
 
 def synced_position(info: IndexInfo) -> Position | None:
-    """Read how far the source is in; None when nobody could tell, or a copy bears another index's record."""
+    """Return the position up to which the source was brought in; None if unknown, or if the record is that of
+    another index.
+    """
     synced = info.record.synced
     return Position(dict(synced)) if synced and not is_copy(info) else None
 
 
 @contextmanager
 def unchanged_writes(cluster: Cluster, info: IndexInfo) -> Iterator[None]:
-    """Take the destination's final pipeline away for the block: it would run on every copy."""
+    """Remove the index's final pipeline for the block, so that it does not change copied documents."""
     setting, path = "final_pipeline", path_of(info.name, "_settings")
     before = info.settings.get(f"index.{setting}") or info.record.original.get(setting)
     if before is None:

@@ -1,7 +1,7 @@
-"""Proves that an index holds what its source holds, with the vectors of one encoder.
+"""Verifies that an index holds what its source holds, with the vectors of one encoder.
 
-Every id, state and fingerprint is compared; whole documents and re-encoded vectors for a random sample and
-for every document whose version says that somebody wrote it in the destination.
+The id, state and encoder fingerprint of every document is compared. Whole documents and re-encoded vectors
+are compared for a random sample, and for every document that somebody wrote in the index itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NAMED = 5  # ids that a finding names
 
 @dataclass(frozen=True)
 class Verification:
-    """All findings of one destination."""
+    """The findings of verifying one index."""
 
     source: str
     destination: str
@@ -87,11 +87,11 @@ def verify(
     seed: int | None = None,
     progress: Progress = silent,
 ) -> Verification:
-    """Compare the vectors of `name` with the documents they stand for; what the engine refused is missing.
+    """Compare the vectors of `name` with their documents and with its source.
 
-    Only what `--accept-rejects` accepted may be, until it changes. Without an encoder no text is encoded
-    again. Raises DataError when `name` has no vectors, or is a copy that bears another index's record,
-    NotFound when its source is gone.
+    Only documents accepted by `--accept-rejects` may be missing, until they change. Without an encoder no
+    text is encoded again. Raises DataError if `name` has no vectors, or is a copy with the record of another
+    index, NotFound if its source is gone.
     """
     info = resolve_whole(cluster, name)
     if not is_destination(info):
@@ -103,13 +103,13 @@ def verify(
 def verification_of(
     cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
 ) -> Verification:
-    """Compare as the index's target does."""
+    """Return the findings of the index's target as a Verification."""
     findings = target_of(info.record).findings(cluster, info, encoder, extent)
     return Verification(info.record.source, info.name, findings)
 
 
 def require_verified(cluster: Cluster, info: IndexInfo, encoder: Encoder, extent: Extent) -> None:
-    """Raise ClusterError unless all agrees in an index; an alias then stays where it is."""
+    """Raise ClusterError if a verification of the index finds a difference."""
     verification = verification_of(cluster, info, encoder, extent)
     if verification.ok:
         return
@@ -129,7 +129,7 @@ def require_verified(cluster: Cluster, info: IndexInfo, encoder: Encoder, extent
 def compare_with_source(
     cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
 ) -> list[Finding]:
-    """Compare a destination with its source. Raises NotFound when that is gone."""
+    """Return the findings of comparing an index with its source. Raises NotFound if the source is gone."""
     there = extent.source or cluster.index_info(info.record.source)
     source = there.name
     cluster.refresh(info.name)
@@ -158,9 +158,11 @@ def compare_with_source(
 def states_in(
     cluster: Cluster, source: IndexInfo, info: IndexInfo, rejected: Collection[str], share: Share
 ) -> Sighting:
-    """Look the documents of a share of the source up in the destination, less the rejected ones.
+    """Look up the documents of a share of the source in the index, and note those missing, outdated or
+    without a vector.
 
-    In an index that clients search, one that is missing in a state that was copied was deleted by them.
+    Rejected ids are skipped. In an index that clients search, a missing document that was copied before
+    counts as deleted by clients.
     """
     seen = Sighting()
     for page in read_pages(cluster, source, page=ID_PAGE, share=share, fields=()):
@@ -191,7 +193,9 @@ def states_in(
 
 @dataclass
 class Sighting:
-    """Result of checking documents: failed ids by check, and documents to compare with the encoder."""
+    """Result of checking documents: ids by the check they failed, and documents to compare with the
+    encoder.
+    """
 
     looked_at: int = 0
     wrong: dict[str, list[str]] = field(default_factory=dict)
@@ -202,21 +206,21 @@ class Sighting:
         self.wrong.setdefault(name, []).append(document.doc_id)
 
     def add(self, more: Sighting) -> None:
-        """Add what another share of the index showed."""
+        """Add the results of another share."""
         self.looked_at += more.looked_at
         self.suspects += more.suspects
         for name, ids in more.wrong.items():
             self.wrong.setdefault(name, []).extend(ids)
 
     def findings(self, *names: str) -> list[Finding]:
-        """Return a finding a name."""
+        """Return a finding for each of the named checks."""
         return [Finding(name, self.looked_at, self.wrong.get(name, [])) for name in names]
 
 
 def seen_in_shares(
     cluster: Cluster, index: str, extent: Extent, look: Callable[[Share], Sighting]
 ) -> Sighting:
-    """Look at every share of an index, at some at once: one reader alone mostly waits for the cluster."""
+    """Check every share of an index with `look`, several at once; return the joined results."""
     seen, total = Sighting(), cluster.count(index)
     shares = cut_up(cluster, index, None, extent.until or visible_position(cluster, index))
     extent.progress("verify", 0, total)
@@ -228,7 +232,7 @@ def seen_in_shares(
 
 
 def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | None) -> list[SourceDocument]:
-    """Draw documents of an index at random, without their text (`seed` None: others each time)."""
+    """Return randomly drawn documents of an index, without their text; `seed` None draws others each time."""
     number = random.Random(seed).randrange(2**31)
     size = min(count, info.result_window)
     body = {"size": size, "query": at_random({"match_all": {}}, number), **hit_parts(())}
@@ -243,7 +247,7 @@ def compare_documents(
     documents: list[SourceDocument],
     encoder: Encoder | None,
 ) -> list[Finding]:
-    """Compare whole documents less hybridr's fields, and their vectors with the text encoded again."""
+    """Compare the bodies of documents with the source's, and their vectors with their text encoded again."""
     if not documents:
         return []
     ids = [document.doc_id for document in documents]
@@ -278,7 +282,9 @@ def compare_documents(
 def compare_with_encoder(
     cluster: Cluster, info: IndexInfo, there: Bodies, copied: Bodies, encoder: Encoder
 ) -> list[Finding]:
-    """Read the texts of documents again: one with text holds what that makes, one without holds nothing."""
+    """Compare what is stored for each document with its text encoded again; a document without text must have
+    no vector.
+    """
     recipe = TextRecipe.of(info.record, encoder)
     texts = {doc_id: recipe.text_of(source) for doc_id, source in there.items()}
     again = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
@@ -298,7 +304,9 @@ def compare_with_encoder(
 def probe_query(
     cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
 ) -> Finding:
-    """Ask each retriever one query of words from the longest text; each must find something."""
+    """Search once lexically and once by vector for words of the longest text; report a search without
+    hits.
+    """
     there = sources_by_id(cluster, info.name, doc_ids)
     texts = (text_of(source, info.record.fields) for source in there.values())
     text = max(texts, key=len, default="")

@@ -31,10 +31,10 @@ TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 
 
 class EncodedDocument(NamedTuple):
-    """What an encoder says of a text that is not empty.
+    """What an encoder made of a text that is not empty.
 
-    `vectors` are `(n, dim)`, one for each span of `split`. `kept` holds by the name of a representation
-    what that keeps of each window of the text, or of the whole of it where it has an encoder of its own.
+    `vectors` are `(n, dim)`, one for each span of `split`. `kept` maps the name of a representation to what
+    it keeps of each window of the text, or of the whole text if it has an encoder of its own.
     """
 
     vectors: Vectors
@@ -43,12 +43,12 @@ class EncodedDocument(NamedTuple):
 
 
 class Representation(Protocol):
-    """One thing that an encoder leaves in a document; a member subclasses this.
+    """One form in which an encoder's output is stored in a document, such as a vector; members subclass this.
 
-    It is made for the settings and the encoder of an index, with the state that was fitted for it (None
-    before). What is asked of the class holds for settings and for the record of an index alike. As it stands
-    here it reads the tokens of each text to their end. Where it states `setting = "representations"`, that
-    setting asks for it by its name, and under its name the record's `representations` remember its state.
+    An instance is made from the settings and the encoder of an index and the state that was fitted for it
+    (None before). Class methods work for settings and for the record of an index alike. By default a
+    representation reads the tokens of each text to their end. With `setting = "representations"` that setting
+    selects it by name, and the record's `representations` keep its state.
     """
 
     name: ClassVar[str]
@@ -76,43 +76,43 @@ class Representation(Protocol):
     state: Any
 
     def __init__(self, settings: ReindexSettings, encoder: Encoder, state: Any = None) -> None:
-        """Take what `check` lets pass."""
+        """Keep the settings, the encoder and the fitted state, all of which `check` has accepted."""
         self.settings, self.encoder, self.state = settings, encoder, state
 
     @classmethod
     def is_chosen(cls, named: ReindexSettings | Record) -> bool:
-        """Whether settings ask for it, or an index has it."""
+        """Return whether the settings select this representation, or an index has it."""
         chosen = getattr(named, cls.setting)
         return cls.name in chosen if cls.setting == FURTHER else bool(chosen)
 
     @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
-        """Name its fields of a document."""
+        """Return the names of its fields in a document."""
 
     @classmethod
     def state_in(cls, record: Record) -> Any:
-        """Return what was fitted for it."""
+        """Return the fitted state that the record of an index keeps."""
         state = getattr(record, cls.setting)
         return state.get(cls.name) if cls.setting == FURTHER else state
 
     @classmethod
     def settings_in(cls, record: Record) -> dict[str, Any]:
-        """Return its own settings, as this index was written with."""
+        """Return the settings of this representation that an index was written with."""
         return {cls.setting: bool(getattr(record, cls.setting))}
 
     @classmethod
     def described(cls, record: Record) -> str:
-        """Return a line on what an index has of it; empty for vectors, which every index has."""
+        """Return a line on this representation of an index; empty for vectors, which every index has."""
         return cls.compared if cls.reads_tokens else ""
 
     @classmethod
     def option(cls) -> str:
-        """Return the options of a command that ask for it."""
+        """Return the command-line option that selects it."""
         return "--" + cls.setting.replace("_", "-")
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Refuse what would fail later. Raises ClusterError, ModelError, SettingsError."""
+        """Raise ClusterError, ModelError or SettingsError for what this representation cannot work with."""
         if not cls.reads_tokens:
             return
         flag = cls.option()
@@ -130,77 +130,83 @@ class Representation(Protocol):
 
     @property
     def job(self) -> dict[str, Any]:
-        """Name what decides its values, for the fingerprint of a job."""
+        """Return what decides its values, for the fingerprint of a job."""
         return {self.name if self.setting == FURTHER else self.setting: True}
 
     def mapping(self, version: Version) -> dict[str, Any]:
-        """Map its fields: name -> mapping."""
+        """Return the mappings of its fields, by name."""
 
     def fitted(self, sample: Sample) -> Any:
-        """Fit what it needs of the index to some of its texts; give the state: text in `representations`."""
+        """Fit this representation to sampled texts of the index; return the state to remember (a string if
+        `setting` is "representations").
+        """
         return ""
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
-        """Return the reader that turns query texts into what the retriever of the same name searches by.
+        """Return a function that turns query texts into what the retriever of the same name searches by.
 
         `settings` are those of the search.
         """
         raise NotImplementedError
 
     def read(self, texts: Sequence[str]) -> Sequence[Any] | None:
-        """Read texts by an encoder of its own: what is kept of each. None where it has none."""
+        """Return what its own encoder makes of each text; None if it has no encoder of its own."""
         return None
 
     def keep(self, text: str, reading: Reading) -> Any:
-        """Take what it needs of a window of a text, whose states are gone afterwards."""
+        """Return what it keeps of one window of a text, computed from the states of its tokens."""
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Return what a document holds in its fields."""
+        """Return the fields of a document and their values."""
 
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-        """Return by id what each document holds of it, if anything; `sources` are their bodies."""
+        """Return the stored value of each document that has one, by id; `sources` are the bodies of the
+        documents.
+        """
         name = self.fields(self.settings)[0]
         held = {doc_id: source.get(name) for doc_id, source in sources.items()}
         return {doc_id: value for doc_id, value in held.items() if value not in (None, [])}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Whether it is what the text of the document makes, as far as arithmetic may differ."""
+        """Return whether the stored value `held` equals what the document's text makes, but for rounding."""
         return bool(next(iter(self.values(encoded).values())) == held)
 
     def bytes_each(self, sample: Sample) -> float:
-        """Estimate the bytes of a document on disk, besides those of vectors and graph."""
+        """Return the estimated bytes on disk of a document, without vectors and graph."""
         return 0.0
 
     def planned(self, vectors: int, size: int) -> str:
-        """Return a line of the plan: so many vectors or bytes of it; empty for vectors."""
+        """Return a line of the plan on its size; empty for plain vectors."""
         return f"{self.compared}: about {size / 1e6:,.1f} MB a copy" if self.reads_tokens else ""
 
 
 class InDocValues(Representation):
-    """A representation in a binary field, of doc values; a new index does not keep it in `_source`."""
+    """A representation in a binary field with doc values; a new index does not keep the field in
+    `_source`.
+    """
 
     hidden = True
 
     def mapping(self, version: Version) -> dict[str, Any]:
-        """Map the field."""
+        """Return the mapping of the binary field."""
         return {name: BITS_MAPPING for name in self.fields(self.settings)}
 
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
-        """Read the doc values."""
+        """Return the stored bytes of each document, by id, from the doc values."""
         (name,) = self.fields(self.settings)
         return held_bytes(cluster, index, list(sources), name)
 
     def planned(self, vectors: int, size: int) -> str:
-        """Return a line on how much of it goes again."""
+        """Return the line of the plan on its size, half of which merges free again."""
         return f"{super().planned(vectors, size)}, half of it until merges end"
 
 
 class ByOwnEncoder(Representation, Protocol):
-    """A representation by an encoder of its own, in a folder that the setting `folder` names.
+    """A representation made by an encoder of its own, in the folder that the setting `folder` names.
 
-    The member states the `kind` of folder, the `State` that the index remembers, the `field` of documents,
-    and how many texts its scores are `measured` by.
+    A member states the `kind` of the folder, the class `State` that the record keeps, the `field` of
+    documents, and the number of texts by which its scores are `measured`.
     """
 
     kind: ClassVar[type[GraphFolder]]
@@ -213,34 +219,34 @@ class ByOwnEncoder(Representation, Protocol):
 
     @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
-        """Name the field."""
+        """Return the name of its field."""
         return (cls.field,)
 
     @classmethod
     def described(cls, record: Record) -> str:
-        """Return by which encoder, and what is kept."""
+        """Return a line with the encoder's fingerprint and what is kept of its output."""
         state = cls.State.read(record.representations[cls.name])
         return f"{cls.compared} by {state.encoder[:12]}, {cls.kept_by(state)}"
 
     @staticmethod
     def kept_by(state: Any) -> str:
-        """Return what is kept of what the encoder gives."""
+        """Return in words what is kept of the encoder's output."""
 
     def planned(self, vectors: int, size: int) -> str:
-        """Return the line of the plan."""
+        """Return a line of the plan: what is kept, and its size."""
         return f"{self.compared}, {self.kept_by(self.own_state)}: about {size / 1e6:,.1f} MB a copy"
 
     def fitted(self, sample: Sample) -> str:
-        """Measure how scores spread: of words from the middle of documents with each of a few documents."""
+        """Measure the spread of scores on sampled texts; return the state with it, as JSON."""
         texts = [text for text in sample(self.measured) if text.strip()]
         return str(self.own_state.model_copy(update={"spread": self.spread_of(texts)}).model_dump_json())
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
-        """Measure it by some texts; None by too few."""
+        """Return the spread of scores measured on some texts; None for too few texts."""
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Refuse to go on without an encoder that can be opened."""
+        """Raise SettingsError or ModelError without an encoder folder that can be opened."""
         if (folder := getattr(settings, cls.folder)) is None:
             option = cls.folder.replace("_", "-")
             raise SettingsError(
@@ -250,7 +256,7 @@ class ByOwnEncoder(Representation, Protocol):
 
     @cached_property
     def own_state(self) -> Any:
-        """Return what decides it: as the index remembers it, else as the settings say."""
+        """Return its state: as the index remembers it, else from the settings."""
         if self.state:
             return self.State.read(self.state)
         encoder = graph_entry(self.kind, getattr(self.settings, self.folder)).fingerprint
@@ -258,44 +264,48 @@ class ByOwnEncoder(Representation, Protocol):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Return the settings of the state besides the encoder."""
+        """Return the fields of the state that come from settings, without the encoder."""
 
     @cached_property
     def own_encoder(self) -> Any:
-        """Open the encoder."""
+        """Return its encoder, opened."""
         return open_once(self.kind, getattr(self.settings, self.folder), self.own_state.encoder)
 
 
 def representations_in(named: ReindexSettings | Record) -> list[type[Representation]]:
-    """Return the representations that settings or an index name. Raises SettingsError for unknown ones."""
+    """Return the representations that settings or a record name. Raises SettingsError for unknown names."""
     for name in named.representations:
         member_of(FAMILY, name)
     return [kind for kind in kinds() if kind.is_chosen(named)]
 
 
 def kinds() -> list[type[Representation]]:
-    """Return all members, in alphabetical order."""
+    """Return the classes of all representations, in alphabetical order."""
     return [member_of(FAMILY, name) for name in names_of(FAMILY)]
 
 
 def fields_of(named: ReindexSettings | Record, *, visible: bool = False) -> tuple[str, ...]:
-    """Name the fields that hold what the encoder made of a document; `visible`: those that `exists` finds."""
+    """Return the names of the fields that hold what the encoder made of a document; with `visible`, those
+    that an `exists` query can match.
+    """
     kinds = (kind for kind in representations_in(named) if kind.shows or not visible)
     return tuple(name for kind in kinds for name in kind.fields(named))
 
 
 def freeing_of(settings: ReindexSettings) -> dict[str, str]:
-    """Return for each field what to do where the name is taken."""
+    """Return for each field of the representations the advice for when a document field of that name exists
+    already.
+    """
     return {name: kind.freeing for kind in representations_in(settings) for name in kind.fields(settings)}
 
 
 def fitted_in(record: Record) -> dict[str, Any]:
-    """Return by name what was fitted for the representations of an index."""
+    """Return the fitted states of an index's representations, by name."""
     return {kind.name: kind.state_in(record) for kind in representations_in(record)}
 
 
 def settings_in(record: Record) -> dict[str, Any]:
-    """Return the settings that name the representations of an index, and those of their own."""
+    """Return the settings that select the representations of an index, with their own settings."""
     settings: dict[str, Any] = {}
     for kind in kinds():
         settings |= kind.settings_in(record)

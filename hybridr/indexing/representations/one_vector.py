@@ -1,4 +1,4 @@
-"""One vector a document, of as much of its text as the encoder reads."""
+"""Representation with one vector a document, of as much of its text as the encoder reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 do
 
 
 class OneVector(Representation):
-    """A vector in a field of its own."""
+    """One vector a document, in a field of its own."""
 
     name = "one_vector"
     help = "one vector a document"
@@ -38,12 +38,12 @@ class OneVector(Representation):
 
     @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
-        """Name the field of the vectors."""
+        """Return the name of the vector field."""
         return (named.vector_field,)
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Refuse vectors that this cluster cannot hold: they would fail later, or stop a node."""
+        """Raise ClusterError or ModelError for vectors that this cluster cannot hold."""
         cluster.dialect.require(settings.engine, settings.vectors)
         require_form(form_of(settings), encoder.similarity, cluster.version, bare=is_bare(cluster))
         plugins = cluster.parts("plugins")  # none where this user may not know
@@ -55,25 +55,27 @@ class OneVector(Representation):
 
     @property
     def job(self) -> dict[str, Any]:
-        """Name nothing: one vector goes unnamed, as before there was anything else."""
+        """Return nothing: one vector a document is the default and is not part of a job's fingerprint."""
         return {}
 
     def mapping(self, version: Version) -> dict[str, Any]:
-        """Map the field of the vectors."""
+        """Return the mapping of the vector field."""
         dim, similarity = self.encoder.dim, self.encoder.similarity
         return {self.settings.vector_field: vector_mapping(dim, similarity, self.settings, version)}
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Return the vector."""
+        """Return the vector of the document, by field."""
         return {self.settings.vector_field: as_kept(encoded.vectors, self.settings.vectors)[0]}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Return whether a document holds the vector of its text."""
+        """Return whether the stored vector is that of the document's text."""
         return are_near(encoded.vectors, [held])
 
 
 def are_near(again: Vectors, stored: Sequence[Sequence[float]]) -> bool:
-    """Return whether vectors `(n, dim)` and what stands for them point the same way, each by its cosine."""
+    """Return whether each of the vectors `(n, dim)` has a cosine of at least MIN_COSINE with its stored
+    counterpart.
+    """
     held = np.array(stored, dtype=np.float32)  # (n, dim)
     lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(held, axis=1)
     cosines = (again * held).sum(axis=1) / np.maximum(lengths, 1e-12)

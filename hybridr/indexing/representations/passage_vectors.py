@@ -1,4 +1,6 @@
-"""Passage vectors: one for each window of a document, and where it stands."""
+"""Representation with a vector for each passage (window) of a document, and the place of the passage in its
+text.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from .one_vector import OneVector, are_near
 
 
 class PassageVectors(OneVector):
-    """Vectors of windows that overlap; the best one of a document counts."""
+    """Vectors of overlapping windows of a document; the best-scoring passage counts."""
 
     name = "passage_vectors"
     help = "a vector for each window of a document"
@@ -32,35 +34,35 @@ class PassageVectors(OneVector):
 
     @classmethod
     def is_chosen(cls, named: ReindexSettings | Record) -> bool:
-        """Return whether documents are split."""
+        """Return whether documents are split into passages."""
         return not super().is_chosen(named)
 
     @classmethod
     def settings_in(cls, record: Record) -> dict[str, Any]:
-        """Return what `chosen_windows` reads."""
+        """Return the settings of passages that an index was written with, as `chosen_windows` reads them."""
         if (windows := record.passages) is None:
             return {"passages": False}
         return {"passages": True, "passage_overlap": windows.overlap, "max_passages": windows.most}
 
     @classmethod
     def described(cls, record: Record) -> str:
-        """Return how documents are split."""
+        """Return a line on how documents are split."""
         assert (windows := record.passages)
         return f"passages of {windows.tokens} tokens, {windows.overlap} shared, at most {windows.most}"
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Refuse windows that cannot be, too."""
+        """Raise what `OneVector.check` raises, and ModelError or SettingsError for impossible windows."""
         super().check(cluster, encoder, settings)
         chosen_windows(settings, encoder)
 
     @property
     def job(self) -> dict[str, Any]:
-        """Name the windows."""
+        """Return length, overlap and number of the windows."""
         return {self.setting: self.windows.to_json()}
 
     def mapping(self, version: Version) -> dict[str, Any]:
-        """Map the vectors of passages; where each stands is only read, never searched."""
+        """Return the nested mapping of passages: their vectors, and start and end, which are stored only."""
         [(field, vector)] = super().mapping(version).items()
         offset = {"type": "integer", "index": False, "doc_values": False}
         properties = {PASSAGE_VECTOR: vector, "start": offset, "end": offset}
@@ -71,7 +73,7 @@ class PassageVectors(OneVector):
         return self.windows
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Return the vector of each passage, and where it stands."""
+        """Return the vector, start and end of each passage."""
         vectors = as_kept(encoded.vectors, self.settings.vectors)
         passages = [
             {PASSAGE_VECTOR: vector, "start": start, "end": end}
@@ -80,14 +82,14 @@ class PassageVectors(OneVector):
         return {self.settings.vector_field: passages}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Return whether a document holds exactly the passages of its text, each with its own vector."""
+        """Return whether a document holds exactly the passages of its text, each with its vector."""
         parts = held if isinstance(held, list) else []
         same = [(part.get("start"), part.get("end")) for part in parts] == list(encoded.split.spans)
         vectors = [part.get(PASSAGE_VECTOR) for part in parts]
         return same and all(vectors) and are_near(encoded.vectors, vectors)
 
     def planned(self, vectors: int, size: int) -> str:
-        """Return how many passages come."""
+        """Return a line of the plan with the number of passages."""
         windows = self.windows
         return (
             f"passages: about {vectors:,}, of {windows.tokens} tokens, {windows.overlap} of them shared, "
@@ -96,10 +98,10 @@ class PassageVectors(OneVector):
 
 
 def chosen_windows(settings: ReindexSettings, encoder: Any) -> Windows:
-    """Work out the windows that the settings ask for.
+    """Return the windows that the settings select.
 
-    Raises ModelError for an encoder that does not tell where its tokens are, SettingsError when windows
-    would share more than half of their tokens.
+    Raises ModelError for an encoder that does not report where its tokens are, SettingsError if windows would
+    share more than half of their tokens.
     """
     source = require_tokens(encoder)
     tokens = settings.max_tokens or source.max_tokens

@@ -1,4 +1,4 @@
-"""Weights of tokens (uniCOIL, SPLADE), by an encoder of its own beside that of the vectors."""
+"""Representation with sparse weights of tokens (uniCOIL, SPLADE), made by an encoder of its own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ MOST_APART = 0.02  # of the sum of weights, between those stored and those of th
 
 
 class Sparse(ByOwnEncoder):
-    """Weights of the tokens that an encoder finds in a text; the state is its fingerprint, how weights are
-    pruned, and the spread of scores, as JSON."""
+    """Weights of the tokens of a text. Its state is the encoder's fingerprint, the pruning and the spread of
+    scores, as JSON.
+    """
 
     name = "sparse"
     help = "weights of tokens, by --sparse-encoder"
@@ -34,33 +35,33 @@ class Sparse(ByOwnEncoder):
 
     @staticmethod
     def kept_by(state: SparseState) -> str:
-        """Return how many weights of a document are kept."""
+        """Return in words how many weights of a document are kept."""
         limit, share = state.pruning
         return f"at most {limit} a document" + f" that reach {share:g} of its largest" * bool(share)
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:
-        """Weigh the tokens of queries by the encoder that weighed those of the documents."""
+        """Return a function that weighs the tokens of queries with the documents' sparse encoder."""
         fingerprint = SparseState.read(record.representations[cls.name]).encoder
         opened = cache(partial(open_once, SparseEncoder, settings.sparse_encoder, fingerprint))
         return lambda texts: opened().encode_queries(texts)
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Return its settings besides the encoder."""
+        """Return the pruning."""
         return {"pruning": self.settings.sparse_pruning}
 
     @property
     def job(self) -> dict[str, Any]:
-        """Name encoder and pruning, but not what was measured."""
+        """Return the encoder's fingerprint and the pruning, without what was measured."""
         return {self.name: [self.own_state.encoder, *self.own_state.pruning]}
 
     def mapping(self, version: Version) -> dict[str, Any]:
-        """Map the field of the weights."""
+        """Return the mapping of the field of weights."""
         return {SPARSE_FIELD: {"type": "rank_features"}}
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
-        """Take the mean over blocks of ten texts; None by fewer."""
+        """Return the standard deviation of scores, averaged over blocks of ten texts; None for fewer."""
         if len(texts) < BLOCK:
             return None
         documents = self.own_encoder.encode_documents(texts)
@@ -75,18 +76,18 @@ class Sparse(ByOwnEncoder):
         return round(float(np.mean([block.std() for block in blocks])), 6) or None
 
     def read(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Weigh the tokens of texts, and leave the small weights out."""
+        """Return the token weights of texts, pruned."""
         return [
             pruned(weights, *self.own_state.pruning) for weights in self.own_encoder.encode_documents(texts)
         ]
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Return the weights above 0, to 4 digits: the engine keeps 9 bits."""
+        """Return the weights of the document, rounded to 4 digits because the engine keeps 9 bits."""
         weights = encoded.kept[self.name][0].items()
         return {SPARSE_FIELD: {feature_name(token): float(f"{weight:.4g}") for token, weight in weights}}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Whether a document holds the weights of its text, but for rounding."""
+        """Return whether the stored weights are those of the document's text, but for rounding."""
         weights = self.values(encoded)[SPARSE_FIELD]
         if not isinstance(held, Mapping):
             return False
@@ -94,13 +95,13 @@ class Sparse(ByOwnEncoder):
         return bool(apart <= MOST_APART * sum(weights.values()))
 
     def bytes_each(self, sample: Sample) -> float:
-        """Estimate the bytes of a document's weights by a few documents."""
+        """Return the estimated bytes of a document's weights, from a sample."""
         weights = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
         return BYTES_A_WEIGHT * sum(map(len, weights)) / max(1, len(weights))
 
 
 def pruned(weights: Mapping[str, float], limit: int, share: float) -> dict[str, float]:
-    """Keep the `most` largest weights of a document, of those that reach that `share` of the largest."""
+    """Return the `limit` largest weights of a document, without those below `share` of the largest."""
     heaviest = sorted(weights, key=lambda token: -weights[token])[:limit]
     threshold = share * weights[heaviest[0]] if heaviest else 0.0
     return {token: weights[token] for token in heaviest if weights[token] >= threshold}

@@ -1,4 +1,4 @@
-"""Token bits: one for each dimension of the state of each token, which late interaction compares."""
+"""Representation with token bits: the sign of each dimension of each token's state, for late interaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ MIN_AGREEMENT = 0.85  # of the bits stored and those read again
 
 
 class TokenSigns(InDocValues):
-    """Bits of the states of all tokens; the state is their mean, as `mean_as_text` writes it."""
+    """Sign bits of the states of all tokens. Its state is the mean of token states, as written by
+    `mean_as_text`.
+    """
 
     name = "token_signs"
     help = "a bit for each dimension of each token"
@@ -47,12 +49,14 @@ class TokenSigns(InDocValues):
 
     @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
-        """Name the field of the bits."""
+        """Return the name of the field of bits."""
         return (BITS_FIELD,)
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Refuse bits where no search could use them, too."""
+        """Raise ModelError for an encoder that does not compare by cosine, besides what every representation
+        checks.
+        """
         if encoder.similarity != "cosine":
             raise ModelError(
                 "--token-bits needs an encoder that compares by cosine, this one has inner products"
@@ -60,7 +64,7 @@ class TokenSigns(InDocValues):
         super().check(cluster, encoder, settings)
 
     def fitted(self, sample: Sample) -> str:
-        """Fit the mean to a sample of documents."""
+        """Return the mean of the token states of sampled documents, as text."""
         texts, limit = [text for text in sample(MEAN_DOCUMENTS) if text], self.settings.max_tokens
         parts = (texts[start : start + MEAN_AT_ONCE] for start in range(0, len(texts), MEAN_AT_ONCE))
         readings = (self.encoder.read_documents(part, max_tokens=limit) for part in parts)
@@ -68,20 +72,20 @@ class TokenSigns(InDocValues):
         return mean_as_text(mean_state(states, self.encoder.width))
 
     def keep(self, text: str, reading: Reading) -> Bits:
-        """Take the bits of a window's tokens."""
+        """Return the sign bits of the tokens of a window."""
         return bits_of(reading.states, self.mean)
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Return the bits of all tokens."""
+        """Return the bits of all tokens of the document."""
         return bits_value(joined_bits(encoded.kept[self.name]))
 
     def fits(self, encoded: EncodedDocument, held: bytes) -> bool:
-        """Return whether a document holds bits for each token of its text, nearly all of them alike."""
+        """Return whether the stored bits agree with those of the document's text for nearly all positions."""
         again = joined_bits(encoded.kept[self.name])
         return len(held) == again.size and agreement(again, held) >= MIN_AGREEMENT
 
     def bytes_each(self, sample: Sample) -> float:
-        """Estimate the bytes of a document's bits, which lie there as base64 too: see `Cost` of vectors."""
+        """Return the estimated bytes of a document's bits, which are stored as base64 too."""
         texts, source = sample(COUNTED_DOCUMENTS), require_tokens(self.encoder)
         tokens = sum(len(source.token_spans(text, MOST_TOKENS)) for text in texts) / max(1, len(texts))
         return tokens * bytes_a_token(self.encoder.width) * (1 + SOURCE_BYTES)

@@ -1,4 +1,4 @@
-"""A vector for each token (ColBERT), by an encoder of its own beside that of the vectors."""
+"""Representation with a vector for each token (ColBERT), made by an encoder of its own."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ MEASURED_TEXTS, COUNTED_TEXTS = 10, 20
 
 
 class TokenVectors(InDocValues, ByOwnEncoder):
-    """Vectors of the tokens that an encoder reads in a text; the state is its fingerprint, the form of
-    values, and the spread of scores, as JSON."""
+    """Vectors of the tokens of a text. Its state is the encoder's fingerprint, the number format and the
+    spread of scores, as JSON.
+    """
 
     name = "token_vectors"
     help = "a vector for each token, by --token-encoder"
@@ -44,17 +45,19 @@ class TokenVectors(InDocValues, ByOwnEncoder):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Return its settings besides the encoder."""
+        """Return the number format and the dimension."""
         dim = open_once(MultiVectorEncoder, self.settings.token_encoder).dim
         return {"values": self.settings.token_values, "dim": dim}
 
     @property
     def job(self) -> dict[str, Any]:
-        """Name encoder, values and dimensions, but not what was measured."""
+        """Return the encoder's fingerprint, number format and dimension, without what was measured."""
         return {self.name: [self.own_state.encoder, self.own_state.values, self.own_state.dim]}
 
     def spread_of(self, texts: Sequence[str]) -> float | None:
-        """Take the deviation of mean scores by ten texts, as their vectors are kept; None by fewer."""
+        """Return the standard deviation of MaxSim scores over ten texts, with vectors as stored; None for
+        fewer.
+        """
         if len(texts := texts[:MEASURED_TEXTS]) < MEASURED_TEXTS:
             return None
         documents = [self.bytes_of(vectors) for vectors in self.read(texts)]
@@ -63,26 +66,26 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         return round(float(np.nanstd(means)), 6) or None
 
     def read(self, texts: Sequence[str]) -> list[Vectors]:
-        """Return the vectors of the tokens of texts."""
+        """Return the token vectors `(tokens, dim)` of each text."""
         vectors: list[Vectors] = self.own_encoder.encode_documents(texts)
         return vectors
 
     def bytes_of(self, vectors: Vectors) -> bytes:
-        """Return vectors `(tokens, dim)` in the stored form."""
+        """Return token vectors `(tokens, dim)` as the bytes that are stored."""
         return base64.b64decode(tokens_value(vectors, self.own_state.values)[TOKENS_FIELD])
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
-        """Return the vectors as stored."""
+        """Return the token vectors of the document in the stored form."""
         return tokens_value(encoded.kept[self.name][0], self.own_state.values)
 
     def fits(self, encoded: EncodedDocument, held: bytes) -> bool:
-        """Whether a document holds the vectors of its text, but for rounding."""
+        """Return whether the stored vectors are those of the document's text, but for rounding."""
         stored = self.bytes_of(encoded.kept[self.name][0])
         again, stored_vectors = (token_vectors_in(array, self.own_state) for array in (stored, held))
         return again.shape == stored_vectors.shape and are_near(again, stored_vectors.tolist())
 
     def bytes_each(self, sample: Sample) -> float:
-        """Estimate the bytes of a document's vectors by a few documents; base64 goes when merges end."""
+        """Return the estimated bytes of a document's vectors, from a sample."""
         arrays = self.read([text for text in sample(COUNTED_TEXTS) if text.strip()])
         tokens = sum(map(len, arrays)) / max(1, len(arrays))
         return float(tokens * self.own_state.bytes_a_token * (1 + SOURCE_BYTES))

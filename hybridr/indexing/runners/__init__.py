@@ -12,32 +12,34 @@ from ..settings import ReindexSettings
 
 
 class PackedTask(Protocol):
-    """A task as it travels to another process, by pickle."""
+    """A task in a form that can be pickled and sent to another process."""
 
     def open(self, threads: int) -> Task:
-        """Get ready there, with `threads` of the processor for the encoder. Raises HybridrError."""
+        """Return the task, ready to run in this process with `threads` for the encoder. Raises
+        HybridrError.
+        """
 
 
 class Task(Protocol):
-    """What is done with every share of a job, and what all who do it must know."""
+    """A function to call with every share of a job, and what all workers share."""
 
     @property
     def stop(self) -> Event:
-        """Return what asks all in this process to end soon after what is at hand."""
+        """Return the event that asks all workers in this process to end soon."""
 
     @property
     def meter(self) -> Meter:
-        """Count documents."""
+        """Return the counter of documents done."""
 
     def __call__(self, share: Any) -> Any:
-        """Work on one share and give what came of it."""
+        """Work on one share; return its result."""
 
     def packed(self, workers: int) -> PackedTask:
-        """Get ready to travel to each of so many workers."""
+        """Return the task in a form that can be sent to each of `workers` processes."""
 
 
 class Runner(Protocol):
-    """Works on shares at once, wherever that is."""
+    """Works on several shares at once, in threads or in other processes."""
 
     name: ClassVar[str]
 
@@ -48,14 +50,13 @@ class Runner(Protocol):
         """Raise SettingsError for what it lacks on this machine, before anything is written."""
 
     def run(self, task: Task, shares: Sequence[Any]) -> list[Any]:
-        """Do the task with every share; give what came of each, in their order.
+        """Call the task with every share; return the results in the order of the shares.
 
-        When one fails, or Ctrl-C is pressed, the others are asked to end after what they are at; then this
-        is raised.
+        If one fails, or Ctrl-C is pressed, the others are asked to end, then the error is raised.
         """
 
 
 def runner(settings: ReindexSettings) -> Runner:
-    """Return what shares are run by."""
+    """Return the runner that the settings name."""
     member: Runner = member_of("indexing.runners", settings.runner)(settings)
     return member

@@ -1,13 +1,13 @@
-"""Works on shares in processes of a Ray cluster.
+"""Runner that works on shares in processes of a Ray cluster.
 
-Actors of Ray Core, and not Ray Data: each opens the encoder once and then fills share after share with the
-very code that a thread would run, so that what is read, encoded, written and tried again is the same. Ray
-places the processes, says which of them died, and carries calls between them. The index holds what is done:
-whoever begins a share again leaves out what is there. A worker that was thought dead and writes late does no
-harm: `targets` write only over what they saw, and only what the source still holds.
+Actors of Ray Core, not Ray Data: each opens the encoder once and then fills share after share with the same
+code as a thread. Ray places the processes, reports which of them died, and carries calls between them. The
+index is the checkpoint: whoever begins a share again skips documents that are there. A worker that was
+thought dead and writes late does no harm: `targets` write only over the state they saw, and only what the
+source still holds.
 
-Ray speaks by pickle between its own processes, and the cluster's password goes to the workers by it: whoever
-can reach a Ray cluster can run anything there. It must be one that is trusted.
+Ray sends pickles between its processes, and the cluster's password travels with them: whoever can reach a Ray
+cluster can run anything there. It must be trusted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STORE_BYTES = 100_000_000  # of the Ray that is started here: what it carries is
 
 
 class Ray:
-    """Processes that Ray places, on this machine or many."""
+    """Runs shares in processes that Ray places, on this machine or many."""
 
     name = "ray"
     help = "in processes of a Ray cluster, of this machine without --ray-address"
@@ -53,7 +53,7 @@ class Ray:
         self.settings = settings
 
     def check(self) -> None:
-        """Raise SettingsError without the package, and for an address where nothing listens."""
+        """Raise SettingsError if the package ray is missing, or nothing listens at the given address."""
         if find_spec("ray") is None:
             lacking = "--runner ray needs the package 'ray', which is not installed"
             raise SettingsError(lacking, hint=how_to_install("ray"))
@@ -69,7 +69,7 @@ class Ray:
             raise SettingsError(f"nothing answers at '{address}': {error}", hint=ADDRESS) from None
 
     def run(self, task: Task, shares: Sequence[Any]) -> list[Any]:
-        """Do the task with every share; see `Runner`. One alone is worked on here."""
+        """Call the task with every share; see `Runner`. A single share is worked on in this process."""
         self.check()
         if len(shares) < 2:
             return [task(share) for share in shares]
@@ -78,7 +78,7 @@ class Ray:
 
 
 class Refusal(NamedTuple):
-    """Why a worker cannot go on: an error of ours as it travels, by the name of its kind."""
+    """A HybridrError of a worker in a form that can be sent to the driver."""
 
     kind: str
     message: str
@@ -86,24 +86,24 @@ class Refusal(NamedTuple):
 
     @classmethod
     def of(cls, error: HybridrError) -> Refusal:
-        """Return the refusal, with the machine on which it happened."""
+        """Return the error as a refusal, with the name of this machine in its message."""
         return cls(type(error).__name__, f"{error.message} (a worker on {socket.gethostname()})", error.hint)
 
     def error(self) -> HybridrError:
-        """Return the refusal as an error of this process."""
+        """Return the HybridrError to raise in this process."""
         kind = getattr(sys.modules[HybridrError.__module__], self.kind)
         return (ModelError if kind is MissingExtra else kind)(self.message, hint=self.hint)
 
 
 class Worker:
-    """A process of the pool: an actor, which opens the task once and does it with share after share."""
+    """A worker process (Ray actor): opens the task once and fills share after share."""
 
     def __init__(self, release: str, threads: int, packed: Sequence[Any]) -> None:
         self._release, self._threads, self._packed = release, threads, packed
         self._task: Task | None = None
 
     def open(self) -> Refusal | None:
-        """Open the task, before a share is given to this worker."""
+        """Open the task; return why that failed, or None."""
         try:
             self._opened()
         except HybridrError as error:
@@ -111,7 +111,7 @@ class Worker:
         return None
 
     def fill(self, share: Share) -> Filling | Refusal:
-        """Fill a share, and return what came of it."""
+        """Fill a share; return its counts, or why that failed."""
         try:
             filling: Filling = self._opened()(share)
         except HybridrError as error:
@@ -119,7 +119,7 @@ class Worker:
         return filling
 
     def stop(self) -> None:
-        """End after what is at hand."""
+        """Ask the task to end after the page at hand."""
         if self._task is not None:
             self._task.stop.set()
 
@@ -142,14 +142,14 @@ class Worker:
 
 
 class WorkerCall(NamedTuple):
-    """A call that was not answered yet: of a worker, for a share by its number, None while it opens."""
+    """A running call of a worker: for the share with this number, or None while the worker opens its task."""
 
     worker: Any
     number: int | None = None
 
 
 class WorkerPool:
-    """The workers: hired for a block, called, replaced when they die, and dismissed."""
+    """The workers of a run: started, called, replaced when they die, and stopped at the end of the block."""
 
     def __init__(self, task: Task, settings: ReindexSettings) -> None:
         self._ray, self._settings, self._meter = package(), settings, task.meter
@@ -167,10 +167,10 @@ class WorkerPool:
             self._hire()
 
     def _hire(self) -> None:
-        """Start a worker, with its part of the processors, so that all find room.
+        """Start a worker with its part of the processors.
 
-        It is given a share when it has answered once. Ray's own `max_restarts` and `max_task_retries` would
-        leave the share of a lost machine to a worker that waits for room which the others do not have.
+        It gets a share once it has opened its task. Ray's own `max_restarts` and `max_task_retries` are not
+        used: they would leave the share of a lost machine to a worker that waits for room.
         """
         gpus = self._settings.gpus_per_worker
         processors = processors_each(machines(self._ray), self._settings.workers, gpus)
@@ -180,7 +180,7 @@ class WorkerPool:
         self._calls[worker.open.remote()] = WorkerCall(worker)
 
     def run(self, shares: Sequence[Share]) -> list[Filling]:
-        """Let the workers fill all shares; return what came of each, in their order."""
+        """Let the workers fill all shares; return the results in the order of the shares."""
         fillings: dict[int, Filling] = {}
         waiting = deque(range(len(shares)))
         while len(fillings) < len(shares):
@@ -213,7 +213,7 @@ class WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Let the processes go; after an error all are asked to end after what is at hand, and waited for."""
+        """Stop all workers; after an error, wait for them to end after the page at hand."""
         working = [call.worker for call in self._calls.values()]
         if kind is not None:
             for worker in working:
@@ -226,28 +226,28 @@ class WorkerPool:
 
 
 class Machine(NamedTuple):
-    """What a machine of the Ray cluster has."""
+    """Processors and GPUs of a machine of the Ray cluster."""
 
     processors: float
     gpus: float = 0.0
 
     def room(self, processors: float, gpus: float) -> int:
-        """Return how many workers that need so much find room here."""
+        """Return how many workers with that many processors and GPUs fit on this machine."""
         by_processors = int(self.processors / processors + ROUNDING)
         return min(by_processors, int(self.gpus / gpus + ROUNDING)) if gpus else by_processors
 
 
 def machines(ray: Any) -> list[Machine]:
-    """List what the machines of the Ray cluster have that live now."""
+    """Return the resources of the machines of the Ray cluster that are alive."""
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return [Machine(resources.get("CPU", 0.0), resources.get("GPU", 0.0)) for resources in resources]
 
 
 def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0) -> float:
-    """Return the most processors that every worker can have, for none works on two machines.
+    """Return the largest number of processors that each worker can get, as a worker runs on one machine.
 
-    A whole number, or a part of one where there are more workers than processors. With too few GPUs for all,
-    the others wait.
+    It is a whole number, or a fraction if there are more workers than processors. With too few GPUs for all,
+    the remaining workers wait.
     """
     if gpus:
         workers = min(workers, sum(int(machine.gpus / gpus + ROUNDING) for machine in machines))
@@ -260,15 +260,15 @@ def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0
 
 
 def address_of(settings: ReindexSettings) -> str:
-    """Return the address of the Ray cluster; "local" is one that is started here."""
+    """Return the address of the Ray cluster; "local" means that one is started on this machine."""
     return settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
 
 
 @contextmanager
 def within_ray(settings: ReindexSettings) -> Iterator[None]:
-    """Join the Ray cluster for the block, or start one on this machine; one that was joined before is kept.
+    """Join the Ray cluster for the block, or start one on this machine; a connection made before stays open.
 
-    Raises SettingsError when nothing answers at the address, or no GPU is here that was asked for.
+    Raises SettingsError if nothing answers at the address, or the required GPUs are missing.
     """
     ray = package()
     if ray.is_initialized():
@@ -290,7 +290,9 @@ def within_ray(settings: ReindexSettings) -> Iterator[None]:
 
 
 def check_gpus(machines: Sequence[Machine], settings: ReindexSettings, *, here: bool) -> None:
-    """Raise SettingsError where no worker could ever begin; in a Ray cluster, some may wait for a GPU."""
+    """Raise SettingsError if no machine has the GPUs of one worker, or (`here`) this machine lacks those of
+    all workers.
+    """
     each, most_gpus = settings.gpus_per_worker, max((machine.gpus for machine in machines), default=0.0)
     if here and each * settings.workers > most_gpus:
         raise SettingsError(f"{each * settings.workers:g} GPUs are asked for, this machine has {most_gpus:g}")
@@ -303,11 +305,11 @@ def check_gpus(machines: Sequence[Machine], settings: ReindexSettings, *, here: 
 
 
 def package() -> Any:
-    """Import Ray, which takes a second."""
+    """Return the module ray, imported on first use because that takes a second."""
     return import_module("ray")
 
 
 def last_line(error: BaseException) -> str:
-    """Return the end of what an error says, where Ray puts the reason."""
+    """Return the last line of an error's message, where Ray puts the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return shortened(lines[-1] if lines else type(error).__name__)

@@ -1,4 +1,4 @@
-"""Works on several shares at once, in threads of this process."""
+"""Runner that works on several shares at once in threads of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Threads(Runner):
-    """As many threads as workers; one alone is that of the caller."""
+    """Runs shares in as many threads as there are workers; a single worker uses the caller's thread."""
 
     name = "threads"
     help = "in this process"
@@ -23,14 +23,15 @@ class Threads(Runner):
         self.workers = settings.workers
 
     def run(self, task: Task, shares: Sequence[Any]) -> list[Any]:
-        """Do the task with every share; see `Runner`."""
+        """Call the task with every share; see `Runner`."""
         return in_threads(task, shares, self.workers, task.stop)
 
 
 def in_threads(work: Callable[[Any], T], shares: Sequence[Any], workers: int, stop: Event) -> list[T]:
-    """Do the work with every share, in as many threads as workers; one alone is that of the caller.
+    """Call `work` with every share in `workers` threads (one: the caller's thread); return the results in
+    order.
 
-    When one fails, `stop` is set, and those that have not begun are left out.
+    If one fails, `stop` is set and shares that have not begun are skipped.
     """
 
     def done(share: Any) -> Any:

@@ -1,9 +1,9 @@
-"""The folder between the stages: Parquet files of texts and of vectors, and who works on them at this moment.
+"""The folder between the stages of a reindex: Parquet files of texts and of vectors, their labels, and locks
+on them.
 
-`texts/` and `vectors/` each have a manifest when their stage is done, and not before: a manifest names the
-parts that there are, with their sha256. A part is written whole or not at all, and read only as it should be.
-One of texts has a row group for each page that was read of the index, so that what follows can make its
-batches as a reindex does.
+`texts/` and `vectors/` each get a manifest when their stage is done: it names the parts with their sha256. A
+part is written whole or not at all. A part of texts has a row group for each page that was read from the
+index, so that the next stage makes the same batches as a reindex.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ FULL = "free some space, then run the same command again: finished parts stay"
 
 
 class Label(BaseModel):
-    """What all labels share: values never change, unknown names are refused."""
+    """Base of the metadata that Parquet parts carry: immutable, and unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values as JSON."""
+        """Return the fields as JSON values."""
         return self.model_dump(mode="json")
 
 
 class Origin(Label):
-    """Where texts are from: an index and its uuid, and the fields they were joined of.
+    """Where texts come from: the index, its uuid, and the fields they were joined from.
 
-    `settled` is how far each shard was read, behind which everything was written later; None where the
-    cluster does not tell.
+    `settled` is the last `_seq_no` read of each shard; later operations were not read. None where the cluster
+    does not tell.
     """
 
     index: str
@@ -80,12 +80,14 @@ class Origin(Label):
 
     @property
     def position(self) -> Position | None:
-        """Return `settled` as a position to read on from."""
+        """Return `settled` as a position from which to read on."""
         return None if self.settled is None else Position(dict(self.settled))
 
 
 class Making(Label):
-    """What vectors were made with: an encoder by its fingerprint, its arithmetic, what it read of a text."""
+    """How vectors were made: encoder fingerprint, dimension, similarity, arithmetic, length limit and
+    passages.
+    """
 
     encoder: str = Field(pattern=FINGERPRINT_FORM)
     dim: int = Field(ge=1, le=65_536)
@@ -97,7 +99,7 @@ class Making(Label):
 
     @classmethod
     def of(cls, recipe: TextRecipe) -> Making:
-        """Return what a recipe makes vectors with."""
+        """Return how a recipe makes vectors."""
         encoder, limit = recipe.encoder, recipe.settings.max_tokens
         values = {"encoder": encoder.fingerprint, "dim": encoder.dim, "similarity": encoder.similarity}
         values |= {"max_tokens": limit, "windows": recipe.windows, **offers_of(encoder).arithmetic}
@@ -105,7 +107,7 @@ class Making(Label):
 
 
 class TextsLabel(Label):
-    """What a part of texts says of itself: the documents of one shard with `since` < `_seq_no` <= `until`."""
+    """Label of a part of texts: the documents of one shard with `since` < `_seq_no` <= `until`."""
 
     hybridr: str
     origin: Origin
@@ -115,21 +117,22 @@ class TextsLabel(Label):
 
     @property
     def share(self) -> Share:
-        """Return the part of the index that these documents are, whatever happened to them since."""
+        """Return the range of the index that this part was read from."""
         return Share(since=Position({self.shard: self.since}), until=Position({self.shard: self.until}))
 
 
 class VectorsLabel(TextsLabel):
-    """What a part of vectors says of itself: the same, their making, and the sha256 of the part of texts."""
+    """Label of a part of vectors: range, how the vectors were made, and the sha256 of the part of texts."""
 
     making: Making
     texts: str = Field(pattern=FINGERPRINT_FORM)
 
 
 def check_making(stored: Making, expected: Making, place: str, again: str) -> None:
-    """Raise where stored vectors were made in another way than this run makes them.
+    """Raise an error if stored vectors were made in another way than this run makes them.
 
-    FingerprintMismatch for another encoder, DataError for other settings.
+    FingerprintMismatch for another encoder, DataError for other settings. `place` names the vectors and
+    `again` the command to make them anew, both for the message.
     """
     if stored.encoder != expected.encoder:
         raise FingerprintMismatch(
@@ -146,39 +149,41 @@ def check_making(stored: Making, expected: Making, place: str, again: str) -> No
 
 
 def wrong_value(error: ValidationError) -> str:
-    """Return a line about the value that a label should not hold."""
+    """Return a line about the first wrong value of a label."""
     first = error.errors()[0]
     return f"its label has a wrong '{'.'.join(map(str, first['loc']))}': {first['msg'].lower()}"
 
 
 def part_name(shard: int, number: int) -> str:
-    """Name a part."""
+    """Return the file name of a part of a shard."""
     return f"{shard:05d}-{number:06d}.parquet"
 
 
 @dataclass(frozen=True)
 class StageFolder:
-    """Where the parts of a stage are, and the command that makes them, and goes on with it."""
+    """The folder of a stage's Parquet parts, and the command that writes them."""
 
     folder: Path
     command: str
 
     @classmethod
     def texts(cls, bundle: Path, index: str = "NAME") -> StageFolder:
-        """Return that of the first stage."""
+        """Return the folder of the first stage, texts."""
         return cls(bundle / "texts", f"hybridr export-text {index} --out {bundle}")
 
     @classmethod
     def vectors(cls, bundle: Path) -> StageFolder:
-        """Return that of the second stage."""
+        """Return the folder of the second stage, vectors."""
         return cls(bundle / "vectors", f"hybridr encode {bundle}")
 
     def file(self, part: str) -> Path:
-        """Name the file of a part."""
+        """Return the path of a part."""
         return below(self.folder, part)
 
     def parts(self) -> list[str]:
-        """Return the names of the part files, sorted. Raise DataError for a link out of the folder."""
+        """Return the names of the part files, sorted. Raises DataError for a link that leads out of the
+        folder.
+        """
         if not self.folder.is_dir():
             return []
         try:
@@ -189,7 +194,9 @@ class StageFolder:
         return sorted(path.name for path in self.folder.iterdir() if PART.fullmatch(path.name))
 
     def finished(self) -> dict[str, Any]:
-        """Read the manifest. Raises DataError when the stage is not done."""
+        """Return the manifest of the finished stage. Raises DataError if the stage is not done or parts
+        differ from the manifest.
+        """
         parts, manifest, folder = self.parts(), self.manifest(), self.folder
         if manifest is None:
             problem = f"{folder} has {len(parts)} parts and no manifest: that stage has not ended"
@@ -203,14 +210,14 @@ class StageFolder:
         return manifest
 
     def manifest(self) -> dict[str, Any] | None:
-        """Read the manifest, None when there is none. Raises DataError."""
+        """Return the manifest, None if there is none. Raises DataError for a damaged one."""
         try:
             return read_manifest(self.folder)
         except DataError as error:
             raise DataError(str(error), hint=f"rm {self.folder / FILE_NAME}; {self.command}") from None
 
     def entry(self, manifest: Mapping[str, Any], name: str, kind: type[L]) -> L:
-        """Read a label out of the manifest. Raises DataError."""
+        """Return the label stored under `name` in the manifest. Raises DataError for a wrong value."""
         file = self.folder / FILE_NAME
         try:
             return kind.model_validate(manifest.get(name))
@@ -218,7 +225,7 @@ class StageFolder:
             raise DataError(f"{file}: {wrong_value(error)}", hint=f"rm {file}; {self.command}") from None
 
     def unchanged(self, part: str, digest: str) -> Path:
-        """Return the file of a part. Raises DataError unless it is the one that the manifest speaks of."""
+        """Return the file of a part. Raises DataError unless its sha256 is `digest`."""
         file = self.file(part)
         with storing(file):
             sha256 = sha256_of(file)
@@ -228,21 +235,20 @@ class StageFolder:
         return file
 
     def compare(self) -> None:
-        """Compare the parts with the manifest, if there is one: the next one would call them whole.
-
-        Raises DataError.
-        """
+        """Raise DataError if a part is not the file that an existing manifest names."""
         written = (self.manifest() or {}).get("outputs", {})
         for name in self.parts():
             if name in written:
                 self.unchanged(name, written[name])
 
     def reopen(self) -> None:
-        """Take the manifest away while parts are made."""
+        """Delete the manifest while parts are being written."""
         (self.folder / FILE_NAME).unlink(missing_ok=True)
 
     def drop_behind_gaps(self) -> None:
-        """Take parts away that come behind a missing one: they are made with it, and tile their shard."""
+        """Delete parts numbered after a missing one: they are written again with it, so that parts cover
+        their shard without overlap.
+        """
         numbers: Counter[str] = Counter()
         for name in self.parts():
             shard = name.partition("-")[0]
@@ -254,11 +260,11 @@ class StageFolder:
 
 @contextmanager
 def claimed(file: Path) -> Iterator[bool]:
-    """Claim a file that is to be made, for as long as this process lives; False while another one has it.
+    """Lock a file that is to be written, for this block; yield False if another process has the lock.
 
-    What a process that was killed left of it is taken away. Whoever ends takes his lock file away, which
-    others may have opened before: they lock what nobody finds any more, and have to look again. Raises
-    DownloadError where nothing can be locked.
+    Leftovers of a killed process are deleted. The lock file is deleted at the end; another process that had
+    opened it before then locks a file without a name, and so tries again. Raises DownloadError where nothing
+    can be locked.
     """
     if sys.platform == "win32":
         yield True
@@ -293,10 +299,10 @@ def claimed(file: Path) -> Iterator[bool]:
 
 
 def vectors_schema(dim: int) -> pa.Schema:
-    """Name the columns of a part of vectors.
+    """Return the columns of a part of vectors.
 
-    A document has a vector for each span of its text, `start` to `end` in characters: one, or one a passage;
-    without text none. `digest` tells the text, `whole` whether the spans reach its end.
+    A document has a vector for each span of its text (`start` to `end` in characters): one, one a passage, or
+    none without text. `digest` identifies the text; `whole` says whether the spans reach its end.
     """
     document = [("id", pa.string()), ("seq_no", pa.int64())]
     text = [("digest", pa.binary(DIGEST_BYTES)), ("whole", pa.bool_())]
@@ -305,12 +311,12 @@ def vectors_schema(dim: int) -> pa.Schema:
 
 
 def parquet_table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Make a table of columns by name."""
+    """Return a Parquet table of columns by name."""
     return pa.Table.from_pydict(columns, schema=schema)
 
 
 def lists_of_vectors(rows: Sequence[NDArray[np.float32]], dim: int) -> pa.Array:
-    """Make a column of the vectors `(n, dim)` of each document."""
+    """Return a Parquet column of the vectors `(n, dim)` of each document."""
     flat = np.concatenate([*rows, np.zeros((0, dim), dtype=np.float32)])  # (vectors, dim)
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int32)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), dim)
@@ -318,7 +324,7 @@ def lists_of_vectors(rows: Sequence[NDArray[np.float32]], dim: int) -> pa.Array:
 
 
 def vectors_in(table: pa.Table, dim: int) -> list[NDArray[np.float32]]:
-    """Read the vectors `(n, dim)` of each document of a row group."""
+    """Return the vectors `(n, dim)` of each document of a row group."""
     if not table.num_rows:
         return []
     lists = table["vectors"].combine_chunks()
@@ -328,14 +334,14 @@ def vectors_in(table: pa.Table, dim: int) -> list[NDArray[np.float32]]:
 
 
 def digest_of_text(text: str) -> bytes:
-    """Return 128 bits that tell texts apart."""
+    """Return the first 128 bits of a text's sha256."""
     return hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES]
 
 
 def write_part(file: Path, label: Label, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
-    """Write a part under another name and rename it; each table is a row group.
+    """Write a Parquet part under a temporary name and rename it; each table is a row group.
 
-    Raises DownloadError when the disk is full or not writable.
+    Raises DownloadError if the disk is full or not writable.
     """
     labelled = schema.with_metadata({LABEL: json.dumps(label.to_json())})
     options: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
@@ -351,7 +357,9 @@ def write_part(file: Path, label: Label, schema: pa.Schema, tables: Iterable[pa.
 
 @contextmanager
 def undamaged(file: Path, again: str) -> Iterator[None]:
-    """Turn whatever a damaged file does to its reader into a DataError that says how to make it `again`."""
+    """Turn errors of reading a damaged file into a DataError; `again` is the command that writes the file
+    anew.
+    """
     try:
         yield
         return
@@ -364,7 +372,7 @@ def undamaged(file: Path, again: str) -> Iterator[None]:
 
 
 def read_label(file: Path, kind: type[L], again: str) -> L:
-    """Read what a part says of itself. Raises DataError."""
+    """Return the label of a part. Raises DataError."""
     with undamaged(file, again), pq.ParquetFile(regular(file)) as part:
         written = (part.schema_arrow.metadata or {}).get(LABEL)
         if written is None:
@@ -373,7 +381,7 @@ def read_label(file: Path, kind: type[L], again: str) -> L:
 
 
 def count_rows(file: Path, again: str) -> int:
-    """Count the documents of a part. Raises DataError."""
+    """Return the number of documents of a part. Raises DataError."""
     with undamaged(file, again), pq.ParquetFile(regular(file)) as part:
         return int(part.metadata.num_rows)
 
@@ -400,7 +408,9 @@ def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
 
 
 def require_columns(part: pq.ParquetFile, schema: pa.Schema) -> None:
-    """Raise ValueError unless an open part has these columns, and no more than memory takes."""
+    """Raise ValueError unless an open part has the columns of the schema, plainly encoded, within the size
+    limit.
+    """
     stored = part.schema_arrow
     for expected in schema:
         if expected.name not in stored.names:

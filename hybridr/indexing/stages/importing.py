@@ -1,9 +1,9 @@
-"""The third stage: vectors of Parquet into a new index beside the source, as a reindex would write them.
+"""The third stage of a reindex: writes vectors from Parquet into a new index beside the source.
 
-Each part names a range of a shard. The live index is read in just this range, so a document that was changed
-or deleted since the export is not in it any more; a vector is taken only where the digest of the text is that
-of the document. Everything else the encoder makes afresh, in the passes of a reindex, whose work this is from
-there on: a run that was stopped is continued by either.
+Each part names a range of `_seq_no` of a shard. The live index is read in just this range, so documents
+changed or deleted since the export are not in it any more. A vector is used only if the digest of its text is
+that of the document; other documents are encoded again. Everything else is done as by `reindex`, which can
+also continue an import that was stopped.
 """
 
 from __future__ import annotations
@@ -53,21 +53,25 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """What a part holds of a document: a digest of its text, its vectors `(n, dim)`, what they stand for."""
+    """A document in a part of vectors: the digest of its text, its vectors `(n, dim)` and their spans."""
 
     digest: bytes
     vectors: Vectors
     split: Split
 
     def fits(self, text: str) -> bool:
-        """Return whether this was made of a text: of an empty one no vector, of another one at least one."""
+        """Return whether these vectors were made from this text: same digest, and spans within the text (none
+        for an empty text).
+        """
         is_inside = all(0 <= start < end <= len(text) for start, end in self.split.spans)
         return is_inside and bool(self.split.spans) == bool(text) and self.digest == digest_of_text(text)
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Vectors that are there: where, of which texts, made with what, and the parts with their sha256."""
+    """Finished vectors: their folder, the origin of the texts, how they were made, and the sha256 of each
+    part.
+    """
 
     vectors: StageFolder
     origin: Origin
@@ -77,7 +81,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Imported(ReindexResult):
-    """What an import did: a reindex, of whose vectors `taken` were there already."""
+    """The result of an import: that of a reindex, with the number of vectors `taken` from the folder."""
 
     taken: int = 0
 
@@ -93,8 +97,8 @@ def import_vectors(
 ) -> Imported:
     """Fill a new index with the documents of `name` and the vectors in `folder`, verify it, switch the alias.
 
-    Documents written since the export, and those whose text is another one, are encoded afresh by `encoder`,
-    which must be the one that made the vectors. Raises the errors of `plan_import` and of `reindex`.
+    Documents that were written since the export, or whose text differs, are encoded by `encoder`, which must
+    be the one that made the vectors. Raises the errors of `plan_import` and of `reindex`.
     """
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
@@ -110,11 +114,11 @@ def import_vectors(
 def plan_import(
     cluster: Cluster, name: str, folder: Path, encoder: Encoder, settings: ReindexSettings
 ) -> tuple[Plan, int]:
-    """Check everything that can be checked before the first write; give what would be sent, and how many
-    documents have their vectors in `folder`.
+    """Return the plan of an import, after all checks that need no write, and the number of documents with
+    vectors in `folder`.
 
-    Raises DataError for vectors that are not all there, damaged, of another index or made otherwise,
-    FingerprintMismatch for those of another encoder, SettingsError for what stages do not do, and the errors
+    Raises DataError for vectors that are incomplete, damaged, of another index or made in another way,
+    FingerprintMismatch for those of another encoder, SettingsError for what stages cannot do, and the errors
     of `plan`.
     """
     ready = ready_in(folder)
@@ -124,7 +128,7 @@ def plan_import(
 
 
 def ready_in(folder: Path) -> Ready:
-    """Find the vectors in a folder. Raises DataError when they are not all there."""
+    """Return the finished vectors in a folder. Raises DataError if they are not complete."""
     vectors = StageFolder.vectors(folder)
     manifest = vectors.finished()
     origin, making = vectors.entry(manifest, "origin", Origin), vectors.entry(manifest, "making", Making)
@@ -134,9 +138,9 @@ def ready_in(folder: Path) -> Ready:
 def import_settings(
     cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings, ready: Ready
 ) -> ReindexSettings:
-    """Return the settings of the reindex that this is: what vectors are made of is the folder's to say.
+    """Return the settings of the reindex, with everything that decides the vectors taken from the folder.
 
-    Raises as `plan_import` does.
+    Raises the errors of `plan_import`.
     """
     options = [name for name in ("in_place", "target") if getattr(settings, name)]
     for option in (*options, *(kind.setting for kind in representations_in(settings) if kind.staged)):
@@ -166,7 +170,7 @@ def import_settings(
 
 
 def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progress) -> Filling:
-    """Write the documents of all parts, then what else the source has, as a reindex does."""
+    """Write the documents of all parts, then whatever else the source holds; return the counts."""
     total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
     job.pace.wait(0)  # looks how long searches take before the work begins
     work = partial(import_part, ready, job, meter, taken)
@@ -189,10 +193,10 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
 
 
 def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -> Filling:
-    """Write the documents that the source still has in the range of a part.
+    """Write the documents that the source still holds in the range of a part; return the counts.
 
-    `taken` counts those that get the vectors of the folder. Raises DataError for another part than the
-    manifest speaks of.
+    `taken` counts documents that get a vector from the folder. Raises DataError if the part is not the one in
+    the manifest.
     """
     command, file = ready.vectors.command, ready.vectors.unchanged(name, ready.digests[name])
     label = read_label(file, VectorsLabel, command)
@@ -210,7 +214,9 @@ def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -
 
 
 def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
-    """Read a row group of vectors, by id. Raises ValueError for what `encode` never writes."""
+    """Return the rows of a row group of vectors, by document id. Raises ValueError for inconsistent or
+    non-finite vectors.
+    """
     columns = (table[name].to_pylist() for name in ("id", "digest", "whole", "start", "end"))
     rows = {}
     for doc_id, digest, whole, start, end, own in zip(*columns, vectors_in(table, dim), strict=True):
@@ -225,7 +231,7 @@ def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
 def with_known_vectors(
     job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Meter
 ) -> Iterator[list[Pending]]:
-    """Return documents the vectors of the part where their text is the same, and encode the others afresh."""
+    """Yield the pages with vectors: from the part where the text is the same, else encoded now."""
     for page in pages:
         entries: list[Pending] = []
         others: list[Pending] = []

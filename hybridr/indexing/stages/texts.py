@@ -1,7 +1,8 @@
-"""The first stage: the texts of an index as Parquet, in parts that can be told by shard and `_seq_no`.
+"""The first stage of a reindex: writes the texts of an index to Parquet, in parts by shard and range of
+`_seq_no`.
 
-Ranges of `_seq_no` rather than slices: the stage that writes vectors reads just these ranges of the live
-index again, and a document that changed meanwhile has left its range.
+Ranges of `_seq_no`, not slices: the third stage reads the same ranges of the live index again, and a document
+that changed meanwhile has left its range.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ VERSION = metadata.version("hybridr")
 
 @dataclass(frozen=True)
 class TextsExported(Reported):
-    """What lies in the folder now, and how many of the documents were there before."""
+    """The result of an export of texts: documents and parts in the folder, and how many were there before."""
 
     folder: Path
     index: str
@@ -74,7 +75,7 @@ class TextsExported(Reported):
 
 @dataclass(frozen=True)
 class Export:
-    """What all shards share: where texts are read and go to, and how many are done."""
+    """What the export of each shard needs: source, target folder, shares to read and progress."""
 
     cluster: Cluster
     info: IndexInfo
@@ -96,10 +97,10 @@ def export_text(
 ) -> TextsExported:
     """Write the texts of all documents of `name`, as a reindex would encode them, into `folder`/texts.
 
-    Run again it goes on behind the last part; what is written into the index meanwhile, or afterwards, is
-    left to the stage that writes vectors. The files are readable by their owner only. Raises DataError for a
-    folder with other texts, or one that another process writes into, DownloadError for a full disk, and what
-    reading an index raises.
+    Run again, the export goes on after the last part; what is written into the index meanwhile or later is
+    left to the third stage. Only the owner can read the files. Raises DataError for a folder with other
+    texts, or one that another process writes into, DownloadError for a full disk, and what reading an index
+    raises.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
@@ -136,15 +137,16 @@ def export_text(
 
 
 def origin_in(texts: StageFolder) -> Origin | None:
-    """Read where the texts in a folder are from; None when there are none."""
+    """Return the origin of the texts in a folder, read from the last part; None if there are no parts."""
     parts = texts.parts()
     return read_label(texts.file(parts[-1]), TextsLabel, texts.command).origin if parts else None
 
 
 def origin_for(cluster: Cluster, expected: Origin, texts: StageFolder) -> Origin:
-    """Return the origin of the texts that are there already, else of those to come.
+    """Return the origin of the texts in the folder, or for an empty folder the expected one with the current
+    position.
 
-    Raises DataError when there are others in the folder than are wanted.
+    Raises DataError if the folder holds texts of another origin.
     """
     stored = origin_in(texts)
     if stored is None:
@@ -161,7 +163,9 @@ def origin_for(cluster: Cluster, expected: Origin, texts: StageFolder) -> Origin
 
 
 def export_shard(export: Export, shard: int) -> None:
-    """Write the parts of a shard behind the last one that is there. Raises ClusterError without `_source`."""
+    """Write the remaining parts of a shard, after the last one that is there. Raises ClusterError without
+    `_source`.
+    """
     texts, fields = export.texts, export.origin.fields
     names = [name for name in texts.parts() if name.startswith(f"{shard:05d}-")]
     number, since = len(names), -1
@@ -187,7 +191,7 @@ def export_shard(export: Export, shard: int) -> None:
 
 
 def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:
-    """Write a page of documents as a table."""
+    """Return a page of documents as a Parquet table of id, `_seq_no`, routing and text."""
     columns = {
         "id": [document.doc_id for document in page],
         "seq_no": [document.seq_no for document in page],
@@ -198,7 +202,7 @@ def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:
 
 
 def until_full(pages: Iterator[pa.Table]) -> list[pa.Table]:
-    """Take pages until they make a part."""
+    """Return the next page tables that together make a part of the intended size."""
     taken: list[pa.Table] = []
     documents = size = 0
     for page in pages:
@@ -210,7 +214,7 @@ def until_full(pages: Iterator[pa.Table]) -> list[pa.Table]:
 
 
 def finish_texts(export: Export) -> None:
-    """Write the manifest, which says that all parts are there. Raises ClusterError when there are none."""
+    """Write the manifest that marks the export as complete. Raises ClusterError if there is no part."""
     parts = export.texts.parts()
     if not parts:
         raise ClusterError(f"no document of '{export.info.name}' could be read", hint="hybridr doctor")

@@ -1,7 +1,6 @@
-"""The second stage: a part of vectors for each part of texts, by an encoder and without any cluster.
+"""The second stage of a reindex: encodes each part of texts into a part of vectors, without a cluster.
 
-Batches are those of a reindex, whose pages the parts keep: what an encoder computes depends, in its last
-bits, on what it computes beside it.
+Batches are those of a reindex, because the last bits of a vector depend on the texts encoded with it.
 """
 
 from __future__ import annotations
@@ -60,7 +59,9 @@ VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 
 @dataclass(frozen=True)
 class Encoding:
-    """What all parts share: where they are, what is done with them, and the sha256 of those of texts."""
+    """What the encoding of each part needs: both folders, the recipe, and the sha256 of the parts of
+    texts.
+    """
 
     texts: StageFolder
     vectors: StageFolder
@@ -72,7 +73,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Encoded(Reported):
-    """What lies in the folder now, and how many of the documents were encoded before."""
+    """The result of encoding texts: documents and parts in the folder, and how many were encoded before."""
 
     folder: Path
     documents: int
@@ -89,12 +90,12 @@ def encode_texts(
     *,
     progress: Progress = silent,
 ) -> Encoded:
-    """Write `folder`/vectors: for each part of its texts the vectors of one encoder.
+    """Encode each part of texts in `folder` and write the vectors to `folder`/vectors.
 
-    Finished parts stay, so run again it goes on; two processes share the parts. Raises DataError for texts
-    that are not all there, damaged or another's, and for parts that another process has at the end,
-    FingerprintMismatch for vectors of another encoder, SettingsError for token bits, DownloadError for a full
-    disk, ModelError.
+    Finished parts stay, so a second run goes on; two processes can share the parts. Raises DataError for
+    texts that are incomplete, damaged or of another origin, and for parts that another process still works on
+    at the end, FingerprintMismatch for vectors of another encoder, SettingsError for token bits,
+    DownloadError for a full disk, ModelError.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
     texts, vectors = StageFolder.texts(folder), StageFolder.vectors(folder)
@@ -128,9 +129,9 @@ def encode_texts(
 
 
 def made_parts(task: Encoding) -> list[str]:
-    """Return the names of the parts whose vectors are there already.
+    """Return the names of the parts whose vectors are finished.
 
-    Raise FingerprintMismatch or DataError for vectors of another encoder or of other texts.
+    Raises FingerprintMismatch or DataError for vectors of another encoder or of other texts.
     """
     vectors, names = task.vectors, []
     for name in vectors.parts():
@@ -146,7 +147,9 @@ def made_parts(task: Encoding) -> list[str]:
 
 
 def encode_part(task: Encoding, meter: Meter, name: str) -> None:
-    """Encode the texts of a part, unless somebody else has it or its vectors are there."""
+    """Encode the texts of a part and write its vectors, unless another process has the part or the vectors
+    exist.
+    """
     file, digest, dim = task.vectors.file(name), task.digests[name], task.making.dim
     with claimed(file) as ours:
         if not ours or file.exists():
@@ -168,7 +171,7 @@ def encode_part(task: Encoding, meter: Meter, name: str) -> None:
 
 
 def pending_of(table: pa.Table) -> list[Pending]:
-    """Read a page of texts."""
+    """Return the documents of a page of texts, ready to be encoded."""
     columns = (table[name].to_pylist() for name in ("id", "seq_no", "routing", "text"))
     return [
         Pending(SourceDocument(doc_id, {TEXT: text}, 0, seq_no, 0, routing))
@@ -177,7 +180,7 @@ def pending_of(table: pa.Table) -> list[Pending]:
 
 
 def vector_tables(entries: list[Pending], dim: int) -> Iterator[pa.Table]:
-    """Write encoded documents as tables of a bounded number of values."""
+    """Yield encoded documents as Parquet tables with a bounded number of values each."""
     group: list[Pending] = []
     values = 0
     for pending in entries:
@@ -191,7 +194,7 @@ def vector_tables(entries: list[Pending], dim: int) -> Iterator[pa.Table]:
 
 
 def vector_table(group: list[Pending], dim: int) -> pa.Table:
-    """Write encoded documents as one table."""
+    """Return encoded documents as one Parquet table."""
     nothing = EncodedDocument(np.zeros((0, dim), dtype=np.float32), Split(()))
     said = [pending.encoded or nothing for pending in group]
     columns = {
@@ -207,7 +210,7 @@ def vector_table(group: list[Pending], dim: int) -> pa.Table:
 
 
 def finish_vectors(task: Encoding, texts: dict[str, Any], origin: Origin) -> None:
-    """Write the manifest, which says that all parts are there.
+    """Write the manifest that marks the vectors as complete.
 
     Raises DataError for parts that another process has not finished yet.
     """

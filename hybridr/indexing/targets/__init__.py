@@ -22,8 +22,9 @@ SAMPLE = 64  # documents
 
 @dataclass(frozen=True)
 class Succession:
-    """What became of the deployment of an index whose alias moves to another: it was taken over into
-    `pipeline`, or `command` deploys the new index."""
+    """The fate of the old index's deployment when its alias moves: copied as `pipeline`, or `command` deploys
+    the new index.
+    """
 
     way: str
     pipeline: str | None
@@ -31,12 +32,11 @@ class Succession:
 
 
 class Ending(NamedTuple):
-    """How a reindex ended: documents refused for good, whether the alias moved, and what that brought along.
+    """How a reindex ended: count of rejected documents, whether the alias moved, and what moved with it.
 
-    `tuned_before` names the index that had the alias before if `tune` or `learn` found something for
-    it, `along` the aliases that moved with it. `carried` counts what clients wrote into other indices with
-    vectors: documents `changed` and `deleted`, and `conflicts`, which the source changed as well.
-    `info` is the index as its record was written last.
+    `tuned_before` names the index that had the alias before, if it was tuned; `along` the filtered aliases
+    that moved too. `carried` counts writes of clients in other indices with vectors: `changed`, `deleted`,
+    `conflicts`. `info` is the last description of the index.
     """
 
     rejected: int
@@ -49,7 +49,7 @@ class Ending(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What a round of syncing did, in documents: see `SyncResult`."""
+    """Counts of documents of one round of sync: see `SyncResult`."""
 
     copied: int
     deleted: int
@@ -60,10 +60,10 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Extent:
-    """How much a verification compares: `sample` documents whole, nothing that was written after `until`.
+    """How much a verification compares: a `sample` of whole documents, and no operation after `until`.
 
-    `rejected` are the ids that the engine refused, which may be missing. `source` is the index to compare
-    with, where it was described just now.
+    `rejected` are ids that the engine refused, which may be missing. `source` is a recent description of the
+    index to compare with.
     """
 
     rejected: frozenset[str] = frozenset()
@@ -76,7 +76,9 @@ class Extent:
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison: how many documents, or what it is `of`, were looked at, and those that differ."""
+    """One check of a verification: how many documents (or `of`) were looked at, and the ids of those that
+    differ.
+    """
 
     name: str
     looked_at: int
@@ -91,8 +93,9 @@ class Finding:
 
 
 class State(NamedTuple):
-    """How an index with vectors stands: documents that its encoder looked at in their present state, what of
-    its source it lacks, and what clients did here that the source lacks (None: cannot be told)."""
+    """Progress of an index with vectors: count of documents with a current vector, its lag behind the source,
+    and writes of clients that the source lacks (None if unknown).
+    """
 
     current: int
     lag: Lag | None = None
@@ -100,56 +103,61 @@ class State(NamedTuple):
 
 
 class Target(Protocol):
-    """Where the vectors of an index go; `apart`: that is an index of its own, with a way back."""
+    """Where the vectors of an index go. `apart` says that this is a separate index, so that a rollback is
+    possible.
+    """
 
     name: str
     apart: bool
 
     def plan(self, cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-        """Check everything that can be checked before the first write, and say what would be sent.
+        """Return what a reindex would do, after all checks that need no write.
 
-        Raises SettingsError, ClusterError, DataError, ModelError, NotFound for what stands in the way.
+        Raises SettingsError, ClusterError, DataError, ModelError, NotFound for what prevents it.
         """
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
-        """Make ready to take vectors, and return the index. One that another process made meanwhile is a
-        ClusterError."""
+        """Create the index or get it ready to take vectors; return its description. Raises ClusterError if
+        another process created it meanwhile.
+        """
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
     ) -> Filling:
-        """Write the vectors of all documents of the source behind `since`; give the counts.
+        """Write the vectors of all documents of the source with operations after `since`; return the counts.
 
-        Passes go on until one finds nothing new, unless the source shall be read but `once`.
+        Passes repeat until one finds nothing new; with `once` there is a single pass.
         """
 
     def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
-        """Write documents once more that the engine refused, those of them that are there and not current."""
+        """Write documents again that the engine rejected before; return the counts."""
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
-        """Verify what was filled, record it and let searches ask it. Raises ClusterError when it differs."""
+        """Verify the filled index, record it as complete and let searches use it. Raises ClusterError if the
+        verification fails.
+        """
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
-        """Bring in what happened since the settled position on record, and move that on."""
+        """Bring in what happened since the synced position, and advance the position; return the counts."""
 
     def findings(
         self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
     ) -> list[Finding]:
-        """Compare vectors with the documents they stand for; without an encoder no text is encoded again."""
+        """Compare the vectors with their documents; without an encoder no text is encoded again."""
 
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
-        """Look how an index stands; nothing is changed."""
+        """Return how far the index is behind its source, without changing anything."""
 
     def remove(
         self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Take all vectors away; give `indices` and alias `actions`, and other JSON values of its own."""
+        """Remove all vectors; return `indices`, alias `actions`, and further JSON values of this target."""
 
 
 def target_of(chosen: ReindexSettings | Record) -> Target:
     """Return the target that settings or a record name: `target`, else `in_place`, else beside the source.
 
-    Raises SettingsError for an unknown one.
+    Raises SettingsError for an unknown name.
     """
     name = chosen.target or ("in_place" if chosen.in_place else "beside")
     target: Target = member_of("indexing.targets", name)()

@@ -1,4 +1,4 @@
-"""The target beside the source: an index of its own, behind an alias."""
+"""The target beside the source: vectors go into a new index, which gets an alias."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from . import Ending, Extent, Round, State
 
 
 class Beside:
-    """A new index with all documents and their vectors; the source stays as it is."""
+    """A new index with all documents and their vectors; the source stays unchanged."""
 
     name = "beside"
     apart = True
@@ -66,7 +66,9 @@ class Beside:
     findings = staticmethod(compare_with_source)
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
-        """Create the index, or make the one from an earlier run ready to take documents; return it."""
+        """Create the index, or get the one of an earlier run ready to take documents; return its
+        description.
+        """
         first, planned = todo.requests[0], todo.record
         cluster.request(first["method"], first["path"], first["body"])
         view = view_of(cluster, todo)
@@ -81,9 +83,8 @@ class Beside:
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
     ) -> Filling:
-        """Bring every document of the source into the destination; give the counts.
-
-        Documents that vanished from the source are deleted.
+        """Bring every document of the source into the new index, delete documents that vanished from the
+        source; return the counts.
         """
         total, task = Filling(), Fill.begun(job, COPYING, since, progress)
         for _ in range(MAX_ROUNDS):
@@ -102,13 +103,14 @@ class Beside:
         return total
 
     def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
-        """Write refused documents once more, in the state that the source has now."""
+        """Write rejected documents again, in the state that the source has now."""
         again = COPYING._replace(pages=partial(pages_of_ids, doc_ids))
         return fill_share(job, again, Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
-        """Encode what clients wrote there, carry what they wrote elsewhere, verify, and move the alias unless
-        documents were refused."""
+        """Encode writes of clients, carry over those in other indices, verify, and move the alias unless
+        documents were rejected.
+        """
         filling.add(renew(job, progress))
         view = view_of(job.cluster, todo)
         convoy = Convoy.of(job, view, searched_before(view, todo), progress=progress)
@@ -123,8 +125,9 @@ class Beside:
         return take_over(job, todo, filling, convoy, view)
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
-        """Bring in what the source took, and what clients wrote into indices that were searched before; then
-        encode what they wrote here."""
+        """Bring in changes of the source and writes of clients in formerly searched indices, then encode
+        writes of clients here.
+        """
         take_over_mapping(job)
         filling, info = catch_up(job, info, progress=progress)
         with unchanged_writes(job.cluster, info):
@@ -141,7 +144,7 @@ class Beside:
         )
 
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
-        """Count what is current here, what the source has more, and what clients wrote here."""
+        """Return how many documents are current, how far the source is ahead, and what clients wrote here."""
         cluster.refresh(info.name)
         current = cluster.count(info.name, {"term": {ENCODER_FIELD: info.record.encoder}})
         if not (cluster.exists(info.record.source) and is_searchable(cluster, info)):
@@ -155,7 +158,9 @@ class Beside:
     def remove(
         self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Delete the indices and put their aliases back, in one atomic step; never the source."""
+        """Delete the indices and put their aliases back on the source, in one atomic request; the source is
+        never deleted.
+        """
         own = [{alias for alias, how in info.record.aliases.items() if how == "made"} for info in generations]
         ours, actions = {default_alias(source)}.union(*own), list[dict[str, Any]]()
         for there in cluster.indices(source):
@@ -176,7 +181,7 @@ class Beside:
 
 
 def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
-    """Read pages of the source and leave out what the destination has already."""
+    """Yield pages of documents of the source that the destination lacks or holds outdated."""
     pages = read_pages(
         job.cluster, job.source_before, page=job.settings.read_documents, share=share, position=filling.until
     )
@@ -189,9 +194,9 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
 
 
 def documents_to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
-    """Return the documents that the destination lacks or holds outdated, each with what it holds of it.
+    """Return the documents that the destination lacks or holds outdated, each with its stored state.
 
-    Documents that clients deleted from a live destination stay out unless the source changed since.
+    Documents that clients deleted from a live destination are left out unless the source changed them since.
     """
     stored, deleted = look_up(job.cluster, job.destination, documents), set()
     missing = [document.doc_id for document in documents if document.doc_id not in stored]
@@ -208,7 +213,7 @@ def documents_to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pen
 def pages_of_ids(
     doc_ids: Sequence[str], job: Job, share: Share, filling: Filling, meter: Meter
 ) -> Iterator[list[Pending]]:
-    """Read documents of the source by id, and leave out what the destination has already."""
+    """Yield pages of the source's documents with these ids that the destination lacks or holds outdated."""
     page = job.settings.read_documents
     for documents in documents_in_pages(job.cluster, job.source_before, doc_ids, page=page):
         if pending := documents_to_copy(job, documents):
@@ -216,16 +221,16 @@ def pages_of_ids(
 
 
 def copying_actions(job: Job, page: list[Pending]) -> list[Action]:
-    """Write each document that the source still holds with its vector."""
+    """Return bulk actions that write the documents, with vectors, that the source still holds."""
     return [copying_action(job, pending) for pending in still_in_source(job, page)]
 
 
 def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
-    """Return those documents of a page that the source holds in the version that was read, or a later one.
+    """Return those documents of a page that the source still holds in the version read, or a later one.
 
-    A page may be written late, by a process that was frozen or cut off from the others. A document that was
-    deleted since would come back. One that was deleted and made again begins at version 1, which the older
-    one would replace. Neither could be told by the destination.
+    A page may be written late, by a process that was frozen or cut off. A document deleted since would come
+    back; a document deleted and created again starts at version 1 and would be replaced by the older one. The
+    destination alone cannot tell.
     """
     gone = gone_from_source(job, page)
     if gone:
@@ -235,7 +240,7 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
 
 
 def gone_from_source(job: Job, page: list[Pending]) -> set[str]:
-    """Return the ids of a page that the source does not show, or in an earlier version only."""
+    """Return the ids of a page that the source lacks, or holds in an earlier version only."""
     documents = [pending.document for pending in page]
     there = documents_by_id(job.cluster, job.source, [document.doc_id for document in documents], whole=False)
     return {
@@ -246,9 +251,9 @@ def gone_from_source(job: Job, page: list[Pending]) -> set[str]:
 
 
 def settle(job: Job, page: list[Pending], filling: Filling) -> None:
-    """Write what is still missing or older after a conflict, since a deleted id may have come back.
+    """Write documents again that are still missing or outdated after a version conflict.
 
-    Another process may write the same documents: each one is written only over what was seen of it.
+    Another process may write the same documents, so each is written only over the state that was seen.
     """
     for _ in range(MAX_ROUNDS):
         if not page:
@@ -264,11 +269,12 @@ def settle(job: Job, page: list[Pending], filling: Filling) -> None:
 
 
 def copying_action(job: Job, pending: Pending, *, anew: bool = False) -> Action:
-    """Write with the source's version, so that a newer state is never overwritten by an older one.
+    """Return a bulk action with the source's version, so that an older state never overwrites a newer one.
 
-    A document that was deleted and made again starts at version 1: its higher `_seq_no` tells, and it
-    replaces exactly the state that was seen. One that is missing after a conflict is made `anew`: it was
-    deleted less than `index.gc_deletes` ago, and the tombstone's version is in the way of the source's.
+    A document that was deleted and created again starts at version 1; its higher `_seq_no` tells, and it
+    replaces exactly the state that was seen. With `anew`, a document missing after a conflict is created: it
+    was deleted less than `index.gc_deletes` ago, and the version of its tombstone would refuse the source's
+    version.
     """
     document, stored = pending.document, pending.stored
     is_later = stored is not None and stored.version > document.version
@@ -279,9 +285,8 @@ def copying_action(job: Job, pending: Pending, *, anew: bool = False) -> Action:
 
 
 def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
-    """Return whether the source may have deleted what the destination still holds.
-
-    No id is read for that.
+    """Return whether the source may have deleted documents that the destination still holds, judged by counts
+    and positions alone.
     """
     if since is not None:
         return not total.settled or bool(hidden_operations(job.cluster, job.source, since, total.until))
@@ -292,7 +297,7 @@ def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
 
 
 def counts_agree(job: Job) -> bool:
-    """Return whether source and destination hold equally many documents, less those that were refused."""
+    """Return whether source and destination hold equally many documents, apart from rejected ones."""
     cluster = job.cluster
     cluster.refresh(job.destination)
     refused = count_missing(cluster, job.destination, job.rejects.ids())
@@ -300,10 +305,10 @@ def counts_agree(job: Job) -> bool:
 
 
 def renew(job: Job, progress: Progress) -> Filling:
-    """Return every document of the destination without a current vector the vector of its text.
+    """Encode every document of the destination that has no current vector; return the counts.
 
-    Each one is written only over the state that was read (`if_seq_no`): what a client changes meanwhile
-    stays, is counted as skipped, and is found by the next call.
+    Each is written only over the state that was read (`if_seq_no`): a document that a client changes
+    meanwhile is counted as skipped and found by the next call.
     """
     job.cluster.refresh(job.destination)
     renewal = fill_share(job, RENEWING, Meter(progress, None, "encode clients' writes"), ALL)
@@ -312,7 +317,7 @@ def renew(job: Job, progress: Progress) -> Filling:
 
 
 def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
-    """Read the documents of the destination that bear no mark of this encoder."""
+    """Yield pages of documents of the destination that lack the fingerprint of this encoder."""
     pages = read_pages(
         job.cluster,
         job.destination_before,
@@ -326,7 +331,9 @@ def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> It
 
 
 def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
-    """Write each document over itself, with its vector and the state that the source is in now."""
+    """Return bulk actions that write each document over itself, with its vector and the mark of the source's
+    current state.
+    """
     ids = [pending.document.doc_id for pending in page]
     there = documents_by_id(job.cluster, job.source, ids, whole=False)
     actions = []
@@ -339,7 +346,7 @@ def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
 
 
 def skip(job: Job, page: list[Pending], filling: Filling) -> None:
-    """Leave what clients changed meanwhile."""
+    """Count documents that clients changed meanwhile as skipped."""
     filling.skipped += len(page)
 
 

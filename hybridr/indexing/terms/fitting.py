@@ -1,9 +1,8 @@
-"""Fits a term table to a live index: its encoder reads a sample of documents, its analyser says the words.
+"""Fits the term table of an index: mean encoder states of its terms, from a sample of documents.
 
-The states are those of the pass that makes the vectors (`TermTableBuilder`); for an index filled before
-there were tables, or by others, a pass of its own reads them (`fit_term_table`). The index is only read. The
-encoder reads the same text as when the vectors were made, up to its limit, and the node analyses what each
-searched field holds of it: terms are those of the index, and any analyser is right by itself.
+The states come from the pass that makes the vectors (`TermTableBuilder`), or for an existing index from a
+pass of their own (`fit_term_table`). The index is only read. The encoder reads each text up to its limit, and
+the cluster analyses it with the analysers of the searched fields, so that terms are those of the index.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ BEHIND_LIMIT = 100  # characters that are analysed behind the last token, so tha
 
 
 class Content(NamedTuple):
-    """What a searched field holds: characters from `start` on of the text that the encoder reads.
+    """The text of a searched field: its place (`start`) within the text that the encoder reads.
 
-    It is indexed from the field `of`: its own, or the one that it is a multi-field of.
+    The field `of` is the one it is indexed from: the field itself, or the parent of a multi-field.
     """
 
     field: str
@@ -63,19 +62,19 @@ class Content(NamedTuple):
 
 
 class LaidOut(NamedTuple):
-    """A document's text as the encoder reads it, and what each searched field holds of it."""
+    """The text of a document as the encoder reads it, and the part of it that each searched field holds."""
 
     text: str
     contents: tuple[Content, ...]
 
     def upto(self, end: int) -> LaidOut:
-        """Return the same, cut at the character `end`."""
+        """Return the same text and parts, cut at the character `end`."""
         contents = (part._replace(text=part.text[: max(0, end - part.start)]) for part in self.contents)
         return LaidOut(self.text[:end], tuple(content for content in contents if content.text))
 
 
 class Occurrence(NamedTuple):
-    """A term, and the characters `[start, end)` of a text that it stands for."""
+    """A term, and the characters `[start, end)` of the text where it occurs."""
 
     term: str
     start: int
@@ -85,10 +84,10 @@ class Occurrence(NamedTuple):
 def fit_term_table(
     cluster: Cluster, info: IndexInfo, encoder: Encoder, *, progress: Progress = silent
 ) -> TermTable:
-    """Fit a table to a random sample of the documents of an index with vectors.
+    """Fit a term table to a random sample of the documents of an index with vectors.
 
-    Terms of most documents of the sample come first, until the table has 6,000 terms or 9.5 MB. Raises
-    DataError where `table_obstacle` names one, or where no term is left.
+    Terms that occur in most documents of the sample come first, up to 6,000 terms or 9.5 MB. Raises DataError
+    if `table_obstacle` returns a reason, or if no term is left.
     """
     if reason := table_obstacle(info.record.passages, encoder):
         raise DataError(f"'{info.name}' can have no term table: {reason}")
@@ -111,10 +110,10 @@ def fit_term_table(
 
 
 class TermTableBuilder:
-    """Collects the states of a random sample of documents while an encoder fills an index.
+    """Collects token states of a random sample of documents while an encoder fills an index.
 
-    Documents are drawn by their ids, `SAMPLE` of as many as the index holds: the same ones whoever encodes
-    them, in whichever order. Safe to use from several threads. After a failure `table` returns None.
+    Documents are drawn by a hash of their ids, about `SAMPLE` in all, so that the sample does not depend on
+    the order of encoding. Safe to use from several threads. After a failure `table` returns None.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, encoder: TokenEncoder, documents: int) -> None:
@@ -124,20 +123,20 @@ class TermTableBuilder:
         self._share, self._lock = SAMPLE / max(1, documents), Lock()
 
     def wants(self, doc_id: str) -> bool:
-        """Return whether a document is of the sample."""
+        """Return whether a document is in the sample."""
         drawn = int.from_bytes(blake2b(doc_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
         return not self.failed and drawn < self._share * 2**64
 
     @contextmanager
     def failing_alone(self) -> Iterator[None]:
-        """Catch all that the block raises, so that the filling goes on: a later pass reports the error."""
+        """Catch any exception of the block and give up the table, so that the fill goes on."""
         try:
             yield
         except Exception:
             self.failed = True
 
     def add(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
-        """Add the sampled documents, (source, states of tokens), of a batch of `documents`."""
+        """Add the sampled documents (body, token states) of a batch of `documents` encoded ones."""
         inputs = self.origin["inputs"]
         pairs = [(laid_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
         with self._lock, self.failing_alone():
@@ -146,14 +145,16 @@ class TermTableBuilder:
                 self.sums.add_all(self.cluster, self.info.name, *zip(*pairs, strict=True))
 
     def table(self, documents: int) -> TermTable | None:
-        """Return the table; None where too few of the index's `documents` were heard of, or it failed."""
+        """Return the term table; None if collecting failed, or saw fewer than 90 % of the index's
+        `documents`.
+        """
         if self.failed or not self.sums.texts or self.heard < LEAST_HEARD * documents:
             return None
         return self.sums.table(self.encoder.fingerprint, self.origin | {"documents": self.sums.texts})
 
 
 def table_obstacle(passages: Windows | None, encoder: Encoder) -> str:
-    """Return why searches of an index could not use a term table; empty when they can.
+    """Return why searches of an index cannot use a term table; empty if they can.
 
     `passages` are the windows of its documents, None for one vector a document.
     """
@@ -163,7 +164,9 @@ def table_obstacle(passages: Windows | None, encoder: Encoder) -> str:
 
 
 def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
-    """Return what a table of this index would be made of: the same origin and encoder give the same table."""
+    """Return the settings and inputs of a term table for this index; the same origin and encoder give the
+    same table.
+    """
     record = info.record
     fields = record.fields or choose_text_fields(cluster, info)
     inputs = {
@@ -178,14 +181,16 @@ def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
 
 
 def reach(reading: Reading) -> int:
-    """Return the end of what is analysed of a text: what the encoder read, and the rest of a last word."""
+    """Return how many characters of a text to analyse: those that the encoder read, and the rest of the last
+    word.
+    """
     return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
 
 
 def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> LaidOut:
-    """Return a document's text, that of `fields` one after the other, and what searched fields hold of it.
+    """Return the joined text of a document's `fields`, and the part of it that each searched field holds.
 
-    A searched field that is none of them, such as the target of a `copy_to`, is taken to hold all of it.
+    A searched field outside `fields`, such as the target of a `copy_to`, is taken to hold the whole text.
     """
     own = {name: text_of(source, (name,)) for name in fields}
     starts, length = {}, 0
@@ -200,7 +205,7 @@ def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[s
 
 
 def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> list[list[Occurrence]]:
-    """Return the terms of each text in order, as the searched fields analyse it; at most 2,000."""
+    """Return the terms of each text in order, as the searched fields analyse them; at most 2,000 a text."""
     options = {"offsets": True, "positions": False, "payloads": False, "field_statistics": False}
     contents = [content for text in texts for content in text.contents]
     if not contents:
@@ -220,7 +225,7 @@ def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> li
 
 
 def field_occurrences(answer: dict[str, Any], content: Content) -> list[Occurrence]:
-    """Return the terms of a field, in characters; the server counts UTF-16 units."""
+    """Return the terms of a field with their places in characters; the server counts UTF-16 units."""
     place_of = character_places(content.text)
     return [
         Occurrence(term, *(content.start + place_of(token[f"{at}_offset"]) for at in ("start", "end")))
@@ -231,7 +236,7 @@ def field_occurrences(answer: dict[str, Any], content: Content) -> list[Occurren
 
 
 class StateSums:
-    """Adds up the states of terms over texts."""
+    """Sums of the encoder states of each term over texts."""
 
     def __init__(self, width: int) -> None:
         self.rows: dict[str, int] = {}
@@ -241,7 +246,7 @@ class StateSums:
         self.width, self.tokens, self.texts = width, 0, 0
 
     def add(self, reading: Reading, words: Sequence[Occurrence]) -> None:
-        """Add a text. A word's state is the mean of the tokens that it overlaps; without one it has none."""
+        """Add a text: the state of each word is the normalised sum of the tokens that it overlaps."""
         self.tokens += len(reading.states)
         self.texts += 1
         starts, ends = np.array(reading.spans, dtype=np.int64).reshape(-1, 2).T
@@ -263,19 +268,19 @@ class StateSums:
     def add_all(
         self, cluster: Cluster, index: str, texts: Sequence[LaidOut], readings: Sequence[Reading]
     ) -> None:
-        """Add texts with their states, and with the words that the index's analysers find in them."""
+        """Add texts with their token states; the index's analysers split them into words."""
         read = [laid.upto(reach(reading)) for laid, reading in zip(texts, readings, strict=True)]
         for reading, words in zip(readings, occurrences_in(cluster, index, read), strict=True):
             self.add(reading, words)
 
     def row_of(self, term: str) -> int:
-        """Return the row of a term; -1 where there is no room for a new one."""
+        """Return the row of a term; -1 for a new term without room."""
         if len(self.rows) < COLLECTED:
             return self.rows.setdefault(term, len(self.rows))
         return self.rows.get(term, -1)
 
     def table(self, encoder: str, origin: dict[str, Any]) -> TermTable:
-        """Return the table of what was added. Raises DataError when nothing was."""
+        """Return the term table of the sums. Raises DataError if no word was added."""
         terms = list(self.rows)
         seen = [row for row in range(len(terms)) if self.occurrences[row]]
         often = sorted(seen, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
@@ -290,10 +295,11 @@ class StateSums:
 
 
 def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return, for each term, the cosine `(n,)` of one occurrence's state with the sum of the others.
+    """Return, for each term, the cosine `(n,)` of one occurrence's state with the sum of its other
+    occurrences.
 
-    `sums` `(n, width)` are sums of `counts` `(n,)` states of length 1. The occurrence itself is left out of
-    the sum, else terms of two or three occurrences would score too high. Norms are averaged first.
+    `sums` `(n, width)` are sums of `counts` `(n,)` states of length 1. The occurrence itself is left out,
+    else terms with two or three occurrences would score too high. Norms are averaged first.
     """
     squares = np.sum(sums.astype(np.float64) ** 2, axis=1)
     cosines = (squares / counts - 1) / np.sqrt(squares * (1 - 2 / counts) + 1)
@@ -302,9 +308,9 @@ def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.
 
 @dataclass(frozen=True)
 class Provision(Reported):
-    """The table that an index has now, whether it was `fitted` just now, and what is to be said of it.
+    """The term table that an index has now, and whether it was `fitted` just now.
 
-    `heard`: of the states of the pass that made the vectors; else a pass of its own read a sample.
+    `heard` says that its states come from the pass that made the vectors, not from a pass of their own.
     Without a `table` the `note` says why: searches go on without soft terms.
     """
 
@@ -315,7 +321,7 @@ class Provision(Reported):
 
     @property
     def described(self) -> str:
-        """Return a line about the table."""
+        """Return a line about the table for the user."""
         if self.table is None:
             return f"none, {self.note}: searches go on without soft terms"
         again = ", which were read once more for it" if self.fitted and not self.heard else ""
@@ -331,11 +337,10 @@ def provide_term_table(
     listener: TermTableBuilder | None = None,
     progress: Progress = silent,
 ) -> Provision:
-    """Fit a table to an index that has none which fits its encoder and fields, and keep it.
+    """Make sure that an index has a term table for its encoder and fields: fit and store one if needed.
 
-    It is of what a `listener` heard while the index was filled. Where that is too little (a run that went on,
-    vectors of other processes, or none was there), the encoder reads a sample. Nothing is raised: the index
-    is whole without it.
+    The table comes from the `listener` if it collected enough during the fill, else the encoder reads a
+    sample. Nothing is raised, because the index works without a table; the note says what failed.
     """
     try:
         info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
@@ -361,7 +366,7 @@ def provide_term_table(
 
 
 def fitting_table(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> TermTable | None:
-    """Return the index's table if a new one would be the same; else None."""
+    """Return the stored table of an index if a new one would be the same; else None."""
     table = None
     with suppress(AccessDenied):  # then it is fitted again, and kept on this machine
         table = open_term_table(cluster, info)

@@ -1,7 +1,7 @@
-"""Where term tables are kept: in parts in a hidden index for each source, and as a copy on this machine.
+"""Stores term tables: in parts in a hidden index for each source, with a copy on this machine.
 
-An index names its table by fingerprint, which is the sha256 of all parts: whoever else may write that hidden
-index can take a table away, and not change one. Rights to one source's are no rights to another's.
+The record of an index names its table by fingerprint, the sha256 of all parts: other writers of the hidden
+index can delete a table but not change it. Rights to one source's hidden index are no rights to another's.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _missing: dict[tuple[str, str], float] = {}
 
 @dataclass(frozen=True, eq=False)
 class TermTable:
-    """Terms as the index has them, and their mean states `(terms, width)`, float16 of length 1.
+    """The terms of an index and their mean encoder states `(terms, width)`, float16 of length 1.
 
-    `own_cosine` is the mean cosine of an occurrence's state with the mean state of its term's other
-    occurrences. `encoder` is the fingerprint of the encoder, `origin` says what the table was made of.
+    `own_cosine` is the mean cosine of an occurrence's state with the mean of the term's other occurrences.
+    `encoder` is the encoder's fingerprint; `origin` says what the table was made from.
     """
 
     terms: tuple[str, ...]
@@ -72,12 +72,12 @@ class TermTable:
 
     @property
     def width(self) -> int:
-        """Size of a state."""
+        """Return the dimension of a state."""
         return int(self.vectors.shape[1])
 
     @property
     def shortcoming(self) -> str:
-        """Return why searches cannot use the table; empty when they can."""
+        """Return why searches cannot use the table; empty if they can."""
         few = len(self.terms) < LEAST_TERMS
         return f"the index has too few words, {len(self.terms)}" if few else ""
 
@@ -88,16 +88,18 @@ class TermTable:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the sha256 of `packed`, 64 hex digits."""
+        """Return the sha256 of the packed table, 64 hex digits."""
         return hashlib.sha256(self.packed()).hexdigest()
 
     @cached_property
     def rows(self) -> Vectors:
-        """Return the vectors in float32, in which they are compared."""
+        """Return the vectors as float32."""
         return self.vectors.astype(np.float32)
 
     def near(self, term: str, count: int) -> list[tuple[str, float]]:
-        """Return the `count` terms nearest to a term with cosines, itself first; none for an unknown term."""
+        """Return the `count` terms nearest to a term with their cosines, the term itself first; empty for an
+        unknown term.
+        """
         if term not in self.places:
             return []
         cosines = self.rows @ self.rows[self.places[term]]  # (terms,)
@@ -109,12 +111,12 @@ class TermTable:
         return [(self.terms[place], float(cosines[place])) for place in best]
 
     def usual_cosine(self, count: int) -> float:
-        """Return the cosine of a frequent term with its `count`-th nearest term, on average."""
+        """Return the mean cosine of a frequent term with its `count`-th nearest term."""
         cosines, place = self.rows[:FREQUENT] @ self.rows.T, min(count, len(self.terms))
         return float(np.partition(cosines, -place, axis=1)[:, -place].mean())
 
     def packed(self) -> bytes:
-        """Return the table as one safetensors file; equal tables give equal bytes."""
+        """Return the table as the bytes of one safetensors file; equal tables give equal bytes."""
         from safetensors.numpy import save
 
         about = {"terms": list(self.terms), "own_cosine": self.own_cosine}
@@ -125,7 +127,9 @@ class TermTable:
         return save({"about": text, "vectors": vectors})
 
     def save(self, folder: Path) -> Path:
-        """Write the table as a folder of its own, whole or not at all; what stood there is replaced."""
+        """Write the table as a folder with a manifest, atomically, replacing a former one; return the
+        folder.
+        """
         with staged_folder(folder) as new:
             (new / FILE).touch(mode=0o600)  # words of documents
             (new / FILE).write_bytes(self.packed())
@@ -135,7 +139,7 @@ class TermTable:
 
 
 def load_term_table(folder: Path | str) -> TermTable:
-    """Open the folder of a table. Raises ModelError when it is missing, damaged or not a table."""
+    """Return the table in a folder. Raises ModelError if it is missing, damaged or no table."""
     folder = Path(folder)
     file = folder / FILE
     if not file.is_file() or file.stat().st_size > MOST_BYTES:
@@ -152,7 +156,7 @@ def load_term_table(folder: Path | str) -> TermTable:
 
 
 def unpacked(data: bytes) -> TermTable:
-    """Read a table from the bytes of `packed`, whoever wrote them. Raises ModelError for what is none."""
+    """Return the table in the bytes of `packed`, from any source. Raises ModelError if they are no table."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -171,7 +175,7 @@ def unpacked(data: bytes) -> TermTable:
 
 
 def flaw(table: TermTable) -> str:
-    """Return what of a table cannot be; empty when it is sound."""
+    """Return what is wrong with a table; empty if it is sound."""
     kinds = {type(term) for term in table.terms}
     if kinds != {str} or len(set(table.terms)) != len(table.terms):
         return "its terms are no different strings"
@@ -190,9 +194,10 @@ def flaw(table: TermTable) -> str:
 
 
 def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:
-    """Open the table that an index names, from this machine or the cluster; None where there is none to use.
+    """Return the term table that the record of an index names, from memory, this machine or the cluster; None
+    if there is none.
 
-    It is kept in memory: the next call asks nobody. Raises AccessDenied, ClusterError.
+    Raises AccessDenied, ClusterError.
     """
     if (named := info.record.term_table) is None:
         return None
@@ -208,21 +213,21 @@ def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:
 
 
 def remember_open(table: TermTable) -> None:
-    """Store a table in memory; beyond `MOST_OPEN` tables the one that was opened first goes."""
+    """Keep a table in memory; beyond `MOST_OPEN` tables the one opened first is dropped."""
     _open[table.fingerprint] = table
     while len(_open) > MOST_OPEN:
         del _open[next(iter(_open))]
 
 
 def folder_of_table(fingerprint: str) -> Path:
-    """Return the folder of a table's copy on this machine. Raises DataError for what is no fingerprint."""
+    """Return the folder of a table's copy on this machine. Raises DataError for an invalid fingerprint."""
     if not FINGERPRINT.fullmatch(fingerprint):
         raise DataError(f"{fingerprint[:100]!a} is no fingerprint of a term table")
     return below(data_folder() / "term-tables", fingerprint[:16])
 
 
 def local_table(fingerprint: str) -> TermTable | None:
-    """Open the copy on this machine, if it is there whole."""
+    """Return the copy of a table on this machine; None if it is missing or damaged."""
     try:
         table = load_term_table(folder_of_table(fingerprint))
     except ModelError:
@@ -231,14 +236,15 @@ def local_table(fingerprint: str) -> TermTable | None:
 
 
 def home_of(info: IndexInfo) -> str:
-    """Return the hidden index that the table of an index lies in, or would lie in."""
+    """Return the name of the hidden index for the term table of an index."""
     return HOME + info.record.source
 
 
 def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> TermTable | None:
-    """Read a table from the cluster and keep a copy here; None when it is not there as it was written.
+    """Read a table from the cluster and keep a copy on this machine; None if it is missing or changed.
 
-    Raises AccessDenied where it may not be read, ClusterError: without it searches would rank otherwise.
+    Raises AccessDenied if this user may not read it, ClusterError: without the table, searches would rank
+    differently.
     """
     home = home_of(info)
     try:
@@ -262,7 +268,9 @@ def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> Term
 
 
 def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes:
-    """Read one part. Raises NotFound, ModelError for one that hybridr did not write, ClusterError."""
+    """Return the bytes of one part of a table. Raises NotFound, ModelError for a part that hybridr did not
+    write, ClusterError.
+    """
     path, request = path_of(home, "_mget"), {"ids": [f"{fingerprint}-{number}"]}
     answer = cluster.request("POST", path, request, every_shard=True)
     with understood(cluster.url, path):
@@ -276,10 +284,11 @@ def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes
 
 
 def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tuple[FittedTable, str]:
-    """Store a table here and in the cluster and name it in the index; delete those that it named before.
+    """Store a table on this machine and in the cluster, name it in the index's record, delete the former
+    tables.
 
-    Return what the index remembers, and where the table is missing: "" when the cluster took it. The record
-    is written first, so that nobody takes parts away as those of no index while the others follow.
+    Returns the entry of the record, and a note where the table is missing ("" if the cluster took it). The
+    record is written first, so that nobody deletes the parts as unused while they are being written.
     """
     with suppress(DownloadError):
         table.save(folder_of_table(table.fingerprint))
@@ -302,7 +311,7 @@ def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tupl
 
 
 def named_as(table: TermTable) -> FittedTable:
-    """Return what an index remembers of its table."""
+    """Return the entry by which a record names a table."""
     return FittedTable(
         fingerprint=table.fingerprint,
         terms=len(table.terms),
@@ -312,7 +321,7 @@ def named_as(table: TermTable) -> FittedTable:
 
 
 def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
-    """Return whether the cluster has every part of the table of an index, as far as this user may see."""
+    """Return whether the cluster has every part of the index's table, as far as this user may see."""
     if (named := info.record.term_table) is None:
         return False
     ids = [{"_id": f"{named.fingerprint}-{number}", "_source": False} for number in range(named.parts)]
@@ -324,10 +333,10 @@ def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
 
 
 def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "") -> list[str]:
-    """Delete the tables made for these indices that no index names now; return their fingerprints.
+    """Delete the tables made for these indices that no index names any more; return their fingerprints.
 
-    The one that is `used` stays. Another index may name one too: a copy of this one. A hidden index goes with
-    its last part. For a user who may not see all indices nothing is deleted; what may not be deleted stays.
+    The table `used` stays. A copy of an index may name the same table. A hidden index is deleted with its
+    last part. For a user who may not see all indices nothing is deleted.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
     homes = sorted({HOME + info.record.source for info in infos})
@@ -361,7 +370,9 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
 
 
 def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[str]:
-    """List the ids of the parts that were written for indices; none without the right to look."""
+    """Return the ids of the stored parts written for indices with these uuids; empty without the right to
+    look.
+    """
     request = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
     try:
         if not cluster.exists(home):

@@ -1,4 +1,4 @@
-"""How an index reads a text: its terms, where they stand, and what they weigh in the whole index."""
+"""Analyses texts as an index does: their terms, positions, and idf in the whole index."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ TermVectors: TypeAlias = Mapping[str, Any]
 
 
 class Word(NamedTuple):
-    """A term of a text: the analyser's number for its place, and which characters `[start, end)` it is of.
+    """An analysed term of a text: its field, position, and the characters `[start, end)` it comes from.
 
-    `idf` is that of all fields as one, `own_idf` that of the field that holds it most often.
+    `idf` treats all fields as one; `own_idf` is that of the field in which most documents hold the term.
     """
 
     field: str
@@ -49,11 +49,11 @@ class Word(NamedTuple):
 
 
 class Analysed(NamedTuple):
-    """A text as an index reads it: every term where it stands, and the idf of its different terms summed up.
+    """The analysis of a text: every term where it occurs, and the sum of the idf of its different terms.
 
-    BM25 grows with the sum: a document with every term once, at an average length, has about this score.
-    Several fields count as one: of those that read a text differently the one whose terms weigh most.
-    `known` tells whether a document of the shards that were asked holds any of the terms.
+    BM25 grows with this sum: it is about the score of a document of average length with every term once. Of
+    fields that read the text differently, the one with the largest sum counts. `known` says whether any
+    document of the shards asked holds one of the terms.
     """
 
     words: tuple[Word, ...] = ()
@@ -62,11 +62,10 @@ class Analysed(NamedTuple):
 
 
 class Analysis:
-    """Reads texts as some fields of an index do.
+    """Analyses texts as the given fields of an index do, with term statistics of the whole index.
 
-    The server analyses, as it would a query, and tells each term's statistics of every shard, in one request:
-    idf is that of the whole index, the same for the same text always, or of the shards that an alias with
-    routing reaches; some shards alone would not do where documents are routed. Texts are remembered a minute.
+    One request to every shard analyses the texts like queries and returns statistics. For an alias with
+    routing these are the shards that it reaches. Results are cached for a minute.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
@@ -76,7 +75,7 @@ class Analysis:
         self._holders: OrderedDict[HeldTerm, int] = OrderedDict()
 
     def remembers(self, text: str) -> bool:
-        """Return whether a text was read before: no request is needed for it."""
+        """Return whether the analysis of a text is cached."""
         self._forget_after(REMEMBERED_S)
         return text in self._known
 
@@ -96,7 +95,7 @@ class Analysis:
         return [read[text] for text in texts]
 
     def _forget_after(self, seconds: float) -> None:
-        """Forget all that was read, so many seconds after the first of it."""
+        """Clear the cache if its oldest entry is older than `seconds`."""
         if time.monotonic() - self._began > seconds:
             self._began = time.monotonic()
             self._known, self._holders = OrderedDict(), OrderedDict()
@@ -117,10 +116,10 @@ class Analysis:
         return [analysed(text, tokens, holders) for text, tokens in zip(texts, by_text, strict=True)]
 
     def _holders_of(self, vectors: Sequence[TermVectors]) -> dict[str, float]:
-        """Return the number of documents that hold a term in any field, for terms that several fields read.
+        """Return the number of documents that hold a term in any field, for terms that occur in several
+        fields.
 
-        Statistics do not tell, since a document may hold a term in several fields. Counted are the documents
-        of the shards that were asked.
+        Statistics of single fields do not tell, because a document may hold a term in several of them.
         """
         read_by: dict[str, set[str]] = defaultdict(set)
         for field, vector in chain.from_iterable(each.items() for each in vectors):
@@ -151,13 +150,15 @@ class Analysis:
 
 
 def drop_oldest(cache: OrderedDict[Any, Any], limit: int) -> None:
-    """Forget what was remembered first, beyond so many."""
+    """Delete the oldest entries of a cache beyond `limit`."""
     while len(cache) > limit:
         cache.popitem(last=False)
 
 
 def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, float] = NO_HOLDERS) -> Analysed:
-    """Return the analysis of a text by all shards; `holders` counts documents of terms in several fields."""
+    """Return the analysis of a text from the term vectors of all shards; `holders` counts documents of terms
+    in several fields.
+    """
     place_of = character_places(text)
     by_field: dict[str, Mapping[str, Any]] = {}
     for vectors in shards:
@@ -180,9 +181,9 @@ def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, flo
 
 
 def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """Return two idf of each term, as Lucene computes it, over the documents of all these shards.
+    """Return two idf values of each term, by Lucene's formula, over the documents of all these shards.
 
-    The first takes all fields as one; the second is that of the field in which most documents hold the term,
+    The first treats all fields as one. The second is that of the field in which most documents hold the term,
     by which `combined_fields` and `cross_fields` score.
     """
     count: dict[str, int] = defaultdict(int)
@@ -208,9 +209,9 @@ def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[
 
 
 def character_places(text: str) -> Callable[[int], int]:
-    """Return the function from the server's offsets, in UTF-16 units, to places in a text.
+    """Return a function from the server's offsets, in UTF-16 units, to character positions of a text.
 
-    They differ after characters of two units only; an offset beyond the text's end is its end.
+    They differ only after characters of two units; an offset beyond the end maps to the end.
     """
     if text.isascii() or max(text) <= "\uffff":
         return int
@@ -237,9 +238,9 @@ def term_vectors(
     *,
     places: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the terms and statistics of documents, or of texts given in their place.
+    """Return the terms and statistics of documents, or of texts sent instead of documents.
 
-    With `places` also where each term stands: its position, and offsets in UTF-16 units.
+    With `places`, terms have their positions, and offsets in UTF-16 units.
     """
     options = {"fields": list(fields), "term_statistics": True, "field_statistics": True}
     options |= {"positions": places, "offsets": places, "payloads": False}
