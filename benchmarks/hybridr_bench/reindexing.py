@@ -23,6 +23,13 @@ from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.loading import CONTENTS, load
 from hybridr.cluster.reading import read_documents, text_of
+from hybridr.cluster.remote_models import (
+    PLUGIN,
+    create_model,
+    delete_model,
+    embedding_connector,
+    missing_settings,
+)
 from hybridr.cluster.retrievers.dense import vector_mapping
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.contract import Encoder, Vectors
@@ -31,13 +38,6 @@ from hybridr.errors import ClusterError, HybridrError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Progress, silent
-from hybridr.serving.deploy.remote_models import (
-    PLUGIN,
-    create_model,
-    delete_model,
-    embedding_connector,
-    missing_settings,
-)
 from hybridr.serving.settings import ServeSettings
 from hybridr.status.standing import remove
 

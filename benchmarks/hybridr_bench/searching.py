@@ -23,6 +23,7 @@ import urllib3
 from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.embedded.state import nodes
+from hybridr.cluster.remote_models import missing_settings
 from hybridr.cluster.retrievers.lexical import lexical_query
 from hybridr.encoders.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
@@ -34,7 +35,6 @@ from hybridr.search.search import Search, open_search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import without_tokens
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.remote_models import missing_settings
 from hybridr.serving.settings import DeploySettings, Way
 
 from .asking import Ask, Lane, Times, apart, difference, ratio, take_turns

@@ -11,6 +11,8 @@ from pydantic import Field, SecretStr
 from ..settings import NoOption, Stage
 
 CORE_VERSION = "8.15.0"
+Side = Literal["query", "passage"]
+"""What a text is for an encoder: typed by a user, or indexed."""
 TITLES = {"opensearch": "OpenSearch", "elasticsearch": "Elasticsearch"}
 
 

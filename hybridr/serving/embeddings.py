@@ -17,12 +17,13 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from numpy.typing import NDArray
 
+from ..cluster.settings import Side
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.tokens import within_reach
 from .batching import BatchQueue, Encode
 from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, json_bytes, side_of
 from .search_threads import unless_gone
-from .settings import ServeSettings, Side
+from .settings import ServeSettings
 from .telemetry import Metrics, note
 
 BATCH_TOKENS = 4096  # encoded together, of all requests that wait

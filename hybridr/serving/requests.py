@@ -13,13 +13,14 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.exceptions import HTTPException
 
+from ..cluster.settings import Side
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
 from ..families import names_of
 from ..languages import says_something
 from ..search.checks import Mode
 from ..search.clauses import NotRanked
 from ..search.rules.rule import CLAUSES, require_comparing
-from .settings import ServeSettings, Side
+from .settings import ServeSettings
 from .telemetry import described, note
 
 SIDES: tuple[Side, ...] = ("query", "passage")

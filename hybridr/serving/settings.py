@@ -10,8 +10,6 @@ from pydantic import Field, SecretStr
 from ..search.settings import Finds
 from ..settings import NoOption, Stage
 
-Side = Literal["query", "passage"]
-"""What a text is: typed by a user, or indexed."""
 Way = Literal["client", "neural", "transparent"]
 """How a deployed index is asked: with vectors, with text, or by a client that knows nothing of it."""
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from hybridr.cluster import remote_models
 from hybridr.errors import Unreachable
 from hybridr.files.fetching import MOST_ANSWER, BoundedRetry, ask_web
-from hybridr.serving.deploy import remote_models
 from hybridr.serving.page import assessor
 from hybridr.serving.page.assessor import grade_by_model
 from hybridr.serving.settings import AssessorSettings

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hybridr.cluster.remote_models import MARK
 from hybridr.errors import SettingsError
 from hybridr.files.folders import asset_path, load_asset
 from hybridr.search.fusions.pipeline import (
@@ -18,7 +19,6 @@ from hybridr.search.fusions.pipeline import (
     z_score,
 )
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploy.remote_models import MARK
 
 NEWEST = (3, 6, 0)
 TECHNIQUES = ("min_max", "l2", "z_score", "rrf")

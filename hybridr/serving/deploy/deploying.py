@@ -27,6 +27,22 @@ from ...cluster.default_pipeline import (
 from ...cluster.destinations import readable, resolve_whole, write_record
 from ...cluster.record import PASSAGE_VECTOR, IndexInfo
 from ...cluster.record_parts import Deployment
+from ...cluster.remote_models import (
+    CONNECTORS,
+    DEPLOYED,
+    MODEL_ID,
+    ask_health,
+    connector_body,
+    connector_requests,
+    create_model,
+    deletions_of,
+    embedding_connector,
+    is_refused,
+    missing_settings,
+    model_state,
+    send_all,
+    trusted_pattern,
+)
 from ...cluster.retrievers.lexical import LexicalRetriever, Template
 from ...cluster.word_fields import searched_fields
 from ...errors import ClusterError, DataError, SettingsError, Unreachable
@@ -48,22 +64,6 @@ from .preconditions import (
     takes_whole_bodies,
     token_digest,
     token_of,
-)
-from .remote_models import (
-    CONNECTORS,
-    DEPLOYED,
-    MODEL_ID,
-    ask_health,
-    connector_body,
-    connector_requests,
-    create_model,
-    deletions_of,
-    embedding_connector,
-    is_refused,
-    missing_settings,
-    model_state,
-    send_all,
-    trusted_pattern,
 )
 
 

@@ -14,11 +14,7 @@ from typing import Any
 from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import resolve_complete
 from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ...errors import ClusterError, NotFound, SettingsError
-from ...indexing.representations import fields_of
-from ..settings import DeploySettings
-from .preconditions import allow, check_model, token_of
-from .remote_models import (
+from ...cluster.remote_models import (
     MODEL_ID,
     connector_requests,
     create_model,
@@ -27,6 +23,10 @@ from .remote_models import (
     missing_settings,
     send_all,
 )
+from ...errors import ClusterError, NotFound, SettingsError
+from ...indexing.representations import fields_of
+from ..settings import DeploySettings
+from .preconditions import allow, check_model, token_of
 
 DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # while a document is on its way

@@ -14,6 +14,7 @@ from ...cluster.destinations import resolve_complete
 from ...cluster.limits import narrow_windows
 from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
+from ...cluster.remote_models import MARK, PLUGIN, ask_health, ask_server
 from ...cluster.retrievers.lexical import LexicalRetriever
 from ...encoders.registry import languages_by_fingerprint
 from ...errors import ClusterError, FingerprintMismatch, SettingsError
@@ -25,7 +26,6 @@ from ...search.fusions import FAMILY as FUSIONS
 from ...search.search import Search, requirements_of
 from ...search.settings import SearchSettings, with_tuning
 from ..settings import DeploySettings
-from .remote_models import MARK, PLUGIN, ask_health, ask_server
 
 CLUSTER_SETTINGS = "/_cluster/settings"
 

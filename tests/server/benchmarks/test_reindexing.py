@@ -9,9 +9,9 @@ import pytest
 
 import run
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.remote_models import TRUSTED, missing_settings, trusted_pattern
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import NotFound
-from hybridr.serving.deploy.remote_models import TRUSTED, missing_settings, trusted_pattern
 from hybridr_bench.corpora import spread_records
 from hybridr_bench.reindexing import Lane, ReindexRace, over, race_reindex
 

@@ -12,7 +12,7 @@ import pytest
 
 import hybridr_cli
 from hybridr import ReindexSettings, Search
-from hybridr.cluster import record
+from hybridr.cluster import record, remote_models
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, SettingsError
@@ -24,7 +24,6 @@ from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.serving.application import create_app
-from hybridr.serving.deploy import remote_models
 from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, drop_indices, text_number
 from support.deployed import Server

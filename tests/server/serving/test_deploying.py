@@ -13,13 +13,13 @@ import hybridr_cli
 from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.cluster.remote_models import TRUSTED
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFound, SettingsError, Unreachable
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy import preconditions
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
-from hybridr.serving.deploy.remote_models import TRUSTED
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove
 from support.corpus import bulk, drop_indices, fill_index, text_number

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
+from hybridr.cluster import remote_models
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Deployment
+from hybridr.cluster.remote_models import connector_id_of
 from hybridr.doctor.diagnosis import check_deployments
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploy import deploying, remote_models
+from hybridr.serving.deploy import deploying
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.deploy.remote_models import connector_id_of
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import remove, status
 from support.corpus import drop_indices, fill_index

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from hybridr.cluster import remote_models
+from hybridr.cluster.remote_models import RemoteModel, delete_model, deploy_model
 from hybridr.errors import ClusterError, NotFound
-from hybridr.serving.deploy import remote_models
-from hybridr.serving.deploy.remote_models import RemoteModel, delete_model, deploy_model
 
 OURS, OTHER = "pQ6dAaIB-D-HHKeiZ58h", "rw6dAaIB-D-HHKei5J8Y"
 

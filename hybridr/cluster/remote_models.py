@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 import orjson
 import urllib3
 
-from ...cluster.connection import Cluster, path_of
-from ...errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from ...files.fetching import ask_web
-from ...files.folders import load_asset
-from ..settings import Side
+from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
+from ..files.fetching import ask_web
+from ..files.folders import load_asset
+from .connection import Cluster, path_of
+from .settings import Side
 
 PLUGIN = "opensearch-ml"
 MARK = "hybridr: "
