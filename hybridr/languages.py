@@ -11,8 +11,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from .files.language_identifier import identifier
 
 STOP_WORDS = frozenset(
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
@@ -30,9 +31,6 @@ UNKNOWN = "und"
 
 MAX_CHARACTERS = 2_000
 """How much of each text is read."""
-
-MIN_CONFIDENCE = 0.5
-"""With less the language is unknown: below it py3langid takes names of products for German."""
 
 LATIN = re.compile(r"[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u1e00-\u1eff]")
 WIDE = re.compile(
@@ -131,19 +129,6 @@ def language_of(text: str) -> str:
     """Return the language of one text, `und` where it cannot be told."""
     code: str = identifier().classify(text[:MAX_CHARACTERS])[0]
     return code
-
-
-@cache
-def identifier() -> Any:
-    """Load the model of py3langid for the languages that have a code of two letters.
-
-    The others are dialects that it takes texts of large languages for, such as Wu for Chinese.
-    """
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    loaded = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=MIN_CONFIDENCE)
-    loaded.set_languages([code for code in loaded.labels if len(code) == 2])
-    return loaded
 
 
 def analyzer_for(code: str) -> str:

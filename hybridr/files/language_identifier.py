@@ -1,0 +1,70 @@
+"""The language identifier of py3langid, with its model unpacked in the cache.
+
+To unpack the model takes half a second, which a single search would pay each time. Unpacked it has 60 MB on disk,
+of which a search reads the few pages that its query needs.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..errors import DownloadError
+from .atomic import staged_folder
+from .folders import below, cache_folder
+
+MIN_CONFIDENCE = 0.5
+"""With less the language is unknown: below it py3langid takes names of products for German."""
+
+ARRAYS = ("weights", "prior", "labels", "moves", "rows", "features")
+
+
+@cache
+def identifier() -> Any:
+    """Return py3langid's identifier for the languages that have a code of two letters.
+
+    The others are dialects that it takes texts of large languages for, such as Wu for Chinese. Where the cache
+    cannot be written the model is unpacked in memory.
+    """
+    from py3langid import __version__
+    from py3langid.langid import LanguageIdentifier
+
+    folder = below(cache_folder(), f"languages-{__version__}")
+    try:
+        model = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+    except (OSError, ValueError):  # not there, or damaged
+        model = unpacked_model()
+        with suppress(DownloadError), staged_folder(folder) as new:
+            for name, array in model.items():
+                np.save(new / f"{name}.npy", array)
+    return LanguageIdentifier(
+        model["weights"],
+        model["prior"],
+        model["labels"].tolist(),
+        memoryview(model["moves"]),
+        model["features"].tolist(),
+        tk_row=model["rows"].tolist(),
+        norm_probs=True,
+        min_confidence=MIN_CONFIDENCE,
+    )
+
+
+def unpacked_model() -> dict[str, Any]:
+    """Return the arrays of py3langid's model, with the weights (features, languages) of the languages wanted."""
+    from py3langid.langid import MODEL_DIR, MODEL_FILE
+    from py3langid.modelio import load_model
+
+    weights, prior, labels, moves, rows, features = load_model(MODEL_DIR / MODEL_FILE)
+    columns = [column for column, label in enumerate(labels) if len(label) == 2]
+    arrays = (
+        np.ascontiguousarray(weights[:, columns]),
+        prior[columns],
+        np.array([labels[column] for column in columns]),
+        np.asarray(moves),
+        np.asarray(rows),
+        np.array(features, dtype=np.int32),
+    )
+    return dict(zip(ARRAYS, arrays, strict=True))
