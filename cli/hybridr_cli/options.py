@@ -42,8 +42,7 @@ def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     from .stages import STAGES
 
     # A verb's module imports stages for the type checker only, so that `--help` does not wait for them.
-    names = {stage.__name__: stage for stage in STAGES}
-    return list(inspect.signature(function, eval_str=True, locals=names).parameters.values())[1:]
+    return list(inspect.signature(function, eval_str=True, locals=STAGES).parameters.values())[1:]
 
 
 def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:

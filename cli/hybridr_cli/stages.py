@@ -1,27 +1,36 @@
-"""Every stage that has settings, in the order of `hybridr settings`."""
+"""Every stage that has settings, in the order of `hybridr settings`, each imported when it is asked for."""
 
 from __future__ import annotations
 
-from hybridr.cluster.settings import ClusterSettings, LoadSettings, NodeSettings
-from hybridr.indexing.settings import ReindexSettings
-from hybridr.relevance.settings import TuneSettings
-from hybridr.search.settings import SearchSettings
-from hybridr.serving.settings import AssessorSettings, DeploySettings, McpSettings, ServeSettings
-from hybridr.settings import Stage
-from hybridr.training.settings import AdaptSettings, DamSettings, RemSettings
+from importlib import import_module
+from typing import Any
 
-STAGES: tuple[type[Stage], ...] = (
-    ClusterSettings,
-    NodeSettings,
-    LoadSettings,
-    AdaptSettings,
-    DamSettings,
-    RemSettings,
-    ReindexSettings,
-    SearchSettings,
-    DeploySettings,
-    TuneSettings,
-    ServeSettings,
-    AssessorSettings,
-    McpSettings,
-)
+PACKAGES = {
+    "ClusterSettings": "cluster",
+    "NodeSettings": "cluster",
+    "LoadSettings": "cluster",
+    "AdaptSettings": "training",
+    "DamSettings": "training",
+    "RemSettings": "training",
+    "ReindexSettings": "indexing",
+    "SearchSettings": "search",
+    "DeploySettings": "serving",
+    "TuneSettings": "relevance",
+    "ServeSettings": "serving",
+    "AssessorSettings": "serving",
+    "McpSettings": "serving",
+}
+"""The names of the stages, and the package in whose `settings.py` each is declared."""
+
+
+class Stages(dict[str, Any]):
+    """The stages by name, each imported when it is read: a command needs a few of them."""
+
+    def __missing__(self, name: str) -> Any:
+        if name not in PACKAGES:
+            raise KeyError(name)
+        self[name] = getattr(import_module(f"hybridr.{PACKAGES[name]}.settings"), name)
+        return self[name]
+
+
+STAGES = Stages()

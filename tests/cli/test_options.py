@@ -19,10 +19,9 @@ from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.settings import TABLES, NoOption, Option, Stage
 from hybridr.training.settings import RemSettings
-from hybridr_cli import stages
 from hybridr_cli.options import Only, is_stage, options_of, plain, signature_of
 from hybridr_cli.session import Session
-from hybridr_cli.stages import STAGES
+from hybridr_cli.stages import PACKAGES, STAGES
 from hybridr_cli.verbs import Verb, app
 
 UNUSED = {"map"}  # a stage that no verb has options for: file and environment only
@@ -76,7 +75,7 @@ def called(*arguments: str) -> Any:
 
 @pytest.fixture(autouse=True)
 def demo_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "STAGES", (*STAGES, DemoSettings))
+    monkeypatch.setitem(STAGES, "DemoSettings", DemoSettings)
     monkeypatch.setattr(hybridr.settings, "TABLES", (*TABLES, DemoSettings.table))
 
 
@@ -160,7 +159,7 @@ def test_what_a_verb_has_no_option_for_need_not_be_given(capsys: pytest.CaptureF
 
 
 def test_every_field_is_an_option_or_says_that_it_is_none() -> None:
-    found: dict[str, set[str]] = {stage.table: set() for stage in STAGES}
+    found: dict[str, set[str]] = {stage.table: set() for stage in map(STAGES.__getitem__, PACKAGES)}
     for verb in every_verb():
         for parameter in signature_of(verb.function):
             kind, _ = plain(parameter.annotation)
@@ -168,7 +167,7 @@ def test_every_field_is_an_option_or_says_that_it_is_none() -> None:
                 found[kind.table] |= {option.name for option in options_of(parameter)}
         if verb.cluster:
             found["cluster"] |= options_from(ClusterSettings).keys()
-    for stage in STAGES:
+    for stage in map(STAGES.__getitem__, PACKAGES):
         marked = {name for name, field in stage.model_fields.items() if Option(None) in field.metadata}
         rest = stage.model_fields.keys() - marked
         assert rest <= found[stage.table] or stage.table in UNUSED, stage
