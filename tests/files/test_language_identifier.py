@@ -7,7 +7,7 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from hybridr.files.language_identifier import ARRAYS, MIN_CONFIDENCE, identifier
 
-TEXTS = ["The engine of the old boat was loud", "Der Motor des alten Bootes war laut", "旧船的发动机声音很大", "", "42"]
+TEXTS = ["The old boat was very loud", "Der Motor des Bootes war laut", "旧船的发动机声音很大", "", "42"]
 
 
 @pytest.fixture(autouse=True)
