@@ -1,7 +1,7 @@
 """The language identifier of py3langid, with its model unpacked in the cache.
 
-To unpack the model takes half a second, which a single search would pay each time. Unpacked it has 60 MB on disk,
-of which a search reads the few pages that its query needs.
+To unpack the model takes half a second, which a single search would pay each time. Unpacked it has 60 MB on
+disk, of which a search reads the few pages that its query needs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ARRAYS = ("weights", "prior", "labels", "moves", "rows", "features")
 def identifier() -> Any:
     """Return py3langid's identifier for the languages that have a code of two letters.
 
-    The others are dialects that it takes texts of large languages for, such as Wu for Chinese. Where the cache
-    cannot be written the model is unpacked in memory.
+    The others are dialects that it takes texts of large languages for, such as Wu for Chinese. Where the
+    cache cannot be written the model is unpacked in memory.
     """
     from py3langid import __version__
     from py3langid.langid import LanguageIdentifier
@@ -53,7 +53,7 @@ def identifier() -> Any:
 
 
 def unpacked_model() -> dict[str, Any]:
-    """Return the arrays of py3langid's model, with the weights (features, languages) of the languages wanted."""
+    """Return the arrays of py3langid's model, with the weights as (features, languages)."""
     from py3langid.langid import MODEL_DIR, MODEL_FILE
     from py3langid.modelio import load_model
 

@@ -1,4 +1,4 @@
-"""The unpacked model in the cache: what it answers, and what happens where it is damaged or cannot be kept."""
+"""The unpacked model in the cache: what it answers, also where it is damaged or cannot be kept."""
 
 from pathlib import Path
 
