@@ -125,7 +125,8 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
         )
     if info.settings.get("index.knn") != "true":
         raise ClusterError(
-            f"index '{info.name}' was made without index.knn, which cannot be switched on later", hint=way
+            f"index '{info.name}' was made without index.knn, which cannot be switched on later, even closed",
+            hint=f"{way} (--alias NAME moves yours)   or clone it with index.knn as docs/reindex.md says",
         )
     require_none(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
     require_whole_source(info)

@@ -16,6 +16,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.doctor.diagnosis import cluster_checks
 from hybridr.errors import ClusterError, ModelError
+from hybridr.indexing.in_place_index import PAINLESS
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.settings import ReindexSettings
@@ -115,6 +116,23 @@ def test_an_index_lives_as_on_opensearch(elastic: Cluster, loaded: str) -> None:
     assert rollback(elastic, loaded)["to"] == loaded
     assert remove(elastic, loaded)["removed"]
     assert elastic.exists(loaded)
+
+
+def test_an_index_that_knows_nothing_of_vectors_takes_them_in_place(
+    elastic: Cluster, loaded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filling sends no script; the core, which has none, is refused for what comes after it."""
+    in_place = ReindexSettings(in_place=True)
+    if PAINLESS not in elastic.parts("modules"):
+        with pytest.raises(ClusterError, match="a node lacks the module lang-painless"):
+            reindex(elastic, loaded, ENCODER, in_place)
+        monkeypatch.setattr(Cluster, "parts", lambda *_: frozenset())
+    made = reindex(elastic, loaded, ENCODER, in_place)
+    assert (made.destination, made.encoded, made.alias) == (loaded, DOCUMENTS, None)
+    assert verify(elastic, loaded, ENCODER).ok
+    elastic.request("PUT", path_of(loaded, "_doc", "new"), {"text": "wing flutter"}, {"refresh": "true"})
+    assert sync(elastic, loaded, ENCODER).renewed == 1
+    assert "new" in {hit.doc_id for hit in Search(elastic, loaded, ENCODER, "hybrid")("wing flutter", 10)}
 
 
 @pytest.mark.parametrize("settings", [{"vectors": "byte"}, {"vectors": "sq"}, {"passages": True}])

@@ -56,6 +56,7 @@ def dig(found: Any, path: tuple[str, ...]) -> Any:
     ("settings", "mappings", "reason", "hint"),
     [
         ({"knn": False}, {}, "without index.knn", "without --in-place"),
+        ({"knn": False}, {}, "even closed", "or clone it with index.knn"),
         ({}, {"_source": {"enabled": False}}, "does not keep its documents", ""),
         ({}, {"_source": {"excludes": ["price"]}}, "does not keep its documents whole", ""),
         ({}, {"properties": {VECTOR: {"type": "keyword"}}}, f"field '{VECTOR}' already", "--vector-field"),
@@ -84,6 +85,28 @@ def test_refusals_before_anything_is_sent(
     assert cluster.index_info(index_name) == before
     if blocks:
         cluster.request("PUT", path_of(index_name, "_settings"), {"index": dict.fromkeys(blocks, False)})
+
+
+def test_a_clone_with_index_knn_takes_vectors_where_its_origin_cannot(
+    cluster: Cluster, index_name: str
+) -> None:
+    """The setting is final, on a closed index too; a clone may have another, as docs/reindex.md gives it."""
+    copy, settings = f"{index_name}-knn", path_of(index_name, "_settings")
+    empty_index(cluster, index_name, {"knn": False}, {"properties": {"text": {"type": "text"}}})
+    for number in range(3):
+        bulk(cluster, index_name, [{"index": {"_id": f"d{number}"}}, {"text": text_number(number)}])
+    cluster.request("POST", path_of(index_name, "_close"))
+    with pytest.raises(ClusterError, match="final"):
+        cluster.request("PUT", settings, {"index.knn": True})
+    cluster.request("POST", path_of(index_name, "_open"))
+    cluster.request("PUT", settings, {"index.blocks.write": True})
+    body = {"settings": {"index.knn": True, "index.blocks.write": None}}
+    cluster.request("POST", path_of(index_name, "_clone", copy), body)
+    cluster.request("PUT", settings, {"index.blocks.write": None})
+    cluster.wait_until_usable(copy)
+    assert reindex(cluster, copy, HashingEncoder(), IN_PLACE).encoded == 3
+    assert ok(cluster, copy)
+    assert cluster.count(index_name) == 3
 
 
 def test_an_index_that_is_missing_or_empty_is_refused(cluster: Cluster, index_name: str) -> None:
