@@ -1,4 +1,6 @@
-"""Answers: how sure it is that a hit belongs to its query, by the scores of queries that do not belong."""
+"""Confidence of hits: how likely a hit answers its query, judged by the scores that unanswerable queries
+get.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,16 @@ relevant hits than to keep all would (twelve collections, docs/measured/answers.
 
 @dataclass(frozen=True)
 class Answers:
-    """What a search knows of the answers it gives: its index's calibration, or `why` there is none."""
+    """The confidence calibration of an index for one search, or the reason (`why`) that there is none."""
 
     known: Calibrated | None
     why: str = ""
 
     def rated(self, hits: Hits, at_least: float = 0.0) -> Hits:
-        """Return hits with their confidence, where it is known, without those below `at_least`.
+        """Return hits with their confidence, if calibrated, without those below the confidence `at_least`.
 
-        Hits pinned by a rule have no confidence and stay. Where no hit is left, `nearest` is the best of all,
-        if it is on this page.
+        Hits pinned by a rule have no confidence and stay. If no hit is left, `nearest` of the result is the
+        best hit, provided it is on this page.
         """
         if self.known is None:
             return hits
@@ -50,38 +52,45 @@ class Answers:
     def confidence(self, score: float) -> float:
         """Return the confidence of a score: the share of unanswerable queries whose best hit scores less.
 
-        Raises SettingsError where none was measured.
+        Raises SettingsError if the index is not calibrated.
         """
         scores = self.required.scores
         return round(float(np.interp(score, scores, np.linspace(0, 1, len(scores)))), 4)
 
     def threshold(self, confidence: float) -> float:
-        """Return the score from which on a hit has a confidence. Raises SettingsError where none is known."""
+        """Return the score from which on a hit has a confidence. Raises SettingsError if the index is not
+        calibrated.
+        """
         scores = self.required.scores
         return float(np.interp(confidence, np.linspace(0, 1, len(scores)), scores))
 
     def least(self, at_least: float) -> dict[str, float]:
-        """Return the part of a search body that computes confidences; empty where none is asked or known."""
+        """Return the `min_score` of a search body for a required confidence; empty if none is required or
+        known.
+        """
         return {"min_score": self.threshold(at_least)} if at_least and self.known else {}
 
     def reachable(self, at_least: float) -> float:
-        """Return a requested confidence, checked; 0 where none can be required. Raises SettingsError."""
+        """Return the required confidence, checked to be at least 0 and below 1. Raises SettingsError, also
+        without a calibration.
+        """
         if not 0 <= at_least < 1:
             raise SettingsError(f"a confidence of {at_least} is none", hint="from 0 to below 1, such as 0.95")
         return at_least if at_least == 0 or self.required else 0.0
 
     @property
     def required(self) -> Calibrated:
-        """Return the calibration. Raises SettingsError with the reason where there is none."""
+        """Return the calibration. Raises SettingsError with the reason if there is none."""
         if self.known is None:
             raise SettingsError(f"no confidence is known: {self.why}", hint="hybridr tune INDEX")
         return self.known
 
 
 def unfinished(info: IndexInfo) -> str:
-    """Return in a line what searches of a complete index go without; empty where they have all.
+    """Return a line on what a complete index still lacks, soft terms or confidence; empty if it lacks
+    nothing.
 
-    The alias moves first: table of terms and calibration are the last stages of a reindex.
+    The alias moves first: term table and calibration are the last stages of a reindex.
     """
     record = info.record
     there = {"soft terms": record.term_table or record.passages, "confidence": record.answers}
@@ -95,12 +104,12 @@ def unfinished(info: IndexInfo) -> str:
 
 
 def lowest_that_fits(best: float | None, threshold: float) -> float:
-    """Return the lowest score that fits; infinite where the best score is below the threshold."""
+    """Return the lowest score that a hit may have; infinite if the best score is below the threshold."""
     return threshold - BEHIND if best is not None and best >= threshold else math.inf
 
 
 def answers_of(context: SearchContext, reranking: Sequence[Any]) -> Answers:
-    """Return the calibration of an index, if it is one of the scores that this search gives."""
+    """Return the calibration of the context's index, if it was measured with the scores of this search."""
     calibrated = context.info.record.answers
     if reason := meaningless(context, reranking):
         return Answers(None, reason)
@@ -112,7 +121,7 @@ def answers_of(context: SearchContext, reranking: Sequence[Any]) -> Answers:
 
 
 def meaningless(context: SearchContext, reranking: Sequence[Any]) -> str:
-    """Return why the scores of a search have no meaning beyond its list; empty where they have one."""
+    """Return why scores of a search cannot be compared between queries; empty if they can."""
     if context.mode != HYBRID:
         return f"it is of hybrid searches, mode {context.mode} is none"
     if not context.fusion.true_scores:
@@ -122,7 +131,7 @@ def meaningless(context: SearchContext, reranking: Sequence[Any]) -> str:
 
 
 def scoring_of(context: SearchContext, reranking: Sequence[Any]) -> str:
-    """Identify all that makes the scores of a search but the documents of its index."""
+    """Return a fingerprint of everything that decides the scores of a search, except the documents."""
     settings, record, signals = context.settings, context.info.record, context.signals.members
     learnt = {"soft_terms": record.term_table, "memory": record.memory}
     return fingerprint(

@@ -1,7 +1,8 @@
-"""Boosts: what numbers and dates of a document add to its score beside relevance, as a closed formula.
+"""Boosts: scores from numbers and dates of a document, added to its relevance by a formula.
 
 `log1p(popularity):0.1 + recency(published, 30d):0.05`: each form gives 0 to 1, and 0 without a value, so that
-its weight is the most that it adds. They become stock queries: nothing that a user types is part of a script.
+its weight is the most that it adds. Boosts become standard queries: nothing that a user types is part of a
+script.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ GRAMMAR = "log1p(FIELD[, TOP]):WEIGHT, linear(FIELD, TOP):WEIGHT, recency(FIELD,
 
 
 class Boost(NamedTuple):
-    """One term: the form, the field, what the form is told, and the most that the term adds."""
+    """A term of a boost formula: form, field, argument of the form, and weight (the most that it adds)."""
 
     form: str
     field: str
@@ -36,16 +37,16 @@ class Boost(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name the term as it was typed, less its weight."""
+        """Return the term as it was typed, without its weight."""
         return f"{self.form}({self.field}{', ' + self.argument if self.argument else ''})"
 
     def clause(self) -> dict[str, Any]:
         """Return the query whose score is the value of the form, 0 to 1.
 
-        A number scores by its share of the top, at most 1; below zero there is nothing to score. A date
-        scores half-life / (half-life + age), 1 for one of the running step or still to come. Ages are counted
-        from the end of the day, hour or minute that runs on the server, at most a fiftieth of the half-life:
-        the same request has the same answer for a while, pages join, and a printed request stays right.
+        A number scores by its share of the top, at most 1; numbers below zero do not score. A date scores
+        half-life / (half-life + age), and 1 if it lies in the running time step or in the future. Ages are
+        counted from the end of the running day, hour or minute on the server, at most a fiftieth of the
+        half-life: equal requests get equal answers for a while, and pages fit together.
         """
         if self.form == "recency":
             count, unit = int(self.argument[:-1]), self.argument[-1]
@@ -68,7 +69,9 @@ class Boost(NamedTuple):
 
 
 def read_boosts(formula: str) -> tuple[Boost, ...]:
-    """Read a formula; an empty one has no terms. Raises SettingsError that shows the term and the grammar."""
+    """Return the terms of a boost formula; none for an empty one. Raises SettingsError that shows the wrong
+    term and the grammar.
+    """
     terms = formula.split("+") if formula.strip() else []
     if len(terms) > MOST:
         raise SettingsError(f"{len(terms)} boosts were given, a search takes {MOST}")
@@ -89,7 +92,7 @@ def read_boosts(formula: str) -> tuple[Boost, ...]:
 
 
 def as_number(text: str) -> float:
-    """Read a number; what is none becomes one that no range holds."""
+    """Return the number in a text; NaN if it is none."""
     try:
         return float(text)
     except ValueError:
@@ -97,7 +100,7 @@ def as_number(text: str) -> float:
 
 
 def is_top(text: str) -> bool:
-    """Whether this can be the value that counts fully."""
+    """Return whether a text is a number that can be the value that counts fully."""
     return SMALLEST_TOP <= as_number(text) < math.inf
 
 
@@ -110,7 +113,9 @@ FORMS: Mapping[str, Any] = {
 
 
 def check_boost(info: IndexInfo, boost: Boost) -> None:
-    """Raise SettingsError unless the index maps the field as the form needs it, once a document."""
+    """Raise SettingsError unless the index maps the boost's field as its form needs: a number or date with
+    doc values, not nested.
+    """
     kinds = DATES if boost.form == "recency" else NUMBERS
     mapping = mapping_of(info, boost.field)
     nested = any(field.name == boost.field and field.nested for field in mapped_fields(info))

@@ -1,4 +1,4 @@
-"""What brings scores to a usual scale: an encoder's cosines, by fixed texts, and those of a user's query."""
+"""Scales of scores: factors that bring an encoder's cosines, BM25 and a client's own query to one scale."""
 
 from __future__ import annotations
 
@@ -79,23 +79,25 @@ STATEMENTS = (
 
 
 def is_unit(encoder: Encoder) -> bool:
-    """Whether an encoder's cosines are the scale of all: those of the packaged one are."""
+    """Return whether an encoder's cosines define the common scale, as those of the packaged encoder do."""
     return encoder.fingerprint == MINILM_WHEEL.fingerprint
 
 
 class CosineScale(NamedTuple):
-    """What brings an encoder's cosines to the scale of the packaged one's: `factor`, 8 at most. `unrelated`
-    is what 1 + cosine of a document that has nothing to do with the query is on that scale."""
+    """Maps an encoder's cosines to the scale of the packaged encoder: `factor`, at most 8.
+
+    `unrelated` is the value of 1 + cosine, on that scale, of a document unrelated to the query.
+    """
 
     factor: float
     unrelated: float
 
 
 def cosine_scale(encoder: Encoder, measured: Cosines | None) -> CosineScale:
-    """Return the scale of an encoder's cosines, by how they lie on an index where that was `measured`.
+    """Return the scale of an encoder's cosines, from their spread `measured` on an index if there is one.
 
-    Else ten questions and statements in English tell it, once for an encoder; the machine remembers it by the
-    encoder's fingerprint. The packaged encoder is the unit: its factor is 1 on every index.
+    Else it is measured on ten fixed English questions and statements, once for an encoder and stored on this
+    machine. The packaged encoder is the unit: its factor is 1 on every index.
     """
     if is_unit(encoder):
         return CosineScale(1.0, 1 + UNRELATED)
@@ -108,7 +110,9 @@ def cosine_scale(encoder: Encoder, measured: Cosines | None) -> CosineScale:
 
 
 def known_cosines(encoder: Encoder) -> tuple[float, float]:
-    """Return standard deviation and mean of the cosines between fixed questions and statements in English."""
+    """Return standard deviation and mean of the cosines between fixed questions and statements; measured once
+    for an encoder.
+    """
     key = scale_key(encoder)
     spread, centre = spread_known(key), spread_known(f"{key} centre")
     if spread is None or centre is None:
@@ -121,10 +125,11 @@ def known_cosines(encoder: Encoder) -> tuple[float, float]:
 
 
 def known_state_scale(encoder: TokenEncoder) -> float:
-    """Return the factor, at most 2, that brings an encoder's token states to the usual scale.
+    """Return the factor, at most 2, that brings an encoder's token states to the usual scale; measured once
+    for an encoder.
 
-    Measured on fixed texts: a token of the questions has a nearest token of the statements, and a 30th; the
-    factor follows from how far their cosines lie apart.
+    For each token of fixed questions, the cosine of its nearest token in fixed statements is compared with
+    that of its 30th nearest.
     """
 
     def spread() -> float:
@@ -139,8 +144,10 @@ def known_state_scale(encoder: TokenEncoder) -> float:
 
 
 def known_likeness(encoder: Encoder) -> float:
-    """Return the cosine from which on two queries look for the like: as far from that of different questions
-    to 1 as it is with the packaged encoder. Measured once for an encoder."""
+    """Return the cosine from which on two queries count as similar; measured once for an encoder.
+
+    Between the mean cosine of different questions and 1 it lies where it lies for the packaged encoder.
+    """
 
     def mean_cosine() -> float:  # of two questions, which have nothing to do with each other
         vectors = of_length_one(encoder.encode_queries(QUESTIONS))
@@ -151,31 +158,31 @@ def known_likeness(encoder: Encoder) -> float:
 
 
 def measured_once(key: str, measure: Callable[[], float]) -> float:
-    """Return what this machine remembers under a key; where there is nothing, measure and remember it."""
+    """Return the value stored on this machine under a key; measure and store it first if there is none."""
     if (spread := spread_known(key)) is None:
         keep(key, spread := measure())
     return spread
 
 
 def keep(key: str, measured: float) -> None:
-    """Remember what was measured of an encoder; a search does not fail because nothing can be written."""
+    """Store a measured value on this machine under a key; ignore that the disk cannot be written."""
     with suppress(DownloadError):
         remember_spread(key, measured)
 
 
 def scale_key(encoder: Encoder) -> str:
-    """Name what decides an encoder's scores: its weights, its arithmetic, and how vectors are compared."""
+    """Return the key of an encoder's measured scale: its fingerprint, arithmetic and similarity."""
     products = [] if encoder.similarity == "cosine" else [f"scores by {encoder.similarity}"]
     return " ".join([encoder.fingerprint, *offers_of(encoder).arithmetic.values(), *products])
 
 
 def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:
-    """Return the factor that brings a spread to the usual one, up to the largest one."""
+    """Return the factor that brings a spread to the usual one, at most `largest`."""
     return min(usual / spread, largest) if spread > 0 else largest
 
 
 class PlainQuery(NamedTuple):
-    """The query of the words alone: the fields that it searches, and what makes it of texts."""
+    """The lexical query of the words alone: the fields it searches, and a function from texts to queries."""
 
     fields: Sequence[str]
     queries: Callable[[Sequence[str]], Sequence[dict[str, Any]]]
@@ -184,7 +191,9 @@ class PlainQuery(NamedTuple):
 def read_template(
     file: Path | None, info: IndexInfo, plain: PlainQuery, cluster: Cluster | None
 ) -> Template | None:
-    """Read a user's own lexical query, on the scale of the plain one where a cluster can measure it."""
+    """Return the user's lexical query template from a file, scaled to the plain query if a cluster can
+    measure that.
+    """
     if file is None:
         return None
     template = Template.read(file)
@@ -195,9 +204,9 @@ def read_template(
 
 
 class Probes(NamedTuple):
-    """Texts made of an index's own documents, and the best scores of the plain query for each.
+    """Query texts taken from documents of an index, and the best scores of the plain query for each.
 
-    `own` are texts of as many words for a query that asks fields which the plain one does not search.
+    `own` are texts of as many words for a query template that searches other fields than the plain query.
     """
 
     texts: Sequence[str]
@@ -206,7 +215,7 @@ class Probes(NamedTuple):
 
 
 def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
-    """Ask the plain query for words from the middle of documents, and for those at their beginning."""
+    """Yield probes with words from the middle of documents, then with words from their beginning."""
     whole = words_drawn(cluster, info, plain.fields).values()
     for cut in (middle_of, partial(first_words, length=PROBE_BEGINNING)):
         texts = list(map(cut, whole))
@@ -216,11 +225,12 @@ def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[
 def probes_in_fields(
     cluster: Cluster, info: IndexInfo, plain: PlainQuery, template: Template
 ) -> Iterator[Probes]:
-    """Yield probes of the words in the fields that a template asks; none where it asks all searched fields.
+    """Yield probes with words of the fields that a template searches; none if it searches all fields of the
+    plain query.
 
-    On other words it would find little: its scale would be so small that words which it has drown all else.
-    Documents are drawn that have such a field. Both queries are asked the same text, if the plain one
-    searches any of these fields too.
+    Other words would match little: the scale would become so small that matching words drown everything else.
+    Documents are drawn that have such a field. Both queries get the same text if the plain query searches any
+    of these fields too.
     """
     searched = [source_field(info, field) for field in plain.fields]
     sources, present = {}, {}
@@ -262,7 +272,7 @@ def probes_in_fields(
 
 
 def asked_fields(info: IndexInfo, query: Any) -> list[str]:
-    """Return the mapped fields in which a query looks for its text; a pattern may name several."""
+    """Return the mapped fields in which a query template searches its text; wildcards are expanded."""
     types, fields = types_of(info), list[str]()
     parts = [query]
     while parts:
@@ -283,11 +293,12 @@ def asked_fields(info: IndexInfo, query: Any) -> list[str]:
 
 
 def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:
-    """Return by which factor a template scores more than the plain query; 0 where none can be measured.
+    """Return the factor by which a template's scores exceed those of the plain query; 0 if it cannot be
+    measured.
 
-    Measured on this index: the median, over texts of documents, of how the ten best scores of both compare.
-    Dividing by it undoes what multiplies scores (boosts, functions), not what adds to them. Words from the
-    middle of a document come first; where these find nothing, words from its beginning (phrases in titles).
+    The factor is the median, over probe texts, of the ratio of the ten best scores of both. Dividing by it
+    undoes what multiplies scores (boosts, functions), not what adds to them. Words from the middle of
+    documents are tried first, then words from their beginning (phrases in titles).
     """
     for texts, plain, own_texts in probes:
         queries = own_texts or texts
@@ -302,7 +313,9 @@ def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], tem
 def best_scores(
     cluster: Cluster, info: IndexInfo, queries: Sequence[dict[str, Any]], texts: Sequence[str]
 ) -> list[list[float]]:
-    """Return the ten best scores of each query for a text; a query without hits has none."""
+    """Return the ten best scores of each query; empty for a query without hits. `texts` choose the shard
+    copies.
+    """
     size = min(PROBED_HITS, info.result_window)
     bodies = [{"size": size, "query": query, "_source": False} for query in queries]
     answers = cluster.msearch(info, bodies, texts)
@@ -312,8 +325,8 @@ def best_scores(
 def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis: Analysis) -> float:
     """Return the factor by which this index scores words higher than plain BM25, for any similarity.
 
-    Measured: words from the middle of a document are searched for in that document. The factor is the
-    median of their score over their idf; 1 where no document can be used.
+    Words from the middle of a document are searched in that document alone. The factor is the median of score
+    over idf sum, relative to plain BM25; 1 if no document can be used.
     """
     drawn = words_drawn(cluster, info, plain.fields)
     excerpts = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_of(words))}
@@ -326,9 +339,9 @@ def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis
 
 
 def words_drawn(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> dict[str, str]:
-    """Draw documents, and give what these fields hold of each, without signs: document id -> text.
+    """Return the text that sampled documents hold in these fields, without punctuation: document id -> text.
 
-    A field that is filled by `copy_to` is not in the document; the text that is encoded stands for it.
+    For a field filled by `copy_to`, which is not in the document, the encoded text is used.
     """
     held, encoded = [source_field(info, field) for field in fields], info.record.fields
     sampled = sample_documents(cluster, info, PROBED, fields=[*held, *encoded])

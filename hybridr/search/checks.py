@@ -1,4 +1,4 @@
-"""What a search is asked for, checked against its index before anything is sent."""
+"""Checks of a search request against its index, and the choice of fusion, before anything is sent."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ WIDE_CODES = ("zh", "ja", "ko")
 
 
 def modes() -> tuple[str, ...]:
-    """Name the modes of a search: several retrievers, or any single one."""
+    """Return the modes of a search: hybrid, or any single retriever."""
     return (HYBRID, *names_of(RETRIEVERS))
 
 
 def retrievers_of(mode: str, settings: SearchSettings) -> list[type[Retriever]]:
-    """Return the retrievers of a mode."""
+    """Return the retrievers that a mode uses."""
     return [member_of(RETRIEVERS, name) for name in (settings.shares if mode == HYBRID else (mode,))]
 
 
 def encodes(mode: str, settings: SearchSettings) -> bool:
-    """Whether a search in this mode needs the encoder of the vectors."""
+    """Return whether a search in this mode needs the encoder of the vectors."""
     return any(retriever.reads == "vector" for retriever in retrievers_of(mode, settings))
 
 
 def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder | None) -> Encoder:
-    """Return the encoder of an index that the user calls `name`: `candidate`, else the one known here.
+    """Return the encoder of an index: `candidate` if given, else the one known on this machine.
 
-    Raises DataError for an index without complete vectors, FingerprintMismatch for another encoder.
+    `name` is what the user calls the index. Raises DataError for an index without complete vectors,
+    FingerprintMismatch for another encoder.
     """
     if not is_destination(info):
         raise DataError(
@@ -64,10 +65,10 @@ def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder |
 
 
 def language_remark(text: str, encoder: Encoder | None) -> str:
-    """Return a warning if the encoder does not read the query's language; else an empty text.
+    """Return a warning if the encoder does not know the query's language; else an empty text.
 
-    None for queries of a few words, whose language cannot be told, for encoders that list no languages, and
-    for wide scripts where the encoder reads a language that is written in one.
+    There is none for queries of a few words, for encoders that list no languages, and for Chinese, Japanese
+    or Korean script if the encoder knows one of these languages.
     """
     languages = offers_of(encoder).languages if encoder is not None else ()
     knows_all = reads(languages, UNKNOWN)
@@ -84,7 +85,7 @@ def language_remark(text: str, encoder: Encoder | None) -> str:
 
 
 def check_feedback(feedback: str | None, mode: Mode, settings: SearchSettings) -> None:
-    """Raise SettingsError for a feedback that is unknown, or that such a search cannot give."""
+    """Raise SettingsError for an unknown feedback, or one that this mode or these settings cannot use."""
     if feedback not in (None, *get_args(Feedback)):
         raise SettingsError(f"unknown feedback '{feedback}': {', '.join(get_args(Feedback))}")
     if feedback and mode != LexicalRetriever.name:
@@ -105,15 +106,16 @@ def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
 
 
 def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
-    """Return why an index cannot be ranked by this fusion and these retrievers; None where it can."""
+    """Return why a fusion cannot rank an index with these retrievers; None if it can."""
     kinds = (member_of(RETRIEVERS, name) for name in settings.retrievers if fusion.needs_scales)
     return next(filter(None, (kind.unscaled(record) for kind in kinds)), None)
 
 
 def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
-    """Choose the fusion that is set, else that whose own settings are given, else the usual one.
+    """Return the name of the fusion: the one set, else the one whose own settings are given, else the usual
+    one.
 
-    Raises SettingsError for one that cannot rank this index, or that adds no boosts where there are some.
+    Raises SettingsError for a fusion that cannot rank this index, or cannot add the boosts of the settings.
     """
     if settings.fusion == "auto":
         named = (fusion for fusion in fusions() if settings.model_fields_set & fusion.own_settings)
@@ -133,16 +135,16 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
 
 
 class StoredFusion(NamedTuple):
-    """A fusion; `remark` says why it is another one than that of searches."""
+    """The fusion of a stored request; `remark` says why it differs from that of searches."""
 
     fusion: str
     remark: str = ""
 
 
 def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -> StoredFusion:
-    """Choose the fusion of requests that the cluster ranks alone, as those of a deployment.
+    """Return the fusion for requests that the cluster ranks alone, such as those of a deployment.
 
-    Where it runs no scripts, the pipeline takes the place of one that needs them. Raises as `chosen_fusion`.
+    Without scripts on the cluster, a fusion that needs them is replaced. Raises as `chosen_fusion`.
     """
     fusion = chosen_fusion(settings, info)
     if member_of(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):
@@ -155,7 +157,9 @@ def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -
 
 
 def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
-    """Return the clauses of each term of a formula. Raises SettingsError for a field that cannot boost."""
+    """Return the weighted clauses of each term of a boost formula. Raises SettingsError for a field that
+    cannot boost.
+    """
     boosts = read_boosts(formula)
     for boost in boosts:
         check_boost(info, boost)
@@ -163,7 +167,7 @@ def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
 
 
 def check_request(text: str, k: int) -> None:
-    """Raise DataError for a query without a visible character, SettingsError for a `k` out of range."""
+    """Raise DataError for a query without visible characters, SettingsError for a `k` out of range."""
     if not says_something(text):
         raise DataError("the query is empty", hint="a query needs at least one visible character")
     if not 1 <= k <= MAX_NEIGHBOURS:

@@ -1,4 +1,6 @@
-"""Client queries: the one text that a query of Lucene's DSL looks for, or why it is not ranked."""
+"""Reads queries in Lucene's query DSL: the text that a client's query searches for, or why it is not ranked
+with vectors.
+"""
 
 from __future__ import annotations
 
@@ -86,25 +88,25 @@ NO_TYPES: Mapping[str, str] = MappingProxyType({})
 
 
 class NotRanked(NamedTuple):
-    """Why a search is left as its client wrote it: one of REASONS, and what it is about."""
+    """Why a client's search is left unchanged: a key of REASONS, and the detail that it is about."""
 
     reason: str
     detail: str = ""
 
     @property
     def why(self) -> str:
-        """The reason in a sentence."""
+        """Return the reason in a sentence."""
         return f"{self.detail}: {REASONS[self.reason]}" if self.detail else REASONS[self.reason]
 
 
 class ParsedQuery(NamedTuple):
-    """The text that a query looks for, and what its documents must match besides.
+    """A client's query as hybridr reads it: the search text, and the conditions on documents.
 
-    `around` are queries that change the score of the text, the inner one first, each with the name of the
-    part in which it stands. `demand` says why neighbours may not be found beside what the words match.
-    `words` is what scores the text in the client's own way, None where that is the words of the searched
-    fields; in it the text is `typed`, by default as it stands in `text`, and its scores are `scale` times
-    those of the plain query. `ruling` is what rules make of the text.
+    `around` are queries that wrap the text and change its score, innermost first, each with the name of the
+    part where the text stands. `demand` says why neighbours by vector may not be returned beside what the
+    words match. `words` is the part that scores the text in the client's own way, None if it equals the plain
+    query on the searched fields. In `words` the text appears as `typed`, by default as in `text`; its scores
+    are `scale` times those of the plain query. `ruling` holds the rules that match the text.
     """
 
     text: str
@@ -119,12 +121,12 @@ class ParsedQuery(NamedTuple):
 
     @property
     def strings(self) -> tuple[str, ...]:
-        """The strings of the query that are what a user typed."""
+        """Return the strings of the query that the user typed."""
         return self.typed or (self.text,)
 
     @property
     def is_limited(self) -> bool:
-        """Whether the text counts in some documents alone, or there more than in others."""
+        """Return whether filters or wrapping queries restrict or change where the text counts."""
         return bool(self.filters or self.excluded or self.around)
 
 
@@ -133,16 +135,18 @@ Clause: TypeAlias = tuple[QueryBody, ParsedQuery]
 
 
 class QueryReader:
-    """Reads queries for the text that they look for.
+    """Finds the search text in queries of the DSL.
 
-    `fields` are those that are searched by words; `types` tells the type of every field of the index.
+    `fields` are the fields of the lexical search; `types` maps every field of the index to its type.
     """
 
     def __init__(self, fields: Collection[str], types: Mapping[str, str] = NO_TYPES) -> None:
         self.fields, self.types = frozenset(fields), types
 
     def read(self, query: Any) -> ParsedQuery | NotRanked:
-        """Return the text that a query looks for, or why there is none. Raise TypeError for no query."""
+        """Return the text that a query searches for, or why it is not ranked. Raises TypeError for a query
+        that is no object.
+        """
         if not isinstance(query, Mapping):
             raise TypeError(f"a query is an object, not {type(query).__name__}")
         if len(query) != 1:
@@ -155,8 +159,11 @@ class QueryReader:
     def text_of(
         self, query: QueryBody, named: Any, options: Mapping[str, Any], demand: str | None = None
     ) -> ParsedQuery | NotRanked:
-        """Return what a user typed, the `query` among the options, to be found in the `named` fields, with
-        or without boosts; none are all. A query with a `demand` of its kind scores in its own way."""
+        """Return the parsed text in `options["query"]`, searched in the `named` fields (boosts allowed; none
+        means all).
+
+        A query with other fields, boosts, fuzziness, or a `demand` of its kind, keeps its own scoring.
+        """
         text = options.get("query")
         fields = [named] if isinstance(named, str) else list(named or ())
         parts = [str(field).partition("^") for field in fields]
@@ -176,7 +183,7 @@ class QueryReader:
         return ParsedQuery(text, demand=demand, words=query if own else None)
 
     def has(self, field: Any) -> bool:
-        """Whether a field, with or without a boost or signs for any letters, is an analysed text."""
+        """Return whether a field, given with a boost or wildcard or without, is an analysed text field."""
         if not isinstance(field, str):
             return False
         name = field.partition("^")[0]
@@ -187,7 +194,7 @@ class QueryReader:
         return name in self.fields or self.types.get(parent if inside else name) in TEXT_TYPES
 
     def match(self, kind: str, body: QueryBody, demand: str | None = None) -> ParsedQuery | NotRanked:
-        """Read `match` and its kin: words in one field, `{"field": "text"}` or `{"field": {"query": …}}`."""
+        """Read `match` and similar queries of one field, `{"field": "text"}` or `{"field": {"query": …}}`."""
         if len(body) != 1:
             return NotRanked("kind", kind)
         [(field, value)] = body.items()
@@ -195,13 +202,16 @@ class QueryReader:
         return self.text_of({kind: {field: options}}, [field], options, demand)
 
     def several_fields(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
-        """Read `multi_match` and `combined_fields`; phrases and prefixes ask for exactly those letters."""
+        """Read `multi_match` and `combined_fields`; their phrase and prefix types demand exact matches."""
         by_words = kind == "combined_fields" or body.get("type", "best_fields") in BY_WORDS
         return self.text_of({kind: body}, body.get("fields"), body, None if by_words else "phrase")
 
     def query_string(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
-        """Read `query_string`, which `?q=` becomes: of a text with signs of its language the words that are
-        looked for in texts, without operators, names of fields and what is not wanted."""
+        """Read `query_string` (also from `?q=`) and `simple_query_string`.
+
+        Of a text with operators, the words searched in text fields are taken, without operators, field names
+        and excluded words.
+        """
         text = body.get("query")
         options = {**body, "fuzziness": None}  # of words that a sign in the text says it of
         fields = body.get("fields") or body.get("default_field")
@@ -218,9 +228,10 @@ class QueryReader:
         return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, ParsedQuery) else parsed
 
     def inside(self, kind: str, body: QueryBody, part: str = "query") -> ParsedQuery | NotRanked:
-        """Read the query within `part` of a wrapper that changes its score; the wrapper is kept in `around`.
+        """Read the query in `part` of a wrapper that changes its score; the wrapper goes to `around`.
 
-        A wrapper with a `min_score` demands the words: by that score neighbours would be left out.
+        A wrapper with a `min_score` demands a match of the words, because neighbours by vector would fall
+        below that score.
         """
         outside = {name: value for name, value in body.items() if name not in (part, "min_score")}
         if kind == "function_score" and body.get("boost_mode") == "replace":
@@ -238,14 +249,14 @@ class QueryReader:
         return parsed if isinstance(parsed, NotRanked) else NotRanked("only_a_filter", kind)
 
     def nested(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
-        """Read a text in the objects of one path; what else these must match stays with it."""
+        """Read a `nested` query: its text, scored by the client's own query."""
         parsed = self.read(body.get("query"))
         if isinstance(parsed, NotRanked):
             return parsed
         return ParsedQuery(parsed.text, demand="clauses", words={kind: body}, typed=parsed.typed)
 
     def dis_max(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
-        """Read the text that several queries look for, of which the best counts; they may score by more."""
+        """Read the text that the queries of a `dis_max` search for."""
         queries = body.get("queries")
         if not isinstance(queries, list) or not queries:
             return NotRanked("no_text")
@@ -262,9 +273,9 @@ class QueryReader:
         return ParsedQuery(parsed.text, demand=demand, words={kind: body}, typed=parsed.typed)
 
     def bool(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
-        """Read a text among clauses; what else must match becomes a filter.
+        """Read a `bool`: its text clauses, with all other required clauses as filters.
 
-        What has to match says which text it is, where it looks for one; others that may match add to its
+        If a `must` clause has a text, it decides the text; `should` clauses with the same text add to its
         score.
         """
         if RANKED.items() <= body.items():
@@ -332,7 +343,7 @@ READERS: Mapping[str, Callable[[QueryReader, str, QueryBody], ParsedQuery | NotR
 
 
 def joined(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
-    """Join clauses for texts, any of which may match, to one."""
+    """Return several text clauses, of which any may match, as one parsed query."""
     if len(clauses) == 1:
         return clauses[0][1]
     read = [part for _, part in clauses]
@@ -358,14 +369,16 @@ def joined(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
 
 
 def multiplier_of(clause: QueryBody) -> float:
-    """Return what a clause for words multiplies their scores by."""
+    """Return the boost of a clause for words."""
     [body] = clause.values()
     options = body if {"query", "boost"} & body.keys() else next(iter(body.values()), None)
     return float(options.get("boost", 1.0)) if isinstance(options, Mapping) else 1.0
 
 
 def setting_scores(parsed: ParsedQuery) -> str:
-    """Name what makes of a text's score another than a multiple: what scales that tells nothing of words."""
+    """Return the kind of a wrapping query that does more than multiply the text's score; empty if there is
+    none.
+    """
     for _, outside in parsed.around:
         [(kind, body)] = outside.items()
         if kind == "script_score" or body.get("boost_mode", "multiply") != "multiply":
@@ -374,14 +387,14 @@ def setting_scores(parsed: ParsedQuery) -> str:
 
 
 def clauses_of(value: Any) -> list[QueryBody]:
-    """Return the clauses of one part of a `bool`, which may be a list, a single one or missing."""
+    """Return the clauses of a part of a `bool`, which may be a list, a single clause or missing."""
     if value is None:
         return []
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
 
 
 def scores_as(query: QueryBody, words: QueryBody) -> bool:
-    """Whether all that scores in a query is what scores its text: conditions may stand around it."""
+    """Return whether only `words` contributes to the score of a query, apart from conditions around it."""
     if query == words:
         return True
     [(kind, body)] = query.items()

@@ -1,4 +1,4 @@
-"""A client's own query: read for its text, and brought to the scale of the plain query."""
+"""Parses a client's own query and brings its scores to the scale of the plain query."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ WITH_HITS_INSIDE = ("nested", *RELATIVES)
 
 
 class ClientQueries:
-    """Reads queries that clients send to one index, or that a template makes of a text.
+    """Parses queries that clients send to one index, or that a template makes of a text.
 
-    `fields` are searched by words. A text may have `most` characters. `shapes` bring the scores of queries to
-    the scale of the plain one.
+    `fields` are those of the lexical search. A text may have `limit` characters. `shapes` know the scales of
+    queries of the same shape.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class ClientQueries:
         self.per_word = {field: clauses_per_word(info, field) for field in types}
 
     def parse(self, query: Any, recall: Finds) -> ParsedQuery | NotRanked:
-        """Return the text that a query looks for, or why it is not ranked.
+        """Return the text that a query searches for, or why it is not ranked.
 
-        Raises TypeError, ValueError or AttributeError for a query that is odd in some way.
+        Raises TypeError, ValueError or AttributeError for a malformed query.
         """
         parsed = self.reader.read(query)
         if isinstance(parsed, NotRanked):
@@ -67,7 +67,7 @@ class ClientQueries:
         return parsed._replace(scale=scale)
 
     def unreadable(self, text: str) -> NotRanked | None:
-        """Return why a text cannot be encoded."""
+        """Return why a text cannot be encoded; None if it can."""
         if len(text) > self.most:
             return NotRanked("too_long")
         return None if says_something(text) and is_unicode(text) else NotRanked("no_text")
@@ -75,9 +75,10 @@ class ClientQueries:
     def own_query(
         self, query: Mapping[str, Any], parsed: ParsedQuery, *, recall: Finds = "all", whole: bool = False
     ) -> OwnQuery:
-        """Return what finds hits and what scores words, both on the scale of the plain query.
+        """Return the client's query split into what finds hits and what scores words, scaled to the plain
+        query.
 
-        `whole` says that one query finds and scores, without a `rescore`.
+        `whole` says that a single query finds and scores, without a `rescore`.
         """
         outer = tuple((part, without_inner_hits(outside)) for part, outside in parsed.around)
         if parsed.words is None:
@@ -98,28 +99,29 @@ class ClientQueries:
         return leaves_in(query, max(len(parsed.text.split()), *by_field.values(), 0), self.per_word)
 
     def words(self, text: str) -> Sequence[Word]:
-        """Return the words of a text as the searched fields read it."""
+        """Return the words of a text as the searched fields analyse them."""
         return self.analysis.of([text])[0].words
 
 
 class TemplateQueries(ClientQueries):
-    """The queries of a user's template over one index, one a text; made as `ClientQueries`."""
+    """The queries that a user's template makes of texts, for one index; built like `ClientQueries`."""
 
     def __init__(self, *parts: Any, template: Template) -> None:
         super().__init__(*parts)
         self.template = template
 
     def parse_text(self, text: str) -> ParsedQuery | NotRanked:
-        """Return what the template asks for a text, or why it is not ranked."""
+        """Return the template's query for a text, parsed, or why it is not ranked."""
         try:
             return self.parse(self.template.filled(text), "lexical")
         except (TypeError, ValueError, AttributeError):
             return NotRanked("unreadable")
 
     def combined(self, text: str, parsed: ParsedQuery, query: CompiledQuery) -> CompiledQuery:
-        """Return a query that asks the template too, which finds in place of the words.
+        """Return the compiled query extended by the template's query for the text.
 
-        Neighbours are found too, unless the template demands what they would not keep.
+        The template's query finds documents instead of the plain words. Neighbours by vector are found too,
+        unless the template demands matches.
         """
         own = self.own_query(without_inner_hits(self.template.filled(text)), parsed)
         filters = [part for part in (query.filter, filter_of(parsed)) if part]
@@ -131,7 +133,7 @@ class TemplateQueries(ClientQueries):
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written as UTF-8: half a surrogate pair cannot."""
+    """Return whether a text can be encoded as UTF-8, which half a surrogate pair cannot."""
     try:
         text.encode()  # looking at each character in Python takes a hundred times as long
     except UnicodeEncodeError:
@@ -140,7 +142,7 @@ def is_unicode(text: str) -> bool:
 
 
 def filter_of(parsed: ParsedQuery) -> dict[str, Any] | None:
-    """Return the filter of the dense retriever; None where everything may be found."""
+    """Return the filters of a parsed query for the dense retriever; None if there are none."""
     if not parsed.filters and not parsed.excluded:
         return None
     parts = {"filter": parsed.filters, "must_not": parsed.excluded}
@@ -149,7 +151,7 @@ def filter_of(parsed: ParsedQuery) -> dict[str, Any] | None:
 
 
 def without_inner_hits(query: Any) -> Any:
-    """Copy a query without what it shows of hits inside: of one name they may be asked for once."""
+    """Return a copy of a query without `inner_hits`, which a request may name only once."""
     if isinstance(query, list):
         return [without_inner_hits(part) for part in query]
     if not isinstance(query, Mapping):

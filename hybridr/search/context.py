@@ -1,4 +1,4 @@
-"""The context of a search: what settings, mode and record make of an index, and the queries for it."""
+"""The context of a search: index, settings and mode, with the parts needed to compile its queries."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ SAMPLE_TEXT = "words"
 
 @dataclass(frozen=True)
 class SearchContext:
-    """An index and the settings by which one search ranks it; each part is made when it is first needed.
+    """An index and the settings by which a search ranks it; each part is made on first use.
 
-    `settings` are those that count: what `tune` found is in them.
+    `settings` already include what `tune` found.
     """
 
     cluster: Cluster
@@ -80,7 +80,9 @@ class SearchContext:
 
     @cached_property
     def searched(self) -> list[Searched]:
-        """The text fields that are searched by words: the settings', the record's, or all that fit."""
+        """Return the text fields of the lexical search: from the settings, the record, or all suitable
+        ones.
+        """
         if fields := self.settings.lexical_fields:
             return searched_fields(self.info, fields)
         names = self.info.record.lexical_fields
@@ -90,17 +92,17 @@ class SearchContext:
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """The names of the text fields that are searched by words."""
+        """Return the names of the text fields of the lexical search."""
         return tuple(field.name for field in self.searched)
 
     @cached_property
     def max_clauses(self) -> int:
-        """How many clauses the cluster takes in a query of hybridr."""
+        """Return how many clauses the cluster takes in a query of hybridr."""
         return min(MAX_CLAUSES, max(1, clause_limit(self.cluster) - SPARE_CLAUSES))
 
     @cached_property
     def fusion(self) -> Fusion:
-        """What joins the retrievers of a hybrid search; one retriever is joined with nothing."""
+        """Return the fusion of a hybrid search; `Alone` for a single retriever."""
         hybrid = self.mode == HYBRID
         kind: type[Fusion] = member_of(FAMILY, chosen_fusion(self.settings, self.info)) if hybrid else Alone
         scripts = Scripts(self.cluster, self.info.name) if kind.needs_scripts else None
@@ -108,14 +110,14 @@ class SearchContext:
 
     @cached_property
     def words(self) -> LexicalRetriever:
-        """What asks for the words of a text, without a query of the user's own."""
+        """Return the retriever for the words of a text, without the user's own query template."""
         return LexicalRetriever.over(self.info, self.searched, self.cluster.version)
 
     @cached_property
     def plain(self) -> PlainQuery:
-        """What makes of texts the lexical queries that all other scores are brought to the scale of.
+        """Return the plain lexical query, to whose scale all other scores are brought.
 
-        They ask the searched fields for the words alone: no template of the user, no vector, no signal.
+        The plain query searches the fields for words alone: no template, no vector, no signal.
         """
 
         def queries(texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -127,7 +129,9 @@ class SearchContext:
 
     @cached_property
     def retrievers(self) -> dict[str, Retriever]:
-        """The retrievers by name. Raise DataError for one that the index lacks."""
+        """Return the retrievers of the search, by name. Raises DataError for one that the index cannot
+        serve.
+        """
         retrievers: dict[str, Retriever] = {}
         for kind in retrievers_of(self.mode, self.settings):
             if obstacle := kind.obstacle(self.info.record):
@@ -143,7 +147,9 @@ class SearchContext:
 
     @cached_property
     def scales(self) -> Scales:
-        """The factors that bring cosines and scores of words to one scale; defaults where none are needed."""
+        """Return the factors that bring cosines and word scores to one scale; defaults if the fusion needs
+        none.
+        """
         if not (self.encoder and self.fusion.needs_scales):
             return Scales()
         scale = cosine_scale(self.encoder, self.info.record.cosines)
@@ -151,7 +157,7 @@ class SearchContext:
 
     @cached_property
     def gain(self) -> float:
-        """How much larger the index scores words than plain BM25: by its k1, else as measured."""
+        """Return how much higher the index scores words than plain BM25: from its k1, else measured."""
         if (similarity := shared_similarity(self.info, self.fields)) is not None:
             plain_since = self.cluster.dialect.plain_scores
             return similarity.gain(old=plain_since is None or self.cluster.version < plain_since)
@@ -159,23 +165,25 @@ class SearchContext:
 
     @cached_property
     def analysis(self) -> Analysis:
-        """Reads the words of texts as the index does."""
+        """Return the analysis of texts by the index's searched fields."""
         return Analysis(self.cluster, self.info, self.fields)
 
     @cached_property
     def signals(self) -> SignalSet:
-        """The signals that are taken up."""
+        """Return the signals that this search uses."""
         if self.encoder is None or not self.fusion.takes_signals:
             return SignalSet({}, {})
         return signals_taken(Place(self.cluster, self.info, self.fields, self.encoder), self.settings.signals)
 
     @cached_property
     def boosts(self) -> Mapping[str, Weighted]:
-        """What fields add by the settings."""
+        """Return the boosts of the settings, as weighted clauses."""
         return weighted_boosts(self.info, self.settings.boost) if self.fusion.takes_boosts else {}
 
     def boosts_of(self, formula: str | None) -> Mapping[str, Weighted]:
-        """Return what a formula adds; None: that of the settings. Raise SettingsError where nothing can."""
+        """Return the weighted clauses of a boost formula; None takes that of the settings. Raises
+        SettingsError if the fusion takes no boosts.
+        """
         if formula is None:
             return self.boosts
         if formula and not self.fusion.takes_boosts:
@@ -185,17 +193,19 @@ class SearchContext:
 
     @cached_property
     def template(self) -> Template | None:
-        """The user's own lexical query, on the scale of the plain one if a retriever asks it as it is."""
+        """Return the user's lexical query template, scaled if a retriever sends it unchanged; None without
+        one.
+        """
         of_words = any(kind.of_words for kind in retrievers_of(self.mode, self.settings))
         measured = self.cluster if of_words and not self.fusion.rescores else None
         return read_template(self.settings.query_template, self.info, self.plain, measured)
 
     @cached_property
     def own_queries(self) -> TemplateQueries | None:
-        """The template's queries, where they are ranked as a transparent deployment ranks them.
+        """Return the template's queries if they are ranked as a transparent deployment ranks them; else None.
 
-        Raise SettingsError for a template that is not ranked, whatever its text, by the reason that `hybridr
-        deploy --way transparent --explain` tells.
+        Raises SettingsError for a template that is not ranked whatever its text, with the reason that
+        `hybridr deploy --way transparent --explain` gives.
         """
         if not (self.template and self.fusion.rescores):
             return None
@@ -208,7 +218,7 @@ class SearchContext:
 
     @cached_property
     def remarks(self) -> list[str]:
-        """What ranks otherwise than the settings would have it."""
+        """Return remarks on what is ranked differently from the settings."""
         remarks = []
         if self.mode != HYBRID and self.settings.boost:
             remarks.append(f"the boost is left out: mode {self.mode} ranks by one retriever")
@@ -223,7 +233,9 @@ class SearchContext:
 
     @cached_property
     def readers(self) -> dict[str, TextReader]:
-        """What makes of texts what the retrievers of representations look for."""
+        """Return the functions that turn query texts into what each representation's retriever searches
+        by.
+        """
         record, settings = self.info.record, self.settings
         names = [name for name, retriever in self.retrievers.items() if retriever.reads == "representation"]
         return {name: member_of(REPRESENTATIONS, name).reader(record, settings) for name in names}
@@ -239,10 +251,10 @@ class SearchContext:
         display: bool = False,
         explained: bool = False,
     ) -> list[CompiledQuery]:
-        """Compile the query of each text, the user's template among what it asks.
+        """Compile the query of each text, including the user's template.
 
-        `readings` are the texts as the encoder reads them, where they are there already; `boost` takes the
-        place of the settings' own. Raise DataError where the template's query for a text is not ranked.
+        `readings` are the encoder's readings of the texts, if known; `boost` replaces the settings' boost
+        formula. Raises DataError if the template's query for a text is not ranked.
         """
         boosts = self.boosts_of(boost)
         if self.own_queries is None:
@@ -267,7 +279,9 @@ class SearchContext:
         filter: dict[str, Any] | None = None,
         readings: Sequence[Reading] | None = None,
     ) -> list[CompiledQuery]:
-        """Compile the query of each text by its own words and vector, with scales and signals."""
+        """Compile the query of each text from its words and vector, with scales and signals, without the
+        template.
+        """
         if readings is None and self.encoder is not None:
             readings = self.signals.read(self.encoder, texts)
         columns = [self.values_for(retriever, texts, readings) for retriever in self.retrievers.values()]
@@ -317,7 +331,9 @@ class SearchContext:
     def values_for(
         self, retriever: Retriever, texts: Sequence[str], readings: Sequence[Reading] | None
     ) -> Sequence[Any]:
-        """Return what a retriever looks for, for each text."""
+        """Return what a retriever searches by for each text: the text, a query, a vector or a
+        representation.
+        """
         if self.feedback and retriever.of_words:
             return TermFeedback(self.cluster, self.info, self.fields).queries(texts)
         if isinstance(retriever, LexicalRetriever) and retriever.in_pieces:
@@ -331,12 +347,12 @@ class SearchContext:
 
 
 def own_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the factor of each retriever that knows how its scores of a query spread."""
+    """Return the scale factor of each retriever that knows the spread of its scores for a query."""
     spreads = {name: retriever.spread_of(values[name]) for name, retriever in retrievers.items()}
     return {name: scale_of(spread, MINILM_SPREAD) for name, spread in spreads.items() if spread is not None}
 
 
 def is_identifier(text: str) -> bool:
-    """Whether a text is one word of letters and digits, as part numbers and error codes are."""
+    """Return whether a text is a single word of letters and digits, such as a part number or error code."""
     letters = {letter.isalpha() for letter in text if letter.isalnum()}
     return len(text.split()) == 1 and letters == {True, False}

@@ -1,4 +1,4 @@
-"""Which encoder an index has: the one that wrote its vectors, the promoted one, or the packaged MiniLM."""
+"""Finds the encoder of an index: the one that wrote its vectors, the promoted one, or the packaged MiniLM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..records import Progress, silent
 
 
 def promote(cluster: Cluster, index: str, folder: Path) -> None:
-    """Remember the encoder that `adapt` made for an index: `reindex` takes it when none is named."""
+    """Remember the encoder that `adapt` made for an index, so that `reindex` uses it by default."""
     remember_encoder(cluster.index_info(index).uuid, folder)
 
 
@@ -28,13 +28,13 @@ def encoder_for(
     backend: Backend | None = None,
     progress: Progress = silent,
 ) -> Encoder:
-    """Find the encoder of an index: the given one, the one that wrote its vectors, the promoted one, or the
+    """Return the encoder of an index: the given one, the one that wrote its vectors, the promoted one, or the
     packaged MiniLM.
 
-    An opened `encoder` stays as it is; else it is a folder, that of sentence-transformers too, or a name
-    (`encoder_folder`). What wrote the vectors need not have been here: a packaged encoder is known by its
-    fingerprint. `precision` and `backend` are for documents, as `load_encoder` takes them. Raises
-    FingerprintMismatch for a folder that did not write the vectors, ModelError when it is gone.
+    An opened `encoder` is returned unchanged; else it is a folder, also of sentence-transformers, or a name
+    (`encoder_folder`). A packaged encoder is recognised by its fingerprint, even if this machine did not
+    write the vectors. `precision` and `backend` are for documents, as in `load_encoder`. Raises
+    FingerprintMismatch for a folder that did not write the vectors, ModelError if the folder is gone.
     """
     if encoder is not None and not isinstance(encoder, Path | str):
         return encoder
@@ -59,9 +59,9 @@ def encoder_for(
 
 
 def found_folder(source: Path | str | None, progress: Progress, *, fingerprint: str = "") -> Path:
-    """Return the encoder folder that was named, else that of the packaged MiniLM.
+    """Return the encoder folder for a path or name, else that of the packaged MiniLM.
 
-    `fingerprint` is that of the encoder that wrote an index, where there is one.
+    `fingerprint` is that of the encoder that wrote an index, if there is one.
     """
     folder = None if source is None else Path(source).expanduser()
     if folder is not None and is_encoder(folder):

@@ -1,4 +1,4 @@
-"""Feedback: a first search tells words for the second (RM3), as `evaluate` compares with."""
+"""Pseudo-relevance feedback (RM3): the best documents of a first search expand the query of a second."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ LEAST_NORM = 0.001
 
 
 class TermFeedback:
-    """Expand queries by the words of their best documents, field by field.
+    """Expands queries by words of their best documents, field by field.
 
-    Document frequencies are those of one shard, as the server's own scores are. Terms that are not
-    `[a-z0-9]+` are dropped, as Anserini does, for English, or where no language is known for a field's
-    analyser and the query is in Latin script. With the filter Chinese would not be expanded.
+    Document frequencies are those of one shard, as in the server's own scores. Terms other than `[a-z0-9]+`
+    are dropped, as in Anserini, for English, or for Latin script if the analyser's language is unknown.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
@@ -82,7 +81,7 @@ class TermFeedback:
 
 
 class FeedbackDocument(NamedTuple):
-    """One document of the first search: term -> frequency, and its retrieval score."""
+    """A document of the first search: term -> frequency, and its score."""
 
     terms: Mapping[str, int]
     score: float
@@ -96,10 +95,10 @@ def rm3(
     *,
     words_only: bool = True,
 ) -> dict[str, float]:
-    """Weigh the terms of the second query; the weights sum to 1.
+    """Return the weighted terms of the expanded query; weights sum to 1.
 
-    `query` are analysed terms, repeated ones count twice. `words_only` drops terms that are not `[a-z0-9]+`
-    (switch it off for languages of other scripts). Ties are broken by the alphabet.
+    `query` are analysed terms; repeated ones count twice. `words_only` drops terms other than `[a-z0-9]+`.
+    Ties are broken by the alphabet.
     """
     relevance: dict[str, float] = {}
     for document in documents:
@@ -127,12 +126,12 @@ def rm3(
 
 
 def strongest(weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the largest weights, ties in the order of the alphabet."""
+    """Return the terms with the largest weights; ties in alphabetical order."""
     ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
     return dict(ordered[:FEEDBACK_TERMS])
 
 
 def normalised(weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the weights divided by their sum; none where that is 0."""
+    """Return the weights divided by their sum; empty if the sum is 0."""
     total = sum(weights.values())
     return {term: weight / total for term, weight in weights.items()} if total else {}

@@ -1,4 +1,4 @@
-"""What an answer of `_search` says about its hits."""
+"""Reads the hits in a response of `_search`: checks them, and chooses the text to show."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PARTS = re.compile(r"</?em>|&#?\w{1,8};|.", re.DOTALL)
 
 
 def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the hits of an answer.
+    """Return the hits of a response.
 
-    Raises ClusterError for a time-out, for failed shards, and for negative scores: these are the markers of
-    a hybrid query whose scores no pipeline combined.
+    Raises ClusterError for a time-out, failed shards, and negative scores, which mark a hybrid query whose
+    scores no pipeline combined.
     """
     with understood("the cluster", "_search"):
         hits: list[dict[str, Any]] = answer["hits"]["hits"]
@@ -40,7 +40,9 @@ def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def shown_text(hit: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | None]:
-    """Choose what to show, as HTML: the best of several passages and where it stands, or marked fragments."""
+    """Return the text to show for a hit, as HTML, and its span: the best of several passages, or else
+    highlighted fragments.
+    """
     whole = text_of(hit.get("_source", {}), fields)
     inner = [passage for hits in hit.get("inner_hits", {}).values() for passage in hits["hits"]["hits"]]
     best = max(inner, key=lambda passage: passage["_score"], default=None)
@@ -53,8 +55,9 @@ def shown_text(hit: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | 
 
 
 def shortened(fragment: str) -> str:
-    """Shorten a fragment of HTML to 500 characters as they are seen: a word without an end is shown whole by
-    the server. No entity is cut in two, no mark stays open."""
+    """Return a highlighted HTML fragment cut to 500 visible characters, without cutting an entity or leaving
+    a mark open.
+    """
     if len(fragment) <= LONGEST_FRAGMENT:
         return fragment
     parts = PARTS.finditer(fragment)

@@ -1,7 +1,7 @@
-"""Past queries: what is kept of judged queries beside an index, and how those like a query are found.
+"""Stores judged queries beside an index, and finds those similar to a new query.
 
-Of a query its vector is kept and no text; of its relevant documents the ids, how relevant they are, and a
-stamp of their text, so that one that was changed since counts no more.
+Of a past query only its vector is stored, no text; of its relevant documents the ids, their relevance, and a
+stamp of their text, so that documents that changed since no longer count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAST_VECTORS = VectorSettings(vectors="byte", ef_construction=50)
 
 
 class Relevant(NamedTuple):
-    """A document that somebody found relevant: by how much of the highest grade, and what its text was."""
+    """A relevant document of a past query: id, share of the highest grade, and stamp of its text."""
 
     doc_id: str
     share: float
@@ -44,32 +44,32 @@ class Relevant(NamedTuple):
 
 
 def most_relevant(grades: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the stored documents of a judged query with their grades, the most relevant ones first."""
+    """Return the documents of a judged query with positive grades, best first, at most MOST_DOCUMENTS."""
     relevant = ((doc, grade) for doc, grade in grades.items() if grade > 0)
     return sorted(relevant, key=lambda pair: (-pair[1], pair[0]))[:MOST_DOCUMENTS]
 
 
 class Past(NamedTuple):
-    """A past query by its cosine with one that is asked now."""
+    """A past query: its cosine with the current query, and its relevant documents."""
 
     cosine: float
     relevant: Sequence[Relevant]
 
 
 class Credit(NamedTuple):
-    """What past queries say for a document, 0 to 1, as long as its text has this stamp."""
+    """The relevance (0 to 1) that past queries give a document, valid while its text has this stamp."""
 
     worth: float
     stamp: str
 
 
 def memory_of(index: str) -> str:
-    """Name the hidden index of the past queries of an index with vectors."""
+    """Return the name of the hidden index with the past queries of an index with vectors."""
     return index + BESIDE
 
 
 def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Return settings and mapping of an index of past queries; vectors are in its graph alone."""
+    """Return settings and mapping of an index of past queries; vectors are stored in its graph only."""
     vector = vector_mapping(dim, "cosine", PAST_VECTORS, version)
     # Whoever writes refreshes once: fewer and larger graphs.
     body = hidden_body({FIELD: vector}, knn=True, refresh_interval="-1")
@@ -77,21 +77,22 @@ def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
 
 
 def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:
-    """Encode queries to `(n, dim)`, of length 1."""
+    """Return the vectors of queries, `(n, dim)`, of length 1."""
     return of_length_one(encoder.encode_queries(texts))
 
 
 def kept_of(vector: NDArray[np.int8], relevant: Sequence[Relevant]) -> dict[str, Any]:
-    """Return the document of a past query, with its vector `(dim,)`."""
+    """Return the stored document of a past query, with its vector `(dim,)`."""
     return {FIELD: as_numbers(vector), "relevant": [list(documents) for documents in relevant]}
 
 
 def past_like(
     cluster: Cluster, info: IndexInfo, texts: Sequence[str], vectors: Vectors, threshold: float
 ) -> dict[str, list[Past]]:
-    """Find for each text the past queries whose cosine with its vector, of `(n, dim)`, is at least so high.
+    """Return for each text the past queries whose cosine with its vector (a row of `(n, dim)`) reaches the
+    threshold.
 
-    It takes one request; a text without a vector has no past. Raises what `Cluster.msearch` does.
+    This takes one request; a zero vector has no past queries. Raises what `Cluster.msearch` does.
     """
     memory, stored = memory_of(info.name), as_kept(vectors, PAST_VECTORS.vectors)
     queries = {text: vector for text, vector in zip(texts, stored, strict=True) if vector.any()}
@@ -116,8 +117,9 @@ def past_like(
 
 
 def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
-    """Read the documents of a past query, of which there are few; whoever may write there writes what he
-    likes, so what is no such document is left out."""
+    """Yield the relevant documents of a stored past query; malformed entries are skipped, because others may
+    write there.
+    """
     entries = hit.get("_source", {}).get("relevant")
     for entry in entries[:MOST_DOCUMENTS] if isinstance(entries, list) else ():
         match entry:
@@ -128,8 +130,10 @@ def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
 
 
 def credits_by(past: Iterable[Past], threshold: float) -> dict[str, Credit]:
-    """Credit each document by the past query for which it gives most: how far that is above the least
-    cosine, times how relevant the document was; the best first."""
+    """Return the credit of each document by its best past query, highest first.
+
+    A credit is how far the cosine exceeds the threshold, times the document's relevance.
+    """
     by_document: dict[str, Credit] = {}
     for past_query in past:
         nearness = max(0.0, past_query.cosine - threshold) / (1 - threshold)
@@ -142,7 +146,9 @@ def credits_by(past: Iterable[Past], threshold: float) -> dict[str, Credit]:
 def stamps_of(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], doc_ids: Sequence[str]
 ) -> dict[str, str]:
-    """Stamp the texts of those of these documents that are there, and that the scope shows."""
+    """Return the stamps of the current texts of those documents that exist and that the scope shows, by
+    id.
+    """
     stamps: dict[str, str] = {}
     for start in range(0, len(doc_ids), READ_AT_ONCE):
         batch = list(doc_ids[start : start + READ_AT_ONCE])
@@ -154,5 +160,5 @@ def stamps_of(
 
 
 def drop_memory(cluster: Cluster, index: str) -> bool:
-    """Delete the past queries of an index; tell whether there were any. Raises AccessDenied."""
+    """Delete the past queries of an index; return whether there were any. Raises AccessDenied."""
     return drop_index(cluster, memory_of(index))

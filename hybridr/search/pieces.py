@@ -1,7 +1,7 @@
-"""Pieces: a query cut into what is looked for by itself, so that each weighs as in one joined field.
+"""Cuts a query into pieces that are matched separately, so that each weighs as in one joined field.
 
-Of a word that stands in several fields no cluster knows how many documents hold it in any: `combined_fields`
-takes the field that holds it most often, and makes of common words of a long text rarer ones than they are.
+For a word in several fields no cluster knows how many documents hold it in any of them: `combined_fields`
+takes the field with most such documents, and so makes common words of a long text rarer than they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..indexing.terms.terms import Analysed, Word
 def word_queries(
     retriever: LexicalRetriever, texts: Sequence[str], read: Sequence[Analysed]
 ) -> list[dict[str, Any]]:
-    """Match the words of each text as if the fields of the retriever were one."""
+    """Return for each text a query that matches its words as if the retriever's fields were one."""
     return [
         retriever.of_pieces(weighed_pieces(text, analysed.words) or {text: 1.0})
         for text, analysed in zip(texts, read, strict=True)
@@ -24,9 +24,9 @@ def word_queries(
 
 
 def weighed_pieces(text: str, words: Sequence[Word]) -> dict[str, float]:
-    """Cut a text between words that do not overlap, and give what the score of each piece is multiplied by.
+    """Return the pieces of a text with their boosts, cut between words that do not overlap.
 
-    Synonyms, shingles and Chinese bigrams that reach over several words keep these together.
+    Synonyms, shingles and Chinese bigrams that span several words keep these together.
     """
     weights: dict[str, float] = {}
     together: list[Word] = []

@@ -1,4 +1,4 @@
-"""Reordering: the re-rankers behind a search, and what they get of its best hits."""
+"""Runs the re-rankers of a search over its best hits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ReadsTexts: TypeAlias = Callable[[Sequence[Sequence[Hit]]], Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Reordering:
-    """Re-rankers, one after the other, behind a search; `contents` reads the texts of hits."""
+    """Re-rankers that follow a search, one after the other; `contents` reads the texts of hits."""
 
     context: SearchContext
     contents: ReadsTexts
@@ -33,12 +33,12 @@ class Reordering:
 
     @property
     def names(self) -> list[Any]:
-        """The names of the re-rankers, and their settings."""
+        """Return the names of the re-rankers, and their settings."""
         return [[reranker.name for reranker in self.members], dict(self.own)]
 
     @property
     def reach(self) -> int:
-        """How many hits any of them looks at: those behind keep their places."""
+        """Return how many of the best hits the re-rankers look at; later hits keep their places."""
         depth = self.context.settings.depth
         return min(depth, max(reranker.reach or depth for reranker in self.members))
 
@@ -46,10 +46,10 @@ class Reordering:
     def by(
         cls, context: SearchContext, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]
     ) -> Reordering:
-        """Make re-rankers; each takes those of the `own` settings that it has, one alone all of them.
+        """Return the named re-rankers for a search; each takes those of the `own` settings that it has.
 
-        Raise SettingsError for one that cannot order hits here, for settings that none has, and for one that
-        adds to scores which the fusion does not give.
+        Raises SettingsError for a re-ranker that cannot order hits here, for unknown settings, and for one
+        that adds to scores if the fusion gives no true scores.
         """
         behind = IndexAccess(context.cluster, context.info)
         kinds: list[type[Reranker]] = [member_of(FAMILY, name) for name in names]
@@ -73,7 +73,8 @@ class Reordering:
     def set_or_tuned(
         cls, context: SearchContext, contents: ReadsTexts, settings: SearchSettings
     ) -> tuple[Reordering, list[str]]:
-        """Make the re-rankers of the settings, else those that `tune` chose for hybrid searches.
+        """Return the re-rankers of the settings, else those that `tune` chose for hybrid searches, with
+        remarks.
 
         What `tune` chose and this machine lacks is left out, with a remark.
         """
@@ -90,7 +91,9 @@ class Reordering:
     def of(
         self, queries: Sequence[CompiledQuery], hit_lists: Sequence[list[Hit]], *, hurried: bool = True
     ) -> list[list[Hit]]:
-        """Order the best `depth` hits of each query anew. Raise ModelError where they are others then."""
+        """Return the hits of each query with their best `depth` reordered. Raises ModelError if a re-ranker
+        adds or drops hits.
+        """
         depth = self.context.settings.depth
         best, rest = [hits[:depth] for hits in hit_lists], [hits[depth:] for hits in hit_lists]
         for reranker in self.members:
@@ -112,7 +115,7 @@ class Reordering:
         return [first + others for first, others in zip(best, rest, strict=True)]
 
     def scales(self, queries: Sequence[CompiledQuery]) -> list[float]:
-        """Return what brings scores of each query's hits to that of (1 + cosine); 1 where a fusion did."""
+        """Return for each query the factor that brings scores of its hits to the scale of (1 + cosine)."""
         context = self.context
         if context.fusion.needs_scales:
             return [1 / context.fusion.unit(query) for query in queries]
@@ -127,5 +130,5 @@ class Reordering:
         return list(map(retriever.scale, sums, own))
 
     def left(self, hits: Sequence[Hit]) -> list[str]:
-        """Return a remark for the hits of a page that there was no time to reorder."""
+        """Return remarks for hits of a page that there was no time to re-rank."""
         return [said for reranker in self.members if (said := reranker.left(hits))]

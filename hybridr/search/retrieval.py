@@ -1,4 +1,4 @@
-"""Retrieval: the hits of compiled queries; which rank a document has does not depend on the page."""
+"""Retrieval: fetches the hits of compiled queries; a document's rank does not depend on the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a
 
 
 class Retrieval:
-    """Ranks the documents of one index: by the one request of a fusion, else here, by scores asked by ids."""
+    """Ranks the documents of one index: by the fusion's single request, else in this process, by scores
+    requested by id.
+    """
 
     def __init__(self, context: SearchContext) -> None:
         self.context, self.cluster, self.info = context, context.cluster, context.info
@@ -37,9 +39,9 @@ class Retrieval:
         self.window = self.info.result_window
 
     def scores(self, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()) -> list[dict[str, float]]:
-        """Send several searches in one request: document id -> score, best first, of each.
+        """Send several searches in one request; return document id -> score of each, best first.
 
-        With `texts`, one a body, the same copies of the shards answer for the same text.
+        With `texts`, one a body, the same shard copies answer for the same text.
         """
         if not bodies:  # the server refuses an empty request
             return []
@@ -50,7 +52,9 @@ class Retrieval:
     def best(
         self, queries: Sequence[CompiledQuery], k: int, seen: Sequence[str] = ()
     ) -> list[dict[str, float]]:
-        """Rank the best `k` of each query that are not `seen`: document id -> score, best first."""
+        """Return the best `k` documents of each query without those `seen`: document id -> score, best
+        first.
+        """
         if self.fusion.asks_once:
             bodies = [query.body(k, seen) for query in queries]
             return self.scores(bodies, [query.text for query in queries])
@@ -59,7 +63,9 @@ class Retrieval:
         return [self.fusion.order(lists, k, seen) for lists in self.candidates(queries)]
 
     def candidates(self, queries: Sequence[CompiledQuery]) -> list[CandidateLists]:
-        """Return what the retrievers say about each query: one list of each, then all other scores by ids."""
+        """Return the candidate lists of each query: the list of each retriever, then missing scores requested
+        by ids.
+        """
         pairs = [(query, name) for query in queries for name in query.finding]
         bodies = [{"size": query.depth, "query": query.query(name)} for query, name in pairs]
         answers = iter(self.scores(bodies, [query.text for query, _ in pairs]))
@@ -88,8 +94,9 @@ class Retrieval:
         return candidates
 
     def _missing(self, query: CompiledQuery, listed: Mapping[str, Scores]) -> dict[str, list[dict[str, Any]]]:
-        """Return by name what asks each retriever for the documents that only others found, and each signal
-        and boost for all."""
+        """Return by name the requests for scores of documents that only other retrievers found, and of all
+        documents for signals and boosts.
+        """
         documents = list(dict.fromkeys(chain(*listed.values())))
         window = min(MAX_NEIGHBOURS, self.window)
         bodies = {}
@@ -106,7 +113,7 @@ class Retrieval:
         return bodies
 
     def in_pieces(self, stop: int) -> bool:
-        """Whether a list of this length is put together of lists of several depths."""
+        """Return whether a page ending at `stop` is joined from searches of several depths."""
         of_words = all(retriever.of_words for retriever in self.retrievers.values())
         return not of_words and self.fusion.true_scores and stop > self.context.settings.depth
 
@@ -119,9 +126,10 @@ class Retrieval:
         return Hits(chain(*pieces), pieces[0].best)
 
     def _pieces(self, page: range, query: CompiledQuery) -> Iterator[Hits]:
-        """Yield a page that reaches beyond the first `depth` hits; the first piece knows the best of all.
+        """Yield the parts of a page that reaches beyond the first `depth` hits; the first part has the best
+        score.
 
-        After them come the best of twice as many candidates that are not among them, and so on.
+        After the first hits come the best of twice as many candidates that are not among them, and so on.
         """
         seen: list[str] = []
         depth = self.context.settings.depth
@@ -146,9 +154,9 @@ class Retrieval:
             depth = min(2 * depth, MAX_NEIGHBOURS, reach)
 
     def _page(self, page: range, query: CompiledQuery, seen: Sequence[str]) -> Hits:
-        """Ask for hits as people look at them; the first ranks are those of `seen`.
+        """Return the hits of a page with highlights; the first ranks belong to the documents `seen`.
 
-        A cluster tells the best score of all hits on every page, after it has scored them again.
+        The cluster reports the best score of all hits on every page, after rescoring.
         """
         if not self.fusion.asks_once:
             return self._page_by_ids(page, replace(query, display=False), seen)
@@ -174,7 +182,9 @@ class Retrieval:
         return Hits(shown_hits, answer["hits"].get("max_score"))
 
     def _page_by_ids(self, page: range, query: CompiledQuery, seen: Sequence[str]) -> Hits:
-        """Ask the retrievers, join their lists in this process, and look up the texts of the page."""
+        """Return the hits of a page: rank the lists of the retrievers in this process, then fetch the texts
+        of the page.
+        """
         require_no_functions_around(query)
         [lists] = self.candidates([query])
         ranked = self.fusion.order(lists, page.stop - len(seen), seen)
@@ -189,15 +199,18 @@ class Retrieval:
     def _hit(
         self, bare: Hit, query: CompiledQuery, named: Mapping[str, float], answer: dict[str, Any]
     ) -> Hit:
-        """Complete a hit by the scores of its retrievers, what each part adds, and the text that is found."""
+        """Return a hit with the scores of its retrievers, the parts of its score, and its text."""
         text, passage = shown_text(answer, self.fields)
         scores = {name: named.get(name) for name in (*self.context.settings.shares, *query.retrievers)}
         parts = query.explain(named, bare.score)
         return bare._replace(scores=scores, text=text, passage=passage, parts=parts)
 
     def pinned(self, pins: Mapping[str, str], query: CompiledQuery) -> list[Hit]:
-        """Return of these documents those that the query's filter and the index's scope show, in their order,
-        each with the rule that pins it; 0 is the score of one that the search would not have found."""
+        """Return those pinned documents that the query's filter and the index's scope show, in their order,
+        each with its rule.
+
+        A document that the search would not have found gets the score 0.
+        """
         among_pins = query.narrowed(must=[{"ids": {"values": list(pins)}}])
         hits = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among_pins)}
         if missing := [doc for doc in pins if doc not in hits]:
@@ -207,7 +220,7 @@ class Retrieval:
         return [hits[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
 
     def _looked_up(self, doc_ids: Sequence[str], query: CompiledQuery) -> dict[str, dict[str, Any]]:
-        """Return what an answer would say of each document: its marked text, its best passage."""
+        """Return for each document id what a search response would hold: highlights and best passage."""
         passages = self.info.record.passages is not None
         parts = {
             "_source": self.fields if passages else False,
@@ -218,7 +231,7 @@ class Retrieval:
         return {hit["_id"]: hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits}
 
     def _best_passages(self, query: CompiledQuery, doc_ids: Sequence[str]) -> dict[str, Any]:
-        """Return the inner hits of each document's passage that is nearest to the vector of a query."""
+        """Return the inner hits of each document's passage that is nearest to the query's vector."""
         dense = self.retrievers.get(DenseRetriever.name)
         if not doc_ids or not isinstance(dense, DenseRetriever):
             return {}
@@ -230,7 +243,7 @@ class Retrieval:
         return inner
 
     def contents(self, lists: Sequence[Sequence[Hit]]) -> dict[str, str]:
-        """Read the whole texts of hits, as the encoder reads them."""
+        """Return the whole texts of hits, as the encoder reads them, by document id."""
         doc_ids = list(dict.fromkeys(hit.doc_id for hits in lists for hit in hits))
         texts: dict[str, str] = {}
         for group in groups_of(doc_ids, READ_AT_ONCE):
@@ -240,16 +253,18 @@ class Retrieval:
 
 
 def groups_of(doc_ids: Sequence[str], size: int) -> list[Sequence[str]]:
-    """Part documents into groups that one search may return."""
+    """Return document ids in groups of at most `size`."""
     return [doc_ids[start : start + size] for start in range(0, len(doc_ids), size)]
 
 
 def require_no_functions_around(query: CompiledQuery) -> None:
-    """Raise SettingsError for functions around the query: without scripts they cannot act on its score."""
+    """Raise SettingsError for a client's functions around the query: without scripts they cannot act on its
+    score.
+    """
     if query.around:
         raise SettingsError(REASONS["scripts"], hint=AS_IT_STANDS)
 
 
 def first_score(scores: Iterable[float]) -> float | None:
-    """Return the first of scores that come best first; None where there is none."""
+    """Return the first of scores that come best first; None if there is none."""
     return next(iter(scores), None)

@@ -1,4 +1,4 @@
-"""Whether a cluster lets searches run a script, and why not."""
+"""Finds out whether a cluster lets searches run scripts, and why not."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ REFUSALS = {
 
 
 def scripts_refused(cluster: Cluster, index: str) -> str | None:
-    """Try whether searches may run a script; say why not, None where they may.
+    """Return why searches of an index may not run scripts, found by trying; None if they may.
 
-    Trying needs no right but to search, and sees all that may be in the way: the cluster's settings
+    Trying needs only the right to search, and detects all obstacles: the cluster settings
     `search.allow_expensive_queries` and `script.allowed_types`, and a node without the module lang-painless.
     Raises Unreachable.
     """
@@ -36,21 +36,21 @@ def scripts_refused(cluster: Cluster, index: str) -> str | None:
 
 
 class Scripts:
-    """Whether searches of an index may run scripts, tried again after `RECHECK_S` seconds."""
+    """Remembers whether searches of an index may run scripts; checked again after `RECHECK_S` seconds."""
 
     def __init__(self, cluster: Cluster, index: str) -> None:
-        """Begin without an answer."""
+        """Start without an answer; the first use checks."""
         self.cluster, self.index = cluster, index
         self._reason: str | None = None
         self._until = time.monotonic()
 
     @property
     def due(self) -> bool:
-        """Whether scripts are tried the next time that is asked."""
+        """Return whether the next use checks again."""
         return time.monotonic() >= self._until
 
     def refused(self) -> str | None:
-        """Return why scripts may not run; None where they may."""
+        """Return why scripts may not run; None if they may."""
         if self.due:
             self._until = time.monotonic() + RECHECK_S
             self._reason = scripts_refused(self.cluster, self.index)

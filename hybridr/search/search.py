@@ -1,6 +1,6 @@
-"""Search: text in, ranked hits out, by one retriever or by several that a fusion joins.
+"""Search: from a text to ranked hits, by one retriever or several combined by a fusion.
 
-`context` compiles the query of a text, `retrieval` asks for its hits. Re-rankers may look at these once more.
+`context` compiles the query of a text, `retrieval` fetches its hits, and re-rankers may reorder them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class Explanation:
-    """The hits of a search with their parts, the rules that hold, and what the search went without.
+    """The hits of a search with the parts of their scores, the matching rules, and what the search went
+    without.
 
-    `remarks` are for people. `left_out` are signals, each with the reason.
+    `remarks` are for people. `left_out` maps unused signals to the reason.
     """
 
     hits: Hits
@@ -55,20 +56,20 @@ class Explanation:
     rules: MatchedRules
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values; `rules` only where some hold."""
+        """Return everything as JSON values; `rules` only if some match."""
         nearest = self.hits.nearest.to_json() if self.hits.nearest else None
         values: dict[str, Any] = {"mode": self.mode, "left_out": self.left_out, "remarks": list(self.remarks)}
         values |= {"hits": [hit.to_json() for hit in self.hits], "nearest": nearest}
         return values | ({"rules": list(self.rules.names)} if self.rules.names else {})
 
     def lines(self) -> list[str]:
-        """Return the rules that hold and the signals that are left out, in words."""
+        """Return in words which rules match and which signals are left out."""
         left_out = (f"without {name}: {reason}" for name, reason in self.left_out.items())
         return [*self.rules.descriptions(), *left_out]
 
 
 class Search:
-    """Rank the documents of an index; one object serves any number of queries.
+    """Ranks the documents of an index; one object serves any number of queries.
 
     `index` may be the source, the alias or the destination of a reindex. Raises NotFound for a missing
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
@@ -124,9 +125,10 @@ class Search:
         return Search(self.cluster, self.info, self.encoder, mode, settings=self.settings)
 
     def reranked(self, *names: str, **own: Any) -> Search:
-        """Return the same search, whose best `depth` hits these re-rankers order anew, one after the other.
+        """Return the same search with its best `depth` hits reordered by these re-rankers, one after the
+        other.
 
-        `own` are their settings.
+        `own` are settings of the re-rankers.
         """
         search = copy(self)
         search.reordering = Reordering.by(self.context, self.retrieval.contents, names, own)
@@ -134,9 +136,10 @@ class Search:
         return search
 
     def requiring(self, at_least: float) -> Search:
-        """Return the same search, which finds nothing where its best hit is of less confidence; 0: anything.
+        """Return the same search, which returns no hits unless the best hit has this confidence; 0 requires
+        none.
 
-        Raise SettingsError for what is no share below 1, and where no confidence is known.
+        Raises SettingsError for a value outside 0 to 1, or if the index is not calibrated.
         """
         search = copy(self)
         search.at_least = self.answers.reachable(at_least)
@@ -153,13 +156,13 @@ class Search:
         explain: bool = False,
         boost: str | None = None,
     ) -> Hits:
-        """Return the best `k` documents with text, highlighted by `<em>`, and the score of each retriever.
+        """Return the best `k` hits for a text, highlighted by `<em>`, with the score of each retriever.
 
-        The text of a document that the dense retriever found by one of several passages is that passage.
-        `offset` skips the best ones: a page. `filter` is a query that every document has to match. `reading`
-        is the text, as rules leave it, as the encoder reads it, where that is there already. `explain` has
-        hits tell what each part adds to their score. `boost` is a formula of boosts in place of the settings'
-        own: no confidence is known of them, none is left out by it. Where all are, `nearest` is the best.
+        For a document found by one of several passages, the text is that passage. `offset` skips the best
+        hits. `filter` is a query that every hit must match. `reading` is the encoder's reading of the text
+        after rules, if known. `explain` adds the parts of each score. `boost` is a formula that replaces the
+        settings' boost; hits then have no confidence and none is left out. If all hits are left out for their
+        confidence, `nearest` is the best of them.
         """
         check_request(text, k + offset)
         self.context.fusion.check_page(offset, k)
@@ -186,7 +189,7 @@ class Search:
         return self.answers.rated(hits, self.at_least) if boost is None else hits
 
     def remarks_on(self, text: str) -> list[str]:
-        """Return what to know before the hits for a text are trusted."""
+        """Return remarks to read before trusting the hits for a text."""
         missing = unfinished(self.info) if self.mode == HYBRID else ""
         foreign = language_remark(text, self.context.encoder)
         return [*self.remarks, *filter(None, (missing, foreign))]
@@ -200,16 +203,16 @@ class Search:
         filter: dict[str, Any] | None = None,
         parts: bool = True,
     ) -> Explanation:
-        """Search as a call does, and return what the ranking used and what it went without.
+        """Search as a call does; return the hits with what the ranking used and what it went without.
 
-        `parts` has each hit tell what its score consists of.
+        `parts` adds to each hit the parts of its score.
         """
         hits = self(text, k, offset=offset, filter=filter, explain=parts)
         remarks = (*self.remarks_on(text), *self.reordering.left(hits))
         return Explanation(hits, self.mode, remarks, dict(self.signals.left_out), self.ruling(text))
 
     def _ordered(self, page: range, query: CompiledQuery) -> Hits:
-        """Return a page by score, then by the re-rankers."""
+        """Return the hits of a page, after the re-rankers."""
         if not self.reordering.members:
             return self.retrieval.hits(page, query)
         candidates = self.retrieval.hits(range(max(page.stop, self.reordering.reach)), query)
@@ -219,9 +222,9 @@ class Search:
     def request(
         self, text: str, k: int = 10, *, offset: int = 0, filter: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Return the body that asks for this page through plain REST, to be extended by aggregations.
+        """Return the body of a plain REST search for this page, to which aggregations can be added.
 
-        Raise SettingsError where one request cannot rank so.
+        Raises SettingsError if one request cannot produce this ranking.
         """
         self.context.fusion.check_page(offset, k)
         if offset and self.retrieval.in_pieces(offset + k):
@@ -241,9 +244,9 @@ class Search:
         reading: Reading | None = None,
         boost: str | None = None,
     ) -> dict[str, Any]:
-        """Return the body that ranks the best `k`, by `query` and `rescore` where the fusion is absolute.
+        """Return the search body for the best `k` hits, with `query` and `rescore` if the fusion is absolute.
 
-        `boost` takes the place of the settings' own. Raise SettingsError where one request cannot rank so.
+        `boost` replaces the settings' boost. Raises SettingsError if one request cannot produce this ranking.
         """
         self._check_one_request()
         check_request(text, k)
@@ -271,11 +274,11 @@ class Search:
         boost: str | None = None,
         among: Sequence[str] | None = None,
     ) -> Rescoring:
-        """Return what ranks a client's own query for a text: its matches are the candidates in place of those
-        of the text. They are scored as ever, or their words in the client's own way. Raise SettingsError as
-        `body`.
+        """Return the queries that rank a client's own query for a text: its matches are the candidates.
 
-        `among` are the documents that are scored again where the cluster runs no scripts."""
+        Words are scored by the plain query, or in the client's own way. `among` are the documents to score
+        again if the cluster runs no scripts. Raises SettingsError as `body` does.
+        """
         if among is None:
             self._check_one_request()
         [query] = self.context.compile_plain([text], depth, filter, None if reading is None else [reading])
@@ -286,7 +289,7 @@ class Search:
 
     @property
     def reranked_by(self) -> list[str]:
-        """The re-rankers that somebody asked for: no one request orders hits anew."""
+        """Return the names of re-rankers that the user chose; with these, no single request can rank."""
         return [] if self.reordering.tuned else [reranker.name for reranker in self.reordering.members]
 
     def _check_one_request(self) -> None:
@@ -298,17 +301,19 @@ class Search:
             raise SettingsError(reason, hint="--fusion pipeline")
 
     def at_hand(self, text: str) -> bool:
-        """Whether the body for a text takes no request: words are remembered, nothing else is due."""
+        """Return whether the body for a text can be made without a request: its analysis is cached and
+        nothing is due.
+        """
         scripts = self.context.fusion.scripts
         due = (scripts is not None and scripts.due) or self.signals.due(text)
         return not due and self.context.feedback is None and self.analysis.remembers(text)
 
     def knows(self, text: str) -> bool:
-        """Whether any word of a text is in the index."""
+        """Return whether the index contains any word of a text."""
         return self.analysis.of([text])[0].known
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
-        """Rank the best `k` documents for each query: query id -> document id -> score."""
+        """Return the best `k` documents for each query: query id -> document id -> score."""
         queries = list(queries)
         depth = max(self.settings.depth, k)
         ranked: Run = {}
@@ -324,12 +329,11 @@ class Search:
         return ranked
 
     def candidates(self, texts: Sequence[str]) -> list[CandidateLists]:
-        """Return what the retrievers say about each query: one list of each, and what each one missed."""
+        """Return the candidate lists of each text, with true scores of all retrievers."""
         return self.retrieval.candidates(self.context.compile(texts, self.settings.depth))
 
     def unordered(self, texts: Sequence[str], k: int) -> tuple[list[CompiledQuery], list[list[Hit]]]:
-        """Return the compiled queries, and the best `k` hits of each, without texts, before any re-ranker saw
-        them."""
+        """Return the compiled queries and the best `k` hits of each, without texts and before re-ranking."""
         queries = self.context.compile(texts, k)
         return queries, [
             [Hit(doc, score, rank) for rank, (doc, score) in enumerate(scores.items(), 1)]
@@ -339,7 +343,7 @@ class Search:
     def further_queries(
         self, text: str, reading: Reading, filter: dict[str, Any] | None = None
     ) -> list[dict[str, Any]]:
-        """Return the queries of the retrievers beside the words of a text, among what matches `filter`."""
+        """Return the queries of all retrievers except the lexical one, restricted by `filter`."""
         filter, context = self.info.scope.both(filter), self.context
         return [
             retriever.query(
@@ -350,15 +354,15 @@ class Search:
         ]
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
-        """Return how much the terms of each query weigh in the fields that are searched by words."""
+        """Return the idf sum of each text's terms in the fields of the lexical search."""
         scales = Scales(gain=self.context.gain)
         return [scales.of(words.idf_sum).idf_sum for words in self.analysis.of(texts)]
 
 
 def requirements_of(search: Search, encoder: str) -> dict[str, Any]:
-    """Return what a search needs of its index, by JSON values.
+    """Return what a search needs of its index, as JSON values: uuid, encoder, fields, term table.
 
-    A server reports it, and `deploy` compares it. `encoder` is the encoder's fingerprint.
+    A server reports these values, and `deploy` compares them. `encoder` is the encoder's fingerprint.
     """
     record = search.info.record
     return {
@@ -377,7 +381,9 @@ def open_search(
     encoder: Path | None = None,
     settings: SearchSettings | None = None,
 ) -> Search:
-    """Open a search of `name` with the encoder that wrote its vectors, or the one in the given folder."""
+    """Return a search of `name` with the encoder that wrote its vectors, or the encoder in the given
+    folder.
+    """
     info = resolve(cluster, name)
     needed = encoder is not None and encodes(mode, settings or SearchSettings())
     model = encoder_for(info, encoder) if needed else None

@@ -1,4 +1,4 @@
-"""How a search ranks, and what `hybridr tune` found for its index."""
+"""Settings of a search, merged with what `hybridr tune` found for its index."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Finds: TypeAlias = Literal["all", "lexical"]
 
 
 def checked_boost(formula: str) -> str:
-    """Return a formula of boosts unchanged. Raises SettingsError where it cannot be read."""
+    """Return a boost formula unchanged. Raises SettingsError if it cannot be parsed."""
     read_boosts(formula)
     return formula
 
 
 class SearchSettings(Stage):
-    """How `Search` ranks; `depth` is the number of candidates of each retriever."""
+    """Settings of `Search`; `depth` is the number of candidates of each retriever."""
 
     table: ClassVar[str] = "search"
 
@@ -80,12 +80,12 @@ class SearchSettings(Stage):
 
     @property
     def shares(self) -> dict[str, float]:
-        """The weight of each retriever of a hybrid search, in the order in which they are asked."""
+        """Return the weight of each retriever of a hybrid search, in their order."""
         return {"lexical": 1 - self.dense_weight, "dense": self.dense_weight, **self.retrievers}
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """The re-rankers that stand behind a search, in their order."""
+        """Return the names of the re-rankers, in their order."""
         return tuple(name for name in self.rerank if name != "none")
 
 
@@ -94,10 +94,11 @@ def with_tuning(
     info: IndexInfo,
     part: Literal["search", "pipeline"] = "search",
 ) -> SearchSettings:
-    """Fill settings that were not given with those that `tune` found for searches, or for stored pipelines.
+    """Return settings in which values that were not given come from `tune`, for searches or for stored
+    pipelines.
 
-    Whoever names a fusion gets that one with its own defaults: a weight found for one means nothing for
-    another. Raise SettingsError for an index that was tuned for a fusion which there is not here.
+    If the user names a fusion, its own defaults apply, because weights tuned for one fusion mean nothing for
+    another. Raises SettingsError for an index that was tuned for a fusion unknown here.
     """
     tuned = info.record.tuning
     values = without_files((getattr(tuned, part) if tuned else None) or {})
@@ -117,8 +118,8 @@ def with_tuning(
 def tuned_chain(settings: SearchSettings, info: IndexInfo) -> SearchSettings:
     """Return settings with the re-rankers that `tune` found for the index.
 
-    There are none where the request names re-rankers, or a fusion: they were tuned for other scores. Raises
-    SettingsError for a re-ranker that is unknown here.
+    There are none if the user names re-rankers or a fusion, because they were tuned for other scores. Raises
+    SettingsError for an unknown re-ranker.
     """
     chain = without_files((info.record.tuning.chain if info.record.tuning else None) or {})
     if not settings.tuned or settings.model_fields_set & {*NAMES_A_FUSION, "rerank"}:
@@ -128,7 +129,9 @@ def tuned_chain(settings: SearchSettings, info: IndexInfo) -> SearchSettings:
 
 
 def without_files(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what names a file or folder: whoever may write a record must not have one of ours opened."""
+    """Return settings without those that name a file or folder: other users may write a record, and must not
+    make this process open files.
+    """
     return {
         name: without_files(value) if isinstance(value, Mapping) else value
         for name, value in values.items()

@@ -1,4 +1,6 @@
-"""Shapes: clients' own queries without their texts, each brought to the scale of the plain query once."""
+"""Shapes of clients' queries (queries without their text), each measured once for its scale against the plain
+query.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,10 @@ NO_QUERY = 400
 
 
 def query_shape(query: Any, texts: Sequence[str], kind: str = "") -> Any:
-    """Put `{{query}}` in the place of texts, and leave out what only says which documents match.
+    """Return a query with `{{query}}` instead of its texts, without parts that only say which documents
+    match.
 
-    A text alone may stand for its options inside a query of a `kind` (`"match": {"title": "red shoes"}`).
+    A text alone may stand for the options inside a query of a `kind` (`"match": {"title": "red shoes"}`).
     """
     if isinstance(query, list):
         return [query_shape(part, texts) for part in query]
@@ -72,7 +75,7 @@ def query_shape(query: Any, texts: Sequence[str], kind: str = "") -> Any:
 
 
 def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
-    """Put a text in the place of another wherever a query looks for just that."""
+    """Return a query with a text replaced wherever the query searches for exactly that text."""
     if isinstance(query, list):
         return [with_text(part, old, new) for part in query]
     if not isinstance(query, Mapping):
@@ -84,8 +87,10 @@ def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
 
 
 def clauses_per_word(info: IndexInfo, field: str) -> int:
-    """Bound what a cluster makes of one word of a text in a field: one clause, synonyms of one word among it;
-    more where the index has an analyser of its own, whose synonyms may be of several words."""
+    """Return an upper bound on the clauses that the cluster makes of one word of a text in a field.
+
+    That is one clause, or more for an index with its own analyser, whose synonyms may have several words.
+    """
     mapping = mapping_of(info, field)
     analyser = search_analyzer_of(info, field) or mapping.get("analyzer", "default")
     own = any(key.startswith(f"index.analysis.analyzer.{analyser}.") for key in info.settings)
@@ -93,9 +98,12 @@ def clauses_per_word(info: IndexInfo, field: str) -> int:
 
 
 def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str = "") -> int:
-    """Bound what a cluster makes of a query for a text of so many words, by what each field makes of one, or
-    fifty where it may be spelt otherwise. A name may stand for several fields; none is all, unless the query
-    is `inside` of one. A text alone may stand for its options (`"match": {"title": "red shoes"}`)."""
+    """Return an upper bound on the clauses that the cluster makes of a query for a text of `words` words.
+
+    `per_word` bounds the clauses of a word by field; a word with fuzziness counts as fifty. A pattern may
+    name several fields; no field means all, unless the query is `inside` one. A text alone may stand for its
+    options (`"match": {"title": "red shoes"}`).
+    """
     if isinstance(query, list):
         return sum(leaves_in(clause, words, per_word) for clause in query)
     if not isinstance(query, Mapping):
@@ -117,8 +125,11 @@ def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str =
 
 
 class ShapeScale(NamedTuple):
-    """What scores of a shape are divided by, 0 where nothing tells; when that was measured; and the shape,
-    which is not kept from one server to the next: it may hold words that users typed."""
+    """The factor by which scores of a shape are divided (0 if unknown), the time of its measurement, and the
+    shape.
+
+    The shape is not stored on disk, because it may contain words that users typed.
+    """
 
     scale: float
     at: float
@@ -126,11 +137,11 @@ class ShapeScale(NamedTuple):
 
 
 class Shapes:
-    """The shapes of one index's queries, the last 1,000 that were asked.
+    """The scales of one index's query shapes, for the last 1,000 that were asked.
 
-    In the background one is fitted when it is first seen, by one thread, which works a fifth of the time
-    once there were a hundred: shapes that never repeat cost a cluster little. The next server on this machine
-    knows what was measured. Elsewhere one is fitted at once, up to 1,000.
+    In the background, a thread measures a shape when it is first seen; after a hundred shapes it works a
+    fifth of the time, so that shapes that never repeat cost a cluster little. Measured scales are stored on
+    this machine for the next server. Without `background`, up to 1,000 shapes are measured at once.
     """
 
     def __init__(
@@ -144,13 +155,13 @@ class Shapes:
 
     @property
     def waiting(self) -> int:
-        """Count the shapes that are going to be fitted."""
+        """Return the number of shapes that are waiting to be measured."""
         return len(self._waiting)
 
     def scale(self, query: Mapping[str, Any], texts: Sequence[str]) -> float | None:
-        """Return what the scores of a query are divided by.
+        """Return the factor by which the scores of a query are divided.
 
-        0 where it cannot be measured, None where it is not measured yet.
+        That is 0 if it cannot be measured, None if it is not measured yet.
         """
         shape = orjson.dumps(query_shape(query, texts), option=orjson.OPT_SORT_KEYS)
         if len(shape) > MOST_BYTES:
@@ -167,8 +178,10 @@ class Shapes:
         return scale.scale if scale else None
 
     def follow(self, before: Shapes) -> None:
-        """Take over the shapes of an index as it was opened before, which is left alone from now on; of
-        another index they are fitted in the background, those that were asked last before the others."""
+        """Take over the shapes of an index that was opened before; `before` does no more work.
+
+        Scales of another index are measured again in the background, most recently asked shapes first.
+        """
         with before._lock:
             recent, waiting = list(before._known.items()), list(before._waiting)
             before._waiting.clear()
@@ -185,7 +198,7 @@ class Shapes:
         return " ".join([self.info.uuid, *self.plain.fields])
 
     def _recall(self) -> None:
-        """Read what another server on this machine measured of the index; once, for there may be nothing."""
+        """Read, once, the scales that another server on this machine measured for the index."""
         if not self._recalled:
             self._recalled = True
             before = scales_known(self._name).items()
@@ -220,7 +233,7 @@ class Shapes:
             remember_scales(self._name, {key: scale.scale for key, scale in self._known.copy().items()})
 
     def _fit(self, shape: bytes) -> float:
-        """Measure the scale of a shape. Raises HybridrError where the cluster does not answer."""
+        """Measure and store the scale of a shape. Raises HybridrError if the cluster does not answer."""
         cluster, info = self.cluster, self.info
         try:
             template = Template(orjson.loads(shape))
@@ -238,7 +251,7 @@ class Shapes:
         return scale
 
     def _documents(self) -> Iterator[Probes]:
-        """Yield texts of the index's documents, drawn anew after an hour."""
+        """Yield probe texts from the index's documents, drawn again after an hour."""
         if not self._probes or self._probed_at + FITTED_S < time.monotonic():
             self._probes = list(probes_of(self.cluster, self.info, self.plain))
             self._probed_at = time.monotonic()

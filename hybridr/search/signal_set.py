@@ -1,4 +1,4 @@
-"""The parts of a score besides words and cosine: which signals a search takes up, and what they ask."""
+"""Chooses the signals of a search, and collects the queries by which they add to a score."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ SETS = ("auto", "all", "none")
 
 
 class SignalSet:
-    """The signals of one search by name; `left_out` says why it does without others."""
+    """The signals of one search by name; `left_out` maps unused signals to the reason."""
 
     def __init__(self, members: Mapping[str, Signal], left_out: Mapping[str, str]) -> None:
         self.members, self.left_out = members, left_out
 
     @property
     def usual(self) -> tuple[str, ...]:
-        """Name those that a search takes up by itself."""
+        """Return the names of the signals that a search uses by default."""
         return tuple(name for name, signal in self.members.items() if signal.usual)
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Name those that have to be asked for."""
+        """Return the names of the signals that are used only if named."""
         return tuple(name for name, signal in self.members.items() if not (signal.usual or signal.learnt))
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether any signal needs the states of a query's tokens."""
+        """Return whether any signal needs the states of a query's tokens."""
         return any(signal.reads_tokens for signal in self.members.values())
 
     def read(self, encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
-        """Read queries, the states of their tokens too where a signal needs them."""
+        """Return the encoder's readings of queries, with the states of their tokens if a signal needs
+        them.
+        """
         if self.reads_tokens and reads_tokens(encoder):
             return encoder.read_queries(texts)
         return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
 
     def due(self, text: str) -> bool:
-        """Whether any signal has to ask the cluster about a text first."""
+        """Return whether a signal must ask the cluster about a text first."""
         return any(signal.due(text) for signal in self.members.values())
 
     def learnt_from(self, texts: Sequence[str]) -> set[str]:
-        """Return those of these queries that any signal was made of."""
+        """Return those texts from which a signal was learnt."""
         return {text for signal in self.members.values() for text in signal.learnt_from(texts)}
 
     def of(self, readings: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
-        """Return what each signal asks for each query."""
+        """Return the weighted clauses of each signal for each query."""
         for signal in self.members.values():
             if waiting := [reading for reading in readings if signal.due(reading.text)]:
                 signal.prepare(waiting)
@@ -65,9 +67,9 @@ class SignalSet:
 
 
 def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
-    """Make the signals that are chosen: by name, `auto` for the usual ones that can be had, `all`, or `none`.
+    """Return the chosen signals: by name, `auto` for the usual ones that are possible, `all`, or `none`.
 
-    Raise SettingsError for a named one that this index or encoder cannot give.
+    Raises SettingsError for a named signal that this index or encoder cannot give.
     """
     obstacles = obstacles_to(place, chosen)
     for name in chosen:
@@ -78,9 +80,9 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
 
 
 def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
-    """Return for each chosen signal why a search goes without it; signals that work are left out.
+    """Return for each chosen signal why it cannot be used; empty text if it can.
 
-    A signal that has to be learnt first is left out too, unless it is named.
+    A signal that must be learnt first is omitted if it cannot be used, unless it is named.
     """
     obstacles: dict[str, str] = {}
     for name in names_of(FAMILY):
@@ -98,5 +100,5 @@ def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
 
 
 def without_tokens(vector: np.ndarray) -> Reading:
-    """Return the reading of a text of which only the vector `(dim,)` is known."""
+    """Return a reading that has only the vector `(dim,)` of a text, without tokens."""
     return Reading(vector, np.zeros((0, 0), dtype=np.float32), ())

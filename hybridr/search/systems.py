@@ -1,4 +1,4 @@
-"""The named systems of `evaluate`, and the search that `hybridr search` opens."""
+"""Evaluates the named systems of `hybridr evaluate`: searches of an index and TREC run files."""
 
 from __future__ import annotations
 
@@ -44,10 +44,7 @@ NO_FILES: Mapping[str, Path] = MappingProxyType({})
 
 
 class Condition(NamedTuple):
-    """What a named system is; its own `settings` take the place of the user's.
-
-    `reranked` names what orders its hits anew.
-    """
+    """The definition of a named system: mode, feedback, settings that replace the user's, and re-rankers."""
 
     mode: Mode
     feedback: Feedback | None = None
@@ -56,10 +53,10 @@ class Condition(NamedTuple):
     reranked: tuple[str, ...] = ()
 
     def chosen(self, search_settings: SearchSettings | None, depth: int) -> SearchSettings:
-        """Return the settings of the system, with candidates at least as deep as that.
+        """Return the settings of the system, with at least `depth` candidates.
 
-        The fields that the user names are searched in every system; his own lexical query stands in all but
-        those without `own_query`, and those that are a lexical query of their own.
+        The user's searched fields apply to every system; the user's own lexical query to all but those
+        without `own_query` or with a query of their own.
         """
         search_settings, own = search_settings or SearchSettings(), self.settings or {}
         settings = SearchSettings(**own) if own else search_settings
@@ -83,8 +80,9 @@ SYSTEMS = {
 
 
 def system(name: str) -> Condition:
-    """Find a system: one of the table, any retriever, `hybrid-FUSION` for any fusion, and `SYSTEM+RERANKER`
-    for one whose hits a re-ranker orders anew. Raises SettingsError."""
+    """Return the definition of a system by name: one of the table, any retriever, `hybrid-FUSION` for any
+    fusion, and `SYSTEM+RERANKER`. Raises SettingsError.
+    """
     if "+" in name:
         first, *reranked = name.split("+")
         for reranker in reranked:
@@ -100,7 +98,7 @@ def system(name: str) -> Condition:
 
 
 class Compared(NamedTuple):
-    """What is compared, and how: named systems of an index and TREC runs, the first with the others.
+    """What an evaluation compares: named systems of an index and TREC runs, the first with the others.
 
     `templates` are files of lexical queries, as an application asks them, each a system of its own behind the
     first. `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are
@@ -125,11 +123,13 @@ class Compared(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Count the results of a query that the measures look at."""
+        """Return how many results of a query the measures look at."""
         return needed_depth([parse_measure(measure) for measure in self.measures])
 
     def conditions(self) -> dict[str, Condition]:
-        """Return the systems by name. Raises SettingsError for an unknown one, or one name twice."""
+        """Return the definitions of the systems by name. Raises SettingsError for an unknown or repeated
+        name.
+        """
         if twice := [name for name in self.templates if name in self.systems]:
             raise SettingsError(
                 f"two systems are called '{twice[0]}'", hint="--query-template OTHER-NAME=FILE"
@@ -153,11 +153,10 @@ def evaluate_index(
     settings: SearchSettings | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Evaluate named systems of one index, and given TREC runs, on the judged queries of a BEIR folder.
+    """Evaluate named systems of one index, and TREC runs, on the judged queries of a BEIR folder.
 
-    The candidates of each retriever are as deep as the measures look. Raises SettingsError for an unknown
-    system, DataError when the index lacks most of the relevant documents, and what `Search` and `evaluate`
-    raise.
+    Each retriever has as many candidates as the measures look at. Raises SettingsError for an unknown system,
+    DataError if the index lacks most of the relevant documents, and what `Search` and `evaluate` raise.
     """
     if compared.templates:
         first, *others = compared.templates.items()
@@ -190,9 +189,8 @@ def evaluate_index(
 
 
 def opened_as(condition: Condition, search: Search, settings: SearchSettings | None) -> Search:
-    """Put the re-rankers of a system behind its search, with the settings that were given for them.
-
-    Those of other systems' re-rankers are left out; what no re-ranker knows is refused.
+    """Return a search with the re-rankers of its system, and those of the user's settings that belong to
+    them.
     """
     if not condition.reranked:
         return search
@@ -213,11 +211,12 @@ def evaluate_systems(
     report: Path | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Evaluate an index as `evaluate_index` does, or TREC run files alone, and write a report of it.
+    """Evaluate an index as `evaluate_index` does, or TREC run files alone, and write a report if a file is
+    given.
 
-    Run files need no cluster and no texts of queries. The suffix of the report's file tells its format: .md
-    or .html. Raises SettingsError for another suffix, and when there are no qrels or no runs; DataError with
-    file and line for what cannot be read; and what `evaluate` raises.
+    Run files need no cluster and no query texts. The suffix of the report, .md or .html, sets its format.
+    Raises SettingsError for another suffix, and without qrels or runs; DataError with file and line for
+    unreadable input; and what `evaluate` raises.
     """
     if report is not None:
         format_of(report)  # before anything is searched
@@ -239,7 +238,9 @@ def measured_all(
     compared: Compared,
     progress: Progress,
 ) -> Evaluation:
-    """Measure searches, and the runs to compare them with. Raise SettingsError for a name that is taken."""
+    """Measure searches and runs, compare with a baseline file, and write one. Raises SettingsError for a
+    repeated name.
+    """
     if twice := [name for name in compared.runs if name in searches]:
         raise SettingsError(f"two systems are called '{twice[0]}'", hint="--run OTHER-NAME=FILE")
     bars = Bars(compared.against, compared.allow, compared.at_most)
@@ -267,7 +268,7 @@ def measured_all(
 
 
 def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
-    """Refuse an index that lacks most of the relevant documents. Raises DataError."""
+    """Raise DataError if the index lacks most of the relevant documents of the qrels."""
     relevant = sorted({doc for grades in qrels.values() for doc, grade in grades.items() if grade > 0})
     drawn = random.Random(SAMPLE_SEED).sample(relevant, min(CHECKED_DOCUMENTS, len(relevant)))
     missing = count_missing(cluster, info, drawn)
@@ -282,7 +283,7 @@ def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
 def report_evaluation(
     evaluation: Evaluation, file: Path, *, index: tuple[Cluster, str] | None, beir: Path | None
 ) -> None:
-    """Write a report, whole or not at all; only its owner can read one with texts of documents.
+    """Write a report atomically; only its owner can read one with texts of documents.
 
     HTML shows documents with their text from the index, else from the BEIR folder.
     """
@@ -303,7 +304,7 @@ def report_evaluation(
 
 
 def texts_of(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
-    """Read the texts of documents that a report shows, by id."""
+    """Return the texts of documents of an index, by id, for a report."""
     texts: dict[str, str] = {}
     fields = info.record.fields or choose_text_fields(cluster, info)
     for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):

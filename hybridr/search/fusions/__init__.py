@@ -32,12 +32,12 @@ Scores: TypeAlias = Mapping[str, float]
 
 
 class Scales(NamedTuple):
-    """What brings scores to one scale: the idf of a query's terms, summed up, and an encoder's factor.
+    """Factors that bring scores to one scale: the idf sum of a query's terms, and the encoder's factor
+    (`dense`).
 
-    `unrelated` is what 1 + cosine is there of a document that has nothing to do with the query. What words
-    score is divided by the root of their idf: where an index scores them otherwise than plain BM25, the
-    square of its `gain` is in the sum.
-    `own` are the factors of retrievers that know the spread of their scores, by name.
+    `unrelated` is the scaled 1 + cosine of a document unrelated to the query. Word scores are divided by the
+    root of the idf sum, which includes the square of the index's `gain` over plain BM25. `own` are factors,
+    by name, of retrievers that know the spread of their scores.
     """
 
     idf_sum: float = 0.0
@@ -47,14 +47,14 @@ class Scales(NamedTuple):
     own: Mapping[str, float] = MappingProxyType({})
 
     def of(self, idf_sum: float) -> Scales:
-        """Return the scales of a query by the idf of its terms."""
+        """Return the scales of a query with this idf sum of its terms."""
         return self._replace(idf_sum=self.gain**2 * idf_sum)
 
 
 class Weighted(NamedTuple):
-    """What a signal asks: queries whose scores add up to it, and its weight beside a dense weight of .5.
+    """Queries whose scores add up to a signal, and the signal's weight beside a dense weight of .5.
 
-    `scripted` says that these run a script.
+    `scripted` says that the queries run a script.
     """
 
     weight: float
@@ -63,7 +63,7 @@ class Weighted(NamedTuple):
 
 
 class PartWeights(NamedTuple):
-    """What each part of a score is multiplied by: true scores of retrievers, and the signals, by name."""
+    """Factors by which the true scores of retrievers, and the signals, are multiplied, by name."""
 
     retrievers: Mapping[str, float]
     signals: Mapping[str, float]
@@ -73,8 +73,10 @@ NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
 
 
 def leaves_of(query: Mapping[str, Any] | list[Any]) -> int:
-    """Count the clauses of a query that have nothing inside. One with soft terms has a thousand parts: to ask
-    whether each is a Mapping would take most of the time in which a body is written."""
+    """Return the number of clauses of a query that contain no further clause.
+
+    A query with soft terms has a thousand parts, so types are compared in the fastest way.
+    """
     if isinstance(query, list):
         return sum(map(leaves_of, query))
     inside = [value for value in query.values() if isinstance(value, (dict, list))]
@@ -82,8 +84,10 @@ def leaves_of(query: Mapping[str, Any] | list[Any]) -> int:
 
 
 def fitting(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]:
-    """Return of each signal the first clauses, those that weigh most, within a budget of clauses for all; a
-    signal of which nothing is left leaves its weight to the words."""
+    """Return the signals cut to a budget of clauses for all: the first, heaviest clauses of each.
+
+    A signal without any clause left is dropped; its weight goes to the words.
+    """
     weighted: dict[str, Weighted] = {}
     for name, part in signals.items():
         ends = list(accumulate(map(leaves_of, part.clauses)))
@@ -95,29 +99,32 @@ def fitting(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]
 
 
 def times(query: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """Multiply the scores of a query."""
+    """Return a query with its scores multiplied by a factor."""
     return dict(query) if factor == 1 else {"bool": {"must": [query], "boost": factor}}
 
 
 def within(query: Mapping[str, Any], filter: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Narrow what a query finds by a filter; its scores stay."""
+    """Return a query restricted by a filter, with unchanged scores."""
     return {"bool": {"must": [query], "filter": [filter]}} if filter else dict(query)
 
 
 def added(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up the scores of queries; of none there are none."""
+    """Return a query whose score is the sum of the queries' scores; one that matches nothing for no
+    queries.
+    """
     if len(queries) == 1:
         return queries[0]
     return {"bool": {"should": list(queries)}} if queries else {"match_none": {}}
 
 
 class OwnQuery(NamedTuple):
-    """A client's own query: what it `finds`, and its part that scores words, on the scale of the plain query.
+    """A client's own query: what it `finds`, and the part that scores words, scaled to the plain query.
 
-    `words` is None where that is the plain query. Where `words` are the very scores by which hits are found,
-    they are divided by `found_scale` and not asked for once more. The query that scores gets at most so many
-    `leaves` of it. `around` are queries that change the score of the text, the inner one first, each with the
-    name of the part in which it stands; they expect scores `scale` times those of the plain query.
+    `words` is None if that part equals the plain query. If `words` scores exactly as the finding query does,
+    those scores are divided by `found_scale` instead of asking again. `leaves` bounds the clauses that it
+    adds to the scoring query. `around` are queries that change the score of the text, innermost first, each
+    with the name of the part where the text stands; they expect scores `scale` times those of the plain
+    query.
     """
 
     finds: Mapping[str, Any]
@@ -130,18 +137,16 @@ class OwnQuery(NamedTuple):
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """One query with all that ranks it: by retriever the `values` that it looks for (a text, a query made of
-    it, or a vector `(dim,)`), and the fusion of their scores.
+    """A query with everything that ranks it: for each retriever the `values` it searches by (a text, a query,
+    or a vector `(dim,)`), and the fusion.
 
-    Each retriever gives `depth` candidates that match `filter`; `signals` are further parts of the score, by
-    name. `boosts` are what fields add beside relevance: their weights stand as they are.
-    `matched` is a client's own query, which finds candidates in place of the retrievers that read texts;
-    words are scored by so large a `found_share` of the scores by which it does. `around` and `own_scale` are
-    of it too.
-    `display` asks for what people look at too, `explained` for the score of each signal: the server runs a
-    named query once more to tell its scores, so nothing is named where nobody looks. `text` is what was
-    typed, of whose words a cluster makes so many `leaves`. `words_find` leaves out what only a vector finds.
-    The index lets a `window` of hits be scored again, and the cluster takes `max_clauses` in a query.
+    Each retriever gives `depth` candidates that match `filter`. `signals` are further parts of the score, by
+    name; `boosts` are weights from fields, added unscaled. `matched` is a client's own query, which finds
+    candidates instead of the retrievers that read texts; words are scored by `found_share` of its scores;
+    `around` and `own_scale` belong to it too. `display` requests highlights and scores of retrievers,
+    `explained` the score of each signal (named queries cost a second run on the server). `text` is what was
+    typed, whose words become `leaves` clauses. `words_find` leaves out what only a vector finds. The index
+    lets `window` hits be rescored, and the cluster takes `max_clauses` in a query.
     """
 
     fusion: Fusion
@@ -166,19 +171,23 @@ class CompiledQuery:
 
     @property
     def finding(self) -> list[str]:
-        """Name the retrievers that find candidates; the others only score them."""
+        """Return the names of the retrievers that find candidates; the others only score them."""
         return [
             name for name, retriever in self.retrievers.items() if retriever.of_words or not self.words_find
         ]
 
     @cached_property
     def weights(self) -> PartWeights:
-        """The weight of each part of the score, where a fusion adds them up."""
+        """Return the weight of each part of the score, for a fusion that adds them."""
         return self.fusion.weights(self)
 
     def with_own(self, own: OwnQuery) -> CompiledQuery:
-        """Ask a client's own query too: it finds in place of the text, and scores words beside it, unless
-        both are too much for a cluster; signals take the clauses that they leave."""
+        """Return this query extended by a client's own query, which finds candidates instead of the text and
+        scores words beside it.
+
+        If both exceed the clauses of the cluster, only the client's query scores words; signals get the
+        clauses that are left.
+        """
         budget = self.max_clauses - own.leaves - self.leaves
         query = replace(self, matched=own.finds, around=own.around, own_scale=own.scale)
         if own.words is None:
@@ -198,19 +207,19 @@ class CompiledQuery:
         )
 
     def among(self, doc_ids: Sequence[str]) -> CompiledQuery:
-        """Ask for the scores of these documents alone, by no script."""
+        """Return this query for the scores of the given documents only, without scripts."""
         return replace(
             self, retrievers={name: retriever.among(doc_ids) for name, retriever in self.retrievers.items()}
         )
 
     def narrowed(self, **parts: Sequence[dict[str, Any]]) -> CompiledQuery:
-        """Ask among the candidates that match further parts of a `bool`."""
+        """Return this query restricted to candidates that match further parts of a `bool`."""
         conditions = {"filter": [self.filter]} if self.filter else {}
         matched = within(self.matched, {"bool": parts}) if self.matched else None
         return replace(self, filter={"bool": {**conditions, **parts}}, matched=matched)
 
     def finds_otherwise(self, name: str) -> bool:
-        """Whether a retriever finds by a client's own query, whose scores are not those of the retriever."""
+        """Return whether a retriever finds by a client's own query, whose scores are not the retriever's."""
         return self.matched is not None and self.retrievers[name].of_words
 
     def query(self, name: str) -> dict[str, Any]:
@@ -222,8 +231,9 @@ class CompiledQuery:
         )
 
     def body(self, k: int, seen: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the one request for the best `k` that are not `seen`; those are left out before anything is
-        scored again."""
+        """Return the search request for the best `k` documents without those `seen`, which are excluded
+        before rescoring.
+        """
         body = self.fusion.body(self, k)
         if not seen:
             return body
@@ -232,16 +242,18 @@ class CompiledQuery:
         return body | {"post_filter": {"bool": conditions}}
 
     def explain(self, named: Scores, score: float) -> dict[str, float] | None:
-        """Return what each part adds to a hit's score, by the scores that the answer names; None where nobody
-        asked, or where the score is no sum."""
+        """Return what each part adds to a hit's score, from the named scores in the answer; None if not
+        requested or not a sum.
+        """
         return self.fusion.parts(self, named, score) if self.explained else None
 
 
 class CandidateLists(NamedTuple):
-    """What retrievers say about one query, by name: the lists they found, and true scores of the union.
+    """What the retrievers return for a query, by name: the lists they found, and their true scores for all
+    candidates.
 
-    A document without a lexical score matches no word of the query; one without a dense score has no vector.
-    `signals` and `boosts` are the weight and the scores of each further part.
+    A document without a lexical score matches no word; one without a dense score has no vector. `signals` and
+    `boosts` hold weight and scores of each further part.
     """
 
     listed: Mapping[str, Scores]
@@ -252,11 +264,11 @@ class CandidateLists(NamedTuple):
 
     @property
     def documents(self) -> list[str]:
-        """The documents that any retriever found."""
+        """Return the ids of the documents that any retriever found."""
         return list(dict.fromkeys(chain(*self.listed.values())))
 
     def scores_of(self, doc_id: str) -> dict[str, float]:
-        """Return the scores of a document by retriever, signal and boost, of those that find it."""
+        """Return the scores of a document by retriever, signal and boost, as far as it has one."""
         further = {name: scores for name, (_, scores) in [*self.signals.items(), *self.boosts.items()]}
         return {
             name: scores[doc_id] for name, scores in {**self.scores, **further}.items() if doc_id in scores
@@ -264,9 +276,11 @@ class CandidateLists(NamedTuple):
 
 
 class Rescoring(NamedTuple):
-    """A ranking as parts of one request: what finds candidates, and what scores the best `window` of a shard
-    again, and adds those by which they were found times `found_weight`; hits beyond it follow in the order in
-    which they were found.
+    """A ranking as two parts of one request: a query that finds candidates, and one that scores the best
+    `window` hits of a shard again.
+
+    The finding score counts `found_weight` times; hits beyond the window follow in the order in which they
+    were found.
     """
 
     found: dict[str, Any]
@@ -275,13 +289,13 @@ class Rescoring(NamedTuple):
     found_weight: float = BEYOND
 
     def among(self, doc_ids: Sequence[str]) -> Rescoring:
-        """Score none but these documents again."""
+        """Return this rescoring for the given documents only."""
         return self._replace(
             scored={"bool": {"filter": [{"ids": {"values": list(doc_ids)}}], "should": [self.scored]}}
         )
 
     def pinning(self, doc_ids: Collection[str], filter: Mapping[str, Any] | None) -> Rescoring:
-        """Have these documents on top in their order, those that match `filter`, found or not."""
+        """Return this rescoring with the given documents on top, in their order, if they match `filter`."""
         conditions = [filter] if filter else []
         pins = [
             {
@@ -296,7 +310,7 @@ class Rescoring(NamedTuple):
         return self._replace(found=added([self.found, *pins]), scored=added([self.scored, *pins]))
 
     def body(self) -> dict[str, Any]:
-        """Return `query` and `rescore` of a search body; a client's own search takes the fields instead."""
+        """Return `query` and `rescore` of a search body."""
         rescored = {
             "query_weight": self.found_weight,
             "rescore_query_weight": 1.0,
@@ -305,9 +319,9 @@ class Rescoring(NamedTuple):
         return {"query": self.found, "rescore": {"window_size": self.window, "query": rescored}}
 
     def within(self) -> dict[str, Any]:
-        """Return one query without `rescore`, which scores every hit.
+        """Return a single query without `rescore`, which scores every hit.
 
-        The cluster asks again for the hits inside of groups, by this query: it has to be known then.
+        Its form marks it as already ranked, because the cluster sends it again for the hits inside of groups.
         """
         counted = self.found_weight != BEYOND  # boosts may be as large as they like
         clauses = {"must": [times(self.found, self.found_weight)]} if counted else {"filter": [self.found]}
@@ -315,7 +329,7 @@ class Rescoring(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """What `tune` tries of a fusion: settings of a name of its own, with each of these dense weights."""
+    """Settings of a fusion that `tune` tries, under a name of its own, with each of these dense weights."""
 
     name: str
     settings: dict[str, Any]
@@ -323,8 +337,8 @@ class Grid(NamedTuple):
 
 
 class Fusion(Protocol):
-    """One way to rank by several retrievers; a member subclasses this: `name`, `help`, `scores`, the rest has
-    defaults.
+    """A way to rank by several retrievers; members subclass this with `name`, `help` and `scores`, the rest
+    has defaults.
 
     Without `one_request` the search asks the retrievers, completes their true scores by a further request and
     ranks by `scores`; with it, it sends `body`, and `scores` must rank the same (`tune` uses them, and a
@@ -362,57 +376,62 @@ class Fusion(Protocol):
 
     @property
     def asks_once(self) -> bool:
-        """Whether one request ranks; where it is due, it is tried whether the cluster runs scripts."""
+        """Return whether one request ranks; a fusion with scripts first tries whether the cluster runs
+        them.
+        """
         return self.one_request and not (self.scripts and self.scripts.refused())
 
     def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
-        """Return the one request for the best `k`."""
+        """Return the one search request for the best `k` documents."""
         raise NotImplementedError
 
     def scores(self, lists: CandidateLists) -> dict[str, float]:
-        """Score every candidate, in any order, as the request of `body` would."""
+        """Return the score of every candidate, in any order, as the request of `body` would give it."""
         raise NotImplementedError
 
     def order(self, lists: CandidateLists, k: int, seen: Collection[str] = ()) -> dict[str, float]:
-        """Return the best `k` candidates that are not `seen`, with their scores, best first."""
+        """Return the best `k` candidates without those `seen`, with their scores, best first."""
         scores, left_out = self.scores(lists), set(seen)
         order = sorted((doc for doc in scores if doc not in left_out), key=lambda doc: -scores[doc])
         return {doc: scores[doc] for doc in order[:k]}
 
     def weights(self, query: CompiledQuery) -> PartWeights:
-        """Return the weight of each part of a score, where that is their sum."""
+        """Return the weight of each part of a score that is the sum of its parts."""
         raise NotImplementedError
 
     def rescoring(self, query: CompiledQuery) -> Rescoring:
-        """Return the parts of the request, where it `rescores`."""
+        """Return the ranking as a Rescoring, for a fusion that `rescores`."""
         raise NotImplementedError
 
     def sides(self, lists: CandidateLists) -> dict[str, Scores] | None:
-        """Return what each retriever adds to each candidate at weight 1; None where scores are not linear.
+        """Return what each retriever adds to each candidate at weight 1; None if scores are not linear in the
+        weights.
 
-        With them `tune` scores all weights at once: the sum of each weight times what its retriever adds."""
+        With these, `tune` computes the scores of all weights at once.
+        """
         return None
 
     def parts(self, query: CompiledQuery, named: Scores, score: float) -> dict[str, float] | None:
-        """Split a hit's score into what each part adds to it, by the scores that the answer names; None
-        where it is no sum."""
+        """Return what each part adds to a hit's score, from the named scores in the answer; None if the score
+        is no sum.
+        """
         return None
 
     def unit(self, query: CompiledQuery) -> float:
-        """Return what 1 of the sum of all parts is on the scale of the final scores."""
+        """Return the factor between the sum of all parts and the final score."""
         return 1.0
 
     def check_page(self, offset: int, k: int) -> None:
-        """Raise SettingsError for a page that scores cannot be told of."""
+        """Raise SettingsError for a page that this fusion cannot rank."""
 
 
 class Alone(Fusion):
-    """Ranks by one retriever: nothing is joined."""
+    """The fusion of a single retriever: its scores are the ranking."""
 
     name = "alone"
     one_request = True
     true_scores = True
 
     def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
-        """Ask the retriever."""
+        """Return the search request of the only retriever."""
         return {"size": k, "query": query.query(*query.retrievers)}

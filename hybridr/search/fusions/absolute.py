@@ -1,4 +1,4 @@
-"""The absolute fusion: true scores of all retrievers and signals, added up by one rescoring request."""
+"""The absolute fusion: adds true scores of all retrievers and signals in one request with a rescore."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ TWENTIETHS = [i / 20 for i in range(1, 20)]
 
 
 class Absolute(Fusion):
-    """Adds BM25 by the idf of the query's terms to cosines by the spread of the encoder's, and signals."""
+    """Adds BM25 (scaled by the idf of the query's terms), cosines (scaled by the encoder's spread), and
+    signals.
+    """
 
     name = "absolute"
     help = "by their true scores"
@@ -58,9 +60,10 @@ class Absolute(Fusion):
         return part_weights(self.settings.shares, query.scales, signals)
 
     def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
-        """Rank by the true scores of all parts, in one request; the engine names them where they are shown.
+        """Return the one request that ranks by the true scores of all parts; parts are named if they are
+        shown.
 
-        No pipeline is needed: pages, filters and aggregations stay as usual.
+        No search pipeline is needed: pages, filters and aggregations work as usual.
         """
         body = {"size": k, **self.rescoring(query).body()}
         if not query.display:
@@ -78,10 +81,11 @@ class Absolute(Fusion):
         return body | {"post_filter": {"bool": {"filter": [{"match_all": {}}], "should": named}}}
 
     def rescoring(self, query: CompiledQuery) -> Rescoring:
-        """Find candidates by all retrievers, and score the best of each shard again by the sum of all parts:
-        a document that one retriever found only gets its score of the others.
+        """Return queries that find candidates by all retrievers and score the best of each shard by the sum
+        of all parts.
 
-        A client's own query finds in place of the words, and its functions act on scores like those of BM25.
+        So a document that only one retriever found gets its scores of the others too. A client's own query
+        finds instead of the words, and its functions act on scores on the scale of BM25.
         """
         weights = query.weights
         of_words = sum(
@@ -118,13 +122,15 @@ class Absolute(Fusion):
         )
 
     def scores(self, lists: CandidateLists) -> dict[str, float]:
-        """Add up what all parts give every candidate."""
+        """Return the sum of all weighted parts for every candidate."""
         shares, sides = self.settings.shares, self.sides(lists)
         parts = [(shares[name], side) for name, side in sides.items()] + list(lists.boosts.values())
         return {doc: sum(share * scores.get(doc, 0.0) for share, scores in parts) for doc in lists.documents}
 
     def sides(self, lists: CandidateLists) -> dict[str, Scores]:
-        """Bring true scores to one scale, the signals beside BM25; the engine's cosine scores are 0 to 1."""
+        """Return the scaled scores of each retriever for every candidate, with signals counted beside
+        BM25.
+        """
         signals = {name: weight for name, (weight, _) in lists.signals.items()}
         sides: dict[str, Scores] = {}
         for name, scores in lists.scores.items():
@@ -139,10 +145,10 @@ class Absolute(Fusion):
         return sides
 
     def parts(self, query: CompiledQuery, named: Scores, score: float) -> dict[str, float]:
-        """Split a hit's score into what each retriever, each signal and each boost adds.
+        """Return what each retriever, signal and boost adds to a hit's score.
 
-        Functions of a client's own query see scores like those of BM25. Parts are on that scale then, less
-        what an unrelated document has; what the functions make of their sum is a part too.
+        With functions of a client's own query, parts are on the scale of BM25, less what an unrelated
+        document gets; the effect of the functions is a part too.
         """
         weights = query.weights
         parts = {
@@ -161,7 +167,9 @@ class Absolute(Fusion):
         return {name: unit * value for name, value in parts.items()} | {FUNCTIONS: score - unit * seen}
 
     def unit(self, query: CompiledQuery) -> float:
-        """Return what 1 of the sum of all parts is where functions act on it; else the sum is the score."""
+        """Return the factor from the sum of all parts to the score on which a client's functions act; 1
+        without functions.
+        """
         if not query.around:
             return 1.0
         return query.own_scale * word_scale(query.scales, self.settings.dense_weight)["factor"]
@@ -170,12 +178,12 @@ class Absolute(Fusion):
 def part_weights(
     shares: Mapping[str, float], scales: Scales, signals: Mapping[str, float] = NO_SIGNALS
 ) -> PartWeights:
-    """Return what the true scores of retrievers with these shares, and the signals, are multiplied by.
+    """Return the factors for the true scores of retrievers with these shares, and for the signals.
 
-    With BM25, and an engine's cosine score, (1 + cosine) / 2, the sum is (1 - w) BM25 / (4 root of the idf
-    sum) + w (1 + cosine) without signals. Each of them takes a fifth of the words' weight; its own is for
-    w = .5, and falls with that of the words. A query without known terms has no lexical part. What was learnt
-    has its own weight, beside words and vectors, which share 1 between them.
+    Without signals, the sum is (1 - w) BM25 / (4 root of the idf sum) + w (1 + cosine), where the engine's
+    cosine score is (1 + cosine) / 2. Each signal takes a fifth of the words' weight; its own weight is for w
+    = .5 and falls with that of the words. A query without known terms has no lexical part. Learnt signals
+    have a weight of their own beside words and vectors, which share 1.
     """
     learnt = {name for name in signals if member_of(SIGNALS, name).learnt}
     kinds: list[type[Retriever]] = [member_of(RETRIEVERS, name) for name in shares]
@@ -193,7 +201,7 @@ def part_weights(
 
 
 def surrounded(query: dict[str, Any], outer: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Put around a query what a client does to the scores of a text."""
+    """Return a query wrapped in a client's queries that change the score of a text."""
     for part, outside in outer:
         [(kind, body)] = outside.items()
         query = {kind: {**body, part: query}}
@@ -201,10 +209,11 @@ def surrounded(query: dict[str, Any], outer: Sequence[tuple[str, Mapping[str, An
 
 
 def scores_like_words(scored: dict[str, Any], scales: Scales, dense_weight: float) -> dict[str, Any]:
-    """Return a query that scores in the same order, from 0 for what fits in nothing to what BM25 may give.
+    """Return a query with the same order whose scores lie on the scale of BM25, near 0 for unrelated
+    documents.
 
-    What a client's functions multiply, or add to, means there what it means beside BM25. Nothing falls to
-    zero, for a client's script may divide by it: the lowest scores come ever nearer.
+    A client's functions that multiply or add to the score then work as they do with BM25. Scores never reach
+    zero, because a client's script may divide by them.
     """
     script = (
         "double above = _score - params.zero; return params.factor * (above > params.tail ? above "
@@ -215,9 +224,10 @@ def scores_like_words(scored: dict[str, Any], scales: Scales, dense_weight: floa
 
 
 def word_scale(scales: Scales, dense_weight: float) -> dict[str, float]:
-    """Return what brings a sum to the spread of BM25: `zero` is what a document gets that fits in nothing.
+    """Return `zero`, the sum of parts of an unrelated document, and `factor`, which maps the rest to the
+    scale of BM25.
 
-    Times `factor` a document that fits well has about what BM25 gives it (measured on four collections,
+    Times `factor`, a document that fits well scores about as with BM25 (measured on four collections,
     benchmarks/README.md).
     """
     return {

@@ -1,4 +1,4 @@
-"""The pipeline fusion: what OpenSearch's normalization-processor does, as a request and as arithmetic."""
+"""The pipeline fusion: OpenSearch's normalization-processor, as a request and as the same arithmetic here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TENTHS = [i / 10 for i in range(2, 9)]
 
 
 class Pipeline(Fusion):
-    """Normalises the list of each retriever and combines them, in the cluster's search pipeline."""
+    """Normalises the list of each retriever and combines them in a search pipeline of the cluster."""
 
     name = "pipeline"
     help = "as normalization and combination say"
@@ -49,11 +49,11 @@ class Pipeline(Fusion):
 
     @cached_property
     def pipeline(self) -> dict[str, Any]:
-        """The search pipeline that each request brings along."""
+        """Return the search pipeline that each request carries."""
         return search_pipeline(self.settings, self.version)
 
     def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
-        """Send the queries of all retrievers side by side, with the pipeline that joins them."""
+        """Return a hybrid query of all retrievers, with the pipeline that combines them."""
         queries = [query.query(name) for name in query.retrievers]
         return {
             "size": k,
@@ -62,12 +62,12 @@ class Pipeline(Fusion):
         }
 
     def scores(self, lists: CandidateLists) -> dict[str, float]:
-        """Do what the processor of the pipeline does."""
+        """Return the combined score of every candidate, computed as the pipeline's processor does."""
         normalization, weights = self.settings.normalization, weights_of(self.settings)
         return fuse(list(lists.listed.values()), normalization=normalization, weights=weights)
 
     def sides(self, lists: CandidateLists) -> dict[str, Scores]:
-        """Normalise each list; a document that is not in it adds nothing."""
+        """Return the normalised scores of each retriever; 0 for documents that are not in its list."""
         normalization, nothing = self.settings.normalization, dict.fromkeys(lists.documents, 0.0)
         return {
             name: nothing
@@ -76,7 +76,7 @@ class Pipeline(Fusion):
         }
 
     def check_page(self, offset: int, k: int) -> None:
-        """Refuse a page that reaches beyond the candidates."""
+        """Raise SettingsError for a page that reaches beyond the candidates."""
         if offset and offset + k > self.settings.depth:
             raise SettingsError(
                 f"hits {offset + 1} to {offset + k} are beyond the {self.settings.depth} candidates that are "
@@ -86,7 +86,7 @@ class Pipeline(Fusion):
 
 
 def hybrid_query(queries: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
-    """Run queries side by side; `depth` candidates of each, whatever the page."""
+    """Return a hybrid query with `depth` candidates of each query, whatever the page."""
     return {"hybrid": {"queries": list(queries), "pagination_depth": depth}}
 
 
@@ -97,10 +97,10 @@ def weights_of(settings: SearchSettings) -> tuple[float, ...]:
 
 
 def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> dict[str, Any]:
-    """Return the pipeline that normalises and combines the retrievers' scores, from a file in
-    `opensearch/pipelines/`: all normalizations but rrf differ in names and numbers only.
+    """Return the search pipeline that normalises and combines the retrievers' scores, from a file in
+    `opensearch/pipelines/`.
 
-    Raise SettingsError where this server version would refuse it, or silently do something else.
+    Raises SettingsError for settings that this server version would refuse or silently ignore.
     """
     require_version(settings, version)
     normalization = settings.normalization
@@ -121,7 +121,7 @@ def search_pipeline(settings: SearchSettings, version: tuple[int, int, int]) -> 
 
 
 def require_version(settings: SearchSettings, version: tuple[int, int, int]) -> None:
-    """Raise SettingsError for what this version refuses."""
+    """Raise SettingsError for a normalization that this server version does not support."""
     dotted = ".".join(map(str, version))
     if settings.normalization == "z_score" and version < Z_SCORE:
         raise SettingsError(
@@ -133,13 +133,13 @@ def require_version(settings: SearchSettings, version: tuple[int, int, int]) -> 
 
 
 def l2(scores: Scores) -> dict[str, float]:
-    """Divide by the Euclidean length of the list; a list of zeros stays zeros."""
+    """Return scores divided by the Euclidean length of the list; zeros stay zeros."""
     length = math.sqrt(sum(score * score for score in scores.values()))
     return {doc: score / length if length else 0.0 for doc, score in scores.items()}
 
 
 def min_max(scores: Scores) -> dict[str, float]:
-    """Scale scores to 0..1, as OpenSearch does: 0 becomes 0.001; scores that are all equal become 1.0."""
+    """Return scores scaled to 0..1 as OpenSearch does: 0 becomes 0.001; if all are equal they become 1.0."""
     if not scores:
         return {}
     low, high = min(scores.values()), max(scores.values())
@@ -149,9 +149,9 @@ def min_max(scores: Scores) -> dict[str, float]:
 
 
 def z_score(scores: Scores) -> dict[str, float]:
-    """Standardise by mean and sample deviation (n - 1); values <= 0 become 0.001.
+    """Return scores standardised by mean and sample deviation (n - 1); values <= 0 become 0.001.
 
-    A score equal to the mean gets the raw maximum of the list, as the server does.
+    A score equal to the mean gets the raw maximum of the list, as on the server.
     """
     if not scores:
         return {}
@@ -176,7 +176,9 @@ NORMALIZATIONS: dict[str, Callable[[Scores], dict[str, float]]] = {
 
 
 def rrf(lists: Sequence[Scores], weights: Sequence[float]) -> dict[str, float]:
-    """Sum weight / (`RANK_CONSTANT` + rank), ranks from 1 (Cormack et al. 2009)."""
+    """Return the sum of weight / (`RANK_CONSTANT` + rank) over the lists, ranks from 1 (Cormack et al.
+    2009).
+    """
     fused: dict[str, float] = {}
     for scores, weight in zip(lists, weights, strict=True):
         for rank, doc in enumerate(ranking(scores), 1):
@@ -190,11 +192,10 @@ def fuse(
     normalization: str = "min_max",
     weights: Sequence[float] | None = None,
 ) -> dict[str, float]:
-    """Fuse the lists of several retrievers into one score per document.
+    """Fuse the score lists of several retrievers into one score per document.
 
-    `normalization` is min_max, l2, z_score or rrf; `weights`, one a list, sum to 1, None weighs all alike.
-    The server joins what each shard gives of a list before, and takes a score of 0 for not found: such
-    documents are not in its lists.
+    `normalization` is min_max, l2, z_score or rrf; `weights`, one a list, sum to 1; None weighs all equally.
+    Unlike here, the server joins the lists of all shards first and treats a score of 0 as not found.
     """
     weights = weights or [1 / len(lists)] * len(lists)
     if normalization == "rrf":
@@ -209,5 +210,5 @@ def fuse(
 
 
 def ranking(scores: Scores) -> list[str]:
-    """Order documents by score, best first; ties keep the order of the list."""
+    """Return document ids by score, best first; ties keep the order of the list."""
     return sorted(scores, key=lambda doc: -scores[doc])

@@ -1,4 +1,4 @@
-"""Re-rankers: what looks at a query and its best hits once more, one file each."""
+"""Re-rankers: second rankings of the best hits of a query, one file each."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ FAMILY = "search.rerankers"
 
 
 class IndexAccess(NamedTuple):
-    """The index that a re-ranker stands behind."""
+    """The cluster and the index whose hits a re-ranker orders."""
 
     cluster: Cluster
     info: IndexInfo
 
 
 class Listed(NamedTuple):
-    """A query and its best hits; `contents` are whole texts by document id, where they are needed.
+    """A query and its best hits; `contents` are their texts by document id, if the re-ranker needs them.
 
-    `scale` brings the hits' scores to that of (1 + cosine), beside which others are added. Somebody waits for
-    what is `hurried`; what is measured takes its time.
+    `scale` is the factor from the scale of (1 + cosine) to that of the hits' scores. `hurried` says that a
+    user waits, so that time is limited.
     """
 
     query: str
@@ -37,7 +37,7 @@ class Listed(NamedTuple):
 
 
 class Reranker(Protocol):
-    """Orders the best hits of a search anew; `[search] rerank` or `Search.reranked(NAME)` puts it behind one.
+    """Orders the best hits of a search again; chosen by `[search] rerank` or `Search.reranked(NAME)`.
 
     A member subclasses this: `name`, `help`, `rescored`, maybe `obstacle`, and `own_settings`, which
     `[search] rerank_settings` fills. Made once a search. Where it
@@ -55,25 +55,26 @@ class Reranker(Protocol):
     own_settings: ClassVar[type[Stage]] = NoSettings
 
     def __init__(self, behind: IndexAccess, own: Any) -> None:
-        """Take what is needed of an index for which there is no `obstacle`, and the member's own settings."""
+        """Keep what is needed of the index and the member's own settings; `obstacle` has returned None."""
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
-        """Return why hits of this search cannot be ordered so; None where they can."""
+        """Return why hits of this index cannot be ordered by this re-ranker; None if they can."""
         return None
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
         """Return the same hits of each query with new scores, best first, and `rank` from 1."""
 
     def left(self, hits: Sequence[Hit]) -> str:
-        """Return a remark for the hits that there was no time for; empty where there was."""
+        """Return a remark for hits that there was no time to re-rank; empty if there is none."""
         return ""
 
 
 def added_to(listed: Listed, name: str, raw: Sequence[float], factor: float) -> list[Hit]:
-    """Order the hits of one query, whose first ones have raw scores of this name, NaN where there is none.
+    """Return the hits of a query, reordered by their score plus a raw score of this name (NaN where there is
+    none).
 
-    Raw scores count from the least of the list, times a factor: who has none counts as that one.
+    Raw scores count from the lowest of the list, times a factor; a hit without a raw score gets nothing.
     """
     lowest = min((score for score in raw if not math.isnan(score)), default=0.0)
     factor /= listed.scale or 1.0

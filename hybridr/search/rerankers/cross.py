@@ -1,7 +1,7 @@
-"""Cross-encoders: query and document are read together by an exported model, whose score is added.
+"""Re-ranker by a cross-encoder: an exported model reads query and document together, and its score is added.
 
-The logit is brought to the spread of the packaged encoder's cosines, as it spreads over documents of the
-index, and counts from the least one of the list: what there was no time for has that one, and its place.
+The logit is scaled to the spread of the packaged encoder's cosines, measured on documents of the index, and
+counts from the lowest of the list: a hit that there was no time for counts as that one and keeps its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEASURED, LONGEST = 10, 1_000  # texts, and characters of each
 
 
 class CrossSettings(Stage):
-    """How a cross-encoder counts."""
+    """Settings of the cross-encoder re-ranker."""
 
     table: ClassVar[str] = "search.rerank_settings"
     folder: Path | None = Field(None, description="folder of `hybridr export`")
@@ -43,7 +43,7 @@ class CrossSettings(Stage):
 
 
 class CrossReranker(Reranker):
-    """Adds how well a cross-encoder finds that a document answers the query."""
+    """Adds a cross-encoder's score of how well a document answers the query."""
 
     name = "cross"
     help = "read together with the query by a cross-encoder, whose score is added"
@@ -65,12 +65,14 @@ class CrossReranker(Reranker):
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
-        """Return that the index does not keep texts."""
+        """Return a reason if the index does not store `_source`; else None."""
         has_source = behind.info.mappings.get("_source", {}).get("enabled") is not False
         return None if has_source else "the index does not keep its documents (_source is disabled)"
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
-        """Add to the scores of the first hits, and order them. Raises DataError where none has a text."""
+        """Return the hits of each query with the cross-encoder's scores added to the first ones. Raises
+        DataError if no hit has a text.
+        """
         read = [listed.hits[: self.reach] for listed in lists]
         pairs = [
             (listed.query, listed.contents.get(hit.doc_id, ""))
@@ -88,7 +90,7 @@ class CrossReranker(Reranker):
         ]
 
     def left(self, hits: Sequence[Hit]) -> str:
-        """Count the hits of a page that there was no time for."""
+        """Return a remark with the number of hits of a page that were not read in time."""
         late = sum(hit.rank <= self.own.candidates and hit.scores[self.name] is None for hit in hits)
         if not late:
             return ""
@@ -96,9 +98,10 @@ class CrossReranker(Reranker):
 
 
 def spread_on(behind: IndexAccess, scorer: PairScorer) -> float:
-    """Return how logits spread over an index: of words from the middle of documents with each of them.
+    """Return the standard deviation of the logits of queries from the middle of documents with sampled
+    documents.
 
-    An index of few texts is measured by fixed ones.
+    An index with few texts is measured by fixed texts.
     """
     fields = behind.info.record.fields or choose_text_fields(behind.cluster, behind.info)
     drawn = sample_documents(behind.cluster, behind.info, 2 * MEASURED, fields=fields)

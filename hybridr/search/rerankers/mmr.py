@@ -1,8 +1,9 @@
-"""MMR: hits that are relevant and unlike those before them (Carbonell and Goldstein 1998).
+"""Re-ranker MMR (maximal marginal relevance): hits that are relevant and unlike those before them (Carbonell
+and Goldstein 1998).
 
-Of what is left always the hit with the greatest λ relevance - (1 - λ) likeness comes next. Relevance is the
-hit's score, from 0 for the last of the hits to 1 for the first; likeness the greatest cosine of its vector
-with that of a hit before it, or 0.
+The next hit is always the one with the greatest λ relevance - (1 - λ) likeness. Relevance is the hit's score,
+scaled from 0 for the last of the hits to 1 for the first; likeness is the greatest cosine of its vector with
+that of a hit before it, or 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from . import IndexAccess, Listed, Reranker
 
 
 class DiversitySettings(Stage):
-    """How hits are diversified."""
+    """Settings of the MMR re-ranker."""
 
     table: ClassVar[str] = "search.rerank_settings"
     relevance: float = Field(
@@ -30,7 +31,7 @@ class DiversitySettings(Stage):
 
 
 class MaximalMarginalRelevance(Reranker):
-    """Trades relevance for diversity by the vectors that the index holds."""
+    """Trades relevance for diversity, by the vectors stored in the index."""
 
     name = "mmr"
     help = "hits unlike those before them, by their vectors"
@@ -41,18 +42,20 @@ class MaximalMarginalRelevance(Reranker):
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
-        """Return that documents have no single vector."""
+        """Return a reason if documents have no single vector; else None."""
         record = behind.info.record
         if not record.vector_field:
             return "the index has no vectors"
         return "its documents have several vectors (--passages)" if record.passages else None
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
-        """Order hits by marginal relevance, which becomes their score: λ at most, maybe below 0."""
+        """Return the hits of each query by marginal relevance, which becomes their score."""
         return [self.diverse(listed.hits) if listed.hits else [] for listed in lists]
 
     def diverse(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Order the hits of one query, by vectors of length 1; zeros where a document has none."""
+        """Return the hits of one query, reordered by their stored vectors; a document without a vector counts
+        as zeros.
+        """
         record = self.behind.info.record
         field, doc_ids = record.vector_field, [hit.doc_id for hit in hits]
         answers = hits_by_id(self.behind.cluster, self.behind.info, doc_ids, {"_source": [field]})
@@ -69,7 +72,7 @@ class MaximalMarginalRelevance(Reranker):
 def diversified(scores: np.ndarray, vectors: Vectors, weight: float) -> tuple[list[int], list[float]]:
     """Return positions in the new order, with their marginal relevance, which never grows along the list.
 
-    `scores` are `(n,)`, best first, `vectors` `(n, dim)` of length 1 or 0; of equals the first is taken.
+    `scores` are `(n,)`, best first, `vectors` `(n, dim)` of length 1 or 0; of equal hits the first is taken.
     """
     spread = scores.max() - scores.min()
     relevance = (scores - scores.min()) / spread if spread else np.ones(len(scores))

@@ -1,8 +1,8 @@
-"""Late interaction: the vectors of a query's tokens with those that the index keeps; the score is added.
+"""Re-ranker by late interaction (MaxSim): token vectors of the query with those stored in the index; the
+score is added.
 
-They are read and compared here, which is sooner than in the cluster and works in every one. The mean over the
-query's vectors is brought to the spread of the packaged encoder's cosines by how it spreads over documents of
-the index.
+Vectors are fetched and compared in this process, which is faster than in the cluster and works with every
+product. The mean over the query's vectors is scaled to the spread of the packaged encoder's cosines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FETCHED = 200  # documents a request: some megabytes
 
 
 class LateInteractionSettings(Stage):
-    """How token vectors count."""
+    """Settings of the late-interaction re-ranker."""
 
     table: ClassVar[str] = "search.rerank_settings"
     token_encoder: Path | None = Field(
@@ -40,7 +40,7 @@ class LateInteractionSettings(Stage):
 
 
 class LateInteraction(Reranker):
-    """Adds how near the nearest token of a document is, over all tokens of the query."""
+    """Adds the mean similarity of each query token with its nearest document token."""
 
     name = "tokens"
     help = "by the vectors of their tokens, which reindex --token-encoder writes; the score is added"
@@ -57,7 +57,7 @@ class LateInteraction(Reranker):
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
-        """Return that token vectors are missing, or incomplete, or that their scores have no scale."""
+        """Return a reason if token vectors are missing, incomplete or not calibrated; else None."""
         if (state := TokenState.of(behind.info.record)) is None:
             return "the index has no vectors of tokens, which hybridr reindex --token-encoder DIR writes"
         if behind.info.record.state != "complete":
@@ -65,7 +65,9 @@ class LateInteraction(Reranker):
         return None if state.spread else "the scores of its token vectors are not calibrated"
 
     def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
-        """Add to the scores of the first hits, and order them; hits without vectors keep their place."""
+        """Return the hits of each query with MaxSim scores added to the first ones; hits without token
+        vectors keep their place.
+        """
         ids = [[hit.doc_id for hit in listed.hits[: self.reach]] for listed in lists]
         doc_ids = sorted({*chain.from_iterable(ids)})
         pages = [doc_ids[start : start + FETCHED] for start in range(0, len(doc_ids), FETCHED)]

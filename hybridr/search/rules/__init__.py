@@ -1,1 +1,3 @@
-"""Rules: what people decided about single searches, applied after all ranking."""
+"""Rules: what people decided about single searches (pins, bans, filters, replacements), applied after all
+ranking.
+"""

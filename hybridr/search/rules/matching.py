@@ -1,4 +1,6 @@
-"""Matching: which rules hold for a text, told in microseconds however many there are, and what follows."""
+"""Finds the rules that match a query text, in microseconds however many rules there are, and combines
+them.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ NO_PINS: Mapping[str, str] = MappingProxyType({})
 
 
 class MatchedRules(NamedTuple):
-    """What rules make of the search for a text: the text itself, and which rules hold.
+    """The combined effect of the rules that match a query text.
 
-    `pins` are documents in their order, with the rule that pins each; `bans` are never shown; every hit
-    matches all `filters`. `left_out` are rules whose bans or filters would make the search too large.
+    `text` is the text to search for. `pins` are documents in their order, each with the rule that pins it;
+    `bans` are never shown; every hit matches all `filters`. `left_out` are rules whose bans or filters would
+    make the search too large.
     """
 
     text: str
@@ -37,13 +40,13 @@ class MatchedRules(NamedTuple):
     left_out: tuple[str, ...] = ()
 
     def within(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Narrow the filter of a request by those of the rules."""
+        """Return the filter of a request, restricted by the rules' filters and bans."""
         if not self.filters and not self.bans:
             return filter
         return {"bool": {"filter": [*([filter] if filter else []), *self.filters], **self._banned}}
 
     def around(self, query: Mapping[str, Any]) -> dict[str, Any]:
-        """Narrow what a query finds; its scores stay."""
+        """Return a query restricted by the rules' filters and bans, with unchanged scores."""
         if not self.filters and not self.bans:
             return dict(query)
         filters = {"filter": list(self.filters)} if self.filters else {}
@@ -54,7 +57,7 @@ class MatchedRules(NamedTuple):
         return {"must_not": [{"ids": {"values": list(self.bans)}}]} if self.bans else {}
 
     def descriptions(self) -> list[str]:
-        """Return in words which rules match and what they do; empty where none does."""
+        """Return in words which rules match and what they do; empty if none matches."""
         if not self.names:
             return []
         done = [f"pins {', '.join(self.pins)}"] if self.pins else []
@@ -65,7 +68,7 @@ class MatchedRules(NamedTuple):
 
 
 class RuleBook:
-    """Rules in the order in which they were made, ready to be asked; one text is read once for all of them.
+    """The rules of an index, in the order in which they were made, indexed for fast matching.
 
     `left_out` maps the names of stored rules that cannot be used to the reason.
 
@@ -95,19 +98,19 @@ class RuleBook:
 
     @property
     def is_slow(self) -> bool:
-        """Whether a text takes longer than a look-up: patterns are tried one after the other."""
+        """Return whether matching is slower than a look-up, because patterns are tried one by one."""
         return bool(self._patterns)
 
     def remarks(self) -> list[str]:
-        """Return a line for each rule that is left out, for the first ones where there are many."""
+        """Return a line for each rule that cannot be used, for the first ones if there are many."""
         lines = [f"rule {name} is left out: {reason}" for name, reason in self.left_out.items()]
         more = len(lines) - MOST_REMARKS
         return lines if more <= 0 else [*lines[:MOST_REMARKS], f"{more:,} more rules are left out"]
 
     def _ruling(self, text: str) -> MatchedRules:
-        """Return what the rules make of a text. What one puts in its place is not looked up once more.
+        """Return the combined effect of the rules that match a text; a replacement text is not matched again.
 
-        The first text replaces what was typed, pins come one after the other, and what any rule bans is gone.
+        The first replacement wins, pins follow each other, and what any rule bans is gone.
         """
         rules = [self.rules[number] for number in sorted(self._matching(text))]
         every_ban = dict.fromkeys(chain.from_iterable(rule.ban for rule in rules))
@@ -134,7 +137,7 @@ class RuleBook:
         return MatchedRules(replaced, names, pins, bans, tuple(filters), tuple(left_out))
 
     def _matching(self, text: str) -> Iterator[int]:
-        """Yield the numbers of the rules that hold for a text."""
+        """Yield the numbers of the rules that match a text."""
         read = compared_as(text[:MOST_READ])
         if len(text) <= MOST_READ:
             yield from self._texts.get(read, ())

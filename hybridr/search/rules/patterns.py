@@ -1,7 +1,8 @@
-"""Patterns of rules: regular expressions whose time is bounded by their program and by the text.
+"""Compiles the regular expressions of rules, bounding their time by the size of their program and of the
+text.
 
 The engine is pydantic's, Rust's `regex`. Its time grows with the text times the program, and a few letters
-can write a program of megabytes: `(?:(?:a{90}){90}){90}`. So its size is bounded before it is compiled.
+can describe a program of megabytes: `(?:(?:a{90}){90}){90}`. So the size is bounded before compiling.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ SIZE_OF_CLASS, SIZE_OF_SET = 10, 2
 
 
 def compiled(pattern: str) -> SchemaValidator:
-    """Compile a regular expression without look-around and back-references.
+    """Return a compiled regular expression, without look-around and back-references.
 
-    Raises ValueError for what is none, and for one whose program is too large.
+    Raises ValueError for an invalid pattern, and for one whose program is too large.
     """
     if (size := program_size(pattern)) > MOST_PROGRAM:
         raise ValueError(
@@ -47,7 +48,7 @@ def compiled(pattern: str) -> SchemaValidator:
 
 
 def require_quick(pattern: str) -> None:
-    """Raise ValueError for a pattern that takes long for a text, however small its program is."""
+    """Raise ValueError for a pattern that takes long to match a text, however small its program is."""
     validator = compiled(pattern)
     letters = "".join(sign for sign in pattern if sign.isalpha()) or "a"
     texts = (
@@ -60,17 +61,17 @@ def require_quick(pattern: str) -> None:
 
 
 def seconds_of(validator: SchemaValidator, text: str) -> float:
-    """Measure how long one comparison takes."""
+    """Return the seconds that one match of a pattern against a text takes."""
     began = time.perf_counter()
     validator.isinstance_python(text)
     return time.perf_counter() - began
 
 
 def program_size(pattern: str) -> int:
-    """Return an upper bound on how many parts the program of a pattern has, without compiling it.
+    """Return an upper bound on the number of parts of a pattern's program, without compiling it.
 
-    Parts of a sequence and alternatives add up, repeats multiply. Raises ValueError for the flag `x`, which
-    lets comments hide repeats.
+    Parts of a sequence and alternatives add up, repeats multiply. Raises ValueError for the flag `x`, whose
+    comments could hide repeats.
     """
     sizes, last, place = [0], 0, 0
     while place < len(pattern):
@@ -107,7 +108,7 @@ def program_size(pattern: str) -> int:
 
 
 def part_at(pattern: str, place: int) -> tuple[int, int]:
-    """Return where the literal, escape or set at a place ends, and its size."""
+    """Return where the literal, escape or set at position `place` ends, and its size in the program."""
     if pattern[place] == "[":
         end = end_of_set(pattern, place)
         return end, SIZE_OF_CLASS if {"\\", "[", "^"} & set(pattern[place + 1 : end]) else SIZE_OF_SET
@@ -117,7 +118,7 @@ def part_at(pattern: str, place: int) -> tuple[int, int]:
 
 
 def end_of_set(pattern: str, place: int) -> int:
-    """Return where a set in brackets ends; sets may hold sets."""
+    """Return where the bracketed set that begins at position `place` ends; sets may contain sets."""
     depth = 0
     while place < len(pattern):
         if escape := ESCAPE.match(pattern, place):

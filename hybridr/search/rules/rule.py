@@ -1,4 +1,4 @@
-"""A rule: for which texts it holds, what it does to their searches, and the filters that it may bring."""
+"""A rule: which query texts it matches, what it does to their searches, and which filters it may have."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Said = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
 
 
 class Rule(BaseModel):
-    """One condition, and what is done where it holds; `by` whom and `at` when it was made.
+    """A condition on the query text, and actions on its search; `by` whom and `at` when it was made.
 
-    `text` is a whole query, `words` are all in it, it begins with `prefix`, or `pattern` is found in it: a
-    regular expression of RE2's kind, with small counts: see `patterns`.
+    The condition is one of: `text`, the whole query; `words`, all contained in the query; `prefix`, its
+    beginning; `pattern`, a regular expression found in it (RE2 syntax with small counts, see `patterns`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,7 +59,7 @@ class Rule(BaseModel):
 
     @model_validator(mode="after")
     def whole(self) -> Rule:
-        """Check what no single field tells. Raises ValueError."""
+        """Return the rule after checks across fields. Raises ValueError."""
         if len([name for name in CONDITIONS if getattr(self, name) is not None]) != 1:
             raise ValueError(f"a rule has one of {', '.join(CONDITIONS)}")
         if not any(getattr(self, name) for name in ACTIONS):
@@ -86,7 +86,7 @@ class Rule(BaseModel):
 
     @property
     def actions(self) -> dict[str, Any]:
-        """Return what the rule does, by the name of the action."""
+        """Return the actions of the rule, by name."""
         return {name: done for name in ACTIONS if (done := getattr(self, name))}
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Rule(BaseModel):
 
 
 def read_rule(value: Any, where: str) -> Rule:
-    """Read a rule of JSON. Raises DataError that names what is wrong, and `where`."""
+    """Return a rule from JSON. Raises DataError that names the mistake and the place `where` it is."""
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: a rule is an object", hint="docs/rules.md has one of each kind")
     try:
@@ -113,8 +113,8 @@ def read_rule(value: Any, where: str) -> Rule:
 def require_comparing(filter: Any) -> None:
     """Raise ValueError for a filter that does more than compare fields with values.
 
-    Whoever asks for somebody else lends him his rights: a lookup would read other indices, a script runs
-    code, and patterns may take minutes.
+    Rules run with the rights of whoever searches: a lookup would read other indices, a script runs code, and
+    patterns may take minutes.
     """
     try:
         if clause_count(filter) > MOST_CLAUSES_OF_FILTER:
@@ -124,7 +124,9 @@ def require_comparing(filter: Any) -> None:
 
 
 def clause_count(clause: Any, depth: int = 0) -> int:
-    """Count the clauses of a filter. Raise ValueError for a clause or an option that is not taken."""
+    """Return the number of clauses of a filter. Raises ValueError for a clause or option that rules may not
+    use.
+    """
     if not isinstance(clause, dict) or len(clause) != 1:
         raise ValueError("a clause is an object with one key")
     [(kind, body)] = clause.items()
@@ -144,7 +146,7 @@ def clause_count(clause: Any, depth: int = 0) -> int:
 
 
 def check_options(kind: str, body: dict[str, Any]) -> None:
-    """Raise ValueError for an option of a clause that is unknown, or no plain value."""
+    """Raise ValueError for an option of a clause that is unknown or not a plain value."""
     options = CLAUSES[kind]
     if kind in BY_FIELD:
         of_field = [value for name, value in body.items() if name not in BESIDE]
@@ -160,10 +162,10 @@ def check_options(kind: str, body: dict[str, Any]) -> None:
 
 
 def compared_as(text: str) -> str:
-    """Read a text as rules compare it: without case, with single spaces, letters in one form."""
+    """Return a text in the form in which rules compare it: case-folded, NFKC, single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of an analysed text: letters and digits between all other signs."""
+    """Return the words of a text in compared form: its runs of letters and digits."""
     return frozenset(LETTERS_AND_DIGITS.findall(text))

@@ -1,7 +1,7 @@
-"""The rules of an index: kept in a hidden index beside their source, one document a version.
+"""Stores the rules of an index: in a hidden index beside its source, one document a version.
 
 A version is written whole and never changed. The record of every index with vectors of the source names the
-one in force: a running server follows it as it follows all else, and an index without rules asks nothing.
+version in force, so that a running server sees a new version, and an index without rules costs no request.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _books: dict[tuple[str, str, str, str], RuleBook] = {}
 
 
 class RulesVersion(NamedTuple):
-    """The rules of an index as they were from one change on: its number, whose it was, when, and all rules.
+    """All rules of an index as of one change: version number, author and time of the change.
 
-    `job` tells versions of the same number apart. `left_out` maps stored rules that cannot be used to the
-    reason.
+    `job` tells versions with the same number apart. `left_out` maps the names of stored rules that cannot be
+    used to the reason.
     """
 
     version: int = 0
@@ -56,22 +56,22 @@ class RulesVersion(NamedTuple):
     left_out: Mapping[str, str] = MappingProxyType({})
 
     def to_json(self) -> dict[str, Any]:
-        """Return all rules as JSON values."""
+        """Return the version as JSON values."""
         rules = [rule.to_json() for rule in self.rules]
         return {**self._asdict(), "rules": rules, "left_out": dict(self.left_out)}
 
 
 def rules_index(info: IndexInfo) -> str:
-    """Name the hidden index of the rules of an index: all that hold vectors of one source share it."""
+    """Return the name of the hidden index of rules, which all indices with vectors of one source share."""
     return (info.record.source or info.name) + BESIDE_SOURCE
 
 
 def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
-    """Return the rules that an index names, read once for each version; no request where it names none.
+    """Return the rules that the record of an index names, cached by version; no request if it names none.
 
-    Raises AccessDenied where they may not be read, and DataError where they are missing or unreadable:
-    without them banned documents would be shown. A pattern beyond the limits and a filter that the index
-    refuses are left out, and the book says so.
+    Raises AccessDenied if they may not be read, and DataError if they are missing or unreadable: without them
+    banned documents would be shown. Patterns beyond the limits and filters that the index refuses are left
+    out, with a remark.
     """
     if (rules := info.record.rules) is None:
         return NO_RULES
@@ -95,7 +95,7 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
 
 
 def kept_version(cluster: Cluster, info: IndexInfo, version: int | None = None) -> RulesVersion | None:
-    """Read a version of the rules, None: the newest; None where it is not there."""
+    """Return a stored version of the rules, the newest if `version` is None; None if there is none."""
     index = rules_index(info)
     query = {"match_all": {}} if version is None else {"ids": {"values": [str(version)]}}
     body = {"size": 1, "query": query, "sort": [{"version": {"order": "desc", "unmapped_type": "long"}}]}
@@ -115,7 +115,9 @@ def kept_version(cluster: Cluster, info: IndexInfo, version: int | None = None) 
 
 
 def read_version(source: Mapping[str, Any]) -> RulesVersion:
-    """Read a version; whoever may write there writes what he likes. Raise DataError."""
+    """Return a version from its stored document, which others may have written. Raises DataError if it is
+    malformed.
+    """
     rules = source.get("rules")
     if not isinstance(rules, list) or not isinstance(source.get("version"), int):
         raise DataError("the index of rules holds what hybridr did not write")
@@ -130,7 +132,7 @@ def read_version(source: Mapping[str, Any]) -> RulesVersion:
 
 
 def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
-    """Return which stored rules have patterns beyond the bounds, by their numbers from 1, and why."""
+    """Return the stored rules whose patterns exceed the limits: number (from 1) -> reason."""
     excess: dict[int, str] = {}
     too_many = f"{MOST_PATTERNS} patterns of {MOST_PROGRAMS:,} parts in all are the most"
     patterns = programs = 0
@@ -156,9 +158,9 @@ def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
 
 
 def refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> dict[str, str]:
-    """Return the rules whose filters the index refuses, with its reason: a value that is no number or date.
+    """Return the rules whose filters the index refuses: name -> reason, such as a value that is no date.
 
-    Several are asked in one search, and one by one where that is refused.
+    Several filters are tried in one search; a refused group is split in halves.
     """
     groups: list[list[Rule]] = [[]]
     clauses = 0
@@ -183,7 +185,7 @@ def refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) ->
 
 
 def refusal(cluster: Cluster, info: IndexInfo, filters: Sequence[Mapping[str, Any]]) -> str:
-    """Return why an index refuses one of these filters; empty where it takes them all."""
+    """Return why an index refuses one of these filters; empty if it accepts all."""
     clauses = [{"bool": {"filter": [clause]}} for clause in filters]
     try:
         cluster.search(info, {"size": 0, "query": {"bool": {"should": clauses}}, "track_total_hits": False})
@@ -195,7 +197,7 @@ def refusal(cluster: Cluster, info: IndexInfo, filters: Sequence[Mapping[str, An
 
 
 def require_room(rules: Sequence[Rule]) -> None:
-    """Raise DataError for more rules, more patterns, or larger patterns in all than a search can look at."""
+    """Raise DataError for too many rules, too many patterns, or patterns that are too large together."""
     if len(rules) > MOST_RULES:
         raise DataError(f"these are {len(rules):,} rules, an index has at most {MOST_RULES:,}")
     sizes = [program_size(rule.pattern) for rule in rules if rule.pattern is not None]
@@ -212,8 +214,9 @@ def require_room(rules: Sequence[Rule]) -> None:
 
 
 def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> bool:
-    """Write a version; False where somebody else wrote one of this number first. Raises DataError for one too
-    large, AccessDenied."""
+    """Write a version; return False if somebody else wrote one of this number first. Raises DataError for one
+    too large, AccessDenied.
+    """
     require_room(version.rules)
     index, content = rules_index(info), as_json(version.to_json())
     if len(content) > MOST_BYTES_OF_RULES:
@@ -234,16 +237,16 @@ def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> b
 
 
 class RulesChange(NamedTuple):
-    """What a change made of the rules of an index, and which documents that it pins are not there."""
+    """The rules of an index after a change, and the pinned documents that do not exist."""
 
     now: RulesVersion
     missing: tuple[str, ...] = ()
 
 
 def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVersion:
-    """Read the rules of an index with vectors, as they are or as they were in a version that is still kept.
+    """Return the rules of an index with vectors, those in force or those of a version that is still stored.
 
-    Raises DataError without vectors, NotFound for a version that is not there.
+    Raises DataError without vectors, NotFound for a version that is not stored.
     """
     info = resolve_complete(cluster, name)
     if version is None and info.record.rules is None:
@@ -256,11 +259,10 @@ def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVe
 
 
 def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | None = None) -> RulesChange:
-    """Add rules, each in the place of the one of its name; searches keep to them from then on.
+    """Add rules, each replacing the rule of the same name; they apply to searches at once.
 
-    `by` is who decides so, by default the cluster's user. Raises DataError without vectors, for too many
-    rules, a slow pattern or a filter that the index refuses, ClusterError through an alias that shows a
-    part, AccessDenied.
+    `by` is the author, by default the cluster's user. Raises DataError without vectors, for too many rules, a
+    slow pattern or a filter that the index refuses, ClusterError through a filtered alias, AccessDenied.
     """
     info, new_rules = resolve_complete(cluster, name), tuple(rules)
     for rule in new_rules:
@@ -284,7 +286,7 @@ def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | N
 
 
 def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str | None = None) -> RulesChange:
-    """Take rules away by their names. Raises NotFound for a name that is none, and as `add_rules`."""
+    """Remove rules by name. Raises NotFound for an unknown name, and the errors of `add_rules`."""
     info = resolve_complete(cluster, name)
 
     def left(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -296,7 +298,7 @@ def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str |
 
 
 def read_rules(file: Path) -> list[Rule]:
-    """Read rules of a JSONL file. Raises DataError with file and line."""
+    """Return the rules in a JSONL file. Raises DataError with file and line."""
     return [read_rule(record, f"{file}:{number}") for number, record in read_jsonl(file)]
 
 
@@ -306,8 +308,11 @@ def changed_rules(
     change: Callable[[tuple[Rule, ...]], tuple[Rule, ...]],
     by: str | None,
 ) -> RulesVersion:
-    """Write what a change makes of the newest rules, and put that in force: every index with vectors of the
-    same source names it, so that a rollback keeps what was decided."""
+    """Apply a change to the newest rules, write the result as a new version, and put it in force.
+
+    The records of all indices with vectors of the same source name the new version, so that a rollback keeps
+    the rules.
+    """
     for _ in range(EDIT_ROUNDS):
         before = kept_version(cluster, info) or RulesVersion()
         mark = signed(cluster, by)
@@ -325,7 +330,7 @@ def changed_rules(
 
 
 def signed(cluster: Cluster, by: str | None) -> dict[str, str]:
-    """Return who decides, and when: the cluster's user, else that of this machine."""
+    """Return author and time of a change: `by`, else the cluster's user, else that of this machine."""
     user = by or (cluster.settings.user if cluster.settings else None)
     if not user:
         with suppress(OSError, KeyError, ImportError):  # a container may have no user
@@ -335,5 +340,5 @@ def signed(cluster: Cluster, by: str | None) -> dict[str, str]:
 
 
 def signature(cluster: Cluster, remark: str) -> str:
-    """Return who decides for a client: the server's own user, with the client's word in brackets."""
+    """Return the author of a client's change: the server's own user, with the client's remark in brackets."""
     return f"{signed(cluster, None)['by'][:100]} ({remark})"

@@ -18,7 +18,7 @@ FAMILY = "search.signals"
 
 
 class Place(NamedTuple):
-    """Where a search looks: an index, the text fields that it searches, and the encoder of its vectors."""
+    """The index of a search, its searched text fields, and the encoder of its vectors."""
 
     cluster: Cluster
     info: IndexInfo
@@ -27,7 +27,9 @@ class Place(NamedTuple):
 
 
 class QueryReading(NamedTuple):
-    """A query as the index and the encoder read it; BM25 is divided by `root` to stand beside a cosine."""
+    """A query analysed by the index and read by the encoder; BM25 is divided by `root` to be comparable with
+    a cosine.
+    """
 
     text: str
     analysed: Analysed
@@ -36,7 +38,8 @@ class QueryReading(NamedTuple):
 
 
 class Signal(Protocol):
-    """One part of a score; a member subclasses this: `name`, `help`, `weight`, `clauses`, maybe `obstacle`.
+    """A part of a score beside BM25 and cosine; members subclass this: `name`, `help`, `weight`, `clauses`,
+    maybe `obstacle`.
 
     Made once a search. Where it `reads_tokens`, queries come with the states of their tokens; where it
     `needs_scripts`, it is left out on a cluster that runs none. Where it is asked for by name, one of the
@@ -55,23 +58,23 @@ class Signal(Protocol):
     learnt: ClassVar[bool] = False
 
     def __init__(self, place: Place) -> None:
-        """Take what is needed of an index for which there is no `obstacle`."""
+        """Keep what is needed of the index; `obstacle` has returned None."""
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Return why this index or encoder cannot give the signal; None where they can."""
+        """Return why this index or encoder cannot give the signal; None if they can."""
         return None
 
     def prepare(self, readings: Sequence[QueryReading]) -> None:
-        """Ask the cluster for what the clauses of these queries need; not where none is `due`."""
+        """Ask the cluster for what the clauses of these queries need."""
 
     def due(self, text: str) -> bool:
-        """Whether the clauses of a text need a request first."""
+        """Return whether the clauses of a text need a request first."""
         return False
 
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
-        """Return those of these texts that the signal was made of: none of them may be used to judge it."""
+        """Return those texts from which the signal was learnt; they must not be used to judge it."""
         return ()
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
-        """Build the queries whose scores add up to the signal of a document; none: it has nothing to say."""
+        """Return the queries whose scores add up to the signal of a document; empty if it adds nothing."""

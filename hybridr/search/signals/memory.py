@@ -1,8 +1,8 @@
-"""Memory: documents that were judged relevant to queries like this one.
+"""Signal memory: documents that were judged relevant to similar past queries.
 
-`hybridr learn` keeps past queries beside the index. What they say is added to the score as it is: where no
-past query is like this one, nothing ranks otherwise. Only what a search finds by itself is credited, and of
-that only documents that are there, within the scope of the search, with the text that was judged.
+`hybridr learn` stores past queries beside the index. Their credits are added to scores; without a similar
+past query the ranking is unchanged. Only documents that the search finds itself get credit, only within its
+scope, and only if their text is still the one that was judged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KNOWN_TEXTS, FRESH_S = 2_000, 60.0  # texts, and how long what was found for one
 
 
 class MemorySignal(Signal):
-    """Adds how like a past query is, for documents that were relevant to it."""
+    """Adds a credit to documents that were relevant to similar past queries."""
 
     name = "memory"
     help = "documents judged relevant to queries like this one"
@@ -47,7 +47,7 @@ class MemorySignal(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Return that nothing was learnt, or with another encoder."""
+        """Return a reason if nothing was learnt, or with another encoder; else None."""
         record = place.info.record
         if record.remembers:
             return None
@@ -55,12 +55,14 @@ class MemorySignal(Signal):
         return f"{why}: hybridr learn {place.info.name} --beir FOLDER"
 
     def due(self, text: str) -> bool:
-        """Whether past queries have to be searched for a text: at most twice a minute."""
+        """Return whether past queries must be searched for a text: results are cached for a minute."""
         now = time.monotonic()
         return now >= self.silent_until and (text not in self.known or now >= self.known[text][0])
 
     def prepare(self, readings: Sequence[QueryReading]) -> None:
-        """Find the past queries like these; where that fails, it is said, and these go without credit."""
+        """Look up past queries similar to these; after a failure, log it and go without credits for a
+        while.
+        """
         info = self.place.info
         texts = [reading.text for reading in readings]
         vectors = of_length_one(np.stack([reading.reading.vector for reading in readings]))
@@ -85,7 +87,7 @@ class MemorySignal(Signal):
             self.known.pop(text, None)
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
-        """Name the documents with what each is credited."""
+        """Return a clause for each credited document."""
         _, credits = self.known.get(reading.text, (0.0, {}))
         return [
             {"constant_score": {"filter": {"term": {"_id": doc_id}}, "boost": round(worth, CREDIT_DECIMALS)}}
@@ -93,7 +95,7 @@ class MemorySignal(Signal):
         ]
 
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
-        """Return those of these texts that are equal to a past query."""
+        """Return those texts that equal a past query."""
         vectors = query_vectors(self.place.encoder, list(texts))
         similar = past_like(self.place.cluster, self.place.info, texts, vectors, SAME)
         return [text for text, past in similar.items() if past]

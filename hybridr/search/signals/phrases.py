@@ -1,4 +1,4 @@
-"""Phrases: neighbouring words of the query that stand side by side in the document.
+"""Signal phrases: neighbouring words of the query that stand side by side in the document.
 
 `match_phrase` scores a pair as BM25 scores a word, with the sum of both idf and the frequency of the pair.
 """
@@ -35,14 +35,13 @@ class Phrases(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Return that no field stores the positions of its words."""
+        """Return a reason if no searched field stores positions of words; else None."""
         if fields_with_positions(place):
             return None
         return f"the index keeps no positions of words in {', '.join(place.fields)}"
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
-        """Match each pair as the text has it between the first and the last letter, in the field that has it
-        best."""
+        """Return a phrase query for each pair of neighbouring words; the best-scoring field counts."""
         if not reading.root:
             return []
         clauses: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -57,7 +56,7 @@ class Phrases(Signal):
 
 
 def fields_with_positions(place: Place) -> list[str]:
-    """Return the fields that store the positions of terms, without which no phrase is found."""
+    """Return the searched fields that store positions of terms, which phrase queries need."""
     mappings = ((field, mapping_of(place.info, field)) for field in place.fields)
     return [
         field
@@ -67,10 +66,10 @@ def fields_with_positions(place: Place) -> list[str]:
 
 
 def phrases_of(text: str, field: str, words: Sequence[Word], limit: int) -> dict[str, float]:
-    """Cut out each pair of neighbouring words once, those that weigh most if there are too many, each with
-    what its score is multiplied by: see `boost_of`.
+    """Return the pairs of neighbouring words of a text with their boosts (see `boost_of`), heaviest pairs
+    first if there are too many.
 
-    Words are of neighbouring places; of several at one place (synonyms, shingles) the shortest counts.
+    Of several words at one position (synonyms, shingles) the shortest counts.
     """
     at: dict[int, Word] = {}
     for word in words:

@@ -1,9 +1,9 @@
-"""Soft terms: words of the index that stand near a word of the query in the encoder's own space.
+"""Signal soft terms: words of the index that are near a query word in the encoder's space.
 
-A document that says it otherwise still matches: of the words near each word of the query the nearest that it
-holds counts. The table of words is fitted to the index (`vocabulary`); neither a document nor the query is
-encoded for it again. The scale is the table's own, so that any encoder will do: a word itself counts by
-`SCALE` in the mean, its 30th nearest by nothing.
+A document that uses other words still matches: of the terms near each query word, the nearest one in the
+document counts. The term table is fitted to the index (`indexing.terms`), so neither documents nor queries
+are encoded again. The scale comes from the table: on average a word itself counts `SCALE`, its 30th nearest
+term 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_CLAUSES = 900  # a cluster takes 1,024 in all: of long queries the words th
 
 
 class SoftTerms(Signal):
-    """Adds for each word of the query, by its share of idf, how near the nearest word of the document is."""
+    """Adds, for each word of the query by its share of idf, the nearness of the document's nearest term."""
 
     name = "soft_terms"
     help = "words near those of the query"
@@ -48,9 +48,9 @@ class SoftTerms(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Return that no term table was fitted, or that it cannot be used.
+        """Return a reason if there is no usable term table; else None.
 
-        It holds words of all documents, so an alias with a filter, which shows some of them, has none.
+        The table has words of all documents, so a filtered alias must not use it.
         """
         if place.info.scope:
             return f"'{place.info.name}' is asked through an alias that shows a part of it"
@@ -63,9 +63,10 @@ class SoftTerms(Signal):
         return table.shortcoming or None
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
-        """Score a document for each word by the nearest term that it holds, from the threshold on.
+        """Return a query for each word, whose score is the nearness of the nearest term in the document.
 
-        A word counts itself as its occurrences stand to it; one that the table lacks has no other.
+        A word itself counts by the mean cosine of its occurrences; a word that is not in the table matches
+        only itself.
         """
         shares = shares_of(reading.analysed)
         room = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (KEPT * len(self.fields))
@@ -80,10 +81,10 @@ class SoftTerms(Signal):
         return queries
 
     def _near_words(self, term: str) -> list[tuple[dict[str, Any], float]]:
-        """Return what matches each word near a term, and how much nearer than the threshold it stands.
+        """Return a query for each term near a word, with its cosine above the threshold.
 
-        A document has just this term in one of the fields: it is not analysed again. None stands nearer than
-        the term itself: its mean may, for means are nearer to each other than occurrences are to theirs.
+        Terms are matched exactly, without analysis. No term counts as nearer than the word itself, although
+        mean states are nearer to each other than occurrences are to their mean.
         """
         near, own = self.table.near(term, NEAREST), self.table.own_cosine
         threshold = near[-1][1] if near else self.usual_threshold
@@ -97,7 +98,7 @@ class SoftTerms(Signal):
 
 
 def shares_of(analysed: Analysed) -> Mapping[str, float]:
-    """Return each term's share of the idf of all terms, the largest first."""
+    """Return each term's share of the idf sum, largest first."""
     weights: dict[str, float] = {}
     for word in analysed.words:
         weights[word.term] = max(word.idf, weights.get(word.term, 0.0))

@@ -1,7 +1,7 @@
-"""Token bits: late interaction of the query's tokens with those of the document, by one bit a dimension.
+"""Signal token bits: late interaction between tokens of query and document, with one bit a dimension.
 
-The document's bits were written by `hybridr reindex --token-bits`. Of each token of the query the nearest one
-of the document counts, by its share of idf: words that the analyser leaves out weigh nothing.
+The document's bits are written by `hybridr reindex --token-bits`. For each query token the nearest document
+token counts, by its share of idf; tokens of words that the analyser drops weigh nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCALE = 1.44
 
 
 class TokenBits(Signal):
-    """Adds for each token of the query how near the nearest token of the document is."""
+    """Adds for each token of the query the nearness of the nearest token of the document."""
 
     name = "token_bits"
     help = "tokens of the document near those of the query"
@@ -38,7 +38,7 @@ class TokenBits(Signal):
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
-        """Return that the encoder gives no token vectors, or that the index keeps no bits of them."""
+        """Return a reason if the encoder gives no token states, or the index keeps no bits; else None."""
         if not reads_tokens(place.encoder):
             return "the encoder does not show the states of tokens"
         if not place.info.record.token_bits:
@@ -48,7 +48,7 @@ class TokenBits(Signal):
         return None
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
-        """Compare the tokens that stand for words of the index with those of each document."""
+        """Return a script query that compares the query's weighted token bits with those of each document."""
         _, states, spans = reading.reading
         weights = token_weights(reading.analysed.words, spans)
         if not weights.any():
@@ -58,6 +58,6 @@ class TokenBits(Signal):
 
 
 def token_weights(words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> Vectors:
-    """Return for each token `(tokens,)` the idf of the heaviest word that it is a part of; 0 without one."""
+    """Return for each token `(tokens,)` the idf of the heaviest word that it overlaps; 0 without one."""
     over = ([word.idf for word in words if word.start < end and start < word.end] for start, end in spans)
     return np.array([max(cosines, default=0.0) for cosines in over], dtype=np.float32)
