@@ -1,4 +1,6 @@
-"""Calibrates the scores of an index without labels, by what its best hits score for unanswerable queries."""
+"""Calibrates the confidence of an index's hits without labels, from the best scores of unanswerable
+queries.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,11 @@ ENGLISH = "en"
 
 
 class ThresholdCost(NamedTuple):
-    """What a confidence costs: the share of queries that are `kept` of those whose relevant document is among
-    the first ten hits, and of `false_answers` to those that have none."""
+    """The cost of requiring a confidence, measured on judged queries.
+
+    `kept` is the share of queries, of those with a relevant document among the first ten hits, that keep it;
+    `false_answers` the share of queries without a relevant document that still get hits.
+    """
 
     at_least: float
     kept: float
@@ -53,9 +58,9 @@ class ThresholdCost(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is known now of an index's scores; without it the `note` says why: searches tell no confidence.
+    """The calibration of an index; without `answers` the `note` says why, and searches give no confidence.
 
-    `costs` are what judged queries tell, where some of them have no relevant document.
+    `costs` are measured on judged queries, if some of them have no relevant document.
     """
 
     index: str
@@ -91,13 +96,13 @@ def calibrate(
     unchanged: bool = False,
     progress: Progress = silent,
 ) -> Calibration:
-    """Measure what the scores of an index mean, and store it in its record.
+    """Measure what scores of an index mean, and store the calibration in its record.
 
-    That is the distribution of cosines, where it is not known yet, and of the best scores of unanswerable
-    queries: from them, searches by these settings compute the confidence of their hits. Nothing is raised for
-    what the index or its cluster cannot do, since searches rank the same without: the note says it. Through
-    an alias with a filter nothing is written. With `judgements`, what a confidence costs is measured too.
-    What was measured before is kept where the documents are `unchanged` since and searches rank the same.
+    Measured are the distribution of the encoder's cosines, if unknown, and of the best scores of unanswerable
+    queries, from which searches with these settings compute the confidence of hits. Errors of the cluster or
+    index are returned as the note, because searches work without a calibration. Nothing is written through a
+    filtered alias. With `judgements`, the cost of each confidence is measured too. With `unchanged`, an
+    earlier calibration is kept if the number of documents and the ranking are the same.
     """
     try:
         info = resolve_whole(cluster, name)
@@ -127,7 +132,9 @@ def calibrate(
 
 
 def measured_before(search: Search) -> Calibrated | None:
-    """Return what the record of an index holds of this ranking over as many documents; None without that."""
+    """Return the calibration in the record if it is of this ranking and the same number of documents; else
+    None.
+    """
     answers = search.info.record.answers
     ranking = scoring_of(search.context, search.reordering.names)
     if answers is None or answers.ranking != ranking:
@@ -138,9 +145,9 @@ def measured_before(search: Search) -> Calibrated | None:
 def missing_cosines(
     cluster: Cluster, info: IndexInfo, encoder: Encoder, progress: Progress
 ) -> Cosines | None:
-    """Measure how an encoder's cosines lie on an index with its vectors, by some of its documents.
+    """Return the distribution of an encoder's cosines on an index, measured on some of its documents.
 
-    None where that is known, cannot be told, or is not needed: those of the packaged encoder are the unit.
+    None if it is known, cannot be measured, or is not needed because the packaged encoder defines the scale.
     """
     record = info.record
     if record.cosines is not None or record.encoder != encoder.fingerprint or is_unit(encoder):
@@ -151,14 +158,14 @@ def missing_cosines(
 
 
 def some_texts(cluster: Cluster, info: IndexInfo, recipe: TextRecipe) -> list[str]:
-    """Draw the texts of some documents, without empty ones."""
+    """Return the texts of some sampled documents, without empty ones."""
     documents = sample_documents(cluster, info, COMPARED, fields=recipe.text_fields)
     texts = (recipe.text_of(document.source) for document in documents)
     return [text for text in texts if text.strip()]
 
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
-    """Ask unanswerable queries and say how their best scores lie."""
+    """Return the calibration of a search: the distribution of the best scores of unanswerable queries."""
     own = {}  # a few words from the middle of some documents: document id -> text
     fields = search.info.record.fields
     for document in sample_documents(search.cluster, search.info, DRAWN, fields=fields):
@@ -187,7 +194,7 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
 
 
 def best_of_each(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
-    """Return the score of the best hit for each text, 0 where there is no hit."""
+    """Return the score of the best hit for each text, 0 without a hit."""
     lists = hits_of_each(search, texts, 1, progress)
     return [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
 
@@ -195,7 +202,7 @@ def best_of_each(search: Search, texts: Sequence[str], progress: Progress = sile
 def hits_of_each(
     search: Search, texts: Sequence[str], k: int, progress: Progress = silent
 ) -> list[list[Hit]]:
-    """Return the best `k` hits for each text, without texts, as re-rankers leave them."""
+    """Return the best `k` hits for each text, re-ranked, without their texts."""
     hits: list[list[Hit]] = []
     for start in range(0, len(texts), BATCH):
         progress("calibrate", start, len(texts))
@@ -209,7 +216,9 @@ def hits_of_each(
 def costs_of(
     search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
 ) -> tuple[ThresholdCost, ...]:
-    """Return what each confidence costs, by judged queries; empty where each has a relevant document."""
+    """Return the cost of each confidence on judged queries; empty unless some have and some lack a relevant
+    document.
+    """
     with_judgements = judged_queries(queries, qrels)
     lists = hits_of_each(search, [query.text for query in with_judgements], SEEN)
     relevant = [

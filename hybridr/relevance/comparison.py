@@ -1,8 +1,8 @@
-"""Which encoder ranks the documents of an index best? Compared on a sample of them, in this process.
+"""Compares encoders on a sample of an index's documents, in this process, without writing to the cluster.
 
-The queries are judged ones, or made from documents: titles, sentences and keywords, each taken out of its
-document or drawn from the rest. Every encoder ranks the same sample by vectors alone and beside BM25, as
-`hybridr search` does without signals. Nothing is written to the cluster.
+The queries are judged ones, or made from documents: titles, sentences and keywords, taken out of the document
+or drawn from the rest. Every encoder ranks the same sample by vectors alone and with BM25, as `hybridr
+search` does without signals.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ BYTES = 4  # of a component of a vector
 
 @dataclass(frozen=True)
 class EncoderResult:
-    """What one encoder brings on the sample, and what the whole index would cost with it.
+    """The quality of one encoder on the sample, and its cost for the whole index.
 
-    `dense` and `hybrid` are nDCG@10, 0 to 1, by vectors alone and beside BM25.
+    `dense` and `hybrid` are nDCG@10, 0 to 1, by vectors alone and with BM25.
     """
 
     name: str
@@ -70,7 +70,7 @@ class EncoderResult:
 
 @dataclass(frozen=True)
 class EncoderComparison:
-    """Encoders by their hybrid, the best first, and which one to take."""
+    """Encoders by their hybrid nDCG@10, the best first."""
 
     index: str
     documents: int
@@ -83,13 +83,13 @@ class EncoderComparison:
 
     @property
     def best(self) -> str | None:
-        """Return the encoder that all others are shown to be worse than; None where that cannot be told."""
+        """Return the encoder that is significantly better than all others; None if there is none."""
         first, *rest = self.encoders
         return first.name if all(result.behind for result in rest) else None
 
     @property
     def choice(self) -> str:
-        """Return the encoder to take: of those that cannot be told from the best, the fastest."""
+        """Return the encoder to use: the fastest of those not significantly worse than the best."""
         equals = [result for result in self.encoders if not result.behind]
         return max(equals, key=lambda result: result.documents_per_second).name
 
@@ -99,7 +99,9 @@ class EncoderComparison:
 
 
 class ComparisonTask(NamedTuple):
-    """Documents, their texts without what became a query, and the queries with what they should find."""
+    """Documents, their texts without the sentences that became queries, and the queries with their relevant
+    documents.
+    """
 
     documents: Sequence[Document]
     texts: list[str]
@@ -109,7 +111,7 @@ class ComparisonTask(NamedTuple):
     """Of made queries: the place of the document that each was made from."""
 
     def values(self, rankings: Sequence[RankedIds]) -> NDArray[np.float64]:
-        """Return nDCG@10 of each query `(queries,)`."""
+        """Return nDCG@10 of each query, `(queries,)`."""
         if self.proof is None:
             return own_document(rankings, self.answers)
         return judged_values(rankings, self.proof, self.documents)
@@ -126,10 +128,10 @@ def compare_on_index(
 ) -> EncoderComparison:
     """Compare encoders, given by name, on 2,000 documents of an index.
 
-    With 30 judged queries or more, whose documents are all in the sample, those decide; else made queries.
-    These share words with their document as people's queries do not, so a difference below .05 tells nothing.
-    An encoder that was measured before on this machine with the same sample and queries is not run again.
-    Raises DataError where fewer than 30 queries can be made.
+    With 30 judged queries or more, whose documents are all in the sample, these decide; else queries made
+    from documents. Made queries share words with their document as people's queries do not, so a difference
+    below .05 means nothing. Results are stored on this machine and reused for the same sample and queries.
+    Raises DataError if fewer than 30 queries can be made.
     """
     info = cluster.index_info(index)
     chosen = choose_text_fields(cluster, info, fields)
@@ -162,7 +164,7 @@ def results_of(
 ) -> tuple[EncoderResult, ...]:
     """Return the results of the encoders, best mean hybrid score first.
 
-    An encoder is behind where it is worse than the best by more than `needed`, and significantly so: paired
+    An encoder is `behind` if it is worse than the best by more than `needed`, and significantly so: paired
     t-test, Holm-corrected.
     """
     values = {name: np.array(columns["hybrid"]) for name, columns in scores.items()}
@@ -186,7 +188,7 @@ def results_of(
 
 
 def task_of(sample: Sequence[Document], proof: Proof | None, seed: int) -> ComparisonTask:
-    """Make what all encoders are measured by. Raises DataError for fewer than 30 queries."""
+    """Return the documents and queries to compare encoders by. Raises DataError for fewer than 30 queries."""
     documents = list(
         {document.contents: document for document in sample if document.contents.strip()}.values()
     )
@@ -210,7 +212,9 @@ def task_of(sample: Sequence[Document], proof: Proof | None, seed: int) -> Compa
 def measured(
     encoder: Encoder, task: ComparisonTask, bm25: Bm25, report: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Return nDCG@10 of each query by words, vectors and both, and documents a second; remembered."""
+    """Return nDCG@10 of each query by words, vectors and both, and documents a second; from this machine's
+    store if known.
+    """
     inputs = [encoder.fingerprint, task.texts, task.queries, task.answers, task.proof and task.proof.qrels]
     key = fingerprint(inputs)
     remembered: dict[str, Any] | None = known_in(FILE).get(key)

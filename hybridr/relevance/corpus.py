@@ -1,4 +1,6 @@
-"""The documents that an encoder is fitted to: of an index, a file or an iterable; all, or a sample."""
+"""Reads the documents that an encoder is trained or fitted on, from an index, a file or an iterable; all, or
+a sample.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ Source: TypeAlias = "Iterable[Document] | CorpusFile | tuple[Cluster, str]"
 
 
 class DrawnSample(NamedTuple):
-    """Documents in a fixed random order, without repeated or empty texts."""
+    """Sampled documents in a fixed random order, without repeated or empty texts."""
 
     documents: list[Document]
     read: int
     fingerprint: str
 
     def parted(self, held_out: int) -> tuple[list[Document], list[Document]]:
-        """Return those that are held out, at most so many, and the others."""
+        """Return at most `held_out` documents to hold out, and the others."""
         count = held_out_of(len(self.documents), held_out)
         return self.documents[:count], self.documents[count:]
 
@@ -50,10 +52,10 @@ def draw_sample(
     fields: Sequence[str] = (),
     progress: Progress = silent,
 ) -> DrawnSample:
-    """Read all documents and keep at most `max_documents`: those with the smallest seeded hash.
+    """Read all documents and return a sample of at most `max_documents`: those with the smallest seeded hash.
 
-    The choice depends on ids, texts and seed, not on the order of reading. Raises DataError when fewer
-    than 40 different texts are left.
+    The sample depends on ids, texts and seed, not on the order of reading. Raises DataError for fewer than 40
+    different texts.
     """
     pairs: list[tuple[int, Document]] = []
     seen: set[int] = set()
@@ -82,7 +84,7 @@ def draw_sample(
 
 @dataclass(frozen=True)
 class TargetDomain:
-    """A domain that vectors shall not tell from the source: some of its documents, and queries."""
+    """A target domain for domain-invariant training (MoDIR): some of its documents, and queries."""
 
     name: str
     documents: tuple[Document, ...]
@@ -100,7 +102,8 @@ def read_target(
     seed: int = 0,
     progress: Progress = silent,
 ) -> TargetDomain:
-    """Read at most 20,000 documents of a target, and its queries: those given, else made from documents.
+    """Return a target domain: at most 20,000 documents, and the given queries, else queries made from
+    documents.
 
     Raises DataError for fewer than 40 documents or 10 queries.
     """
@@ -118,27 +121,27 @@ def read_target(
 
 
 def language_of_most(documents: Sequence[Document]) -> str:
-    """Guess the language of most documents; "und" where it cannot be told."""
+    """Return the language of most documents; "und" if it cannot be identified."""
     return guess_language(document.contents for document in documents[:LANGUAGE_SAMPLE]).code
 
 
 def clipped(document: Document) -> Document:
-    """Cut a document to what adaptation can use."""
+    """Return a document with its texts cut to LONGEST_TEXT characters."""
     return document._replace(text=document.text[:LONGEST_TEXT], title=document.title[:LONGEST_TEXT])
 
 
 def text_hash(text: str, salt: str | None = None) -> int:
-    """Hash a text to 64 bits, the same in every process; a salt, also an empty one, goes before it."""
+    """Return a 64-bit hash of a text, the same in every process; `salt` is put before the text."""
     return short_digest(text if salt is None else f"{salt}\n{text}")
 
 
 def held_out_of(documents: int, limit: int) -> int:
-    """Return how many documents are kept from training: `limit`, at most a fifth of them."""
+    """Return how many documents are held out from training: `limit`, at most a fifth of them."""
     return min(limit, documents // 5)
 
 
 def read_source(source: Source, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
-    """Yield the documents of an iterable, a file, or (cluster, index); `fields` are for the index."""
+    """Yield the documents of an iterable, a file, or (cluster, index); `fields` are for an index."""
     if isinstance(source, tuple):
         cluster, index = source
         yield from read_index(cluster, index, fields, progress)
@@ -147,23 +150,23 @@ def read_source(source: Source, fields: Sequence[str], progress: Progress) -> It
 
 
 def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
-    """Yield the documents of a live index."""
+    """Yield the documents of a live index, with title and text."""
     chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
     for document in read_documents(cluster, index, fields=chosen, progress=progress):
         yield titled(document.doc_id, document.source, chosen)
 
 
 def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
-    """Make a document of the fields; one named `title` comes first."""
+    """Return a document made of these fields of a record; a field named `title` becomes its title."""
     titles = [name for name in fields if name == TITLE_FIELD and len(fields) > 1]
     texts = [name for name in fields if name not in titles]
     return Document(doc_id, text_of(record, texts), text_of(record, titles))
 
 
 def source_record(source: Source) -> Any:
-    """Describe a source so that an unfinished run knows its own again; None for a plain iterable.
+    """Return a description of a source, by which an unfinished run recognises it; None for a plain iterable.
 
-    A file is known by where it lies, its size and its last change: it is not read.
+    A file is described by path, size and time of change, without reading it.
     """
     if isinstance(source, CorpusFile):
         state = source.file.stat() if source.file.is_file() else None
@@ -183,7 +186,7 @@ def source_record(source: Source) -> Any:
 
 
 def bytes_of(source: Source) -> int:
-    """Estimate the bytes of text of a source; 0 where they cannot be known before reading."""
+    """Return the estimated bytes of text of a source; 0 if unknown before reading."""
     if isinstance(source, CorpusFile) and source.file.is_file():
         packed = source.file.suffix == ".gz"
         return source.file.stat().st_size * (GZIP_RATIO if packed else 1)
@@ -196,7 +199,7 @@ def bytes_of(source: Source) -> int:
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """A file of documents, which is read anew each time it is iterated over; raises DataError then."""
+    """A file of documents, read again for each iteration; raises DataError then."""
 
     path: Path
     """A BEIR folder, NAME.jsonl, or lines of id and text; `.gz` at its end says that these are packed."""
@@ -225,5 +228,5 @@ class CorpusFile:
 
     @property
     def file(self) -> Path:
-        """The file itself."""
+        """Return the path of the file itself."""
         return self.path / "corpus.jsonl" if self.form == "beir" else self.path

@@ -1,8 +1,7 @@
-"""Experiments: two rankings of an index before its users, and the one that they choose from promoted.
+"""Experiments: compare two rankings of an index with its users by interleaving, and promote the winner.
 
-What searches rank by is a `Ranking` of the index's record, so an experiment is two of them: servers show both
-in one list (`serving/snapshots.py`), all other searches rank by `a`, and promoting one writes it. Nobody who
-reads a record needs to know more of it.
+A ranking is a `Ranking` in the index's record, and an experiment has two: servers interleave them
+(`serving/snapshots.py`), all other searches rank by `a`, and promoting one writes it into the record.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ Contender: TypeAlias = Literal["a", "b"]
 
 @dataclass(frozen=True)
 class ExperimentStep(Reported):
-    """What was, or in a dry run would be, done with the experiment of an index.
+    """What was (or in a dry run would be) done with the experiment of an index.
 
-    `names` are what `a` and `b` are called, `ranks` the one that searches rank by now, or "before".
-    `remark` says how to collect clicks, where the cluster keeps none yet.
+    `names` are those of `a` and `b`; `ranks` names the ranking that searches use now, or "before". `remark`
+    says how to collect clicks if the cluster has none yet.
     """
 
     index: str
@@ -63,10 +62,12 @@ class ExperimentStep(Reported):
 
 @dataclass(frozen=True)
 class ExperimentReport(Reported):
-    """What people chose so far: by a vote of each client on each query, `a` or `b` or neither (`ties`).
+    """The votes of an experiment so far: each client votes once on each query, for `a`, `b` or neither
+    (`ties`).
 
-    `evidence` decides from `needed` on, whenever it is looked at: for `better`, which is empty before.
-    `changed` says that the index ranks otherwise than `a` now, so that nothing more is shown of both.
+    The `evidence` is valid whenever it is looked at; from `needed` on it decides for `better`, which is empty
+    before. `changed` says that the index was tuned or has learnt meanwhile, so that the experiment shows
+    nothing more.
     """
 
     index: str
@@ -99,11 +100,11 @@ def start_experiment(
     encoder: Path | Encoder | None = None,
     dry_run: bool = False,
 ) -> ExperimentStep:
-    """Have servers show two rankings of an index in one list; all else ranks by `a` from now on.
+    """Start an experiment: servers interleave two rankings of an index, all other searches rank by `a`.
 
-    Each is `today`, `learnt`, `tuned` or a file with a table `[search]`: see `ranking_of`. Raises DataError
-    where one is on already, nothing was learnt or tuned, or both are the same; SettingsError for what the
-    index cannot rank by.
+    Each ranking is `today`, `learnt`, `tuned` or a file with a table `[search]`: see `ranking_of`. Raises
+    DataError if an experiment runs already, nothing was learnt or tuned, or both rankings are equal;
+    SettingsError for a ranking that the index cannot use.
     """
     info = resolve_complete(cluster, name)
     before = info.record.ranking
@@ -128,7 +129,8 @@ def start_experiment(
 
 
 def ranking_of(record: Record, side: str, rival: str, name: str) -> Ranking:
-    """Return the ranking that a side of an experiment names: a file's, or today's less what the rival adds.
+    """Return the ranking that a side of an experiment names: that of a file, or today's without what the
+    rival adds.
 
     Raises DataError, SettingsError.
     """
@@ -164,7 +166,7 @@ def take(
     side: Contender | Literal["before"],
     dry_run: bool,
 ) -> ExperimentStep:
-    """Have an index rank by a part of an experiment, and keep that in its record."""
+    """Let an index rank by a side of an experiment, and record the step."""
     ranking: Ranking = getattr(experiment, side)
     ranked = info.record.with_ranking(ranking)
     names = {"a": experiment.names[0], "b": experiment.names[1], "before": "before"}
@@ -178,7 +180,7 @@ def take(
 
 
 def experiment_of(cluster: Cluster, name: str) -> tuple[IndexInfo, Experiment]:
-    """Find the last experiment of an index. Raises DataError where there was none."""
+    """Return the index and its last experiment. Raises DataError without one."""
     info = resolve_whole(cluster, name)
     if info.record.experiment is None:
         raise DataError(
@@ -189,7 +191,7 @@ def experiment_of(cluster: Cluster, name: str) -> tuple[IndexInfo, Experiment]:
 
 
 def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> ExperimentStep:
-    """End an experiment: the index ranks as before it. Raises DataError where none is on.
+    """Stop an experiment: the index ranks as before it. Raises DataError if none runs.
 
     What was tuned or learnt meanwhile stays.
     """
@@ -207,10 +209,10 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
 def promote_ranking(
     cluster: Cluster, name: str, winner: Contender | None = None, *, undo: bool = False, dry_run: bool = False
 ) -> ExperimentStep:
-    """Have an index rank by the winner of its experiment, which ends that; `undo` has it rank as before.
+    """Let an index rank by the winner of its experiment, which ends it; `undo` restores the ranking before.
 
-    Without a `winner` it is the one that the report names. Raises DataError where it names none, or the
-    ranking was changed since.
+    Without a `winner` it is the one that the report names. Raises DataError if it names none, or the ranking
+    was changed since.
     """
     info, experiment = experiment_of(cluster, name)
     if undo:
@@ -238,7 +240,7 @@ def promote_ranking(
 
 
 def require_ranking(info: IndexInfo, expected: Ranking) -> None:
-    """Raise DataError where an index was tuned, or has learnt, since the experiment had it rank so."""
+    """Raise DataError if an index was tuned, or has learnt, since the experiment set this ranking."""
     if not expected.is_as(info.record.ranking):
         raise DataError(
             f"'{info.name}' was tuned, or has learnt, since: what it ranks by now was in no experiment",
@@ -247,9 +249,9 @@ def require_ranking(info: IndexInfo, expected: Ranking) -> None:
 
 
 def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silent) -> ExperimentReport:
-    """Count which ranking people chose from, by what UBI keeps in the cluster; whenever one likes.
+    """Return the votes of an experiment from the UBI records in the cluster; may be called at any time.
 
-    Raises DataError where there was no experiment, NotFound where UBI keeps nothing.
+    Raises DataError without an experiment, NotFound without UBI records.
     """
     info, experiment = experiment_of(cluster, name)
     expected = {"a": experiment.a, "b": experiment.b, "stopped": experiment.before}.get(
@@ -288,9 +290,9 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
 def preferred_in(
     records: LogRecords, experiment: str, progress: Progress = silent
 ) -> tuple[list[Team], dict[str, int], dict[str, int]]:
-    """Return the votes of an experiment, the counts of its log, and what was left out of it by reason.
+    """Return the votes of an experiment, the counts of its log, and the records left out by reason.
 
-    Each client has one vote for each query with a click; machines have none.
+    Each client has one vote for each query with a click; bots have none.
     """
     reader, votes = LogReader(experiment), list[Team]()
     with tempfile.TemporaryDirectory(prefix="hybridr-clicks-") as folder:

@@ -1,7 +1,7 @@
-"""The gate: may an adapted encoder take the place of the old one?
+"""The gate: decides whether an adapted encoder may replace the old one.
 
-Without labels it can reject disasters, but it cannot certify small gains (measured: findings.md, "Gate"). So
-it only vetoes. Thirty judged queries prove an encoder, or do not, and take the place of the gate.
+Without labels it can reject bad encoders, but cannot certify small gains (measured: findings.md, "Gate"), so
+it only vetoes. With thirty judged queries or more, these decide instead.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ MEASURE = parse_measure("nDCG@10")
 
 @dataclass(frozen=True)
 class GateReport:
-    """What was compared, and why the new encoder is vetoed; no reasons means it may be promoted."""
+    """The comparison of two encoders, and the reasons for a veto; without reasons the new one may be
+    promoted.
+    """
 
     rows: tuple[BeforeAfter, ...]
     reasons: tuple[str, ...]
@@ -74,7 +76,7 @@ class GateReport:
         return not self.reasons
 
     def record(self) -> dict[str, Any]:
-        """Return the report as JSON for a manifest."""
+        """Return the report as JSON values for a manifest."""
         return {"passed": self.passed, **asdict(self)}
 
 
@@ -90,8 +92,8 @@ def compare_encoders(
 ) -> GateReport:
     """Compare two encoders on queries made from `held_out`, and on `queries` from the user's log.
 
-    The corpus is `held_out` filled up with `others` to 600 documents. Vetoes when the dense lists move
-    away from BM25's, when the fused lists change too much, or when known documents are found much worse.
+    The corpus is `held_out` filled up with `others` to 600 documents. Vetoes if the dense lists move away
+    from BM25's, if the fused lists change too much, or if known documents are found much worse.
     """
     probes, texts = make_probes(held_out, seed)
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
@@ -116,9 +118,9 @@ def rank_all(
     progress: Progress,
     stage: str,
 ) -> Rankings:
-    """Search every query exactly by words, by vectors, and by both as a search without signals does.
+    """Return exact rankings of every query by BM25, by vectors, and fused as in a search without signals.
 
-    Of each text 128 tokens are read.
+    Of each text 128 tokens are encoded.
     """
     limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
     vectors = encode_in_parts(encoder, texts, limit, partial(progress, stage))
@@ -128,7 +130,7 @@ def rank_all(
 def encode_in_parts(
     encoder: Encoder, texts: Sequence[str], max_tokens: int, report: Callable[[int, int], None]
 ) -> Vectors:
-    """Return the vectors of texts, `(texts, dim)`; reports four times on the way how many are encoded."""
+    """Return the vectors of texts, `(texts, dim)`, reporting progress four times."""
     part, vectors = max(1, -(-len(texts) // 4)), []
     for start in range(0, len(texts), part):
         report(start, len(texts))
@@ -138,7 +140,7 @@ def encode_in_parts(
 
 
 def rank_vectors(encoder: Encoder, vectors: Vectors, queries: Sequence[str], bm25: Bm25) -> Rankings:
-    """Search every query exactly by words, by vectors `(texts, dim)`, and by both as a search does."""
+    """Return exact rankings of every query by BM25, by vectors `(texts, dim)`, and fused as in a search."""
     products = encoder.encode_queries(queries) @ vectors.T
     dense = engine_scores(encoder.similarity, products.astype(np.float64))
     spread, mean = spread_and_mean(2 * dense - 1)
@@ -158,7 +160,7 @@ def rank_vectors(encoder: Encoder, vectors: Vectors, queries: Sequence[str], bm2
 
 
 def joined_lists(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> CandidateLists:
-    """Return the best of both retrievers by their scores of all texts `(texts,)`, with true scores."""
+    """Return the candidate lists of one query from BM25 and vector scores of all texts `(texts,)`."""
     listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
     both = {doc: int(doc) for scores in listed.values() for doc in scores}
     words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
@@ -167,7 +169,7 @@ def joined_lists(lexical: NDArray[np.float64], dense: NDArray[np.float64], scale
 
 
 class Proof(NamedTuple):
-    """Queries, their judgements, and the documents that these name."""
+    """Judged queries, their judgements, and the judged documents."""
 
     queries: list[Query]
     qrels: Qrels
@@ -175,11 +177,11 @@ class Proof(NamedTuple):
 
     @property
     def decides(self) -> bool:
-        """Return whether there are enough queries."""
+        """Return whether there are enough judged queries to decide."""
         return len(self.queries) >= LEAST_JUDGED
 
     def filled(self, others: Sequence[Document]) -> list[Document]:
-        """Return its documents and `others` that are not among them, 2,000 together."""
+        """Return the judged documents filled up with `others` to 2,000."""
         present = {document.doc_id for document in self.documents}
         more = [document for document in others if document.doc_id not in present]
         return [*self.documents, *more][:DOCUMENTS]
@@ -188,8 +190,8 @@ class Proof(NamedTuple):
 def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[str], seed: int) -> Proof:
     """Return a random sample of judged queries with their judged documents.
 
-    At most 500 queries, and 2,000 documents in all. A query is kept if all its judged documents fit and a
-    relevant one is there. Raise SettingsError for documents that can be read once only.
+    At most 500 queries, and 2,000 documents in all. A query is used if all its judged documents fit and a
+    relevant one exists. Raises SettingsError for documents that can be read only once.
     """
     if isinstance(source, Iterator):
         raise SettingsError(
@@ -226,7 +228,8 @@ def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[st
 def prove(
     old: Encoder, new: Encoder, proof: Proof, others: Sequence[Document], progress: Progress = silent
 ) -> GateReport:
-    """Compare two encoders on judged queries, paired; passed where the hybrid is shown to gain (p < .05).
+    """Compare two encoders on judged queries; the new one passes if its hybrid ranking is significantly
+    better (p < .05).
 
     The corpus is the judged documents, filled up with `others` to 2,000.
     """
@@ -250,7 +253,9 @@ def prove(
 def judged_values(
     rankings: Sequence[RankedIds], proof: Proof, documents: Sequence[Document]
 ) -> NDArray[np.float64]:
-    """Return nDCG@10 of each judged query `(queries,)`; rankings hold places in `documents`, best first."""
+    """Return nDCG@10 of each judged query `(queries,)`; rankings hold positions in `documents`, best
+    first.
+    """
     run = {
         query.query_id: {documents[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)}
         for query, ranking in zip(proof.queries, rankings, strict=True)

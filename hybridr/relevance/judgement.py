@@ -1,9 +1,9 @@
-"""What judged queries say about variants: each is measured, one chosen, its gain estimated honestly.
+"""Chooses among variants of a ranking by judged queries, and estimates the gain without bias.
 
-A variant is a way to join the retrievers; its scores come from one retrieval by each. From few queries it is
-chosen with a pull toward the default, and a weight together with the weights near it, since neighbours differ
-by chance more than by worth; the mean of the likely weights is taken, not the likeliest, since the peak of a
-few queries wanders. Without pull and neighbours a few queries choose noise: benchmarks/README.md.
+A variant is a way to combine the retrievers; its scores come from one retrieval by each. With few queries the
+choice is pulled toward the default, and a weight is judged together with neighbouring weights, since these
+differ mostly by chance; the mean of the likely weights is taken, because the peak of few queries wanders.
+Without both, few queries choose noise: benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ FOLDS, REPEATS, SPLIT_SEED = 10, 5, 13
 
 
 class QueryCandidates(NamedTuple):
-    """A judged query with what all retrievers say about its candidates, and the weight of its terms.
+    """A judged query with its candidate lists and the idf sum of its terms.
 
-    `usual` are the signals that a search takes up by itself, of those in `lists`.
+    `usual` are the signals in `lists` that a search uses by default.
     """
 
     query: Query
@@ -45,7 +45,9 @@ class QueryCandidates(NamedTuple):
 
 
 def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -> list[QueryCandidates]:
-    """Retrieve once with each retriever for every query, and complete the scores of the candidates."""
+    """Return the candidate lists of every query, retrieved once by each retriever and completed with true
+    scores.
+    """
     answers: list[QueryCandidates] = []
     progress("ask", 0, len(queries))
     for start in range(0, len(queries), QUERIES_AT_ONCE):
@@ -58,10 +60,10 @@ def ask(search: Search, queries: Sequence[Query], progress: Progress = silent) -
 
 
 class Landscape(NamedTuple):
-    """How variants lie to each other: distances from the default `(variants,)`, how much each one's
-    neighbours count `(variants, variants)`, rows that sum to 1, and where each lies among them `(variants,)`.
+    """The geometry of variants: distances from the default `(variants,)`, weights of neighbours `(variants,
+    variants)` in rows that sum to 1, and positions `(variants,)`.
 
-    Neighbours are of one kind, and what has none is a kind of its own.
+    Neighbours are of one kind; a variant without neighbours is a kind of its own.
     """
 
     distances: NDArray[np.float64]
@@ -70,19 +72,20 @@ class Landscape(NamedTuple):
 
     @classmethod
     def alone(cls, distances: NDArray[np.float64]) -> Landscape:
-        """Return a landscape without neighbours."""
+        """Return a landscape in which no variant has neighbours."""
         return cls(distances, np.eye(len(distances)), np.zeros(len(distances)))
 
     @property
     def default(self) -> int:
-        """Return the position of the default."""
+        """Return the index of the default variant."""
         return int(np.argmin(self.distances))
 
 
 def choose(values: NDArray[np.float64], landscape: Landscape) -> int:
-    """Return the position of the middle of the likeliest kind.
+    """Return the index of the variant in the middle of the likeliest kind.
 
-    A variant is as likely as e to n times the mean among its neighbours, less `PULL` / n times its distance.
+    A variant's likelihood is e to the power of n times the smoothed mean of its values, minus `PULL` times
+    its distance from the default.
     """
     smooth = landscape.nearness @ values.mean(axis=0)
     worth = len(values) * smooth - PULL * landscape.distances
@@ -93,9 +96,11 @@ def choose(values: NDArray[np.float64], landscape: Landscape) -> int:
 
 
 def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray[np.float64]:
-    """Estimate what choosing gains over the default on queries that had no part in the choice, `(queries,)`.
+    """Return the gain of the chosen variant over the default on queries that had no part in the choice,
+    `(queries,)`.
 
-    Nested cross-validation: each fold is judged by the choice of the others, five times over, averaged.
+    Nested cross-validation: each fold is judged by the choice of the others, repeated five times and
+    averaged.
     """
     random = np.random.default_rng(SPLIT_SEED)
     gains = np.zeros(len(values))
@@ -117,7 +122,7 @@ ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
 
 
 class Variant(NamedTuple):
-    """Search settings that differ from the default, and how far they are from it, at least 0."""
+    """Search settings that differ from the default, and their distance from it."""
 
     settings: dict[str, Any]
     distance: float
@@ -129,23 +134,23 @@ class Variant(NamedTuple):
 
     @property
     def technique(self) -> str:
-        """Name how scores are brought to one scale."""
+        """Return how scores are normalised."""
         return str(self.settings.get("normalization", self.settings["fusion"]))
 
     @property
     def kind(self) -> str:
-        """Name all but the weight, for people."""
+        """Return a name for all settings but the weight."""
         if "signals" not in self.settings:
             return self.technique
         return f"{self.technique}, signals {' '.join(self.settings['signals'])}"
 
     def __str__(self) -> str:
-        """Name the variant for people."""
+        """Return a name for people."""
         return f"{self.kind}, dense weight {self.settings['dense_weight']:g}"
 
 
 class Step(NamedTuple):
-    """One re-ranker of a chain: it adds to the scores of so many hits, with a weight."""
+    """One re-ranker of a chain: the weight of its score, and how many hits it looks at."""
 
     name: str
     weight: float
@@ -153,17 +158,17 @@ class Step(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the settings by the re-ranker's own names."""
+        """Return the settings in the re-ranker's own names."""
         weight, depth = member_of(RERANKERS, self.name).tuned_by
         return {weight: self.weight, depth: self.depth}
 
     def __str__(self) -> str:
-        """Name it for people."""
+        """Return a name for people."""
         return f"{self.name} of {self.depth}, weight {self.weight:g}"
 
 
 class Chain(NamedTuple):
-    """Re-rankers, one after the other; none is the default."""
+    """Re-rankers that follow each other; an empty chain is the default."""
 
     steps: tuple[Step, ...] = ()
 
@@ -175,7 +180,7 @@ class Chain(NamedTuple):
 
     @property
     def distance(self) -> float:
-        """Return the distance from no re-ranker."""
+        """Return the distance from an empty chain."""
         return sum(ADDITION + (step.weight - USUAL_WEIGHT) ** 2 for step in self.steps)
 
     @property
@@ -184,7 +189,7 @@ class Chain(NamedTuple):
         return not self.steps
 
     def __str__(self) -> str:
-        """Name it for people."""
+        """Return a name for people."""
         return "; then ".join(map(str, self.steps)) or "no re-ranker"
 
 
@@ -198,9 +203,9 @@ def variants(
     *,
     signals: Sequence[tuple[str, ...]] = (),
 ) -> list[Variant]:
-    """List what is tried of these fusions (None: all), the default among it.
+    """Return the variants to try of these fusions (None: all), including the default.
 
-    Every grid is tried with the usual signals, and with each of `signals` where the fusion takes any.
+    Every grid is tried with the usual signals, and with each of `signals` if the fusion uses signals.
     """
     chosen = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
     members = sorted(chosen, key=lambda name: name.turn)
@@ -223,14 +228,16 @@ def variants(
 
 
 def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str, ...]]:
-    """List what is tried instead of the usual signals: none, all but one, each of the others besides."""
+    """Return the sets of signals to try instead of the usual ones: none, all but one, and each other signal
+    added.
+    """
     fewer = [tuple(name for name in usual if name != left_out) for left_out in usual]
     more = [(*names, name) for name in others for names in (usual, *fewer)]
     return list(dict.fromkeys([*(names or ("none",) for names in [(), *fewer] if usual), *map(tuple, more)]))
 
 
 def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
-    """Make the fusion of a variant. Raises SettingsError for what this version cannot do."""
+    """Return the fusion of a variant. Raises SettingsError if this version cannot run it."""
     settings = SearchSettings(**variant.settings)
     fusion: Fusion = member_of(FAMILY, settings.fusion)(settings, version)
     return fusion
@@ -247,7 +254,9 @@ def landscape(tried: Sequence[Variant]) -> Landscape:
 
 
 def score_all(tried: Sequence[Variant], answers: QueryCandidates, dense_scale: float) -> NDArray[np.float64]:
-    """Score the candidates of one query by every variant, `(variants, n)`; NaN for what it does not find."""
+    """Return the scores of a query's candidates by every variant, `(variants, n)`; NaN for a document that it
+    does not find.
+    """
     answers = answers._replace(lists=answers.lists._replace(scales=Scales(answers.idf_sum, dense_scale)))
     documents = answers.lists.documents
     cached: dict[str, tuple[CandidateLists, dict[str, NDArray[np.float64]] | None]] = {}
@@ -275,7 +284,7 @@ def score_all(tried: Sequence[Variant], answers: QueryCandidates, dense_scale: f
 
 
 def cut_lists(lists: CandidateLists, depth: int) -> CandidateLists:
-    """Cut the lists of all retrievers; true scores of documents in none are left out."""
+    """Return candidate lists cut to a depth; scores of documents in no list are dropped."""
     if max(map(len, lists.listed.values())) <= depth:
         return lists
     listed = {name: dict(list(scores.items())[:depth]) for name, scores in lists.listed.items()}
@@ -289,7 +298,7 @@ def cut_lists(lists: CandidateLists, depth: int) -> CandidateLists:
 
 @dataclass(frozen=True)
 class Point:
-    """One variant with its mean over the judged queries."""
+    """A variant with its mean over the judged queries."""
 
     variant: Candidate
     mean: float
@@ -297,9 +306,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Choice:
-    """What judged queries say. `gain` is over the default, on queries that had no part in the choice.
+    """The variant chosen by judged queries. `gain` over the default is measured on queries that had no part
+    in the choice.
 
-    `low` and `high` bound it (95 %); `applied` is False where `low` is not above zero: the default stays.
+    `low` and `high` are its 95 % interval; `applied` is False if `low` is not above zero, and the default
+    stays.
     """
 
     queries: int
@@ -314,12 +325,12 @@ class Choice:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """Return the settings to be stored; None for the default."""
+        """Return the settings to store; None for the default."""
         return dict(self.chosen.settings) if self.applied else None
 
     @property
     def best(self) -> Candidate:
-        """Return what searches use: the chosen one where it is applied, else the default."""
+        """Return the variant that searches use: the chosen one if applied, else the default."""
         default = next(point.variant for point in self.curve if point.variant.is_default)
         return self.chosen if self.applied else default
 
@@ -327,7 +338,7 @@ class Choice:
 def chosen_among(
     tried: Sequence[Candidate], lying: Landscape, values: NDArray[np.float64], measure: str
 ) -> Choice:
-    """Choose by values `(queries, variants)`, less a pull toward the default."""
+    """Return the choice among variants by their values `(queries, variants)`."""
     means, default = values.mean(axis=0), lying.default
     chosen = choose(values, lying)
     gain = bounded_mean(held_out_gains(values, lying))
@@ -350,9 +361,9 @@ def measured(
     measure: str,
     score: Callable[[QueryCandidates], NDArray[np.float64]],
 ) -> NDArray[np.float64]:
-    """Measure every row that `score` gives of a query's candidates, `(rows, n)`, on every query.
+    """Return the measure of each query for every row of scores that `score` gives, `(queries, rows)`.
 
-    NaN is the score of what a row does not find. The answer is `(queries, rows)`.
+    `score` returns `(rows, n)` scores of a query's candidates; NaN marks what a row does not find.
     """
     parsed, ids = parse_measure(measure), [answer.query.query_id for answer in answers]
     documents, scores = [answer.lists.documents for answer in answers], [score(answer) for answer in answers]
@@ -368,13 +379,15 @@ def measured(
 
 
 def measured_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[str]) -> NDArray[np.float64]:
-    """Measure each run on every query, `(queries, runs)`."""
+    """Return the measure of each query in each run, `(queries, runs)`."""
     measured_by = (values_of(run, qrels, [parsed], ids)[str(parsed)] for run in runs)
     return np.array([[values[doc_id] for doc_id in ids] for values in measured_by]).T
 
 
 def best_of(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:
-    """Return what a row found, or its best `count` with their ties in trec_eval's single precision."""
+    """Return the scores of a row by document, only its best `count` (with ties in trec_eval's single
+    precision) if given.
+    """
     has_value, single = ~np.isnan(row), row.astype(np.float32)
     if count and has_value.sum() > count:
         has_value &= single >= np.partition(single[has_value], -count)[-count]

@@ -1,7 +1,7 @@
-"""Learns which documents were relevant to past queries, so that queries like them find these again.
+"""Learns relevant documents of past queries, so that similar queries find them again.
 
-Nothing is trained and no document is written: see `search/past_queries.py` for what is kept. What it would
-bring can be measured before, on the judged queries themselves: each is asked as if it had never been judged.
+Nothing is trained and no document is written: see `search/past_queries.py` for what is stored. The effect can
+be measured before on the judged queries: each is asked as if it had never been judged.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ MOST_LOOKED_UP, LOOKED_UP_TOGETHER = 2_000, 200  # queries
 
 @dataclass(frozen=True)
 class LearnResult(Reported):
-    """What was, or in a dry run would be, learnt: how many queries with how many relevant documents.
+    """What was (or in a dry run would be) learnt: the number of queries and of their relevant documents.
 
-    `unused` are judged queries without a relevant document in the index. From a cosine of `least` on other
-    queries are like them. `rehearsal` says what a dry run measured.
+    `unused` counts judged queries without a relevant document in the index. Queries with a cosine of `least`
+    or more count as similar. `rehearsal` is what a dry run measured.
     """
 
     index: str
@@ -62,7 +62,7 @@ class LearnResult(Reported):
     rehearsal: Rehearsal | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
+        """Return the result as JSON values."""
         rehearsal = self.rehearsal.to_json() if self.rehearsal else None
         return {**super().to_json(), "rehearsal": rehearsal}
 
@@ -76,11 +76,11 @@ def learn(
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> LearnResult:
-    """Keep the judged queries beside an index with vectors, in place of those learnt before.
+    """Store the judged queries beside an index with vectors, replacing those learnt before.
 
-    Searches credit their relevant documents from then on. `dry_run` writes nothing and measures what that
-    would bring. Raises DataError without vectors or relevant documents, ClusterError through an alias that
-    shows a part, SettingsError where the index's fusion takes no signals, AccessDenied.
+    Searches then credit their relevant documents. `dry_run` writes nothing and measures the effect. Raises
+    DataError without vectors or relevant documents, ClusterError through a filtered alias, SettingsError if
+    the index's fusion takes no signals, AccessDenied.
     """
     info = resolve_complete(cluster, name)
     queries, qrels = judged_queries(*judgements), checked_qrels(judgements[1])
@@ -123,7 +123,7 @@ def write_memory(
     threshold: float,
     progress: Progress,
 ) -> None:
-    """Write past queries into a new index beside, and then their number into the record."""
+    """Write past queries into a new hidden index, then their number into the record."""
     cluster, info, encoder = search.cluster, search.info, search.encoder
     assert encoder is not None
     memory, rejects = memory_of(info.name), HeldRejects()
@@ -152,14 +152,14 @@ def write_memory(
 
 @dataclass(frozen=True)
 class Forgetting(Reported):
-    """What was, or in a dry run would be, forgotten: the hidden index, None where there was nothing."""
+    """What was (or in a dry run would be) forgotten: the hidden index, None if there was none."""
 
     index: str
     memory: str | None
 
 
 def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:
-    """Have searches of an index rank as if nothing had ever been learnt. Raises as `learn` does for names."""
+    """Delete what an index has learnt. Raises as `learn` does for names."""
     info = resolve_whole(cluster, name)
     memory = memory_of(info.name)
     if info.record.memory is None and not cluster.exists(memory):
@@ -173,9 +173,9 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
 
 @dataclass(frozen=True)
 class Changes(Reported):
-    """How judged queries differ from the `learnt` ones, of as many as were `compared`, drawn at random.
+    """How judged queries differ from the `learnt` ones, for a random sample of `compared` queries.
 
-    `same` were learnt with the same relevant documents, `others` with other ones, `new` not at all.
+    `same` were learnt with the same relevant documents, `others` with different ones, `new` not at all.
     """
 
     learnt: int
@@ -186,9 +186,9 @@ class Changes(Reported):
 
 
 def changed_since(cluster: Cluster, name: str, judgements: tuple[Sequence[Query], Qrels]) -> Changes | None:
-    """Compare judged queries with those that an index has learnt; None where it remembers nothing.
+    """Compare judged queries with those that an index has learnt; None if it has learnt nothing.
 
-    Raises NotFound, ModelError where its encoder is not to be found.
+    Raises NotFound, ModelError if its encoder is missing.
     """
     info = resolve(cluster, name)
     if not info.record.remembers or info.record.memory is None:

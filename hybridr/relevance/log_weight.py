@@ -1,8 +1,9 @@
-"""The weight of vectors by queries without judgements: how each retriever scores the other's best hit.
+"""Chooses the weight of vectors from a query log without judgements, by how each retriever scores the other's
+best hit.
 
-Where the best hit of the vectors scores low by words, while the best hit of the words is near by vectors, the
-words get more weight; and the other way round. The rule was fitted to twelve collections with two encoders;
-what it brought elsewhere: docs/measured/ranking.md#by-a-query-log.
+If the best hit by vectors scores low by words, while the best hit by words is near by vectors, words get more
+weight, and vice versa. The rule was fitted to twelve collections with two encoders; results elsewhere:
+docs/measured/ranking.md#by-a-query-log.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FARTHEST = 1.1
 
 @dataclass(frozen=True)
 class LogWeight:
-    """A weight of vectors, from 0 to 1, by so many queries.
+    """A weight of vectors, 0 to 1, and the number of queries it was chosen by.
 
     `support` is the logarithm of how high words score the vectors' best hits over how high vectors score
     those of the words.
@@ -45,9 +46,9 @@ class LogWeight:
 def weigh_by_log(
     search: Search, encoder: Encoder, texts: Sequence[str], progress: Progress = silent
 ) -> LogWeight:
-    """Choose the weight of vectors of an index by queries without judgements, of which at most 500 are asked.
+    """Return the weight of vectors for an index, chosen by at most 500 queries without judgements.
 
-    Raise DataError for fewer than 100 that words find anything for.
+    Raises DataError for fewer than 100 queries with hits.
     """
     texts = texts[:: -(-len(texts) // MOST_LOGGED)] if texts else ()
     answers = ask(search, [Query(str(number), text) for number, text in enumerate(texts)], progress)

@@ -1,8 +1,9 @@
-"""Rehearsals of a memory: each judged query is asked as if it were new, and all others were past.
+"""Measures the effect of learnt queries: each judged query is asked as if it were new and all others were
+past.
 
-Two numbers come of that. Where needs return as often as among the judged queries, `again` is what a memory
-brings; of needs that nobody judged before it is `new`, which keeps all queries apart that share a relevant
-document. Which of them traffic is like, no judgement tells.
+`again` is the gain if needs return as often as among the judged queries; `new` the gain for needs that nobody
+judged, which excludes all queries that share a relevant document. Judgements cannot tell which of both
+resembles the traffic.
 """
 
 from __future__ import annotations
@@ -34,10 +35,9 @@ ONE_OF_FIVE, DOUBT = 0.2, 3.0
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a memory would change of `before`, the mean of a measure over the judged queries that were asked.
+    """The effect of learnt queries on a measure: its mean `before`, and the mean changes `again` and `new`.
 
-    `returning` of them share a relevant document with another judged query: their need returns. `again` and
-    `new` are the mean changes.
+    `returning` counts queries that share a relevant document with another judged query.
     """
 
     asked: int
@@ -49,7 +49,7 @@ class Rehearsal:
 
     @property
     def advice(self) -> list[str]:
-        """Return what was tried and what it would need, as lines; empty where a gain is certain."""
+        """Return lines on what was tried and what a gain would need; empty if a gain is certain."""
         if self.again.low > 0:
             return []
         lines = [
@@ -72,7 +72,7 @@ class Rehearsal:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
+        """Return the result as JSON values."""
         return {**asdict(self), "advice": self.advice}
 
 
@@ -84,7 +84,9 @@ def rehearse(
     threshold: float,
     progress: Progress,
 ) -> Rehearsal:
-    """Ask judged queries, 1,000 at most, each with what all others credit from this cosine on."""
+    """Measure judged queries, at most 1,000, each with the credits of all others whose cosine reaches the
+    threshold.
+    """
     encoder = search.encoder
     assert encoder is not None
     needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in queries])
@@ -124,7 +126,7 @@ def rehearse(
 
 
 def without_memory(search: Search) -> Search:
-    """Open the same search as it ranks without a memory: by what it learnt, nothing is judged."""
+    """Return the same search without learnt signals, which must not be used to judge."""
     if not any(signal.learnt for signal in search.signals.members.values()):
         return search
     taken = tuple(name for name, signal in search.signals.members.items() if not signal.learnt)
@@ -133,10 +135,10 @@ def without_memory(search: Search) -> Search:
 
 
 def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
-    """Return the cosine from which on judged queries, `(n, dim)` of length 1, are like each other: the usual
-    one, or a higher one above which at least one pair of five has the same need.
+    """Return the cosine from which on judged queries, `(n, dim)` of length 1, count as similar.
 
-    Where all of many needs are others, as with commands that differ by a word, nearness says nothing.
+    That is the usual one, or a higher one above which at least one pair of five has the same need. If no pair
+    has the same need, as with commands that differ by a word, nearness says nothing.
     """
     pairs = np.triu_indices(len(vectors), 1)
     cosines, same = (vectors @ vectors.T)[pairs], (needs[:, None] == needs)[pairs]
@@ -150,7 +152,9 @@ def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> 
 
 
 def needs_of(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Number the needs of queries `(n,)`: two that share a document, if by way of others, have the same."""
+    """Return the number of each query's need `(n,)`: queries that share a document, directly or through
+    others, have the same need.
+    """
     needs: dict[str, int] = {}
     leads = list(range(len(documents)))
 

@@ -1,4 +1,4 @@
-"""What `tune` looks at."""
+"""Settings of `tune`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST_JUDGED = 10
 
 
 class TuneSettings(Stage):
-    """What `tune` looks at, and whether it writes."""
+    """Settings of `tune`: what it measures by, and whether it writes."""
 
     table: ClassVar[str] = "tune"
 

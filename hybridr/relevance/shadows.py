@@ -1,5 +1,4 @@
-"""Shadows: requests that two rankings answered, the one that users see and the one that they do not; and
-what differs."""
+"""Compares two rankings on requests that both answered: the one users see, and hybridr's shadow ranking."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ PERCENTILES = (50, 90, 99)
 class ShadowedRequest:
     """A request and the first ten document ids of both answers; times in milliseconds.
 
-    `reason` says why the other ranking leaves it as it is, `error` why that had no answer; `skipped` counts
-    the requests before it that were not compared, since the shadow was busy.
+    `reason` says why hybridr would not rank it, `error` why its ranking failed; `skipped` counts the requests
+    before it that were not compared because the shadow was busy.
     """
 
     index: str
@@ -51,18 +50,18 @@ class ShadowedRequest:
 
     @property
     def compared(self) -> bool:
-        """Whether both rankings answered it."""
+        """Return whether both rankings answered the request."""
         return not (self.reason or self.error)
 
     @property
     def agreement(self) -> float:
-        """The rank-biased overlap of both answers."""
+        """Return the rank-biased overlap of both answers."""
         return rank_biased_overlap(self.old, self.new)
 
 
 @dataclass(frozen=True)
 class RankingDifference:
-    """How two rankings differ over some requests: the share of changed answers, overlaps from 0 to 1."""
+    """How two rankings differ over requests: the share of changed answers, and mean overlaps from 0 to 1."""
 
     requests: int
     changed: float
@@ -72,7 +71,7 @@ class RankingDifference:
 
     @classmethod
     def of(cls, requests: Sequence[ShadowedRequest]) -> RankingDifference:
-        """Average over requests that both rankings answered; there is at least one."""
+        """Return the means over requests that both rankings answered; at least one is needed."""
         means = np.mean(
             [
                 (
@@ -90,11 +89,11 @@ class RankingDifference:
 
 @dataclass(frozen=True)
 class ShadowReport:
-    """What differs between the ranking that users see and the one that they do not.
+    """The differences between the ranking that users see and hybridr's.
 
-    `reasons` and `errors` count the requests that were not compared, `times` are percentiles in milliseconds.
-    `largest` are the texts whose answers differ most, `judged` measures both where judgements were given.
-    `stopped` says why a server sends no request to the other ranking any more.
+    `reasons` and `errors` count requests that were not compared; `times` are percentiles in milliseconds.
+    `largest` are the requests whose answers differ most; `judged` measures both rankings if judgements were
+    given. `stopped` says why a server stopped comparing.
     """
 
     index: str
@@ -112,15 +111,15 @@ class ShadowReport:
 
     @property
     def shown_ids(self) -> list[str]:
-        """The ids of the documents of the largest changes."""
+        """Return the ids of the documents in the largest changes."""
         return sorted({doc_id for request in self.largest for doc_id in (*request.old, *request.new)})
 
     def with_texts(self, texts: Mapping[str, str]) -> ShadowReport:
-        """Add the beginning of each document of the largest changes."""
+        """Return the report with the beginning of each document in the largest changes."""
         return replace(self, texts={doc_id: text[:SNIPPET] for doc_id, text in texts.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values; `texts` has the beginning of each document of `largest`."""
+        """Return the report as JSON values; `texts` has the beginning of each document of `largest`."""
         values = {name: value for name, value in vars(self).items() if name not in ("largest", "judged")}
         values["difference"] = self.difference and asdict(self.difference)
         values["by_frequency"] = {name: asdict(part) for name, part in self.by_frequency.items()}
@@ -138,7 +137,7 @@ class ShadowReport:
 
     @property
     def summary(self) -> list[str]:
-        """Return in lines what differs, without any text of a request."""
+        """Return the differences in lines, without texts of requests."""
         lines = [f"{self.index}: {self.requests:,} requests, {self.skipped:,} more were not compared"]
         if self.difference:
             part = self.difference
@@ -153,7 +152,7 @@ class ShadowReport:
         return lines + ([f"STOPPED: {self.stopped}"] if self.stopped else [])
 
     def tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
-        """Return tables for people, each with its title and its head."""
+        """Return tables for people, each with title and header."""
         heads = ["requests", "changed", "overlap at 3", "overlap at 10", "rank-biased overlap"]
         bands = [
             [name, f"{part.requests:,}", f"{part.changed:.0%}"]
@@ -169,7 +168,7 @@ class ShadowReport:
         return [table for table in tables if table[2]]
 
     def page(self) -> str:
-        """Return the report as an HTML page that loads nothing, the largest changes side by side."""
+        """Return the report as a self-contained HTML page, with the largest changes side by side."""
         title = escape(f"{self.index}: what another ranking changes")
         parts = [f"<h1>{title}</h1>", *(f"<p>{escape(line)}</p>" for line in self.summary)]
         for name, head, rows in self.tables():
@@ -191,7 +190,8 @@ def report_of(
     stopped: str = "",
     judgements: tuple[Sequence[Query], Qrels] | None = None,
 ) -> ShadowReport:
-    """Compare both answers to each request; where its text is a judged query, both are measured.
+    """Return a report that compares both answers to each request; requests with judged queries are measured
+    too.
 
     >>> report_of("docs", [ShadowedRequest("docs", "pen", old=("a",), new=("b",))]).difference.changed
     1.0
@@ -219,12 +219,12 @@ def report_of(
 
 
 def band_of(count: int) -> str:
-    """Return the name of the band that a number of requests lies in."""
+    """Return the name of the frequency band of a number of requests."""
     return next(name for name, times in reversed(BANDS.items()) if count >= times)
 
 
 def times_of(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str, float]]:
-    """Return percentiles of the times of both answers, in milliseconds; there is at least one request."""
+    """Return percentiles of the times of both answers, in milliseconds; at least one request is needed."""
     both = np.percentile([(request.old_ms, request.new_ms) for request in requests], PERCENTILES, axis=0)
     names = [f"p{part}" for part in PERCENTILES]
     return {
@@ -236,7 +236,9 @@ def times_of(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str, float]]
 def judged_by(
     requests: Mapping[str, ShadowedRequest], judgements: tuple[Sequence[Query], Qrels] | None
 ) -> Evaluation | None:
-    """Measure both answers to the requests whose texts are judged queries; None where none is."""
+    """Return an evaluation of both answers to requests whose texts are judged queries; None if there is
+    none.
+    """
     queries = [query for query in judgements[0] if query.text in requests] if judgements else []
     if judgements is None or not any(judgements[1].get(query.query_id) for query in queries):
         return None
@@ -250,14 +252,15 @@ def judged_by(
 
 
 def run_of(ids: Sequence[str]) -> dict[str, float]:
-    """Return a ranking as a run of one query has it: document id -> score."""
+    """Return document ids, best first, as a run of one query: document id -> score."""
     return {doc_id: 1 / rank for rank, doc_id in enumerate(ids, 1)}
 
 
 class ShadowFile:
-    """The requests of a server that both rankings of an index answered; on this machine, for its owner alone.
+    """The file on this machine where a server stores compared requests of an index, readable by its owner
+    only.
 
-    Raises OSError where it cannot be written.
+    Raises OSError if it cannot be written.
     """
 
     def __init__(self, source: str) -> None:
@@ -265,13 +268,13 @@ class ShadowFile:
         self._lock = Lock()
 
     def add(self, entry: ShadowedRequest | str) -> None:
-        """Append a request, or why there are no more."""
+        """Append a request, or the reason why comparing stopped."""
         value = {"stopped": entry} if isinstance(entry, str) else asdict(entry)
         with self._lock:
             append_private(self.path, "\n" + json.dumps(value))  # before it may stand half a line of a kill
 
     def read(self, index: str) -> tuple[list[ShadowedRequest], str]:
-        """Return the requests of a physical index, and why there are no more. Raise DataError for none."""
+        """Return the requests of a physical index, and why comparing stopped. Raises DataError for none."""
         requests, stopped = [], ""
         for value in self._values():
             stopped = str(value.get("stopped", ""))

@@ -1,8 +1,8 @@
-"""Finds out how to join the retrievers of one index, and writes it into the index's record.
+"""Tunes how the retrievers of an index are combined, and writes the result into the index's record.
 
-With judged queries: technique, weight and signals, from one retrieval each, and only where the interval of
-the gain, on queries that had no part in the choice, lies above zero. With a query log alone: the weight of
-vectors (`log_weight`). All of it can be taken back.
+With judged queries: normalisation, weight and signals, from one retrieval each, applied only if the interval
+of the gain, on queries that had no part in the choice, lies above zero. With a query log alone: the weight of
+vectors (`log_weight`). All of it can be undone.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ LONGEST_LIST = max(DEPTHS)
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What `tune` found: `choice` for searches, `pipeline` for what `deploy` stores in the cluster.
+    """What `tune` found: `choice` for searches, `pipeline` for pipelines that `deploy` stores in the cluster.
 
-    `chain` is of the re-rankers that were asked for, behind searches. `by_log` is what a query log chose
-    where nothing was judged. `term_table` is what became of the table for soft terms, and `answers` of what
-    scores mean; None in a dry run. Judged queries `without_relevant` documents count as 0 in every mean.
+    `chain` is the choice of re-rankers, if any were named. `by_log` is what a query log chose without
+    judgements. `term_table` and `answers` say what became of term table and calibration; None in a dry run.
+    Judged queries `without_relevant` documents count as 0 in every mean.
     """
 
     index: str
@@ -77,14 +77,14 @@ class TuneResult:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """Return the settings that searches use from now on; None: the defaults."""
+        """Return the settings that searches use from now on; None for the defaults."""
         if self.by_log is not None:
             return {"fusion": "absolute", "dense_weight": self.by_log.dense_weight}
         return self.choice.settings if self.choice else None
 
     @property
     def in_use(self) -> list[str]:
-        """Name what of it searches use from now on, unless it was a dry run; empty: the defaults."""
+        """Return lines on what searches use from now on (unless it was a dry run); empty for the defaults."""
         choices = {"search": self.choice, "re-ranking": self.chain, "deployed pipeline": self.pipeline}
         by_log = [f"search: dense weight {self.by_log.dense_weight:g}"] if self.by_log else []
         return by_log + [
@@ -92,7 +92,7 @@ class TuneResult:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
+        """Return the result as JSON values."""
         own = {name: getattr(self, name) for name in ("term_table", "answers")}
         own_values = {name: value.to_json() if value else None for name, value in own.items()}
         return asdict(self) | own_values
@@ -108,13 +108,13 @@ def tune(
     search: SearchSettings | None = None,
     progress: Progress = silent,
 ) -> TuneResult:
-    """Tune the search of an index with vectors, and write what was found into its record.
+    """Tune the search of an index with vectors, and write the result into its record.
 
-    One made before there were term tables gets one first, so that soft terms are tuned too.
-    `judged` are queries with judgements; of `search` count the query template, and the re-rankers whose
-    weights and depths are to be found. Nothing is written with `dry_run`, and through an alias that shows a
-    part of the index only so: Raises ClusterError. Raises DataError for fewer than 10 judged queries or
-    without vectors, FingerprintMismatch for another encoder, SettingsError for what this index cannot do.
+    An index without a term table gets one first, so that soft terms are tuned too. `judgements` are queries
+    with judgements; of `search` only the query template counts, and the re-rankers whose weights and depths
+    are to be found. Nothing is written with `dry_run`; a filtered alias allows only that. Raises
+    ClusterError; DataError for fewer than 10 judged queries or without vectors, FingerprintMismatch for
+    another encoder, SettingsError for what this index cannot do.
     """
     settings, search_settings = settings or TuneSettings(), search or SearchSettings()
     info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
@@ -160,12 +160,12 @@ def tune(
 
 
 def own_words(settings: SearchSettings) -> dict[str, Any]:
-    """Return the settings of the lexical retriever."""
+    """Return those of the settings that belong to the lexical retriever."""
     return {name: getattr(settings, name) for name in ("query_template", "lexical_fields")}
 
 
 def without_chain(settings: SearchSettings) -> SearchSettings:
-    """Leave out the re-rankers that were tried: searches take those that were found."""
+    """Return the settings without the re-rankers that were tried, so that searches use the ones found."""
     return SearchSettings(
         **{name: getattr(settings, name) for name in settings.model_fields_set - {"rerank"}}
     )
@@ -180,7 +180,7 @@ def choices(
     search_settings: SearchSettings,
     progress: Progress,
 ) -> tuple[Choice, Choice, Choice | None]:
-    """Choose how retrievers are joined, and then what re-ranks their best hits, where that was asked for.
+    """Return the choices of fusion for searches, of the stored pipeline, and of re-rankers if any are named.
 
     Raises DataError for fewer than 10 judged queries.
     """
@@ -213,7 +213,7 @@ def choices(
 
 
 class HitGains(NamedTuple):
-    """A query's hits `(n,)`, their scores, and what each re-ranker adds at weight 1, NaN if nothing."""
+    """A query's hits `(n,)`, their scores, and what each re-ranker adds at weight 1 (NaN if nothing)."""
 
     documents: list[str]
     scores: NDArray[np.float64]
@@ -221,9 +221,10 @@ class HitGains(NamedTuple):
 
 
 def chains_of(names: Sequence[str]) -> list[Chain]:
-    """List what is tried: none first, and each re-ranker at every weight and depth, alone and after others.
+    """Return the chains to try: none first, and each re-ranker at every weight and depth, alone and after
+    others.
 
-    Raises SettingsError for one that has no weight.
+    Raises SettingsError for a re-ranker without a weight.
     """
     for name in names:
         if member_of(FAMILY, name).tuned_by is None:
@@ -239,9 +240,9 @@ def choose_chain(
     measure: str,
     progress: Progress = silent,
 ) -> Choice:
-    """Choose the chain behind a search that ranks judged queries best; none where no gain is shown.
+    """Return the chain of re-rankers that ranks judged queries best; the empty chain if no gain is shown.
 
-    Raises SettingsError for a re-ranker that has no weight, or that cannot order hits of this index.
+    Raises SettingsError for a re-ranker without a weight, or that cannot order hits of this index.
     """
     queries, qrels = judgements
     tried, own = chains_of(names), search.settings.rerank_settings
@@ -260,7 +261,7 @@ def choose_chain(
 def look(
     search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]
 ) -> list[HitGains]:
-    """Ask each re-ranker about the best hits of every query, as if it stood alone."""
+    """Return the best hits of every query with what each re-ranker adds, as if it were the only one."""
     questions, lists = search.unordered(texts, LONGEST_LIST)
     gains = [
         HitGains([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
@@ -279,7 +280,7 @@ def look(
 
 
 def ordered(look: HitGains, chain: Chain) -> dict[str, float]:
-    """Order a query's hits by a chain, as the re-rankers would, one after the other: document -> -rank."""
+    """Return a query's hits ordered by a chain of re-rankers: document -> -rank."""
     order, scores = np.arange(len(look.documents)), look.scores.copy()
     for step in chain.steps:
         first = order[: step.depth]
@@ -292,21 +293,21 @@ def ordered(look: HitGains, chain: Chain) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Reset:
-    """What was, or in a dry run would be, taken back; `tuned` None where there was nothing."""
+    """What was (or in a dry run would be) undone; `tuned` is None if there was nothing."""
 
     index: str
     tuned: Tuned | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
+        """Return the result as JSON values."""
         return {**vars(self), "tuned": self.tuned.model_dump(exclude_unset=True) if self.tuned else None}
 
 
 def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset:
-    """Have searches of an index rank by the defaults again.
+    """Delete what was tuned, so that searches of an index use the defaults.
 
-    A stored pipeline keeps its weights until it is deployed anew. Raises NotFound, and ClusterError when the
-    name shows a part of the index.
+    A stored pipeline keeps its weights until it is deployed again. Raises NotFound, and ClusterError for a
+    filtered alias.
     """
     info = resolve_whole(cluster, name)
     tuned = info.record.tuning

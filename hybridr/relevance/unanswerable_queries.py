@@ -1,4 +1,6 @@
-"""Unanswerable queries: what people ask elsewhere, of many fields and in many forms, from a list of words."""
+"""Makes unanswerable queries: what people ask elsewhere, on many subjects and in many forms, from a list of
+words.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ OF_DEEDS = (
 
 @cache
 def fields() -> dict[str, tuple[list[str], list[str]]]:
-    """Read what people ask about: of each field the things, and what people do."""
+    """Return what people ask about: for each subject the things, and what people do."""
     text = resources.files(__package__).joinpath("unanswerable_queries.txt").read_text(encoding="utf-8")
     by_field = {}
     for line in text.splitlines():
@@ -50,7 +52,7 @@ def fields() -> dict[str, tuple[list[str], list[str]]]:
 
 @cache
 def unanswerable_queries(number: int) -> list[str]:
-    """Make so many different queries, about as many of each field; there are some thousands."""
+    """Return so many different queries, about equally many of each subject; some thousands are possible."""
     draw, queries = random.Random(DRAWS), dict[str, None]()
     while len(queries) < number:
         for things, deeds in fields().values():

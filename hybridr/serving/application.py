@@ -1,7 +1,7 @@
-"""The embedding server: vectors the way OpenAI's API gives them, and hybrid search when it has an index.
+"""The HTTP server: embeddings in the form of OpenAI's API, and hybrid search if it has an index.
 
-The name of the model says which side a text is on: `...-query` for what users type, `...-passage` for
-what is indexed (`hybridr-query` and `hybridr-passage` are listed, any other beginning is taken too).
+The model name says what a text is: `...-query` for what users type, `...-passage` for what is indexed
+(`hybridr-query` and `hybridr-passage` are listed, any other beginning works too).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STYLE = "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 
 
 
 class Server(NamedTuple):
-    """An app and the socket it is going to answer on, already bound."""
+    """An app and the socket, already bound, on which it will answer."""
 
     app: ASGIApp
     listener: BoundListener
@@ -56,13 +56,13 @@ class Server(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Return the address, with the port that a request for port 0 was given."""
+        """Return the address, with the actual port if port 0 was requested."""
         host, port = self.listener.getsockname()[:2]
         scheme = "https" if self.settings.tls_cert else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def run(self, log_level: str = "warning") -> None:
-        """Answer requests until the process is told to stop; then those under way are answered first.
+        """Answer requests until the process is told to stop; requests under way are finished first.
 
         The log goes to stderr, one JSON object per line: every request from level `info` on.
         """
@@ -93,12 +93,11 @@ def open_server(
     added: Addition | None = None,
     progress: Progress = silent,
 ) -> Server:
-    """Load the encoder and bind the port.
+    """Return a server with a loaded encoder and a bound port.
 
-    `cluster` is needed when the settings name an index, which is ranked as `search` says; `added` are
-    further routes. Raises ModelError,
-    SettingsError when the port is taken, other machines could ask without a token, or the certificate cannot
-    be used, and FingerprintMismatch when the index was written by another encoder.
+    `cluster` is needed if the settings name an index, which is ranked as `search` says; `added` adds further
+    routes. Raises ModelError, SettingsError if the port is taken, other machines could ask without a token,
+    or the certificate cannot be used, and FingerprintMismatch if another encoder wrote the index.
     """
     require_guard(settings)
     listener = listen(settings.host, settings.port)
@@ -112,7 +111,9 @@ def open_server(
 
 
 def require_guard(settings: ServeSettings) -> None:
-    """Raise SettingsError for a server that anybody may ask, and for settings that cannot be used."""
+    """Raise SettingsError for a server that other machines could ask without a token, and for a certificate
+    that cannot be used.
+    """
     if not (is_local(settings.host) or settings.token or settings.insecure):
         raise SettingsError(
             f"other machines can reach {settings.host}, and no token is asked for",
@@ -135,7 +136,7 @@ def require_guard(settings: ServeSettings) -> None:
 
 
 def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Progress) -> Encoder:
-    """Load the encoder of the settings, else that of the index, else the packaged MiniLM."""
+    """Return the encoder of the settings, else that of the index, else the packaged MiniLM."""
     from ..cluster.destinations import resolve
     from ..encoders.opening import load_encoder
     from ..search.encoders import encoder_for, found_folder
@@ -153,16 +154,13 @@ def create_app(
     search: SearchSettings | None = None,
     added: Addition | None = None,
 ) -> FastAPI:
-    """Return the app that serves embeddings, models, health, metrics and docs, and searches of an index.
+    """Return the app with embeddings, models, health, metrics and docs, and searches of an index.
 
-    Where `settings.index` and `cluster` are given, there are `/search`, `/v1/rank` and `/v1/rewrite` too,
-    which rank as `search` says, by default as `Search` does. `added` is called with the app and its searches,
-    to add routes.
-
-    With a token in the settings, everything but `/healthz` asks for `Authorization: Bearer <token>`.
-    `app.state.embedder` is the queue and the cache in use, `app.state.searches` are the searches of
-    the index, None without one.
-    Raises what Search raises when the index and the encoder do not fit.
+    With `settings.index` and `cluster` there are `/search`, `/v1/rank` and `/v1/rewrite` too, which rank as
+    `search` says. `added` is called with the app and its searches to add routes. With a token in the
+    settings, everything but `/healthz` requires `Authorization: Bearer <token>`. `app.state.embedder` is the
+    queue and cache in use, `app.state.searches` the searches of the index or None. Raises what Search raises
+    if index and encoder do not fit.
     """
     settings = settings or ServeSettings()
     metrics = Metrics()
@@ -188,7 +186,7 @@ def create_app(
 def add_index(
     app: FastAPI, cluster: Cluster, settings: ServeSettings, search: SearchSettings | None, metrics: Metrics
 ) -> None:
-    """Add what asks an index, and keeps what people do with the answers."""
+    """Add the routes that search an index, collect events and proxy the cluster, as the settings say."""
     from .searching import add_searching
     from .snapshots import Searches
 
@@ -212,8 +210,9 @@ def add_index(
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Follow the index from before the first answer, which waits until rankings are quick, to after the last
-    one; then end all threads."""
+    """Follow the index while the app runs, and stop all threads at the end. The first answer waits until
+    rankings are warmed up.
+    """
     if searches := app.state.searches:
         from .searching import warm
 
@@ -263,7 +262,7 @@ def api_page(schema: Mapping[str, Any]) -> str:
 
 
 def route_part(path: str, method: str, route: Mapping[str, Any], components: Mapping[str, Any]) -> str:
-    """Return one route, with a row for each field of its body: name, default, what it is."""
+    """Return a route as HTML, with a row for each field of its body: name, default, description."""
     head = f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(route.get('summary', ''))}</p>"
     if "requestBody" not in route:
         return head

@@ -1,10 +1,9 @@
-"""The queue before the encoder: what waits while it works is encoded together.
+"""The queue before the encoder: texts that wait while it works are encoded together.
 
-Short requests for queries, which somebody waits for, have a thread of their own: when it is free they start
-at once, and nothing ever waits for company. All others have a second one of a lower priority, which stands
-behind all else on the machine. There the sides take turns, and so do the requests of one side: a long one
-is cut into parts of at most `budget` tokens and about `PART_S` seconds, and goes to the end of its line
-after each.
+Short requests for queries have a thread of their own: they start as soon as it is free, and nothing ever
+waits to fill a batch. All other requests share a second thread of lower priority. There the sides (query,
+passage) take turns, and so do the requests of a side: a long one is cut into parts of at most `budget` tokens
+and about `PART_S` seconds, and goes to the end of its line after each.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MEMORY = 0.2  # weight of the last part in what is known of the pace
 
 
 class EncodingJob:
-    """The texts of one request, and what was found for them so far; `future` ends with all of it."""
+    """The texts of one request and their results so far; `future` gets all results at the end."""
 
     def __init__(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> None:
         self.side, self.texts, self.tokens = side, texts, tokens
@@ -40,8 +39,9 @@ class EncodingJob:
         self.urgent = side != "passage" and sum(tokens) <= SHORT_TOKENS
 
     def take(self, room: int, at_least: int) -> list[int]:
-        """Take the shortest texts that are left, as many as `room` tokens hold; texts of like length pad
-        little."""
+        """Remove and return the positions of the shortest waiting texts, as many as `room` tokens hold; texts
+        of similar length pad little.
+        """
         taken: list[int] = []
         while self.left and (len(taken) < at_least or self.tokens[self.left[-1]] <= room):
             taken.append(self.left.pop())
@@ -49,7 +49,7 @@ class EncodingJob:
         return taken
 
     def collect(self, positions: Sequence[int], vectors: Sequence[Any]) -> None:
-        """Keep what was found for a part; the last part ends the job."""
+        """Store the results of a part; the last part completes the future."""
         for position, vector in zip(positions, vectors, strict=True):
             self.found[position] = vector
         if not self.left and self.future.set_running_or_notify_cancel():
@@ -60,11 +60,11 @@ JobPart: TypeAlias = tuple[EncodingJob, list[int]]
 
 
 class BatchQueue:
-    """Encode the texts of many requests with two threads, each of which starts with its first job.
+    """Encodes the texts of many requests in two threads, one for urgent and one for other requests.
 
-    `encode` maps a side to the function for it; `budget` is in tokens; `count(texts, tokens)` is told of
-    every batch. At most `limit` texts of urgent requests wait, and as many of others, or those of one request
-    that found none of its kind waiting.
+    `encode` maps a side to its function; `budget` is in tokens; `count(texts, tokens)` is called for every
+    batch. At most `limit` texts of each kind wait, except that a single request may exceed it if no other
+    waits.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BatchQueue:
         self._polite = Lane(encode, budget, count, limit, polite=True)
 
     def __len__(self) -> int:
-        """Count the texts that wait."""
+        """Return how many texts wait."""
         return len(self._urgent) + len(self._polite)
 
     @property
@@ -87,18 +87,20 @@ class BatchQueue:
         return self._urgent.delay_s
 
     def put(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> EncodingJob:
-        """Queue texts of so many `tokens` each. Raises Refused (503) after `close`, or when it is full."""
+        """Queue texts of so many `tokens` each; return their job. Raises Refused (503) after `close`, or if
+        the queue is full.
+        """
         job = EncodingJob(side, texts, tokens)
         self._lane(job).put(job)
         return job
 
     def drop(self, job: EncodingJob) -> None:
-        """Cancel a job: what the encoder has not begun never runs."""
+        """Cancel a job: texts that the encoder has not begun are never encoded."""
         job.future.cancel()
         self._lane(job).forget(job)
 
     def close(self) -> None:
-        """Refuse new jobs, cancel what waits and end each thread after its batch."""
+        """Refuse new jobs, cancel waiting ones and stop each thread after its batch."""
         self._urgent.close()
         self._polite.close()
 
@@ -107,7 +109,9 @@ class BatchQueue:
 
 
 class Lane:
-    """Jobs of one urgency, and the thread that encodes them; a polite one in parts of `PART_S`."""
+    """The jobs of one urgency and the thread that encodes them; a `polite` lane works in parts of
+    `PART_S`.
+    """
 
     def __init__(
         self,
@@ -130,7 +134,7 @@ class Lane:
         self._closed = False
 
     def __len__(self) -> int:
-        """Count the texts that wait."""
+        """Return how many texts wait."""
         with self._changed:
             return sum(len(job.left) for jobs in self._waiting.values() for job in jobs)
 
@@ -138,7 +142,8 @@ class Lane:
     def delay_s(self) -> float:
         """Return how long a request would wait, in seconds.
 
-        That is what the part under way has taken, and as much as the last ones took for each part before it.
+        That is the time of the part under way so far, plus the usual time of a part for each part before the
+        request.
         """
         with self._changed:
             tokens = sum(sum(job.tokens) for jobs in self._waiting.values() for job in jobs)
@@ -146,7 +151,7 @@ class Lane:
             return taken + tokens // self.budget * self._part_s
 
     def put(self, job: EncodingJob) -> None:
-        """Queue a job. Raises Refused (503) after `close`, or when it is full."""
+        """Queue a job. Raises Refused (503) after `close`, or if the lane is full."""
         with self._changed:
             if self._closed:
                 raise Refused(503, "the server is stopping", "ask again when it is back")
@@ -159,13 +164,13 @@ class Lane:
             self._changed.notify()
 
     def forget(self, job: EncodingJob) -> None:
-        """Take a job out of its line."""
+        """Remove a job from its line."""
         with self._changed:
             if job in (line := self._waiting[job.side]):
                 line.remove(job)
 
     def close(self) -> None:
-        """Refuse new jobs, cancel those that wait and end the thread after its batch."""
+        """Refuse new jobs, cancel waiting ones and stop the thread after its batch."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -183,8 +188,9 @@ class Lane:
             pass
 
     def _encode_next(self) -> bool:
-        """Wait for texts and encode a batch; False after `close`. In its own frame: nothing of a batch
-        outlives it."""
+        """Wait for texts and encode a batch; return False after `close`. A frame of its own, so that nothing
+        of a batch stays alive.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or any(self._waiting.values()))
             parts = self._take()
@@ -196,9 +202,9 @@ class Lane:
             return not self._closed
 
     def _take(self) -> list[JobPart]:
-        """Take parts of the next side up to the budget of tokens, but at least one text.
+        """Return parts of jobs of the next side, up to the budget of tokens but at least one text.
 
-        The side then goes behind the others, and a job that is not finished behind those of its side.
+        The side then goes behind the others, and an unfinished job behind those of its side.
         """
         side = next((side for side, jobs in self._waiting.items() if jobs), None)
         if side is None:
@@ -220,7 +226,7 @@ class Lane:
         return parts
 
     def _run(self, parts: Sequence[JobPart]) -> None:
-        """Encode parts together; when that fails each alone, so that one request cannot fail another."""
+        """Encode parts together; if that fails, each alone, so that one request cannot fail another."""
         try:
             vectors = self._found(parts)
         except Exception as error:

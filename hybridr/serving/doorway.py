@@ -1,4 +1,4 @@
-"""What stands before every route: the socket and its connections, token, limits, and who is still there."""
+"""Guards every route of the server: sockets and connections, token, limits of size, and clients that left."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOST_SHAKING = 100
 
 
 class Doorway:
-    """The outermost layer of the app; plain ASGI, so that a body is refused before it is read."""
+    """The outermost ASGI layer of the app, which refuses a body before it is read."""
 
     def __init__(
         self, app: ASGIApp, settings: ServeSettings, metrics: Metrics, routes: Collection[str]
@@ -59,7 +59,7 @@ class Doorway:
         self.expected = token.encode() if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it; lifespan events pass."""
+        """Answer or refuse one request; lifespan events pass."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         scope[ARRIVED] = time.perf_counter()
@@ -96,7 +96,7 @@ class Doorway:
                 await answer(scope, receive, exchange.send)
 
     def _check(self, scope: Scope) -> None:
-        """Raise Refused for what its headers alone forbid."""
+        """Raise Refused for what the headers alone forbid: size, host, token, ambiguous lengths."""
         headers = dict(scope["headers"])
         names = [name for name, _ in scope["headers"]]
         if repeated := next((name for name in ONCE if names.count(name) > 1), None):
@@ -120,7 +120,9 @@ class Doorway:
             raise Refused(413, f"the body is larger than {limit} bytes", "send less in one request")
 
     async def _enter(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
-        """Read a body to its end and pass it on; large ones a few at a time, in the order they came."""
+        """Read a body to its end and pass it to the app; large bodies a few at a time, in order of
+        arrival.
+        """
         body = bytearray()
         try:
             await self._read(body, receive)
@@ -144,9 +146,9 @@ class Doorway:
             body.clear()  # the error that may be under way would keep it
 
     async def _read(self, body: bytearray, receive: Receive) -> None:
-        """Read a body; what is more than LARGE in its turn, of those that send quickly.
+        """Read a body; beyond LARGE bytes only in its turn, which ends for slow senders.
 
-        Who waits is not read from: nothing more of it comes over the net. Raises Refused.
+        A connection that waits is not read from, so nothing more arrives. Raises Refused.
         """
         turn_until = None
         try:
@@ -168,7 +170,7 @@ class Doorway:
                 self.readers.release()
 
     async def _reading_turn(self) -> float:
-        """Wait until a large body may be read; give when its turn is over. Raises Busy."""
+        """Wait until a large body may be read; return when its turn ends. Raises Busy."""
         try:
             await asyncio.wait_for(self.readers.acquire(), self.settings.read_timeout_s / 2)
         except asyncio.TimeoutError:
@@ -176,7 +178,7 @@ class Doorway:
         return time.monotonic() + READING_S
 
     def _hold(self, size: int, added: int) -> None:
-        """Count what came of a body that has `size` bytes by now. Raises Refused beyond the limits."""
+        """Count received bytes of a body that now has `size` bytes. Raises Refused beyond the limits."""
         if size > LARGE:
             self.held += added if size - added > LARGE else size
         self._check_size(size)
@@ -185,7 +187,9 @@ class Doorway:
 
 
 def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: bool) -> None:
-    """Raise Refused without the token; what goes on to the cluster has an `Authorization` of its own."""
+    """Raise Refused without the right token; a proxied request has it in its own header, because
+    `Authorization` is for the cluster.
+    """
     scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
     if proxied:
         scheme, token = b"bearer", headers.get(TOKEN_HEADER, b"")
@@ -202,7 +206,7 @@ def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: boo
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a body that was read once more; what follows is the connection's own."""
+    """Return a receive function that gives a body already read, then the messages of the connection."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -212,10 +216,11 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def check_host(host: str, settings: ServeSettings) -> None:
-    """Raise Refused for a name that is not the server's own: a page of that name would ask through a browser.
+    """Raise Refused for a host name that is not the server's own, which a web page could use to ask through a
+    browser.
 
-    Such a name is one of the public net, with a dot; addresses and names without one are taken. A page knows
-    no token, so that where there is one every name is good.
+    Such a name has a dot; addresses and names without a dot are accepted. With a token any name is accepted,
+    because a page does not know the token.
     """
     name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
     name = name.strip("[]").lower().rstrip(".")
@@ -230,22 +235,22 @@ def check_host(host: str, settings: ServeSettings) -> None:
 
 
 def ip_of(host: str) -> IPv4Address | IPv6Address | None:
-    """Read a host that is written as an address; None for a name."""
+    """Return a host as an IP address; None for a name."""
     with suppress(ValueError):
         return ip_address(host)
     return None
 
 
 def is_local(host: str) -> bool:
-    """Return whether a host is this machine, as seen from itself."""
+    """Return whether a host name or address means this machine."""
     return host == "localhost" or ((address := ip_of(host)) is not None and address.is_loopback)
 
 
 class BoundListener(socket.socket):
-    """A bound socket that knows the connections which do not speak HTTP yet: TLS is being agreed upon.
+    """A bound socket that limits the connections that have not finished their TLS handshake.
 
-    Beyond `MOST_SHAKING` of these the one that was accepted first is closed for each new one, so that clients
-    who never end it neither use up files nor keep others out.
+    Beyond `MOST_SHAKING` of these the oldest is closed for each new one, so that clients that never finish
+    neither use up file descriptors nor keep others out.
     """
 
     def __init__(self, family: int, kind: int, protocol: int, descriptor: int) -> None:
@@ -253,7 +258,7 @@ class BoundListener(socket.socket):
         self.shaking: OrderedDict[int, socket.socket] = OrderedDict()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Take a connection, and close the oldest where there are too many."""
+        """Accept a connection, and close the oldest unfinished one if there are too many."""
         taken, address = super().accept()
         self.shaking.pop(taken.fileno(), None)  # of one that ended in the middle of it
         self.shaking[taken.fileno()] = taken
@@ -264,7 +269,7 @@ class BoundListener(socket.socket):
 
 
 def listen(host: str, port: int) -> BoundListener:
-    """Bind a port; 0 takes a free one. Raises SettingsError when that is not possible."""
+    """Return a socket bound to a port; 0 takes a free one. Raises SettingsError if that is not possible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=2048)
@@ -278,9 +283,9 @@ def listen(host: str, port: int) -> BoundListener:
 
 
 class TimedProtocol(H11Protocol):
-    """HTTP/1.1 of one connection.
+    """HTTP/1.1 on one connection, with time limits.
 
-    It is closed when its client takes long to send or to read, or when another one needs its place.
+    The connection is closed if its client takes long to send or to read, or if another one needs its place.
     """
 
     settings = ServeSettings()
@@ -290,16 +295,16 @@ class TimedProtocol(H11Protocol):
 
     @classmethod
     def under(cls, settings: ServeSettings, listener: BoundListener) -> type[TimedProtocol]:
-        """Return the protocol of a listener's connections with the limits of these settings."""
+        """Return the protocol class for a listener's connections with the limits of these settings."""
         return type(cls.__name__, (cls,), {"settings": settings, "listener": listener})
 
     @property
     def waits(self) -> bool:
-        """Return whether the client has to send something: a request, or the rest of one."""
+        """Return whether the server waits for the client to send."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection; beyond the limit the one that has been waited for longest is closed for it."""
+        """Accept a connection; beyond the limit, the connection that has waited longest is closed."""
         super().connection_made(transport)
         if self.listener is not None:
             self.listener.shaking.pop(transport.get_extra_info("socket").fileno(), None)
@@ -316,24 +321,26 @@ class TimedProtocol(H11Protocol):
             oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Cancel the timers."""
         super().connection_lost(exc)
         for timer in (self.deadline, self.unread):
             if timer is not None:
                 timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; the time of a request runs from its first byte."""
+        """Process received data; the time limit of a request runs from its first byte."""
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """Go on with what came already of the next request."""
+        """Go on with the next request, part of which may have arrived."""
         super().on_response_complete()
         self._watch()
 
     def pause_writing(self) -> None:
-        """Let a client read for a while; of what it does not read, the newest part is kept."""
+        """Give the client time to read; if unread answers exceed the limit, the connections that waited
+        longest are closed.
+        """
         super().pause_writing()
         self.unread = self.loop.call_later(UNREAD_S, self.transport.abort)
         late = [
@@ -348,7 +355,7 @@ class TimedProtocol(H11Protocol):
                 protocol.transport.abort()
 
     def resume_writing(self) -> None:
-        """Stop the time."""
+        """Stop the timer for reading."""
         super().resume_writing()
         if self.unread is not None:
             self.unread.cancel()
@@ -363,7 +370,7 @@ class TimedProtocol(H11Protocol):
 
 
 class Exchange:
-    """What was received of a request, and answered."""
+    """Status and size of one request and its answer."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -379,6 +386,6 @@ class Exchange:
 
 
 def opaque_id(scope: Scope) -> str | None:
-    """Return the `X-Opaque-Id` of a request, where it can go on to the cluster."""
+    """Return the `X-Opaque-Id` of a request, if it can be passed to the cluster; else None."""
     header = dict(scope["headers"]).get(b"x-opaque-id", b"").decode("latin-1")
     return header if re.fullmatch(r"[\x21-\x7e]{1,200}", header) else None

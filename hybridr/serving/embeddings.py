@@ -1,4 +1,4 @@
-"""`/v1/embeddings`: the queue of texts, and the cache of queries."""
+"""`/v1/embeddings`: encodes texts through the queue, with a cache of queries."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
 
 
 def embedding_answer(request: EmbeddingRequest, embeddings: Sequence[Embedding]) -> dict[str, Any]:
-    """Return embeddings in the form of OpenAI's answer, with the sum of tokens that could be counted.
+    """Return embeddings in the form of OpenAI's answer, with the sum of tokens if they were counted.
 
-    Each is written by itself: the event loop, which waits while numbers are written, has its turn in between.
+    Each embedding is serialised separately, so that the event loop gets its turn in between.
     """
     parts: list[bytes] = []
     for position, embedding in enumerate(embeddings):
@@ -81,9 +81,9 @@ def embedding_answer(request: EmbeddingRequest, embeddings: Sequence[Embedding])
 
 
 class Embedding(NamedTuple):
-    """A vector `(dim,)`, and the tokens of its text; None where the encoder cannot count them.
+    """A vector `(dim,)`, and the number of tokens of its text (None if unknown).
 
-    States `(tokens, width)` and spans are those of a `Reading`, and empty for what was not read.
+    States `(tokens, width)` and spans are those of a `Reading`; empty if tokens were not read.
     """
 
     vector: Vectors
@@ -93,8 +93,9 @@ class Embedding(NamedTuple):
 
 
 def encode_for(encoder: Encoder, use: Use, texts: Sequence[str]) -> list[Embedding]:
-    """Encode texts; for "reading" with the states of their tokens. Raises ValueError for vectors that are not
-    `(n, dim)`."""
+    """Return the embeddings of texts; for "reading" with the states of tokens. Raises ValueError for vectors
+    that are not `(n, dim)`.
+    """
     if use == "reading":
         assert reads_tokens(encoder)
         readings = encoder.read_queries(texts)
@@ -109,7 +110,9 @@ def encode_for(encoder: Encoder, use: Use, texts: Sequence[str]) -> list[Embeddi
 
 
 def pieces_of(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
-    """Group neighbours so that only a single text has more than so many characters."""
+    """Yield groups of neighbouring texts with at most so many characters together, or a single longer
+    text.
+    """
     part: list[str] = []
     room = characters
     for text in texts:
@@ -123,11 +126,10 @@ def pieces_of(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
 
 
 class QueryCache:
-    """The `size` embeddings used last, with the states of 16 times as many tokens; 0 keeps none. Safe to use
-    from several threads.
+    """The `size` embeddings used last, with token states within a limit; 0 keeps none. Safe to use from
+    several threads.
 
-    Keys are digests of use, encoder fingerprint, token limit and text: no text stays in memory, and a long
-    one takes no more room than a short one.
+    Keys are digests of use, encoder fingerprint, token limit and text, so no text stays in memory.
     """
 
     def __init__(self, size: int, fingerprint: str, max_tokens: int) -> None:
@@ -141,7 +143,7 @@ class QueryCache:
         return len(self._found)
 
     def get(self, use: Use, text: str) -> Embedding | None:
-        """Return what was kept for a text, which makes it the last to go; None when there is nothing."""
+        """Return the cached embedding of a text and mark it as used; None if there is none."""
         key = self._key(use, text)
         with self._lock:
             embedding = self._found.get(key)
@@ -150,7 +152,7 @@ class QueryCache:
             return embedding
 
     def put(self, use: Use, text: str, embedding: Embedding) -> None:
-        """Keep a copy of an embedding; a row of a batch would keep the whole batch alive."""
+        """Keep a copy of an embedding, because a row of a batch would keep the whole batch alive."""
         if not self.size:
             return
         key, copied = self._key(use, text), embedding._replace(vector=embedding.vector.copy())
@@ -168,7 +170,7 @@ class QueryCache:
 
 
 class Embedder:
-    """Encode for an event loop. Queries are cached; passages, which seldom come twice, are not."""
+    """Encodes texts for an event loop. Queries are cached; passages, which seldom repeat, are not."""
 
     def __init__(self, encoder: Encoder, settings: ServeSettings, metrics: Metrics) -> None:
         self.encoder = encoder
@@ -182,9 +184,10 @@ class Embedder:
         self._beside = ThreadPoolExecutor(THREADS_BESIDE, thread_name_prefix="hybridr-beside")
 
     async def read(self, text: str, within_s: float | None = None) -> Reading:
-        """Read a query, without states where the encoder does not show them. Raises what `embed` raises.
+        """Return the reading of a query, without states if the encoder gives none. Raises what `embed`
+        raises.
 
-        States were rounded to float16, of a first reading too: what is asked twice is answered the same.
+        States are rounded to float16, cached or not, so that repeated queries get equal answers.
         """
         [embedding] = await self.embed("reading" if reads_tokens(self.encoder) else "query", [text], within_s)
         return Reading(embedding.vector, embedding.states.astype(np.float32), embedding.spans)
@@ -192,7 +195,7 @@ class Embedder:
     async def embed(self, use: Use, texts: Sequence[str], within_s: float | None = None) -> list[Embedding]:
         """Return the embedding of each text. A cancelled call leaves nothing in the queue.
 
-        Raises EncodingFailed; Refused when the server is stopping, or has more to do than `within_s` allows.
+        Raises EncodingFailed; Refused if the server is stopping, or if the wait would exceed `within_s`.
         """
         texts = [within_reach(text, self.encoder.max_tokens) for text in texts]
         embeddings: list[Embedding | None] = [None] * len(texts)
@@ -212,18 +215,18 @@ class Embedder:
         return [embedding for embedding in embeddings if embedding is not None]
 
     async def in_turn(self, work: Callable[[], T]) -> T:
-        """Do what takes milliseconds for a large request beside the event loop, few at once."""
+        """Run work of a large request in a thread beside the event loop, one at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._beside, work)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._beside.shutdown(wait=False, cancel_futures=True)
         self.queue.close()
 
     async def _encode_uncached(self, use: Use, texts: Sequence[str]) -> list[Embedding]:
-        """Return the embeddings of texts by way of the queue, with their tokens where these can be counted.
+        """Return embeddings through the queue, with numbers of tokens if they can be counted.
 
-        Where nobody waits any more, the job is taken out of the queue.
+        If the request is cancelled, the job is removed from the queue.
         """
         counted = await self._count(texts)
         estimated = counted or [len(text) // 4 + 2 for text in texts]
@@ -237,7 +240,7 @@ class Embedder:
         return [embedding._replace(tokens=count) for embedding, count in zip(embeddings, tokens, strict=True)]
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
-        """Count the tokens of each text; nothing for an encoder that cannot."""
+        """Return the number of tokens of each text; empty if the encoder cannot count."""
         if (count := offers_of(self.encoder).counts) is None:
             return []
         if sum(map(len, texts)) <= COUNTED_HERE:

@@ -1,4 +1,6 @@
-"""What a server keeps as UBI does: searches that ask for it, and what is posted to `/events`."""
+"""Stores user behaviour in the form of UBI (User Behavior Insights): searches that ask for it, and events
+posted to `/events`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ Coordinate = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
 class EventPosition(BaseModel):
-    """Where on the page something happened."""
+    """Where on the page an event happened."""
 
     ordinal: Coordinate | None = None
     x: Coordinate | None = None
@@ -35,7 +37,7 @@ class EventPosition(BaseModel):
 
 
 class EventObject(BaseModel):
-    """What it happened to."""
+    """The object of an event, such as a document."""
 
     object_id: DocumentName | None = None
     object_id_field: UbiId | None = None
@@ -45,14 +47,14 @@ class EventObject(BaseModel):
 
 
 class EventAttributes(BaseModel):
-    """More of an event; what is not known here is left out."""
+    """Further attributes of an event; unknown ones are dropped."""
 
     position: EventPosition | None = None
     object: EventObject | None = None
 
 
 class UbiEvent(BaseModel):
-    """What somebody did, as `ubi_events` has it; what else it tells is left out."""
+    """An action of a user, in the form of `ubi_events`; unknown fields are dropped."""
 
     action_name: UbiId
     query_id: UbiId | None = None
@@ -66,7 +68,7 @@ class UbiEvent(BaseModel):
 
 
 def as_list(value: Any) -> Any:
-    """Return one event as a list of one. Raises ValueError for none, or too many to look at."""
+    """Return one event as a list of one. Raises ValueError for an empty or too long list."""
     items = [value] if isinstance(value, dict) else value
     if isinstance(items, list) and not 0 < len(items) <= MOST_EVENTS:
         raise ValueError(f"1 to {MOST_EVENTS} events are taken")
@@ -90,7 +92,9 @@ def add_events(app: FastAPI, keeper: Keeper) -> None:
 def query_record(
     body: SearchRequest, ubi: UbiSearch, query_id: str, hits: Sequence[Hit], teams: Teams | None
 ) -> dict[str, Any]:
-    """Return the entry of `ubi_queries` for a search with these hits, of two rankings where it has teams."""
+    """Return the entry of `ubi_queries` for a search with these hits; with `teams`, the hits of two
+    interleaved rankings.
+    """
     of_experiment = {EXPERIMENT: teams.experiment, TEAMS: teams.letters} if teams else {}
     reserved = {EXPERIMENT, TEAMS}
     own = {name: value for name, value in ubi.query_attributes.items() if name not in reserved}

@@ -1,4 +1,6 @@
-"""What `hybridr sync --every` tells Prometheus: its rounds, what is behind, and how the cluster answers."""
+"""Prometheus metrics of `hybridr sync --every`: its rounds, the documents that wait, and the cluster's
+answers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ COUNTED = ("copied", "deleted", "renewed")
 
 
 class SyncGauges:
-    """The counters of one process that syncs one index."""
+    """The metrics of one process that syncs one index."""
 
     def __init__(self, index: str) -> None:
         self.index, self.registry = index, CollectorRegistry()
@@ -44,7 +46,7 @@ class SyncGauges:
         )
 
     def count(self, done: SyncResult) -> None:
-        """Count a round that worked."""
+        """Count a round that succeeded."""
         for what in COUNTED:
             self.documents.labels(self.index, what).inc(getattr(done, what))
         self.refused.labels(self.index).set(done.rejected)
@@ -53,7 +55,9 @@ class SyncGauges:
         self.seconds.labels(self.index).observe(done.seconds)
 
     def serve(self, place: str) -> int:
-        """Answer at `[HOST:]PORT`, of this machine alone unless told; give the port. Raises SettingsError."""
+        """Serve the metrics at `[HOST:]PORT`, by default for this machine only; return the port. Raises
+        SettingsError.
+        """
         address = re.fullmatch(r"(?:(\[?[\w.:-]+\]?):)?(\d{1,5})", place)
         if address is None or int(address[2]) > 65_535:
             raise SettingsError(

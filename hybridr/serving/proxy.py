@@ -1,8 +1,7 @@
 """The proxy: the cluster's own `_search` and `_msearch` for clients that know nothing of hybridr.
 
-What they send goes on to the cluster with their own rights, and its answer back. On the way a search of the
-one index that the server follows is ranked, as `deploy --way transparent` does; where anything is in the
-way of that, it goes on as it was.
+Requests go to the cluster with the client's own rights. Searches of the one index that the server follows are
+ranked on the way, as by `deploy --way transparent`; if anything prevents that, they are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ HEADER_VALUE = re.compile(rb"([^\x00-\x20\x7f]([^\x00-\x1f\x7f]|\t)*)?")
 
 
 def add_proxy(app: FastAPI, proxy: Proxy) -> None:
-    """Add the cluster's searches."""
+    """Add the routes of the cluster's searches."""
     for way in ("GET", "POST"):
         for path, answer in (
             ("/{index:path}/_search", proxy.search),
@@ -65,14 +64,16 @@ def add_proxy(app: FastAPI, proxy: Proxy) -> None:
 
 
 class ClientSearch(NamedTuple):
-    """One search: the name of its index, the parameters of its address, its body."""
+    """One search of a client: index name, URL parameters and body."""
 
     name: str
     params: Mapping[str, str]
     raw: bytes
 
     def body(self) -> dict[str, Any]:
-        """Return the body as OpenSearch writes it; without one it asks nothing. Raises ValueError."""
+        """Return the body as OpenSearch would normalise it, with the URL parameters; empty without one.
+        Raises ValueError.
+        """
         body = strict_json(self.raw) if self.raw.strip() else {}
         if not isinstance(body, dict):
             raise ValueError("a body is an object")
@@ -80,14 +81,16 @@ class ClientSearch(NamedTuple):
 
 
 class RewriteResult(NamedTuple):
-    """What becomes of a body: ranked, or for `reason` not; `body` is None where it stays as it is."""
+    """The outcome of ranking a search: the new body (None if unchanged), and the reason why it is not
+    ranked.
+    """
 
     body: bytes | None
     reason: NotRanked | None = None
 
 
 class Proxy:
-    """Passes searches on; those of the index that is followed are ranked."""
+    """Passes searches on to the cluster; those of the followed index are ranked."""
 
     def __init__(self, searches: Searches, relay: Relay) -> None:
         self.searches, self.relay, self.names = searches, relay, Names(searches)
@@ -112,7 +115,7 @@ class Proxy:
         return as_the_cluster(answer, reason, request)
 
     async def msearch(self, request: Request) -> Response:
-        """Answer `_msearch`: each of its searches is judged by itself."""
+        """Answer `_msearch`; each of its searches is ranked or passed on separately."""
         address, sent = await request_to_relay(request)
         try:
             searches = searches_in(unzipped(sent, self.settings.max_body_bytes), address.index)
@@ -137,13 +140,15 @@ class Proxy:
         return response_of(answer)
 
     async def send(self, request: Request, sent: Relayed) -> Answered:
-        """Have the cluster answer. When the client leaves, or it takes for ever, the connection is closed."""
+        """Return the cluster's answer to a request. If the client leaves, or time is up, the connection is
+        closed.
+        """
         call = Call()
         work = self.searches.threads.run(partial(self.relay.send, sent, call), call.end)
         return await unless_gone(request, work, self.relay.bounds.seconds)
 
     async def rewrite(self, request: Request, sent: Relayed, search: ClientSearch) -> RewriteResult:
-        """Rank a search, or say why not; raises nothing."""
+        """Return the ranked body of a search, or the reason why it is not ranked; raises nothing."""
         snapshot, timeout_s = self.searches.now, self.settings.rank_timeout_s
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]
         is_ours = False
@@ -174,9 +179,9 @@ class Proxy:
         snapshot: IndexSnapshot,
         ranking: BodyRanking,
     ) -> bytes | NotRanked:
-        """Return the body that ranks a search, or why nothing does.
+        """Return the body that ranks a search, or the reason why it is not ranked.
 
-        Where the cluster runs no scripts, it ranks what a first search finds.
+        If the cluster runs no scripts, the hits of a first search are ranked.
         """
         timeout_s = self.settings.rank_timeout_s
         reading = snapshot.read_body(ranking, search.body(), timeout_s)
@@ -190,7 +195,7 @@ class Proxy:
         return ranked if isinstance(ranked, NotRanked) else self.translated(search, ranked.body)
 
     def left_alone(self, sent: Relayed, search: ClientSearch) -> NotRanked | None:
-        """Return why a search is not looked at, whichever index it asks."""
+        """Return the reason to pass a search on unread, whatever its index; None if there is none."""
         if sent.header("authorization").startswith(SIGNED):
             return NotRanked("signed")
         if self.guarded and not sent.header("authorization"):
@@ -200,7 +205,7 @@ class Proxy:
         return NotRanked("unreadable") if sent.body and "json" not in sent.header("content-type") else None
 
     def unranked(self, search: ClientSearch, ranking: BodyRanking, reason: NotRanked) -> RewriteResult:
-        """Return the client's own search; its body is changed only to keep vectors out of its answer."""
+        """Return the client's own search, changed only to keep vectors out of its answer."""
         display = [name for name in search.params if name.startswith(("_source", "stored"))]
         if WITHIN.intersection(search.params) and display:
             return RewriteResult(None, reason)
@@ -209,15 +214,16 @@ class Proxy:
         return RewriteResult(None if body == raw else body, reason)
 
     def translated(self, search: ClientSearch, body: Mapping[str, Any]) -> bytes:
-        """Write a body as the product takes it."""
+        """Return a body in the form that the product accepts."""
         target = SearchAddress(search.name, "_search", {}).target
         return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", target, body, None)).body)
 
     async def find(
         self, request: Request, sent: Relayed, search: ClientSearch, body: Mapping[str, Any]
     ) -> Sequence[str]:
-        """Search with the client's rights for the documents that are to be scored. Raises ValueError where
-        the cluster refuses."""
+        """Return the ids that a first search with the client's rights finds. Raises ValueError if the cluster
+        refuses.
+        """
         parameters = {name: value for name, value in search.params.items() if name in ABOUT_SHARDS}
         target = SearchAddress(search.name, "_search", parameters).target
         answer = await self.send(request, json_search(sent, target, self.translated(search, body)))
@@ -227,14 +233,16 @@ class Proxy:
 
 
 class Names:
-    """Looks up how much of the followed index a name shows; remembers it for two seconds."""
+    """Looks up which part of the followed index a name shows; cached for two seconds."""
 
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
         self._known: dict[tuple[str, str], tuple[float, Scope | None]] = {}
 
     async def scope_of(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
-        """Return what a name shows of the index; None where it stands for another one, or for several."""
+        """Return the scope that a name shows of the index; None if the name stands for another index or
+        several.
+        """
         if not PLAIN_NAME.fullmatch(name):
             return None
         if name == snapshot.info.name:
@@ -250,7 +258,7 @@ class Names:
         return await self.searches.ranking_threads.run(partial(self._look_up, name, snapshot.info.uuid))
 
     def _look_up(self, name: str, uuid: str) -> Scope | None:
-        """Ask the cluster, and keep what it says: whoever asked may have left by then."""
+        """Ask the cluster for the scope of a name and cache it, even if the client has left meanwhile."""
         infos = self.searches.cluster.indices(name)
         scope = scope_of(name, infos[0]) if [info.uuid for info in infos] == [uuid] else None
         self._known[name, uuid] = time.monotonic() + NAMES_KEPT_S, scope
@@ -258,9 +266,10 @@ class Names:
 
 
 async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
-    """Take a request as it came, but for its address, which is written anew, and the server's own token.
+    """Return address and request to pass on: unchanged but for a normalised URL, and without the server's own
+    token.
 
-    Raises Refused for what is no search.
+    Raises Refused for a request that is no search.
     """
     address = read_address(request.scope["raw_path"], request.scope["query_string"])
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
@@ -269,7 +278,7 @@ async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
 
 
 def unzipped(sent: Relayed, limit: int) -> bytes:
-    """Read a body, packed or not; an odd one is empty, or as it came."""
+    """Return a request's body, unzipped if it is gzip; one that cannot be unzipped is returned as it came."""
     if sent.header("content-encoding") != "gzip":
         return sent.body
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -281,7 +290,9 @@ def unzipped(sent: Relayed, limit: int) -> bytes:
 
 
 def search_at(address: SearchAddress, sent: Relayed, limit: int) -> tuple[SearchAddress, ClientSearch]:
-    """Return the search of a `_search`, and its address; a body in a parameter is taken out of that."""
+    """Return the search of a `_search` request and its address; a body in the parameter `source` is moved out
+    of the URL.
+    """
     raw, source = unzipped(sent, limit), source_of(address.params)
     if source is not None and not sent.body:
         raw, address = source.encode(), address.without(OF_BODY)
@@ -289,7 +300,7 @@ def search_at(address: SearchAddress, sent: Relayed, limit: int) -> tuple[Search
 
 
 def with_body(sent: Relayed, body: bytes) -> Relayed:
-    """Send another body, unzipped."""
+    """Return the request with another body, not compressed."""
     changed = sent.without("content-encoding")._replace(body=body)
     if changed.header("content-type"):
         return changed
@@ -297,7 +308,9 @@ def with_body(sent: Relayed, body: bytes) -> Relayed:
 
 
 def json_search(sent: Relayed, target: str, body: bytes) -> Relayed:
-    """Return a search with the rights of a request, and its answer as plain JSON in the client's version."""
+    """Return a search request with the rights of a client's request, answered in plain JSON of the client's
+    version.
+    """
     kind = sent.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
     search = with_body(sent, body).without("accept-encoding", "accept", "content-type")
     accepted = ("content-type", kind), ("accept", kind.partition("; charset")[0])
@@ -305,9 +318,9 @@ def json_search(sent: Relayed, target: str, body: bytes) -> Relayed:
 
 
 def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:
-    """Read the searches of an `_msearch`, each with its head, which may name another index.
+    """Return the searches of an `_msearch`, each with its header line, which may name another index.
 
-    Raises ValueError, TypeError or AttributeError for an odd one.
+    Raises ValueError, TypeError or AttributeError for a malformed request.
     """
     lines = raw.split(b"\n")
     lines = lines[:-1] if lines and not lines[-1].strip() else lines
@@ -322,7 +335,9 @@ def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:
 
 
 def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:
-    """Answer as the cluster does. Only what its client may read is counted: `/metrics` tells others of it."""
+    """Return the cluster's answer as a response. Only answers that the client may read are counted in
+    `/metrics`.
+    """
     note_ranking(request, reason)
     if answer.status < BAD_REQUEST:
         request.app.state.embedder.metrics.count_ranking(reason)
@@ -330,7 +345,9 @@ def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request)
 
 
 def response_of(answer: Answered) -> Response:
-    """Write what the cluster said, with its own headers. Raises ClusterError for what no client can read."""
+    """Return the cluster's answer with its own headers. Raises ClusterError for headers that cannot be passed
+    on.
+    """
     pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     readable = all(HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value) for name, value in pairs)
     if answer.status not in STATUSES or not readable:

@@ -1,4 +1,4 @@
-"""What a request may hold, and how it is answered."""
+"""Bodies of requests, their checks, and the form of answers and errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class EmbeddingRequest(BaseModel):
 
     @property
     def texts(self) -> list[str]:
-        """Return the input as a list."""
+        """Return the input as a list of texts."""
         return [self.input] if isinstance(self.input, str) else self.input
 
 
@@ -120,7 +120,7 @@ class SearchRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def names_of_here(cls, values: Any) -> Any:
-        """Refuse a field by another API's name for it, with the name of this one."""
+        """Raise ValueError for a field named as in another API, with its name in this one."""
         wrong = next((name for name in OTHER_NAMES if isinstance(values, dict) and name in values), None)
         if wrong:
             raise ValueError(f"'{wrong}' is called '{OTHER_NAMES[wrong]}' here")
@@ -128,23 +128,25 @@ class SearchRequest(BaseModel):
 
     @property
     def ubi(self) -> UbiSearch | None:
-        """Return what is told for UBI, if anything."""
+        """Return the UBI part of the request; None without one."""
         return self.ext.ubi if self.ext else None
 
 
 class QuickRequest(Request):
-    """A request whose body orjson reads: a million numbers hold up all others for 10 ms, by `json` for 50."""
+    """A request whose body is parsed by orjson, five times as fast as by `json`, so that a large body holds
+    up others less.
+    """
 
     async def json(self) -> Any:
-        """Read the body. Raises json.JSONDecodeError, for half a surrogate pair too."""
+        """Return the parsed body. Raises json.JSONDecodeError, also for half a surrogate pair."""
         return orjson.loads(await self.body())
 
 
 class QuickRoute(APIRoute):
-    """A route that is given a QuickRequest."""
+    """A FastAPI route whose handler gets a QuickRequest."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's own handler, behind the other kind of request."""
+        """Return FastAPI's own handler, called with a QuickRequest."""
         handle = super().get_route_handler()
 
         async def handle_quickly(request: Request) -> Response:
@@ -154,7 +156,7 @@ class QuickRoute(APIRoute):
 
 
 def side_of(model: str) -> Side:
-    """Read the side off a model's name. Raises Refused."""
+    """Return the side, query or passage, at the end of a model's name. Raises Refused."""
     name = model.rpartition("-")[2].lower()
     for side in SIDES:
         if name == side:
@@ -164,7 +166,7 @@ def side_of(model: str) -> Side:
 
 
 def check_embedding(request: EmbeddingRequest, dim: int) -> None:
-    """Raise DataError for what would give a meaningless vector, Refused for what is over the limits."""
+    """Raise DataError for an input without text, Refused for one over the limits."""
     if len(request.texts) > MOST_INPUTS:
         message = f"{len(request.texts)} inputs were sent, a request takes at most {MOST_INPUTS}"
         raise Refused(422, message, "send them in several requests")
@@ -177,7 +179,7 @@ def check_embedding(request: EmbeddingRequest, dim: int) -> None:
 
 
 def check_query(text: str, settings: ServeSettings) -> None:
-    """Raise DataError for a query without words, Refused for one that is too long."""
+    """Raise DataError for a query without visible characters, Refused for one that is too long."""
     hint = "[serve] max_query_characters sets the limit"
     check_lengths("the query", [text], settings.max_query_characters, hint)
     if not is_readable(text):
@@ -185,12 +187,12 @@ def check_query(text: str, settings: ServeSettings) -> None:
 
 
 def is_readable(text: str) -> bool:
-    """Return whether a text has a character that can be seen; a megabyte of blanks is told quickly."""
+    """Return whether a text has a visible character; fast for a megabyte of blanks."""
     return says_something(text.strip())
 
 
 def check_lengths(name: str, texts: Sequence[str], limit: int, hint: str) -> None:
-    """Raise Refused for the first text of more than `limit` characters."""
+    """Raise Refused for the first text with more than `limit` characters."""
     for position, text in enumerate(texts):
         if len(text) > limit:
             problem = f"{name.format(position)} has {len(text)} characters"
@@ -198,10 +200,10 @@ def check_lengths(name: str, texts: Sequence[str], limit: int, hint: str) -> Non
 
 
 def check_filter(filter: Any, settings: ServeSettings) -> None:
-    """Raise Refused (422) for a filter that does more than compare a document's fields with given values.
+    """Raise Refused (422) for a filter that does more than compare fields with values.
 
-    The server asks with its own rights: a lookup would read other indices, a script runs code, and patterns
-    may take minutes.
+    The server searches with its own rights: a lookup would read other indices, a script runs code, and
+    patterns may take minutes.
     """
     if filter is None or settings.filters == "any":
         return
@@ -212,7 +214,7 @@ def check_filter(filter: Any, settings: ServeSettings) -> None:
 
 
 class Refused(HTTPException):
-    """A request that HTTP has its own status for: an unknown model, a missing token, a body too large."""
+    """A request refused with an HTTP status: an unknown model, a missing token, a body too large."""
 
     def __init__(
         self, status: int, message: str, hint: str | None = None, *, headers: dict[str, str] | None = None
@@ -222,7 +224,7 @@ class Refused(HTTPException):
 
 
 class Busy(Refused):
-    """A request that may be asked again a little later."""
+    """A request refused because the server is busy; the client may try again soon."""
 
     def __init__(self, message: str, status: int = LATE) -> None:
         super().__init__(
@@ -231,19 +233,19 @@ class Busy(Refused):
 
 
 class EncodingFailed(Refused):
-    """The encoder raised something of its own; it is the cause, and stays out of the answer."""
+    """The encoder raised an error; the error is the cause and stays out of the answer."""
 
     def __init__(self) -> None:
         super().__init__(500, "the encoder failed", "the server's log names the error")
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer with JSON; FastAPI's own way walks through every number in Python."""
+    """Return a JSON response, serialised by orjson because FastAPI's own way is slow for numbers."""
     return Response(json_bytes(value), status_code=status, media_type="application/json", headers=headers)
 
 
 def json_bytes(value: Any) -> bytes:
-    """Write JSON, with arrays of numbers."""
+    """Return a value as JSON bytes; NumPy arrays are allowed."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -254,7 +256,7 @@ def error_answer(
     kind: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Answer with an error object, whose `kind` follows from the status where it has no name of its own."""
+    """Return a response with an error object; its type follows from the status unless `kind` names it."""
     message = message.encode(errors="replace").decode()  # a client may send half a surrogate pair
     kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
     record = {"error": {"message": message, "hint": hint, "type": kind, "code": status}}
@@ -262,14 +264,14 @@ def error_answer(
 
 
 def add_error_answers(app: FastAPI) -> None:
-    """Answer every error of the app in the form of OpenAI's API."""
+    """Register handlers that answer every error of the app in the form of OpenAI's API."""
     app.add_exception_handler(HTTPException, refused)  # type: ignore[arg-type]
     app.add_exception_handler(HybridrError, failed)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
 
 
 async def refused(request: Request, error: HTTPException) -> Response:
-    """Answer what was refused before the library was asked: unknown routes too."""
+    """Return the response for an HTTPException, such as Refused or an unknown route."""
     if error.status_code >= 500 and not isinstance(error, Busy):
         note(request, **described(error))
     hint = getattr(error, "hint", None)
@@ -277,12 +279,12 @@ async def refused(request: Request, error: HTTPException) -> Response:
 
 
 def is_too_long(error: ClusterError) -> bool:
-    """Return whether the cluster refused a query for the number of its words."""
+    """Return whether the cluster refused a query because it has too many clauses."""
     return TOO_MANY_WORDS.search(f"{error.kind} {error.message}") is not None
 
 
 async def failed(request: Request, error: HybridrError) -> Response:
-    """Answer an error of the library."""
+    """Return the response for a HybridrError."""
     if isinstance(error, ClusterError) and is_too_long(error):
         problem = "the query has more words than the cluster takes"
         return error_answer(
@@ -295,7 +297,7 @@ async def failed(request: Request, error: HybridrError) -> Response:
 
 
 async def invalid(_: Request, error: RequestValidationError) -> Response:
-    """Name the field of a request that cannot be used, without repeating what was in it."""
+    """Return the response for an invalid body; it names the wrong fields without repeating their values."""
     errors = error.errors()
     problems = [
         f"{'.'.join(map(str, item['loc'][1:]))[:100]}: {item.get('ctx', {}).get('error', item['msg'])}"
@@ -306,7 +308,7 @@ async def invalid(_: Request, error: RequestValidationError) -> Response:
 
 
 def reason_of(error: Exception) -> NotRanked:
-    """Return why a search was not ranked that ended with an error."""
+    """Return the NotRanked reason for an error during ranking."""
     if isinstance(error, Refused):
         return NotRanked("late" if error.status_code == LATE else "failed")
     return NotRanked("failed" if isinstance(error, HybridrError) else "unreadable")

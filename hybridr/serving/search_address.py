@@ -1,8 +1,8 @@
-"""Addresses of searches: read once by strict rules, and written anew from the parts that were read.
+"""URLs of searches, parsed by strict rules and written again from the parsed parts.
 
-What is judged and what the cluster is asked are one object. No character of a client's address goes on
-by itself, so that no second reader (h11, Starlette, urllib3, a proxy before the cluster) can see another
-path or another parameter in it.
+What is checked and what is sent to the cluster are the same object. No character of a client's URL is passed
+on directly, so that no second parser (h11, Starlette, urllib3, a proxy before the cluster) can see another
+path or parameter in it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ IN_PATH = frozenset(("index", "type", "id"))
 
 @dataclass(frozen=True)
 class SearchAddress:
-    """The address of a search: names of indices as the cluster reads them, API, decoded parameters.
+    """The URL of a search: index names as the cluster reads them, API, decoded parameters.
 
-    Raises ValueError for names and parameters that no address of a search can have.
+    Raises ValueError for invalid names and parameters.
     """
 
     index: str
@@ -56,7 +56,7 @@ class SearchAddress:
 
     @property
     def target(self) -> str:
-        """Return what an HTTP request for it asks: the path, and `?` with its parameters if it has any."""
+        """Return path and query string of the HTTP request."""
         path = f"/{quote(self.index, safe='*,:')}/{self.api}" if self.index else f"/{self.api}"
         pairs = (f"{name}={quote(value, safe='*,:/')}" for name, value in self.params.items())
         return f"{path}?{'&'.join(pairs)}" if self.params else path
@@ -68,10 +68,10 @@ class SearchAddress:
 
 
 def read_address(raw_path: bytes, query: bytes) -> SearchAddress:
-    """Read the address of a request. Raises Refused for what is no address of a search.
+    """Return the parsed URL of a request. Raises Refused for one that is no search.
 
-    Parameters are read as the cluster reads them: `&` and `;` part them, `+` is a space, and of one that is
-    sent twice the last value counts.
+    Parameters are read as by the cluster: `&` and `;` separate them, `+` is a space, and the last of repeated
+    values counts.
     """
     path = SENT_PATH.fullmatch(raw_path)
     if path is None or BAD_ESCAPE.search(raw_path):
@@ -91,10 +91,10 @@ def read_address(raw_path: bytes, query: bytes) -> SearchAddress:
 
 
 def decoded(part: bytes) -> str:
-    """Return a name or value of a parameter; bytes that are no UTF-8 are replaced, as the cluster does."""
+    """Return a decoded name or value of a parameter; invalid UTF-8 is replaced, as by the cluster."""
     return unquote_to_bytes(part.replace(b"+", b" ")).decode(errors="replace")
 
 
 def not_an_address() -> Refused:
-    """Return the refusal of a path."""
+    """Return the Refused error for a path that is no search."""
     return Refused(404, "this is no address of a search", "/INDEX/_search or /INDEX/_msearch")

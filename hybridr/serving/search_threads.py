@@ -1,4 +1,6 @@
-"""Threads for what asks the cluster, shared among clients; and who still waits for an answer."""
+"""Threads for requests to the cluster, shared fairly among clients, with time limits and detection of clients
+that left.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Turn:
-    """A call that waits for a thread, or has one."""
+    """A call that waits for a thread or runs in one."""
 
     client: str
     work: Callable[[], Any]
@@ -38,10 +40,10 @@ class Turn:
 
 
 class SearchThreads:
-    """Threads for what asks the cluster. At most `limit` calls are under way or wait.
+    """A pool of threads for calls to the cluster, with at most `limit` calls running or waiting.
 
-    One client has at most three quarters of the threads, and of the places to wait. Where all threads that a
-    call may have are taken, and none of them becomes free for `stalled_s` seconds, it is refused.
+    A client gets at most three quarters of the threads and of the places. If all threads that a call may use
+    are taken, and none becomes free for `stalled_s` seconds, the call is refused.
     """
 
     def __init__(self, limit: int, stalled_s: float | None = None) -> None:
@@ -55,10 +57,10 @@ class SearchThreads:
         self._moved: dict[str | None, float] = {None: time.monotonic()}
 
     async def run(self, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
-        """Return what `work` gives in a thread, or raise what it raises.
+        """Run `work` in a thread; return its result or raise its error.
 
-        `stop` is called where the caller is cancelled while it works: nobody waits for the result then.
-        Raise Busy where too many calls wait or work, or no thread becomes free for `stalled_s` seconds.
+        `stop` is called if the caller is cancelled while the work runs. Raises Busy if too many calls wait,
+        or no thread becomes free for `stalled_s` seconds.
         """
         turn = self._enter(work)
         result = asyncio.wrap_future(turn.result)
@@ -87,7 +89,7 @@ class SearchThreads:
         return turn
 
     def _begin(self) -> None:
-        """Hand free threads to those that wait, in their order. The lock is held."""
+        """Start waiting calls on free threads, in their order. The caller holds the lock."""
         for turn in self._waiting.copy():
             if self._running.total() >= self.size:
                 return
@@ -123,7 +125,7 @@ class SearchThreads:
             self._moved.pop(turn.client, None)
 
     def _withdraw(self, turn: Turn) -> bool:
-        """Take a call back that has not begun. Return False where it has."""
+        """Remove a waiting call; return False if it has begun."""
         with self._lock:
             if turn not in self._waiting:
                 return False
@@ -132,7 +134,7 @@ class SearchThreads:
         return True
 
     def _is_stalled(self, turn: Turn) -> bool:
-        """Return whether the threads that a call may have are all taken, and none was free for a while."""
+        """Return whether all threads that a call may use are taken and none became free for a while."""
         with self._lock:
             if turn.begun or self.stalled_s is None:
                 return False
@@ -141,7 +143,7 @@ class SearchThreads:
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-    """Wait for `work`; cancel it and raise Refused when the client leaves, or time is up, before it is done.
+    """Wait for `work`; cancel it and raise Refused if the client leaves, or time is up, before it is done.
 
     `timeout_s` counts from the arrival of the request. A thread that works goes on; nobody waits for it.
     """
@@ -161,6 +163,6 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T], timeout_s:
 
 
 async def departure(request: Request) -> None:
-    """Return when the client of a request that was read to its end closes the connection."""
+    """Return when the client of a fully read request closes the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,6 @@
-"""`/search`, `/v1/rank`, `/v1/rewrite`: what an index answers, and what becomes of an ordinary search."""
+"""The routes `/search`, `/v1/rank` and `/v1/rewrite`: searches of the index, and ranking of clients' own
+searches.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ UNSURE = "no confidence is known of these scores, no hit was left out"
 
 
 def add_searching(app: FastAPI, searches: Searches) -> None:
-    """Add all that asks an index."""
+    """Add all routes that search the index."""
     add_search(app, searches)
     add_ranking(app, searches)
     add_rewriting(app, searches)
@@ -64,8 +66,9 @@ def add_searching(app: FastAPI, searches: Searches) -> None:
 
 
 def add_search(app: FastAPI, searches: Searches) -> None:
-    """Add `/search`. Where the encoder fails, or the index has no vectors any more, it answers with lexical
-    hits and a `Warning` header."""
+    """Add `/search`. If the encoder fails, or the index lost its vectors, it answers with lexical hits and a
+    `Warning` header.
+    """
     settings = searches.serving
 
     async def followed(body: SearchRequest, request: Request) -> Response:
@@ -97,7 +100,9 @@ def add_search(app: FastAPI, searches: Searches) -> None:
 async def answer_search(
     body: SearchRequest, request: Request, searches: Searches, snapshot: IndexSnapshot
 ) -> Response:
-    """Ask one snapshot of the index, by words alone where its vectors or the encoder fail."""
+    """Return the response to `/search` from one snapshot of the index, lexical if its vectors or the encoder
+    fail.
+    """
     settings, mode, reading, warning = searches.serving, body.mode, None, ""
     if snapshot.lost and mode != LexicalRetriever.name:
         mode, warning = LexicalRetriever.name, f"{snapshot.lost}: these are lexical results"
@@ -144,8 +149,10 @@ async def drafted(
     contest: Contest | None,
     query_id: str,
 ) -> tuple[list[Hit], Teams | None]:
-    """Ask the index in one way, or in two that a contest makes one list of; where the second one fails, the
-    first is what people see."""
+    """Return the hits of a search; of an experiment, the interleaved hits of two rankings with their teams.
+
+    If the second ranking fails, the hits of the first are returned.
+    """
     if contest is None:
         return await threads.run(partial(ways[0], body.query, body.k, offset=body.offset)), None
     stop = body.offset + body.k
@@ -166,7 +173,9 @@ class RewriteRequest(BaseModel):
 
 
 def add_rewriting(app: FastAPI, searches: Searches) -> None:
-    """Add `/v1/rewrite`. What is not a query for one text, or cannot be encoded, comes back as it was."""
+    """Add `/v1/rewrite`, which makes a query hybrid. A query that searches no single text, or cannot be
+    encoded, is returned unchanged.
+    """
     timeout_s = searches.serving.rank_timeout_s
 
     async def rewritten(snapshot: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
@@ -192,9 +201,9 @@ def add_rewriting(app: FastAPI, searches: Searches) -> None:
 
 
 def add_ranking(app: FastAPI, searches: Searches) -> None:
-    """Add `/v1/rank`, which never fails: whatever is in the way, a client's search goes on as it was.
+    """Add `/v1/rank`, which never fails: a search that cannot be ranked is returned unchanged.
 
-    `index` is the uuid of the index whose pipeline asks: the body of another one would be a mixture.
+    The route's `index` is the uuid of the index whose pipeline asks; it must be the followed index.
     """
     timeout_s = searches.serving.rank_timeout_s
 
@@ -226,7 +235,7 @@ def add_ranking(app: FastAPI, searches: Searches) -> None:
 async def ranked_body(
     snapshot: IndexSnapshot, ranking: BodyRanking, raw: bytes, within_s: float, boost: str | None = None
 ) -> bytes | NotRanked:
-    """Return the body that ranks a search, or why one request does not."""
+    """Return the body that ranks a search, or why a single request cannot."""
     request = await snapshot.read_body(ranking, strict_json(raw), within_s)
     if isinstance(request, NotRanked):
         return request
@@ -237,8 +246,9 @@ async def ranked_body(
 
 
 async def warm(searches: Searches) -> None:
-    """Rank texts until that is quick twice in a row: the first ones find encoder, threads and cluster cold,
-    and would come too late for their clients."""
+    """Rank example texts until that is fast twice in a row, so that encoder, threads and cluster are warm for
+    the first clients.
+    """
     snapshot, quick, until = searches.now, 0, time.monotonic() + WARM_S
     ranking, within_s = snapshot.rankings["all"], searches.serving.rank_timeout_s
     for text in QUESTIONS:

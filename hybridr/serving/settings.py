@@ -1,4 +1,4 @@
-"""How a server and agents' tools answer, an index is deployed, and a language model judges."""
+"""Settings of the HTTP server, of tools for agents, of deployments, and of a language model as judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The shadow of a proxy: clients get what the cluster answers, and the other ranking is asked behind it."""
+"""The proxy with shadow ranking: clients get the cluster's own answers, and hybridr's ranking is computed
+behind them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ SLOW_S = 2.0  # a slower answer of the other ranking is a failure
 
 
 class ClientExchange(NamedTuple):
-    """What a client sent, and what the cluster answered."""
+    """A client's request and the cluster's answer."""
 
     address: SearchAddress
     sent: Relayed
@@ -53,10 +55,10 @@ class ClientExchange(NamedTuple):
 
 
 class ShadowingProxy(Proxy):
-    """Passes searches on as they are, and has some of them answered by the other ranking too.
+    """Passes searches on unchanged, and ranks a share of them by hybridr too, to be compared.
 
-    What it costs is bounded: one thread asks, and rests three times as long as it worked; what comes while
-    MOST_WAITING wait is not compared. After FAILURES in a row, or MOST_KEPT requests, it asks no more.
+    The cost is bounded: one thread works, and rests three times as long as it worked; while MOST_WAITING
+    requests wait, others are skipped. It stops after FAILURES in a row or MOST_KEPT requests.
     """
 
     def __init__(self, searches: Searches, relay: Relay, share: float) -> None:
@@ -97,7 +99,7 @@ class ShadowingProxy(Proxy):
             time.sleep(REST * (time.perf_counter() - began))
 
     def entries(self, exchange: ClientExchange) -> Iterator[ShadowedRequest]:
-        """Have the other ranking answer the searches of a client that ask the index, or its source."""
+        """Yield the compared result for each search of a client that asks the index or its source."""
         address, sent, answer, took_ms = exchange
         limit, snapshot = self.settings.max_body_bytes, self.searches.now
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]
@@ -120,7 +122,7 @@ class ShadowingProxy(Proxy):
             yield shadowed(entry, search.body(), ids_of(own), took_ms, ranking, send)
 
     def sender(self, sent: Relayed, search: ClientSearch, target: str) -> Send:
-        """Return what asks the index with vectors with the rights of a client."""
+        """Return a function that searches the index with vectors with the rights of a client."""
 
         def send(body: Mapping[str, Any]) -> dict[str, Any]:
             answer = self.relay.send(json_search(sent, target, self.translated(search, body)), Call())
@@ -132,7 +134,7 @@ class ShadowingProxy(Proxy):
         return send
 
     def asks_index(self, name: str, info: IndexInfo) -> bool:
-        """Return whether a name stands for the whole index that is followed, or for its source."""
+        """Return whether a name stands for the whole followed index, or for its source."""
         until, is_followed = self._known.get(name, (0.0, False))
         if time.monotonic() < until:
             return is_followed
@@ -147,7 +149,9 @@ class ShadowingProxy(Proxy):
         return is_followed
 
     def keep(self, entry: ShadowedRequest) -> None:
-        """Write a request down, and stop where that is enough or too many failed. Raises OSError."""
+        """Write a compared request to the file, and stop if there are enough or too many failed. Raises
+        OSError.
+        """
         if not entry.reason:  # what is left as it is says nothing of the other ranking
             failed = entry.error or entry.new_ms > SLOW_S * 1000
             self._failures = self._failures + 1 if failed else 0
@@ -161,7 +165,7 @@ class ShadowingProxy(Proxy):
             self.stop(f"{MOST_KEPT:,} requests are enough")
 
     def stop(self, reason: str) -> None:
-        """Send no more requests to the other ranking; clients see nothing of it."""
+        """Send no more requests to hybridr's ranking; clients do not notice."""
         self.stopped = reason
         LOGGER.warning("shadow stopped", extra={"facts": {"why": reason}})
         try:

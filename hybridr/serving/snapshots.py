@@ -1,6 +1,7 @@
-"""Snapshots: the index as the server asks it, and a new one as soon as the index, or its record, changes.
+"""Snapshots of the index that the server searches, replaced when the index or its record changes.
 
-A request takes the snapshot in use once, when it begins: encoder, weights and table are of one index always.
+A request takes the current snapshot once, when it begins, so that encoder, weights and term table belong
+together.
 """
 
 from __future__ import annotations
@@ -58,10 +59,7 @@ BOOKKEEPING = frozenset(
 
 
 class LookUp:
-    """Has the cluster read texts; those that come meanwhile go together in the next request.
-
-    A request for each would be most of what a busy server does.
-    """
+    """Lets the cluster analyse texts; texts that arrive meanwhile share the next request."""
 
     def __init__(self, threads: SearchThreads, search: Search, within_s: float) -> None:
         self._threads, self._search, self._within_s = threads, search, within_s
@@ -70,13 +68,13 @@ class LookUp:
         self._next: asyncio.Future[None] | None = None
 
     def has(self, text: str) -> bool:
-        """Return whether a body for a text is built without a request, and without holding the event loop."""
+        """Return whether the body for a text can be built at once, without a request."""
         return len(text) <= BUILT_AT_ONCE and self._search.at_hand(text)
 
     async def wait_for(self, text: str) -> None:
-        """Wait until a text was read, unless it was before or is long: long ones are read one by one.
+        """Wait until a text is analysed; long texts are not waited for.
 
-        Raises what keeps the cluster from it, for all texts of a request.
+        Raises the error of the request, for all texts of it.
         """
         if len(text) > BUILT_AT_ONCE or self._search.at_hand(text):
             return
@@ -98,7 +96,9 @@ class LookUp:
 
 
 class Teams(NamedTuple):
-    """Which ranking each hit of a list is of, by a letter for each; `experiment` is the experiment's id."""
+    """The ranking that each hit of a list belongs to, one letter a hit; `experiment` is the experiment's
+    id.
+    """
 
     experiment: str
     letters: str
@@ -106,7 +106,7 @@ class Teams(NamedTuple):
 
 @dataclass(frozen=True)
 class Contest:
-    """The experiment that is on: its id, and the ranking beside the one of the index."""
+    """The running experiment: its id, and the second ranking to compare."""
 
     experiment: str
     rival: Search
@@ -114,10 +114,10 @@ class Contest:
     def draft(
         self, query_id: str, a: Sequence[Hit], b: Sequence[Hit], page: range
     ) -> tuple[list[Hit], Teams]:
-        """Make one list of the best hits of both rankings, from the first on, and cut a page out of it.
+        """Return a page of the interleaved hits of both rankings (team draft), with their teams.
 
-        Of one search it is always the same, so that pages fit. Where one ranking finds less, what the other
-        one has beyond is of neither.
+        The list is the same for every request of a search, so that pages fit. If one ranking has fewer hits,
+        the rest of the other belongs to neither team.
         """
         random = Random(f"{self.experiment} {query_id}")  # noqa: S311 - a coin
         picked = team_draft([hit.doc_id for hit in a], [hit.doc_id for hit in b], random)
@@ -131,7 +131,9 @@ class Contest:
 
 
 def contest_of(search: Search, settings: SearchSettings) -> Contest | None:
-    """Open the ranking beside that of a search, where an experiment is on and the index can rank so."""
+    """Return the experiment of a search's index, if one runs and the index can rank by its second ranking;
+    else None.
+    """
     if (experiment := search.info.record.contested) is None:
         return None
     try:
@@ -146,9 +148,8 @@ def contest_of(search: Search, settings: SearchSettings) -> Contest | None:
 class IndexSnapshot:
     """One index with one encoder, as its record was.
 
-    `modes` are its searches, `rankings` those of clients' bodies, by what they find; `threads` build these.
-    `lost` says why nothing but words ranks now. `contest` is the experiment that is on, where searches are
-    kept.
+    `modes` are its searches, `rankings` those of clients' bodies by recall; `threads` build these. `lost`
+    says why only words rank now. `contest` is the running experiment, if searches are recorded.
     """
 
     info: IndexInfo
@@ -163,17 +164,17 @@ class IndexSnapshot:
 
     @property
     def shapes(self) -> Shapes:
-        """Return the shapes of clients' bodies, whatever these find."""
+        """Return the shapes of clients' queries."""
         return next(iter(self.rankings.values())).queries.shapes
 
     def search(self, mode: Mode) -> Search:
-        """Return the search in a mode. Raises Refused where the index lacks its retriever."""
+        """Return the search in a mode. Raises Refused if the index lacks the retriever."""
         if mode not in self.modes:
             raise Refused(422, f"the index has no {mode} retriever", f"one of {', '.join(self.modes)}")
         return self.modes[mode]
 
     async def read(self, mode: Mode, query: str) -> Reading | None:
-        """Read a query for its vector, and for its tokens where a signal needs them; not where words suffice.
+        """Return the encoder's reading of a query, with tokens if a signal needs them; None if words suffice.
 
         Raises EncodingFailed.
         """
@@ -188,9 +189,10 @@ class IndexSnapshot:
     async def read_body(
         self, ranking: BodyRanking, body: dict[str, Any], within_s: float
     ) -> ReadBody | NotRanked:
-        """Read a body, as OpenSearch writes it, for its text, and have the encoder and the cluster read that.
+        """Return a parsed body with the reading of its text, whose words the cluster has analysed; or why it
+        is not ranked.
 
-        Where it is not ranked, return why. Raises what `BodyRanking.read` and the encoder raise.
+        Raises what `BodyRanking.read` and the encoder raise.
         """
         is_slow = ranking.search.rules.is_slow
         request = await asyncio.to_thread(ranking.read, body) if is_slow else ranking.read(body)
@@ -203,19 +205,20 @@ class IndexSnapshot:
     async def rank(
         self, ranking: BodyRanking, request: ReadBody, boost: str | None = None
     ) -> RankedRequest | NotRanked:
-        """Return the body that ranks a request; it is built in a thread where that takes longer than one
-        takes to begin."""
+        """Return the body that ranks a request; built in a thread if it takes a request to the cluster."""
         work = partial(ranking.rank, request, boost)
         return work() if self.words.has(request.query.text) else await self.threads.run(work)
 
     def warmed(self) -> IndexSnapshot:
-        """Ask once, so that the first request finds encoder, connection and script ready."""
+        """Search once, so that encoder, connection and script are ready for the first request; return this
+        snapshot.
+        """
         with suppress(Exception):  # it is said where somebody asks
             next(iter(self.modes.values()))("a first question", 1)
         return self
 
     def description(self) -> dict[str, Any]:
-        """Return which index, encoder and fields are searched; `deploy` compares it with its own view."""
+        """Return which index, encoder and fields are searched, for `deploy` to compare."""
         search = next(iter(self.modes.values()))
         return {
             "index": self.info.name,
@@ -226,10 +229,10 @@ class IndexSnapshot:
 
 
 class Searches:
-    """The searches of one index: `now` is the snapshot in use, which `look` replaces whole.
+    """The searches of the followed index: `now` is the current snapshot, which `look` replaces.
 
-    `place` is where the routes find the embedder in use; with `[serve] encoder` it stays what it is.
-    `problem` says why an index that has changed could not be opened: the snapshot before it goes on.
+    `place` is where the routes find the current embedder; with `[serve] encoder` it never changes. `problem`
+    says why a changed index could not be opened: the snapshot before it stays.
     """
 
     def __init__(
@@ -247,22 +250,22 @@ class Searches:
         self.now = self._opened(self.index, place.embedder)
 
     def reopen(self) -> None:
-        """Open the index anew: from now on searches rank by what its record says now."""
+        """Open the index again, so that searches follow its current record."""
         with self._lock:
             self._take(resolve(self.cluster, self.index))
 
     def look(self) -> None:
-        """Look at the index, and open it anew where another ranking follows from it.
+        """Check the index, and open it again if its ranking changed.
 
-        Raises nothing: whatever was open goes on, and `problem` says why.
+        Raises nothing: after an error the current snapshot stays, and `problem` says why.
         """
         with self._lock:
             self._look()
 
     def after(self, failed: IndexSnapshot) -> IndexSnapshot:
-        """Return what has taken the place of a snapshot whose index failed to answer just now, else that one.
+        """Return the snapshot that replaced one whose index just failed to answer, else the same one.
 
-        Requests that fail together look once.
+        Requests that fail together check the index once.
         """
         since = time.monotonic()
         with self._lock:
@@ -271,19 +274,21 @@ class Searches:
             return self.now
 
     def asks(self, uuid: str | None) -> bool:
-        """Return whether it is this index that is asked, None being any; else have it looked at soon."""
+        """Return whether a uuid is that of the followed index (None: any); if not, the index is checked
+        soon.
+        """
         same = uuid is None or uuid == self.now.info.uuid
         if not same:
             self._asked.set()
         return same
 
     def follow(self) -> None:
-        """Look at the index every few seconds, in a thread, until `end`."""
+        """Start the thread that checks the index every few seconds, until `end`."""
         self.now.warmed()
         Thread(target=self._follow, name="hybridr-follow", daemon=True).start()
 
     def end(self) -> None:
-        """Stop looking, and end the encoders that were replaced."""
+        """Stop checking, and close encoders that were replaced."""
         self._ended.set()
         self._asked.set()
         for _, embedder in self._retired:
@@ -318,7 +323,7 @@ class Searches:
             embedder.close()
 
     def _take(self, info: IndexInfo) -> None:
-        """Open an index in place of the one in use. Raise HybridrError where the one in use has to stay."""
+        """Open an index as the new snapshot. Raises HybridrError if the current one has to stay."""
         embedder: Embedder = self.place.embedder
         try:
             if not self.serving.encoder and info.record.encoder not in ("", embedder.encoder.fingerprint):
@@ -364,14 +369,13 @@ class Searches:
 
 
 def without_bookkeeping(info: IndexInfo) -> IndexInfo:
-    """Return an index without what no search depends on."""
+    """Return the description of an index without record fields that do not affect ranking."""
     values = info.record.model_dump(exclude=set(BOOKKEEPING))
     return replace(info, aliases={}, mappings={**info.mappings, "_meta": values})
 
 
 def regains_signal(opened: SearchContext) -> bool:
-    """Return whether a signal that a search does without can be had by now: a term table that nobody could
-    read."""
+    """Return whether a signal that a search goes without, such as a term table, can be used by now."""
     if not (left_out := opened.signals.left_out) or opened.encoder is None:
         return False
     place = Place(opened.cluster, opened.info, opened.fields, opened.encoder)

@@ -1,4 +1,4 @@
-"""What the server tells of itself: counters, and one JSON line a request."""
+"""Metrics and log of the server: Prometheus counters, and one JSON line a request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ PROBES = {"/healthz", "/metrics"}  # asked every few seconds by machines
 
 
 class ClusterCalls:
-    """How the cluster answers: seconds by API, and failures by kind. Is what a `Cluster` is watched by."""
+    """Metrics of the cluster's answers: seconds by API, failures by kind. A `Cluster` calls it for every
+    request.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
@@ -37,14 +39,14 @@ class ClusterCalls:
         )
 
     def __call__(self, api: str, seconds: float, kind: str) -> None:
-        """Count one request; `kind` is "" where it did not fail."""
+        """Count one request; `kind` is "" unless it failed."""
         self.seconds.labels(api).observe(seconds)
         if kind:
             self.failures.labels(api, kind).inc()
 
 
 class Metrics:
-    """The counters of one app; several apps in a process do not mix."""
+    """The metrics of one app; several apps in a process do not mix."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -65,14 +67,14 @@ class Metrics:
     def count_ranking(self, reason: NotRanked | None) -> None:
         """Count one search that was not ranked, by its reason.
 
-        Not one whose words no document has: who reads the metrics would learn which words hidden documents
-        have.
+        Searches whose words no document has are not counted: readers of the metrics would learn which words
+        hidden documents have.
         """
         if reason is not None and reason.reason != UNCOUNTED:
             self.left_alone.labels(reason.reason).inc()
 
     def count_kept(self, index: str, outcome: str, records: int) -> None:
-        """Count searches or events that were written into an index of UBI, or what else became of them."""
+        """Count UBI searches or events that were written into an index, or had another outcome."""
         if records:
             self.ubi.labels(index, outcome).inc(records)
 
@@ -82,12 +84,12 @@ class Metrics:
         self.batch_tokens.observe(tokens)
 
     def text(self) -> bytes:
-        """Return the metrics as Prometheus reads them."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
 class JsonLines(logging.Formatter):
-    """Write records as JSON; control characters in a text cannot break a line."""
+    """Formats log records as JSON lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line: time in UTC, level, event, and the record's facts."""
@@ -103,7 +105,7 @@ class JsonLines(logging.Formatter):
 
 
 def configuration(level: str) -> dict[str, Any]:
-    """Return what `logging.config.dictConfig` needs to send the server's log to stderr from `level` on."""
+    """Return the configuration for `logging.config.dictConfig` that sends the server's log to stderr."""
     loggers = {LOGGER.name: level.upper(), "uvicorn": "WARNING"}
     return {
         "version": 1,
@@ -117,18 +119,18 @@ def configuration(level: str) -> dict[str, Any]:
 
 
 def note(request: Request, **facts: Any) -> None:
-    """Add facts to the line that the request ends with."""
+    """Add facts to the log line of the request."""
     request.scope.setdefault(FACTS, {}).update(facts)
 
 
 def note_ranking(request: Request, reason: NotRanked | None) -> None:
-    """Add to that line whether a search was ranked, or why not."""
+    """Add to the log line of the request whether a search was ranked, or why not."""
     about = {"about": reason.detail} if reason and reason.detail else {}
     note(request, rewritten=reason is None, reason=reason.reason if reason else None, **about)
 
 
 def described(error: BaseException) -> dict[str, Any]:
-    """Name an error and where it came from; its message may repeat what a client sent."""
+    """Return class and place of an error, without its message, which may repeat what a client sent."""
     while error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)[-5:]
@@ -137,7 +139,7 @@ def described(error: BaseException) -> dict[str, Any]:
 
 
 def log_request(facts: dict[str, Any]) -> None:
-    """Write the line of one request: probes only for those who want everything."""
+    """Log the line of one request; probes of health and metrics only at level debug."""
     level = logging.ERROR if facts["status"] >= 500 else logging.INFO
     level = logging.DEBUG if facts["route"] in PROBES and level == logging.INFO else level
     LOGGER.log(level, "request", extra={"facts": facts})

@@ -1,7 +1,8 @@
-"""Reads what people clicked, and tells which documents that makes relevant, to which queries.
+"""Turns a click log into judgements: which documents are relevant to which queries.
 
-A client has one vote on a query, whatever it sends; a judgement needs the clicks of several. How far down
-people look is fitted (`evaluation/click_model.py`), so that a document is not good because it stood first.
+A client has one vote on a query, whatever it sends; a judgement needs the clicks of several clients. A click
+model (`evaluation/click_model.py`) estimates how far down people look, so that a document is not relevant
+just because it stood first.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ Known: TypeAlias = Callable[["list[str]", "Counter[str]"], "dict[str, str]"]
 
 @dataclass(frozen=True)
 class ClickReport(Reported):
-    """What a log held, what came of it, and what was left out, by reason.
+    """Counts of a click log and of the judgements made from it, and what was left out, by reason.
 
-    `queries` are different texts. `repeated` is the share of people's searches that somebody else had asked
-    for before, `covered` that of searches that ask what is now judged: what a memory can gain from. `seen`
-    tells by rank how many people look so far down, `clicked` how often what they see is clicked, if it is
-    not relevant and if it is.
+    `queries` are different texts. `repeated` is the share of searches whose query another client had asked
+    before, `covered` the share of searches whose query is now judged. `seen` gives by rank the share of
+    people who look so far down; `clicked` how often a seen document is clicked if it is not relevant, and if
+    it is.
     """
 
     searches: int
@@ -76,7 +77,7 @@ class ClickReport(Reported):
 
 @dataclass(frozen=True)
 class Clicks:
-    """Judgements by clicks: 1 relevant, 0 not; `confidence` in each, and the report of how they came."""
+    """Judgements made from clicks: 1 relevant, 0 not; the `confidence` in each, and a report."""
 
     queries: list[Query]
     qrels: Qrels
@@ -84,9 +85,9 @@ class Clicks:
     report: ClickReport
 
     def write(self, folder: Path) -> None:
-        """Write what `tune`, `evaluate` and `learn` take as `--beir`: queries.jsonl and qrels/test.tsv.
+        """Write a folder for `--beir` of `tune`, `evaluate` and `learn`: queries.jsonl and qrels/test.tsv.
 
-        `confidence.tsv` beside them tells how sure each judgement is. All are readable by their owner only.
+        `confidence.tsv` has the confidence in each judgement. All files are readable by their owner only.
         """
         texts = "".join(json.dumps({"_id": query, "text": text}) + "\n" for query, text in self.queries)
         for name, written in {
@@ -101,7 +102,7 @@ class Clicks:
 
 @dataclass
 class Votes:
-    """Votes of a log, gathered query by query: see `Views`."""
+    """The votes of a click log, query by query, as columns of a table: see `Views`."""
 
     texts: list[str] = field(default_factory=list)
     people: list[int] = field(default_factory=list)
@@ -112,7 +113,7 @@ class Votes:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def gather(self, text: str, clients: Iterable[Iterable[Look]]) -> None:
-        """Add what clients did with the answers to one query."""
+        """Add one vote for each client that asked a query: the search with the most clicks."""
         people, lists, chosen = 0, Counter[tuple[str, ...]](), Counter[tuple[str, int]]()
         for looks in clients:
             vote = NO_LOOK
@@ -148,7 +149,7 @@ class Votes:
                     column.append(value)
 
     def views(self) -> Views:
-        """Return the rows as arrays."""
+        """Return the votes as arrays."""
         query, document, rank, views, clicked = (np.array(column, dtype=np.int64) for column in self.rows)
         return Views(query, document, rank, views.astype(np.float64), clicked.astype(np.float64))
 
@@ -156,11 +157,10 @@ class Votes:
 def read_clicks(
     cluster: Cluster, name: str, log: Path | None = None, *, progress: Progress = silent
 ) -> Clicks:
-    """Read clicks on the documents of an index: those that UBI keeps in its cluster, or of a file.
+    """Read clicks on the documents of an index, from UBI in its cluster or from a file; return judgements.
 
-    The log streams through a file on this disk, which is deleted; only queries that several people asked
-    stay. Raises NotFound where UBI keeps nothing, DataError for a file that cannot be read, or a log from
-    which nothing can be told.
+    The log streams through a temporary file on this disk; only queries that several people asked are used.
+    Raises NotFound if UBI keeps nothing, DataError for an unreadable file, or a log without usable clicks.
     """
     info = resolve(cluster, name)
     records = in_file(log) if log else in_cluster(cluster)
@@ -168,7 +168,9 @@ def read_clicks(
 
 
 def judged_by(records: LogRecords, judges: Known, progress: Progress = silent) -> Clicks:
-    """Judge documents by a log; `known` maps what it calls them to ids. Raises DataError as `read_clicks`."""
+    """Return judgements from the records of a log; `judges` maps the log's document names to ids. Raises
+    DataError as `read_clicks`.
+    """
     reader, votes = LogReader(), Votes()
     with tempfile.TemporaryDirectory(prefix="hybridr-clicks-") as folder:
         with closing(ClickLedger(Path(folder), reader)) as ledger:
@@ -191,7 +193,9 @@ def judged_by(records: LogRecords, judges: Known, progress: Progress = silent) -
 def judged_among(
     votes: Votes, there: Mapping[str, str], counts: Mapping[str, int], left_out: Counter[str]
 ) -> Clicks:
-    """Judge the documents that are there; a query stays with one that is relevant. Raises DataError."""
+    """Return judgements of the documents that exist; queries without a relevant one are dropped. Raises
+    DataError if none is left.
+    """
     views = votes.views()
     tamed = tempered(views, WEIGHTIEST)
     model = fit_clicks(tamed)
@@ -234,5 +238,5 @@ def judged_among(
 
 
 def reasons_in(left_out: Counter[str]) -> str:
-    """Return what was left out with its count, the most frequent first."""
+    """Return the reasons why records were left out, with counts, most frequent first."""
     return "; ".join(f"{count:,} {reason}" for reason, count in left_out.most_common() if count)

@@ -1,7 +1,7 @@
-"""Keeps searches and events as UBI does, from a server that has no time for it.
+"""Stores searches and events in the form of UBI for a server, in the background.
 
-What is to be kept waits in memory, of which it may take so much, until a thread writes it. Nobody waits for
-that thread: what finds no room, or what the cluster does not take, is counted and gone.
+Records wait in a bounded queue in memory until a thread writes them. Nobody waits for that thread: records
+without room, or that the cluster rejects, are counted and dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NEW_LINE = as_json({"create": {}}) + b"\n"
 
 
 class Waiting(NamedTuple):
-    """A record that waits, and the field by which it names its documents in place of their ids."""
+    """A queued record, and the field by which it names documents instead of their ids."""
 
     into: str
     record: dict[str, Any]
@@ -44,9 +44,8 @@ class Waiting(NamedTuple):
 
 
 class Keeper:
-    """Writes records into the indices of UBI, which it makes where there are none; for documents of `shown`.
-
-    One object serves any number of threads, until `end`.
+    """Writes records into the UBI indices, creating these if missing; used by any number of threads, until
+    `end`.
     """
 
     def __init__(self, cluster: Cluster, place: str, counted: Counted, limit: int = WAITING_BYTES) -> None:
@@ -58,10 +57,10 @@ class Keeper:
         self._thread.start()
 
     def keep(self, index: str, records: Sequence[Mapping[str, Any]], field: str = "") -> bool:
-        """Queue records of one index for writing, all or none of them; return whether they were taken.
+        """Queue records of one index for writing, all or none; return whether they were queued.
 
-        None are where memory is full, or after `end`. Records without a time get the present. With a `field`
-        their hits are identified by its value.
+        False if memory is full, or after `end`. Records without a time get the present. With a `field`, hits
+        are identified by its value instead of their id.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         whole = [{"timestamp": now, **record} for record in records]
@@ -78,14 +77,14 @@ class Keeper:
         return room
 
     def end(self) -> None:
-        """Write what waits, within some seconds, and take no more."""
+        """Write what waits, within some seconds, and accept no more records."""
         with self._more:
             self._ended = True
             self._more.notify()
         self._thread.join(END_S)
 
     def _work(self) -> None:
-        """Wait for records and write some, oldest first, until none are left at the end."""
+        """Wait for records and write them in batches, oldest first, until none is left at the end."""
         while True:
             with self._more:
                 self._more.wait_for(lambda: self._waiting or self._ended)
@@ -116,7 +115,7 @@ class Keeper:
         self.counted(index, "refused", done.rejected)
 
     def _named(self, waiting: Iterable[Waiting]) -> list[dict[str, Any]]:
-        """Return the insights as JSON values, with hits under the names that the client uses."""
+        """Return the records as JSON values, with hits named by the field that the client uses."""
         entries = []
         for field, of_field in groupby(sorted(waiting, key=attrgetter("field")), attrgetter("field")):
             group = list(of_field)
@@ -133,7 +132,7 @@ class Keeper:
 
 
 def make_where_missing(cluster: Cluster, index: str) -> None:
-    """Create the index for UBI queries or events unless it exists. Raise AccessDenied."""
+    """Create the index for UBI queries or events unless it exists. Raises AccessDenied."""
     if cluster.exists(index):
         return
     settings = {"number_of_shards": 1, "auto_expand_replicas": "0-1"}

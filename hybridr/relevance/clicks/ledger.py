@@ -1,7 +1,7 @@
-"""The ledger of one reading: searches and events, joined on disk, so that a log may be larger than memory.
+"""Joins the searches and events of a click log on disk (SQLite), so that a log may be larger than memory.
 
-It lies in a folder of its own that only its owner can open, and is gone with the reading. What belongs
-together is told by ids: clocks are believed as to the day alone. Of records with one id the first counts.
+The database lies in a temporary folder readable by its owner only. Records are joined by ids, because clocks
+are trusted for the day only. Of records with the same id the first counts.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ COUNTS_OF_EXPERIMENT = {
 
 
 class Look(NamedTuple):
-    """One search of one client: what it showed, best first, and on what of it this client clicked.
+    """One search of one client: the documents shown, best first, and those that this client clicked.
 
-    `clicks` counts them all: `others` are of other clients, the rest beyond `chosen` came again or chose
-    something that was not shown. `teams` are those of `SearchEntry`.
+    `clicks` counts all clicks, `others` those of other clients; the rest beyond `chosen` are repeated or on
+    documents not shown. `teams` are those of `SearchEntry`.
     """
 
     shown: tuple[str, ...]
@@ -100,7 +100,7 @@ NO_LOOK = Look((), set(), 0, 0)
 
 
 class ClickLedger:
-    """Everything that one log told, on disk below `folder`."""
+    """A temporary database of one click log, below `folder`."""
 
     def __init__(self, folder: Path, reader: LogReader) -> None:
         self._tables = sqlite3.connect(folder / "ledger.sqlite")
@@ -108,7 +108,7 @@ class ClickLedger:
         self._hashed = reader.hashed
 
     def fill(self, entries: Iterable[SearchEntry | EventEntry], progress: Progress = silent) -> None:
-        """Take all entries in, and put together what belongs together."""
+        """Insert all entries, and link events to searches."""
         rest, done = iter(entries), 0
         while batch := list(islice(rest, AT_ONCE_WRITTEN)):
             searches = [entry for entry in batch if isinstance(entry, SearchEntry)]
@@ -140,17 +140,17 @@ class ClickLedger:
         self._tables.executemany(INSERTS[table], rows)
 
     def counts(self, texts: Mapping[str, str] = COUNTS) -> dict[str, int]:
-        """Count `searches`, `clicks`, `clients`, and those of them that are `bots`."""
+        """Return the numbers of `searches`, `clicks`, `clients` and `bots`, by the SQL in `texts`."""
         return {name: self.number_of(text) for name, text in texts.items()}
 
     def number_of(self, text: str) -> int:
-        """Ask for one number."""
+        """Return the single number that an SQL query gives."""
         return int(self._tables.execute(text).fetchone()[0])
 
     def looks(self) -> Iterator[tuple[str, Iterator[Iterator[Look]]]]:
-        """Yield each text that was asked for, with the looks of each client at its answers.
+        """Yield each query text with the searches for it, grouped by client.
 
-        As with `groupby`, what was yielded before is gone with the next.
+        As with `groupby`, groups are consumed when the next one is requested.
         """
 
         @lru_cache(10_000)
@@ -173,5 +173,5 @@ class ClickLedger:
             yield str(text), (of_client(rows) for _, rows in groupby(of_text, itemgetter(1)))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the database."""
         self._tables.close()

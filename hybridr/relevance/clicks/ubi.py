@@ -1,7 +1,8 @@
-"""User Behavior Insights: searches and events as OpenSearch keeps them, in its indices or as lines of a file.
+"""Reads UBI logs (User Behavior Insights): searches and events, from OpenSearch's indices or a file of JSON
+lines.
 
-Both the fields that the plugin writes and those that its documentation names are read. Whoever a client is
-stays unknown: ids are hashed with a key that is drawn for one reading and forgotten with it.
+Fields are read as the plugin writes them and as its documentation names them. Clients stay anonymous: ids are
+hashed with a key that is drawn for one reading.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ LogRecords: TypeAlias = "Iterator[Mapping[str, Any] | None]"
 
 
 class SearchEntry(NamedTuple):
-    """A search: who asked what on which day, and the documents that were shown, best first.
+    """A search in a log: client, day, text, and the documents shown, best first.
 
-    `teams` has a letter for each where an experiment is read: the ranking that it is of.
+    For an experiment, `teams` has a letter a document: the ranking that it belongs to.
     """
 
     search: int
@@ -73,7 +74,7 @@ class SearchEntry(NamedTuple):
 
 
 class EventEntry(NamedTuple):
-    """Somebody clicked a document that a search showed, or only saw it; `text` where the event tells it."""
+    """An event in a log: a client clicked or saw a document of a search; `text` if the event has it."""
 
     search: int
     client: int
@@ -85,10 +86,10 @@ class EventEntry(NamedTuple):
 
 
 class LogReader:
-    """Reads records of either kind, and counts in `left_out` what it leaves out, by reason.
+    """Parses log records, and counts in `left_out` those it drops, by reason.
 
-    `fields` counts which field of a document events name it by; ids are hashed, client 0 is nobody known.
-    With an `experiment` the teams of its searches are read.
+    `fields` counts the fields by which events name documents. Ids are hashed; client 0 is unknown. With an
+    `experiment`, the teams of its searches are read.
     """
 
     def __init__(self, experiment: str = "") -> None:
@@ -98,7 +99,7 @@ class LogReader:
         self.fields: Counter[str] = Counter()
 
     def read(self, record: Mapping[str, Any] | None) -> SearchEntry | EventEntry | None:
-        """Read a record, or None for what is left out."""
+        """Return a record as search or event; None if it is dropped."""
         if record is None:
             return self._without(UNREADABLE)
         source = record.get("_source", record)
@@ -141,7 +142,7 @@ class LogReader:
         return EventEntry(*who, document, action in CLICKS, place)
 
     def hashed(self, name: str) -> int:
-        """Return a keyed hash of a name, 64 bits."""
+        """Return a keyed 64-bit hash of a name."""
         digest = blake2b(name.encode("utf-8", "surrogatepass"), key=self._key, digest_size=8).digest()
         return int.from_bytes(digest, "big", signed=True)
 
@@ -156,7 +157,7 @@ class LogReader:
 
 
 def identifier(value: Any) -> str:
-    """Return an id as a text, also of a whole number; empty for anything else, and for what is too long."""
+    """Return an id as a text, also from an integer; empty for anything else, and for one too long."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or len(value) > LONGEST_ID:
@@ -165,13 +166,13 @@ def identifier(value: Any) -> str:
 
 
 def object_in(value: Any, name: str) -> Mapping[str, Any]:
-    """Return a part of an object, empty where it has none."""
+    """Return the object under a name in a value; empty if there is none."""
     part = value.get(name) if isinstance(value, Mapping) else None
     return part if isinstance(part, Mapping) else {}
 
 
 def in_file(file: Path) -> LogRecords:
-    """Yield the records of a file of JSON lines, plain or gzip, of both kinds. Raises DataError."""
+    """Yield the records in a file of JSON lines, plain or gzip. Raises DataError."""
     try:
         for number, line in numbered_lines(file, "utf-8-sig", errors="replace"):
             if number == 1 and line.lstrip().startswith("["):
@@ -192,9 +193,9 @@ def in_file(file: Path) -> LogRecords:
 
 
 def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
-    """Yield what UBI keeps in a cluster, searches first; of an experiment its searches, and all clicks.
+    """Yield the UBI records in a cluster, searches first; of an experiment, its searches and all clicks.
 
-    Raises NotFound where it keeps none.
+    Raises NotFound if there are no UBI indices.
     """
     where: dict[str, Any] = {}
     if experiment:
@@ -218,10 +219,10 @@ def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
 def ids_by_name(
     cluster: Cluster, info: IndexInfo, names: Sequence[str], fields: Counter[str]
 ) -> dict[str, str]:
-    """Map the names of documents that the index has to their ids; what is gone, or out of scope, is left out.
+    """Return the ids of the documents that a log names, as far as the index's scope has them: name -> id.
 
-    `fields` counts by which field a log names documents. One that the index has not, or cannot look up, says
-    nothing: the names are ids then.
+    `fields` counts the fields by which the log names documents; if the index cannot look up any of them,
+    names are taken as ids.
     """
     unique = sorted(set(names))
     if field := exact_field(info, [field for field, _ in fields.most_common()]):
@@ -242,14 +243,16 @@ def ids_by_name(
 
 
 def exact_field(info: IndexInfo, names: Sequence[str]) -> str | None:
-    """Name the first of these fields, or of their keywords, that documents can be looked up by; else None."""
+    """Return the first of these fields, or of their `.keyword` subfields, that allows exact look-ups; else
+    None.
+    """
     types = types_of(info)
     candidates = [candidate for name in names for candidate in (name, f"{name}.keyword")]
     return next((candidate for candidate in candidates if types.get(candidate) in EXACT), None)
 
 
 def names_by_id(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field: str) -> dict[str, str]:
-    """Map the ids of documents to what a field of theirs holds; what has none there is left out."""
+    """Return the value of a field of each document, by id; documents without a value are left out."""
     if (exact := exact_field(info, [field])) is None:
         return {}
     names: dict[str, str] = {}

@@ -1,3 +1,1 @@
-"""Rules: what people decided about single searches (pins, bans, filters, replacements), applied after all
-ranking.
-"""
+"""Rules: what people decided about single searches (pins, bans, filters), applied after all ranking."""

@@ -1,6 +1,5 @@
-"""`hybridr mcp`: tools that ask indices, as a server of the Model Context Protocol, by stdio or HTTP here.
-
-Nothing is ever written.
+"""`hybridr mcp`: a server of the Model Context Protocol, by stdio or local HTTP, with tools that search
+indices. Nothing is ever written.
 """
 
 from __future__ import annotations
@@ -89,9 +88,9 @@ NO_REQUEST = "this is no request of JSON-RPC 2.0; send jsonrpc, id, method and p
 
 
 class Tools:
-    """What agents ask of the indices by these names, each as its app answers `/search`.
+    """The tools that agents call; each is answered by the app of its index, as `/search` is.
 
-    Every answer keeps to the bound of `wording.py`. Each raises ToolFailure, whose hint says what to do next.
+    Every answer keeps to the limit of `wording.py`. Tools raise ToolFailure, whose hint says what to do next.
     """
 
     def __init__(self, apps: Mapping[str, FastAPI], reports: Reports) -> None:
@@ -106,7 +105,7 @@ class Tools:
         offset: Offset = 0,
         at_least: AtLeast = None,
     ) -> str:
-        """Search as `/search` does; one hit more is asked for, which tells whether there are more."""
+        """Return the hits of a search as text; one more hit is requested, to know whether there are more."""
         require_within("k", k, 1, MOST_K)
         require_within("offset", offset, 0, MOST_OFFSET)
         body = {"query": query, "k": k + 1, "offset": offset} | ({"filter": filters} if filters else {})
@@ -121,42 +120,44 @@ class Tools:
         start: FirstCharacter = 0,
         characters: Characters = 2_000,
     ) -> str:
-        """Read documents."""
+        """Return the texts and other fields of documents, from a character on."""
         require_within("start", start, 0, NO_START)
         require_within("characters", characters, 1, MOST_CHARACTERS)
         return await self._answer(index, documents_as_text, ids, start, characters)
 
     async def fields(self, index: IndexName = None) -> str:
-        """Describe the fields."""
+        """Return a description of the fields that filters can use."""
         return await self._answer(index, describe_fields)
 
     async def inspect(self, index: IndexName = None) -> str:
-        """Describe what the index holds."""
+        """Return what the index holds, as `hybridr inspect` reports it."""
         return await self.reports.write("inspect", self.name_of(index))
 
     async def plan(self, index: IndexName = None) -> str:
-        """Describe what a reindex would do."""
+        """Return what a reindex would do."""
         return await self.reports.write("plan", self.name_of(index))
 
     async def evaluate(
         self, index: IndexName = None, systems: SystemNames = ("bm25", "dense", "hybrid")
     ) -> str:
-        """Measure systems on the judgements that were named at the start."""
+        """Return measures of systems on the judgements that the server was started with."""
         require_within("the number of systems", len(set(systems)), 1, MOST_SYSTEMS)
         return await self.reports.write("evaluate", self.name_of(index), tuple(dict.fromkeys(systems)))
 
     def name_of(self, index: IndexName) -> str:
-        """Return the name of an index; None is the first."""
+        """Return the name of an index; None means the first. Raises ToolFailure for an unknown name."""
         if index is not None and index not in self.apps:
             raise ToolFailure("there is no such index", hint=f"index is one of {', '.join(self.apps)}")
         return index if index is not None else next(iter(self.apps))
 
     def app_of(self, index: IndexName) -> FastAPI:
-        """Find the app of an index."""
+        """Return the app of an index."""
         return self.apps[self.name_of(index)]
 
     async def _answer(self, index: IndexName, reader: Callable[..., str], *arguments: Any) -> str:
-        """Return what `reader` reads of an index, in a thread. Raises ToolFailure for what is refused."""
+        """Return what `reader` reads of an index, run in a thread. Raises ToolFailure for any
+        HybridrError.
+        """
         searches = self.app_of(index).state.searches
         work = partial(reader, searches.cluster, searches.now.info, *arguments)
         try:
@@ -165,14 +166,14 @@ class Tools:
             raise ToolFailure(error.message, hint=error.hint) from None
 
     def end(self) -> None:
-        """End all threads."""
+        """Stop all threads."""
         for app in self.apps.values():
             app.state.searches.end()
             app.state.embedder.close()
 
 
 def hits_as_text(answer: Mapping[str, Any], k: int, offset: int) -> str:
-    """Write hits for a model, as many as there is room for, and how to go on."""
+    """Return hits as text for a model, as many as fit, with the offset at which to go on."""
     hits = answer["hits"][:k]
     if not hits and (nearest := answer.get("nearest")):
         return f"nothing fits; the nearest is\n{WARNED}\n{hit_lines(nearest)}"
@@ -185,16 +186,16 @@ def hits_as_text(answer: Mapping[str, Any], k: int, offset: int) -> str:
 
 
 def require_within(name: str, value: int, minimum: int, maximum: int) -> None:
-    """Raise ToolFailure for a number out of its range."""
+    """Raise ToolFailure for a number out of range."""
     if not minimum <= value <= maximum:
         raise ToolFailure(f"{name} is {minimum} to {maximum:,}", hint=f"send {name} within that range")
 
 
 class BoundedServer(MCPServer[Any]):
-    """Says every error within the bound of an answer, and what to do next."""
+    """An MCP server that shortens every error and adds what to do next."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-        """Call a tool. Raises ToolError."""
+        """Call a tool; errors are raised as ToolError, shortened."""
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -202,7 +203,7 @@ class BoundedServer(MCPServer[Any]):
             raise ToolError(f"{said}; {NEXT}") from error.__cause__
 
     async def run_stdio_async(self) -> None:
-        """Answer by stdin and stdout. What the SDK cannot read, it drops; here it is answered by an error."""
+        """Answer by stdin and stdout; a line that the SDK cannot read is answered by an error."""
         server = self._lowlevel_server
         requests, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
 
@@ -221,14 +222,14 @@ class BoundedServer(MCPServer[Any]):
 
 
 class Agents(NamedTuple):
-    """A server of tools, ready to answer; `web` answers by HTTP."""
+    """An MCP server ready to run; `web` answers by HTTP."""
 
     server: MCPServer[Any]
     tools: Tools
     web: Server | None = None
 
     def run(self, log_level: str = "warning") -> None:
-        """Answer until the client leaves, or the process is told to stop."""
+        """Answer until the client leaves or the process is stopped."""
         for app in self.tools.apps.values():
             app.state.searches.follow()
         try:
@@ -250,11 +251,11 @@ def open_agents(
     reports: Mapping[str, Report] = NO_REPORTS,
     progress: Progress = silent,
 ) -> Agents:
-    """Open the tools for some indices; the first is asked where none is named.
+    """Return an MCP server with tools for some indices; the first index is the default.
 
-    `reports` make what the tools `inspect`, `plan` and `evaluate` say; without one its tool is not offered.
-    Filters and limits are those of `serving`. Raises SettingsError without an index, and for HTTP that other
-    machines could reach or that asks for no token; and what `Search` raises for an index.
+    `reports` are the functions behind the tools `inspect`, `plan` and `evaluate`; a tool without one is not
+    offered. Filters and limits are those of `serving`. Raises SettingsError without an index, for HTTP on an
+    address that other machines reach, and for HTTP without a token; and what `Search` raises for an index.
     """
     settings = settings or McpSettings()
     if not indices:
@@ -281,7 +282,7 @@ def open_agents(
 
 
 def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
-    """Make the server with its tools, described as their owner says."""
+    """Return the MCP server with its tools and their descriptions."""
     holds = f"{settings.description}\n" if settings.description else ""
     named = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
     server: MCPServer[Any] = BoundedServer("hybridr", instructions=f"{holds}{named}", log_level="WARNING")
@@ -304,7 +305,7 @@ def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
 
 
 def answering(tool: Callable[..., Coroutine[Any, Any, str]]) -> Callable[..., Coroutine[Any, Any, str]]:
-    """Return a tool that raises ToolError, which says for a model what was wrong and what to do next."""
+    """Return a tool whose errors are raised as ToolError, with a message and a hint for a model."""
 
     @wraps(tool)
     async def answered(*arguments: Any, **named: Any) -> str:
@@ -323,7 +324,7 @@ def answering(tool: Callable[..., Coroutine[Any, Any, str]]) -> Callable[..., Co
 
 
 def answer_to(failure: Exception) -> JSONRPCError | None:
-    """Return the error that answers an unreadable line; None for a blank one.
+    """Return the JSON-RPC error for an unreadable line; None for a blank line.
 
     A line that cannot be parsed has no id: JSON-RPC wants null.
     """

@@ -1,4 +1,6 @@
-"""Documents and fields: what an agent reads of an index beside its searches, within the scope of its name."""
+"""What an agent reads of an index beside searches: documents and fields, within the scope of the index's
+name.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ OWN_FIELDS, OF_VECTORS = "hybridr_", ("knn_vector", "rank_features", "binary")
 def documents_as_text(
     cluster: Cluster, info: IndexInfo, ids: Sequence[str], start: int, characters: int
 ) -> str:
-    """Return the text of documents from a character on, and their other fields. Raises ToolFailure."""
+    """Return the texts of documents from a character on, and their other fields. Raises ToolFailure."""
     if not 1 <= len(ids) <= MOST_IDS:
         raise ToolFailure(f"{len(ids)} ids were sent", hint=f"send 1 to {MOST_IDS} at a time")
     if any(not 0 < bytes_in(doc_id) <= MOST_ID_BYTES for doc_id in ids):
@@ -67,7 +69,7 @@ def documents_as_text(
 def document_lines(
     info: IndexInfo, doc_id: str, source: Mapping[str, Any], start: int, characters: int, room: int
 ) -> str:
-    """Write a part of a document's text, where it goes on, and its other fields, in so many bytes."""
+    """Return a part of a document's text, where it goes on, and its other fields, cut to `room` bytes."""
     fields = info.record.fields
     whole = text_of(dict(source), fields)
     part = whole[start : start + characters]
@@ -84,9 +86,9 @@ def document_lines(
 
 
 def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
-    """Return the fields that a filter may name, by type, with frequent values and ranges.
+    """Return the fields that filters can use, with types, frequent values and ranges, as text for a model.
 
-    Names of fields are as much the words of others as texts: they stand in quotes, behind the mark of data.
+    Names of fields are untrusted data like texts: they are quoted, behind the mark of data.
     """
     types: dict[str, str] = {}
     for name, kind in types_of(info).items():
@@ -104,7 +106,9 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
 
 
 def values_of_fields(cluster: Cluster, info: IndexInfo, kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return what is known of the values of fields: by one request, by one a field where that is refused."""
+    """Return frequent values or ranges of fields as text: by one request, or one a field if that is
+    refused.
+    """
     requests: dict[str, dict[str, Any]] = {}
     for name, kind in kinds.items():
         if kind in VALUES and has_values(info, name):
@@ -127,7 +131,9 @@ def values_of_fields(cluster: Cluster, info: IndexInfo, kinds: Mapping[str, str]
 def values_of_these(
     cluster: Cluster, info: IndexInfo, names: Sequence[str], requests: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Ask for the values of these fields. Aggregations are numbered: a field's name may be no name of one."""
+    """Return frequent values or ranges of the named fields, by one request. Aggregations are numbered,
+    because not every field name can name one.
+    """
     numbered = {
         f"{number} {part}": aggregation
         for number, name in enumerate(names)
@@ -141,13 +147,13 @@ def values_of_these(
 
 
 def has_values(info: IndexInfo, name: str) -> bool:
-    """Return whether a field, or the one that it is an alias of, keeps values by document."""
+    """Return whether a field, or the field that it is an alias of, has doc values."""
     mapping = mapping_of(info, name)
     return mapping_of(info, mapping.get("path", name)).get("doc_values", True) is not False
 
 
 def shown_aggregations(answer: Mapping[str, Any]) -> str:
-    """Return what the cluster counted of a field, for a model."""
+    """Return the frequent values or the range in an aggregation's result, as text for a model."""
     if "values" in answer:
         buckets = answer["values"].get("buckets", [])
         values = [bucket.get("key_as_string", bucket["key"]) for bucket in buckets]

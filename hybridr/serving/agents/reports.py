@@ -1,4 +1,4 @@
-"""Reports: what an index is like, what a reindex would do and how rankings compare, in words for a model."""
+"""Reports of an index as text for a model: inspection, reindex plan, evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Reports:
         self.working = threading.Lock()
 
     async def write(self, kind: str, index: str, *arguments: Any) -> str:
-        """Return a report in words. Raise ToolFailure where it is refused, takes too long or another runs."""
+        """Return a report as text. Raises ToolFailure if it fails, takes too long, or another one is being
+        made.
+        """
         late = ToolFailure(
             f"{kind} takes longer than {self.timeout_s:g} s",
             hint=f"tell the user to run: hybridr {COMMANDS[kind]}".format(index=index),
@@ -56,13 +58,13 @@ class Reports:
 
 
 def written(lines: Iterable[str], end: str = "") -> str:
-    """Join lines behind the mark of data, as many as an answer has room for."""
+    """Return lines behind the mark of data, as many as fit into an answer."""
     text, _ = fitting(WARNED, (f"| {plain_text(line)}" for line in lines if line))
     return f"{text}\n{end}" if end else text
 
 
 def inspection_text(index: str, report: Mapping[str, Any]) -> str:
-    """Write fields, lengths, language and advice."""
+    """Return an inspection as text: fields, lengths, language and advice."""
     lengths, language = report["lengths"], report["language"]
     cut = "" if lengths["cut"] is None else f", {lengths['cut']:.1%} longer than the limit {lengths['limit']}"
     lines = [
@@ -85,7 +87,7 @@ def inspection_text(index: str, report: Mapping[str, Any]) -> str:
 
 
 def plan_text(index: str, report: Mapping[str, Any]) -> str:
-    """Write how many documents a reindex would encode, into what, its disk, time and requests."""
+    """Return the plan of a reindex as text: documents, sizes, disk, time and requests."""
     disk, requests = report["disk"], report["requests"]
     lines = [
         f"{report['documents']:,} documents, text from {names(report['fields'])}, "
@@ -103,7 +105,7 @@ def plan_text(index: str, report: Mapping[str, Any]) -> str:
 
 
 def evaluation_text(index: str, report: Mapping[str, Any]) -> str:
-    """Write each system's means with their intervals, and the tests against the baseline."""
+    """Return an evaluation as text: each system's means with intervals, and tests against the baseline."""
     lines = [
         f"{report['queries']:,} judged queries, against {report['baseline']}",
         *(
@@ -125,7 +127,7 @@ def evaluation_text(index: str, report: Mapping[str, Any]) -> str:
 
 
 def names(fields: Iterable[str]) -> str:
-    """Write names of fields, in quotes."""
+    """Return names of fields, quoted and joined; "none" if there are none."""
     return ", ".join(map(shown_name, fields)) or "none"
 
 

@@ -1,7 +1,7 @@
-"""Wording: what a model reads, never longer than its bound.
+"""Text for language models, cut to a limit of bytes.
 
-A tokenizer that works on bytes makes at most one token of a byte, so what has no more bytes than that has no
-more tokens, in whatever language and by whatever model.
+A tokenizer that works on bytes makes at most one token of a byte, so the limit of bytes bounds the tokens, in
+any language and for any model.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ UNREADABLE = "the query is no text that can be written as UTF-8"
 
 
 def plain_text(text: str) -> str:
-    """Return a text on one line, without marks of hits and what a terminal would obey."""
+    """Return a text on one line, without highlight marks, HTML tags and control characters."""
     return without_tags(UNPRINTABLE.sub(" ", unescape(text.replace("<em>", "").replace("</em>", ""))))
 
 
 def shortened_to(text: str, characters: int) -> str:
-    """Cut a text behind its last whole word within so many characters."""
+    """Return a text cut after its last whole word within so many characters."""
     if len(text) <= characters:
         return text
     excerpt = text[: characters - len(CUT)]
@@ -42,17 +42,19 @@ def shortened_to(text: str, characters: int) -> str:
 
 
 def bytes_in(text: str) -> int:
-    """Count bytes."""
+    """Return the number of bytes of a text in UTF-8."""
     return len(text.encode(errors="replace"))
 
 
 def cut_to(text: str, limit: int) -> str:
-    """Return as much of a text as has so many bytes."""
+    """Return the beginning of a text that has at most `limit` bytes."""
     return text.encode(errors="replace")[: max(0, limit)].decode(errors="ignore")
 
 
 def fitting(head: str, parts: Iterable[str]) -> tuple[str, int]:
-    """Join as many whole parts as an answer has room for, and count them; of the first as much as fits."""
+    """Return a head and as many whole parts as fit into an answer, joined by lines, and the number of
+    parts.
+    """
     said, count = head, 0
     for part in parts:
         if bytes_in(said) + bytes_in(part) + 1 > ANSWER_BYTES - ROOM:
@@ -62,12 +64,12 @@ def fitting(head: str, parts: Iterable[str]) -> tuple[str, int]:
 
 
 def bounded(text: str) -> str:
-    """Return an answer that keeps to its bound, whatever it was."""
+    """Return an answer, cut if it exceeds the limit."""
     return text if bytes_in(text) <= ANSWER_BYTES else cut_to(text, ANSWER_BYTES - bytes_in(CUT)) + CUT
 
 
 def hit_lines(hit: Mapping[str, Any]) -> str:
-    """Write a hit: its rank, id, score, how sure it is where that is known, and its best passage."""
+    """Return a hit as text: rank, id, score, confidence if known, and its best passage."""
     sure = hit.get("confidence")
     facts = [f"score {hit['score']:.3f}"] + ([f"confidence {sure:.3f}"] if sure is not None else [])
     facts += [f"pinned by the rule {plain_text(hit['rule'])}"] if hit.get("rule") else []
@@ -76,22 +78,22 @@ def hit_lines(hit: Mapping[str, Any]) -> str:
 
 
 def shown_id(doc_id: str) -> str:
-    """Return an id as a model can send it back; one longer than any real one is cut."""
+    """Return a document id, cut if it is longer than any real one."""
     return doc_id if len(doc_id) <= LONGEST_NAME else doc_id[:LONGEST_NAME] + CUT
 
 
 def shown_value(value: Any) -> str:
-    """Write a value of a field on one line."""
+    """Return a field's value on one line, shortened."""
     return shortened_to(plain_text(str(value)), LONGEST_NAME // 4)
 
 
 def shown_name(name: str) -> str:
-    """Return a field's name as a model can send it back, in quotes; one longer than any real one is cut."""
+    """Return a field's name in quotes, cut if it is longer than any real one."""
     return json.dumps(UNPRINTABLE.sub(" ", shown_id(name)), ensure_ascii=False)
 
 
 class ToolFailure(Exception):
-    """What a tool cannot do, for a model to read: the hint says what to do next."""
+    """Error of a tool, for a model to read: the hint says what to do next."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -99,7 +101,9 @@ class ToolFailure(Exception):
 
 
 async def ask_inside(app: ASGIApp, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Post a body to a route of an app. Raises ToolFailure with the message and hint of its error."""
+    """Post a JSON body to a route of an app in this process; return its JSON answer. Raises ToolFailure with
+    the message and hint of an error answer.
+    """
     try:
         content = orjson.dumps(body)
     except TypeError:  # half a surrogate pair

@@ -1,9 +1,9 @@
-"""Gives an index with vectors a way to be asked through plain REST, and takes it away again.
+"""Deploys an index: makes plain REST searches of it rank with vectors, and undoes that.
 
-`client`: a stored search pipeline is the index's default, so a `hybrid` query needs no word about fusion.
+`client`: a stored search pipeline is the index's default, so a `hybrid` query need not name a fusion.
 `neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`: the
-pipeline sends every search to `hybridr serve`, which has those for one text ranked as its own; where the
-fusion is not absolute, it makes their query hybrid.
+pipeline sends every search to `hybridr serve`, which ranks those that search for a text; if the fusion is not
+absolute, it turns their query into a hybrid one.
 """
 
 from __future__ import annotations
@@ -69,10 +69,13 @@ from .preconditions import (
 
 @dataclass(frozen=True)
 class DeployResult:
-    """What deploying does: the exact requests in their order, with the ids that the cluster will give in
-    angle brackets; `settings` are the cluster settings that are missing, `example` is a body to search with.
-    `changed` is False where all of it was there already; `remark` says why it ranks in another way, `limits`
-    what will not be ranked, or fails; `alias` names what clients should ask, if any."""
+    """What deploying does: the exact requests in order, with ids that the cluster will assign in angle
+    brackets.
+
+    `settings` are missing cluster settings, `example` is a body to search with. `changed` is False if
+    everything was deployed already. `remark` says why another fusion ranks, `limits` what will not be ranked
+    or fails, `alias` what clients should search.
+    """
 
     index: str
     way: str
@@ -88,8 +91,9 @@ class DeployResult:
 
 @dataclass(frozen=True)
 class Deployed:
-    """A way by which an index is asked; `missing` says what of it is not as `deploy` left it, `boost` is the
-    formula that was deployed."""
+    """The deployment of an index; `missing` says what differs from what `deploy` made, `boost` is the
+    deployed formula.
+    """
 
     index: str
     way: str
@@ -103,17 +107,17 @@ class Deployed:
 def plan_deployment(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> DeployResult:
-    """Check everything before the first request, and say what would be sent.
+    """Return what a deployment would send, after all checks.
 
-    Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors
-    with `neural`), Unreachable and FingerprintMismatch for the embedding server, SettingsError for boosts
-    that cannot be added, ModelError for one that does not know the language.
+    Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors with
+    `neural`), Unreachable and FingerprintMismatch for the embedding server, SettingsError for boosts that
+    cannot be added, ModelError for an encoder that does not know the language.
     """
     return planned(cluster, check_deployable(cluster, name, settings, search), settings)
 
 
 def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> DeployResult:
-    """Check the cluster and the embedding server, and say what would be sent. Raises as `plan_deployment`."""
+    """Check the cluster and the embedding server; return what would be sent. Raises as `plan_deployment`."""
     info, search = target.info, target.search
     pipeline = search_pipeline_of(info)
     if (default := info.settings.get(DEFAULT, "_none")) not in ("_none", pipeline):
@@ -143,7 +147,7 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what stores a pipeline and makes it the default of an index."""
+    """Return the requests that store a search pipeline and make it the default of an index."""
     through = asked_through(pipeline, "phase_results_processors" in body)
     return [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
@@ -157,10 +161,10 @@ def deploy(
     settings: DeploySettings | None = None,
     search: SearchSettings | None = None,
 ) -> DeployResult:
-    """Make the index answer in the chosen way; again with the same settings changes nothing.
+    """Deploy the index in the chosen way; again with the same settings nothing changes.
 
-    A model that an earlier call made is deleted when the new one is in its place. Raises the errors of
-    `plan_deployment`, and ClusterError for cluster settings that are missing unless `set_cluster_settings`.
+    A model of an earlier call is deleted once the new one is in place. Raises the errors of
+    `plan_deployment`, and ClusterError for missing cluster settings unless `set_cluster_settings`.
     """
     settings = settings or DeploySettings()
     target = check_deployable(cluster, name, settings, search or SearchSettings())
@@ -193,9 +197,9 @@ def deploy(
 
 
 def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
-    """Take the default pipeline, the pipeline, the model and its connector away; give the requests.
+    """Remove the default pipeline, the pipeline, the model and its connector; return the requests.
 
-    Raises DataError when nothing is deployed, ClusterError when the record names what is not ours.
+    Raises DataError if nothing is deployed, ClusterError if the record names a pipeline of somebody else.
     """
     info = resolve_whole(cluster, name)
     requests = withdrawal(cluster, info)
@@ -208,9 +212,9 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 
 
 def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
-    """Return what takes a deployment away, and what is left of one that was killed before it was recorded.
+    """Return the requests that remove a deployment, also one that was killed before it was recorded.
 
-    Raises ClusterError when the record names a pipeline of somebody else.
+    Raises ClusterError if the record names a pipeline of somebody else.
     """
     deployment, pipeline = info.record.deployment, search_pipeline_of(info)
     if deployment and deployment.pipeline != pipeline:
@@ -228,13 +232,15 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
 
 
 def replaced_parts(cluster: Cluster, pipeline: str, new: Deployment | None) -> list[dict[str, Any]]:
-    """Return what deletes the models that were made for a pipeline, besides those of the new record."""
+    """Return the requests that delete the models made for a pipeline, except those of the `new`
+    deployment.
+    """
     parts = [part for part in (new.model_id, new.connector_id) if part] if new else []
     return deletions_of(cluster, pipeline, besides=parts)
 
 
 def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
-    """Build the connector that a way needs."""
+    """Return the connector body for a way of deploying."""
     name, token = search_pipeline_of(info), token_of(settings)
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
@@ -254,7 +260,7 @@ def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettin
 def pipeline_body(
     info: IndexInfo, way: str, search: SearchSettings, version: tuple[int, int, int], model_id: str
 ) -> dict[str, Any]:
-    """Build the search pipeline of a way."""
+    """Return the search pipeline for a way of deploying."""
     body = search_pipeline(search, version)
     if way == "neural":
         named = {info.record.vector_field: model_id}
@@ -276,7 +282,7 @@ def pipeline_body(
 
 
 def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings) -> str:
-    """Write a search body of a way, with dots for what the client fills in."""
+    """Return an example search body for a way of deploying, with dots for what the client fills in."""
     template = Template.read(search.query_template) if search.query_template else None
     searched = searched_fields(info, search.lexical_fields or info.record.lexical_fields)
     match = LexicalRetriever.over(info, searched, cluster.version, template).query("…", search.depth)
@@ -292,7 +298,7 @@ def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings)
 
 
 def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
-    """Look at the deployment of an index; None where there is none."""
+    """Return the deployment of an index and what is missing of it; None if nothing is deployed."""
     deployment = info.record.deployment
     if not deployment:
         return None
@@ -302,7 +308,7 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
 
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
-    """Return every index that is deployed, by name, and what its deployment is."""
+    """Return every deployed index, by name, with its deployment."""
     by_name = {info.name: info for info in cluster.indices("*-hybridr-*") if readable(info)}
     for name, pipeline in default_pipelines(cluster).items():
         if pipeline.startswith("hybridr-") and name not in by_name:
@@ -312,7 +318,7 @@ def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
 
 
 def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> Iterator[str]:
-    """Yield what a record names and the cluster does not have, or does not use."""
+    """Yield what the record of a deployment names and the cluster lacks or does not use."""
     if (default := info.settings.get(DEFAULT, "_none")) != deployment.pipeline:
         yield f"the default pipeline of the index is {default}"
     stored = found_pipeline(cluster, deployment.pipeline)
@@ -333,7 +339,7 @@ def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> 
 
 
 def server_problem(deployed: Deployed, encoder: str) -> str | None:
-    """Ask the embedding server of a deployment; say what is wrong with it, as seen from this machine."""
+    """Ask the embedding server of a deployment; return what is wrong with it, None if nothing."""
     if deployed.server is None:
         return None
     try:

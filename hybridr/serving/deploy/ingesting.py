@@ -1,9 +1,9 @@
-"""Vectors at write time: an ingest pipeline gives what clients write into an index its vector at once.
+"""Vectors at write time: an ingest pipeline gives documents that clients write their vector at once.
 
-The pipeline asks a model of ml-commons. It writes the vector and nothing else: a document bears no mark of
-its encoder, so that the next `sync` encodes it once more and adds what a pipeline cannot (bits of tokens, the
-state of the source). One that the model failed on is stored without a vector, is found by words, and waits
-for `sync` too. hybridr's own writes pass by the pipeline.
+The pipeline asks a model of ml-commons. It writes only the vector, not the encoder's mark, so that the next
+`sync` encodes the document again and adds what a pipeline cannot (token bits, state of the source). If the
+model fails, the document is stored without a vector and waits for `sync` too. hybridr's own writes skip the
+pipeline.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if (parts.isEmpty()) { ctx.remove(params.text); } else { ctx[params.text] = Stri
 
 @dataclass(frozen=True)
 class Ingesting:
-    """What was or would be sent so that writes get vectors: the model, the pipeline, and that it is used."""
+    """What was or would be sent to give writes their vectors: the model, the pipeline, and its requests."""
 
     index: str
     pipeline: str
@@ -62,10 +62,10 @@ class Ingesting:
 
 
 def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
-    """Check everything before the first request, and say what would be sent.
+    """Return what would be sent to give writes their vectors, after all checks.
 
-    Raises what `plan_deployment` raises for a server; SettingsError where a pipeline cannot give what the
-    index keeps, ClusterError for an index that has a pipeline of its own.
+    Raises what `plan_deployment` raises for a server; SettingsError if a pipeline cannot make what the index
+    stores, ClusterError for an index with an ingest pipeline of its own.
     """
     info = resolve_complete(cluster, name)
     pipeline = ingest_pipeline_of(info)
@@ -89,7 +89,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
 
 
 def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
-    """Have writes into the index get their vectors at once; a model of an earlier call is replaced."""
+    """Store and use the ingest pipeline with its model; a model of an earlier call is replaced."""
     todo = plan_ingest(cluster, name, settings)
     info = cluster.index_info(todo.index)
     require_own_ingest(cluster, todo.pipeline)
@@ -104,10 +104,11 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
 
 
 def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False) -> list[dict[str, Any]]:
-    """Take pipeline, model and connector away; give the requests, none where the index uses no such one.
+    """Remove ingest pipeline, model and connector; return the requests, none if the index does not use the
+    pipeline.
 
-    An index without one is asked nothing: who may remove vectors need not be allowed to look at
-    pipelines. Models and connectors are those that were made for the pipeline, not those that it names.
+    An index without it costs no request, so that removing vectors needs no right to read pipelines. Models
+    and connectors are found by the pipeline they were made for, not by what the pipeline names.
     """
     pipeline = ingest_pipeline_of(info)
     if info.settings.get(DEFAULT_INGEST) != pipeline:
@@ -128,12 +129,14 @@ def ingest_pipeline_of(info: IndexInfo) -> str:
 
 
 def connector_for(pipeline: str, settings: DeploySettings) -> dict[str, Any]:
-    """Build the connector to the side of the server that encodes documents."""
+    """Return the connector body to the server's encoder of documents."""
     return embedding_connector(pipeline, settings.server, "passage", token=token_of(settings))
 
 
 def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
-    """Build the pipeline: the texts joined, their vector, and nothing left over; no failure stops a write."""
+    """Return the ingest pipeline: joins the texts, gets their vector, removes temporary fields; no failure
+    stops a write.
+    """
     parameters = {"fields": list(info.record.fields), "text": TEXT_FIELD}
     script = {"lang": "painless", "source": JOINING, "params": parameters}
     vector = {
@@ -154,7 +157,7 @@ def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
 
 
 def require_own_ingest(cluster: Cluster, pipeline: str) -> None:
-    """Raise ClusterError for a stored ingest pipeline of this name that is not hybridr's."""
+    """Raise ClusterError if a stored ingest pipeline of this name was not made by hybridr."""
     try:
         body = cluster.request("GET", path_of("_ingest", "pipeline", pipeline))[pipeline]
     except NotFound:

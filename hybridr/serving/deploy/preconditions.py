@@ -1,4 +1,4 @@
-"""What has to be so before an index is deployed, and which fusion its searches get."""
+"""Checks before an index is deployed, and the choice of its fusion."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ CLUSTER_SETTINGS = "/_cluster/settings"
 
 
 class Deployable(NamedTuple):
-    """An index that can be deployed, and how its searches will rank; `remark` says why in no better way,
-    `warning` what is wrong with its encoder."""
+    """An index that can be deployed, and the settings of its searches; `remark` says why another fusion
+    ranks, `warning` what is wrong with the encoder.
+    """
 
     info: IndexInfo
     search: SearchSettings
@@ -43,8 +44,9 @@ class Deployable(NamedTuple):
 def check_deployable(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> Deployable:
-    """Check what is to be deployed. Raises DataError, SettingsError, and ModelError for texts that are not in
-    the encoder's language, unless `settings.force`."""
+    """Return the index and its search settings, checked. Raises DataError, SettingsError, and ModelError for
+    texts in a language that the encoder does not know, unless `settings.force`.
+    """
     cluster.dialect.require("deploy")
     info = resolve_complete(cluster, name)
     if search.boost and settings.way != "transparent":
@@ -67,7 +69,7 @@ def search_pipeline_of(info: IndexInfo) -> str:
 
 
 def require_ours(name: str, stored: dict[str, Any]) -> None:
-    """Raise ClusterError for a stored search pipeline of our name that is somebody else's."""
+    """Raise ClusterError if a stored search pipeline of this name was not made by hybridr."""
     if not str(stored.get("description", "")).startswith(MARK):
         raise ClusterError(
             f"there is a search pipeline '{name}' that is not hybridr's",
@@ -76,7 +78,9 @@ def require_ours(name: str, stored: dict[str, Any]) -> None:
 
 
 def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
-    """Refuse what ml-commons, or a model that asks this server, could not do for this index."""
+    """Raise ClusterError or FingerprintMismatch if ml-commons, or the server that a model asks, cannot serve
+    this index.
+    """
     if PLUGIN not in cluster.parts("plugins"):
         raise ClusterError(
             f"--way {settings.way} needs the plugin {PLUGIN} on every node",
@@ -101,8 +105,8 @@ def check_served(
 ) -> list[str]:
     """Return a line for each signal that the server leaves out of its scores.
 
-    Raise SettingsError where what it has open now, whatever name it was started with, is not this index as
-    these settings search it: another index, encoder, fields or term table.
+    Raises SettingsError if the server now searches another index, encoder, fields or term table than these
+    settings.
     """
     served = ask_server(settings.server, "/v1/index", token_of(settings))
     served = served if "uuid" in served else {}  # a server without an index has no such route
@@ -122,7 +126,7 @@ def check_served(
 
 
 def allow(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
-    """Set the cluster settings that a model lacks. Raise ClusterError unless that is wanted."""
+    """Set the cluster settings that a model needs. Raises ClusterError unless `set_cluster_settings`."""
     if not settings.set_cluster_settings:
         setting = orjson.dumps({"persistent": missing}).decode()
         raise ClusterError(
@@ -133,26 +137,26 @@ def allow(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings
 
 
 def token_of(settings: DeploySettings) -> str | None:
-    """Return what the server asks for."""
+    """Return the token for the server; None without one."""
     return settings.token.get_secret_value() if settings.token else None
 
 
 def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
-    """Return a digest of a token: slow to guess, and another for each index."""
+    """Return a slow digest of the token, salted by the index name; empty without a token."""
     token = token_of(settings)
     return hashlib.scrypt(token.encode(), salt=info.name.encode(), n=2**14, r=8, p=1).hex() if token else ""
 
 
 def in_a_line(value: Any) -> str:
-    """Show what a server tells."""
+    """Return a value that a server reported as a short text."""
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text[:100] or "nothing"
 
 
 def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[SearchSettings, str]:
-    """Return settings with what `tune` found for stored pipelines and the fusion of this index.
+    """Return settings with what `tune` found for stored pipelines and the fusion for this index.
 
-    Also return why it is another fusion than that of searches; empty where it is the same.
+    Also return why the fusion differs from that of searches; empty if it does not.
     """
     fusion, remark = stored_fusion(cluster, with_tuning(search, info), info)
     changes = {"fusion": fusion} | ({"boost": ""} if remark else {})
@@ -160,12 +164,14 @@ def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[S
 
 
 def takes_whole_bodies(search: SearchSettings) -> bool:
-    """Return whether what ranks takes a whole search body, not its query alone."""
+    """Return whether the server ranks a whole search body instead of its query alone."""
     return bool(member_of(FUSIONS, search.fusion).rescores)
 
 
 def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
-    """Return what of an index or its cluster keeps searches from being ranked, or fails beside it."""
+    """Return lines on searches of an index that will not be ranked, or that fail when other indices are
+    searched too.
+    """
     limits = narrow_windows(info)
     field, dim = info.record.vector_field, info.record.dim
     mappings = cluster.request("GET", path_of("_all", "_mapping", "field", field))

@@ -1,8 +1,8 @@
-"""A language model as one more judge of the page's judgements: it grades what searches find for each query.
+"""A language model as a judge beside people: it grades what searches find for each query of the page.
 
-The prompt asks for a grade from 0 to 3 (after Upadhyay et al. 2024, UMBRELA); 2 and 3 are relevant. What it
-judged once is never asked again, and what people judged it judges too, so that `standing` can tell how far it
-agrees with them (Cohen's kappa).
+The prompt asks for a grade from 0 to 3 (after Upadhyay et al. 2024, UMBRELA); 2 and 3 are relevant. Pairs
+that the model judged before are not sent again. It also judges what people judged, so that `standing` can
+report agreement (Cohen's kappa).
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 @dataclass(frozen=True)
 class Assessment:
-    """What a language model judged: pairs of queries and documents that it was `asked` about now, and those
-    whose answer had no grade; `agreement` with each other judge as `Judgements.standing` tells it."""
+    """The result of judging by a language model: pairs `asked` about now, and those whose answer had no grade
+    (`unread`).
+
+    `agreement` is that with each other judge, as in `Judgements.standing`.
+    """
 
     judge: str
     queries: int
@@ -64,7 +67,7 @@ class Assessment:
     agreement: tuple[Mapping[str, Any], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
+        """Return the result as JSON values."""
         return asdict(self)
 
 
@@ -76,10 +79,11 @@ def assess(
     encoder: Path | Encoder | None = None,
     progress: Progress = silent,
 ) -> Assessment:
-    """Have a language model judge the best documents of each query of the page, and of `settings.queries`.
+    """Let a language model judge the best documents of each query of the page, and of `settings.queries`.
 
-    What it says is kept as that of a judge, query by query: the same call goes on after a stop. Raises
-    SettingsError without endpoint, model or queries, Unreachable for an API that does not answer as OpenAI's.
+    Grades are stored as those of a judge, query by query: the same call goes on after a stop. Raises
+    SettingsError without endpoint, model or queries, Unreachable for an API that does not answer like
+    OpenAI's.
     """
     if settings.endpoint is None or not settings.model:
         raise SettingsError("no language model was named", hint="--endpoint http://HOST/v1 --model NAME")
@@ -118,14 +122,16 @@ def assess(
 
 
 def passages(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
-    """Read what documents say, without those that say nothing."""
+    """Return the beginning of each document's text, by id, without empty ones."""
     sources = sources_by_id(cluster, info, doc_ids)
     texts = {doc: text_of(sources[doc], info.record.fields) for doc in doc_ids if doc in sources}
     return {doc: text[:PASSAGE] for doc, text in texts.items() if text.strip()}
 
 
 def grade_by_model(settings: AssessorSettings, query: str, passage: str) -> int | None:
-    """Ask for one grade, 0 to 3; None for an answer without. Raises Unreachable."""
+    """Ask the language model for one grade, 0 to 3; None for an answer without a grade. Raises
+    Unreachable.
+    """
     body = {
         "model": settings.model,
         "temperature": 0,
@@ -145,7 +151,7 @@ def grade_by_model(settings: AssessorSettings, query: str, passage: str) -> int 
 
 
 def unusable(url: str, why: str) -> HybridrError:
-    """Return the error for an API that does not answer as it should, without repeating its text."""
+    """Return the error for an API that does not answer as expected, without repeating its text."""
     return Unreachable(
         f"the language model at {url}: {why}",
         hint="an API like OpenAI's, /chat/completions; HYBRIDR_ASSESSOR_TOKEN, if it asks for a token",
@@ -153,6 +159,6 @@ def unusable(url: str, why: str) -> HybridrError:
 
 
 def grade_in(said: str) -> int | None:
-    """Read the grade: the last one that is named, which a model comes to after it has thought."""
+    """Return the last grade in an answer, which follows the model's reasoning; None without one."""
     grades = GRADE.findall(said)
     return int(grades[-1]) if grades else None

@@ -1,4 +1,6 @@
-"""What people compare and judge: rankings of named systems side by side, and pools without names."""
+"""What people compare and judge on the page: rankings of named systems side by side, and pools of documents
+without system names.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,10 @@ BESIDE = "hybrid@"
 
 
 class SideBySide:
-    """The searches that can be compared: systems of the index served, and other vectors of its source.
+    """The searches that can be compared: systems of the served index, and other indices with vectors of its
+    source.
 
-    Each is opened when it is first asked, and anew when the server opened its index anew. `cluster` is asked
-    as the server's searches ask it.
+    Each is opened on first use, and again after the server reopened its index.
     """
 
     def __init__(self, searches: Searches) -> None:
@@ -46,7 +48,9 @@ class SideBySide:
         return self.searches.now.search(HYBRID)
 
     def names(self) -> list[str]:
-        """Name what can be compared; `hybrid@INDEX` asks other vectors of the source, adapted ones say."""
+        """Return the names of systems to compare; `hybrid@INDEX` is another index with vectors of the
+        source.
+        """
         own, template = self.hybrid.info, ["template"] if self.hybrid.context.template else []
         others = destinations(self.cluster, self.cluster.index_info(own.record.source or own.name))
         ready = [
@@ -62,7 +66,7 @@ class SideBySide:
         return encoder
 
     def search(self, name: str) -> Search:
-        """Return the search of a system. Raises SettingsError, and NotFound for an index not among them."""
+        """Return the search of a system. Raises SettingsError, and NotFound for an unknown index."""
         with self._lock:
             if self._of is not self.searches.now:
                 self._of = self.searches.now
@@ -72,8 +76,9 @@ class SideBySide:
             return self._opened[name]
 
     def lists(self, query: str, names: Sequence[str], k: int) -> dict[str, dict[str, Any]]:
-        """Rank the best `k` by each system, with what each part adds to a score where it is a sum; of one by
-        which nothing fits, the nearest."""
+        """Return the best `k` hits of each system, with the parts of their scores, and the nearest hit of
+        systems without hits.
+        """
         hits = {name: self.search(name)(query, k, explain=True) for name in names}
         return {
             "lists": {name: [hit.to_json() for hit in hits] for name, hits in hits.items()},
@@ -81,10 +86,10 @@ class SideBySide:
         }
 
     def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
-        """Return the documents of a query that are judged, in an order that only the judge decides.
+        """Return the documents of a query to judge, in an order that depends only on query and judge.
 
-        They are the best of several systems, in turns, whether they fit or not; nothing tells which one found
-        what. A document whose id no file of judgements can hold is not asked about.
+        They are the best of several systems in turns, whatever their confidence, without saying which system
+        found them. Documents whose id cannot stand in a qrels file are left out.
         """
         lists = [
             [hit.doc_id for hit in self.search(name).requiring(0)(query, POOL) if fits_column(hit.doc_id)]
@@ -100,7 +105,7 @@ class SideBySide:
         return [{"doc_id": name, "fields": texts[name]} for name in chosen if name in texts]
 
     def require_shown(self, doc_ids: Collection[str]) -> None:
-        """Raise NotFound for a document that the server's name does not show: nobody was asked about it."""
+        """Raise NotFound for a document that the server's index name does not show."""
         hits = hits_by_id(self.cluster, self.hybrid.info, list(doc_ids), {"_source": False})
         shown_ids = {hit["_id"] for hit in hits}
         if unknown := sorted(set(doc_ids) - shown_ids):
@@ -126,11 +131,11 @@ class SideBySide:
 
 
 def interleaved(lists: Sequence[Sequence[str]], count: int) -> list[str]:
-    """Take the best of each list in turns until there are `count` different ones."""
+    """Return the best documents of each list in turns, up to `count` different ones."""
     turns = chain.from_iterable(zip_longest(*lists))
     return list(dict.fromkeys(turn for turn in turns if turn is not None))[:count]
 
 
 def blind_order(doc_ids: Sequence[str], seed: str) -> list[str]:
-    """Put documents into an order that looks random and is the same for the same seed."""
+    """Return documents in a pseudo-random order that depends only on the seed."""
     return sorted(doc_ids, key=lambda letter: blake2b(f"{seed} {letter}".encode(), digest_size=8).digest())

@@ -1,7 +1,7 @@
-"""Judgements that people made in the page: a BEIR folder without documents, on this machine, by index.
+"""Stores judgements made on the page: a BEIR folder without documents, on this machine, one for each index.
 
-Each judge has a file of their own below `judges/`; `qrels/test.tsv` is what they say together. All files are
-readable by their owner only, and each is written whole or not at all.
+Each judge has a file below `judges/`; `qrels/test.tsv` combines them. Files are readable by their owner only
+and written atomically.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILES = ("judges/*.tsv", "qrels/test.tsv", "queries.jsonl")
 
 
 class Judgements:
-    """What people judged of one index; safe to use from several threads of one process."""
+    """The judgements of one index; safe to use from several threads of one process."""
 
     _lock = RLock()  # of all folders: two objects may write the same one
 
@@ -40,24 +40,24 @@ class Judgements:
 
     @classmethod
     def of(cls, info: IndexInfo) -> Judgements:
-        """Open those of an index: its destinations share them, another index of the same name does not.
+        """Return the judgements of an index, shared by all indices with vectors of its source.
 
-        The folder is called by name and uuid as they are, as it always was: what could lead elsewhere is no
-        name of an index, and refused. Raises DataError.
+        The folder is named by the source's name and uuid. Raises DataError for a name that would lead outside
+        of the data folder.
         """
         name = info.record.source or info.name
         uuid = info.record.source_uuid or info.uuid
         return cls(below(data_folder() / "judgements", f"{name}-{uuid}"))
 
     def queries(self) -> list[Query]:
-        """Return all queries in the order in which they came."""
+        """Return all queries in the order in which they were added."""
         file = self.folder / "queries.jsonl"
         if not file.is_file():
             return []
         return [Query(record["_id"], record["text"]) for _, record in read_jsonl(file)]
 
     def add_queries(self, texts: Sequence[str]) -> int:
-        """Add queries that are new, and give how many those were."""
+        """Add queries that are new; return how many those were."""
         with self._lock:
             queries = {query.query_id: query for query in self.queries()}
             before = len(queries)
@@ -75,16 +75,18 @@ class Judgements:
             return len(queries) - before
 
     def judges(self) -> list[str]:
-        """Return everybody who judged."""
+        """Return the names of all judges."""
         return sorted(file.stem for file in self.folder.glob("judges/*.tsv"))
 
     def of_judge(self, judge: str) -> Qrels:
-        """Return what one person said. Raises DataError for a name that no file can have."""
+        """Return the grades of one judge. Raises DataError for a name that cannot be a file name."""
         file = self._file_of(judge)
         return read_qrels(file) if file.is_file() else {}
 
     def judge(self, judge: str, query_id: str, grades: Mapping[str, int]) -> None:
-        """Keep a judge's grades of a query in place of earlier ones. Raises DataError for an unknown one."""
+        """Store a judge's grades of a query, replacing earlier ones. Raises DataError for an unknown
+        query.
+        """
         if bad := [doc_id for doc_id in grades if not fits_column(doc_id)]:
             raise DataError(f"the document id {bad[0]!a} has a tab or a line's end: qrels cannot hold it")
         if judge not in (judges := self.judges()) and len(judges) >= MOST_JUDGES:
@@ -99,7 +101,7 @@ class Judgements:
             self._write(self.folder / "qrels" / "test.tsv", qrels_table(self.together()))
 
     def together(self) -> Qrels:
-        """Return what all judges say: relevant is what more than half of a document's judges call so."""
+        """Return the combined grades: a document is relevant if more than half of its judges say so."""
         by_query: dict[str, dict[str, list[int]]] = {}
         for judge in self.judges():
             for query_id, grades in self.of_judge(judge).items():
@@ -111,7 +113,7 @@ class Judgements:
         }
 
     def standing(self) -> dict[str, Any]:
-        """Return how far the judging is and judges agree; a query counts with a relevant document."""
+        """Return progress and agreement of the judges; a query counts if it has a relevant document."""
         judges = {judge: self.of_judge(judge) for judge in self.judges()}
         relevant = [query_id for query_id, grades in self.together().items() if any(grades.values())]
         return {
@@ -128,7 +130,7 @@ class Judgements:
         }
 
     def exported(self) -> bytes:
-        """Pack the folder as a ZIP file: what is written here, whatever else lies there."""
+        """Return the judgements as the bytes of a ZIP file."""
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in (file for pattern in FILES for file in sorted(self.folder.glob(pattern))):
@@ -145,15 +147,16 @@ class Judgements:
 
 
 def id_of(text: str) -> str:
-    """Name a query by its text, so that the same one never comes twice."""
+    """Return the id of a query, a digest of its text, so that equal queries are stored once."""
     return blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def agreement_of(left: Qrels, right: Qrels) -> dict[str, Any] | None:
-    """Compare two judges: `documents` that both judged, the `same` share, and Cohen's `kappa`.
+    """Return the agreement of two judges: `documents` that both judged, the `same` share, and Cohen's
+    `kappa`.
 
-    Kappa is 1 for full agreement, 0 for that of chance, None where both always gave the same single grade.
-    None where nothing was judged by both.
+    Kappa is 1 for full agreement, 0 for that of chance, None if both always gave the same single grade. None
+    if they judged nothing in common.
     """
     pairs = [
         (grade, right[query_id][doc_id])

@@ -1,4 +1,4 @@
-"""`hybridr serve` with its page: what the page asks, and the server that answers both."""
+"""`hybridr serve` with its page: the routes that the page calls, and the server."""
 
 from __future__ import annotations
 
@@ -112,20 +112,22 @@ def open_workbench(
     search: SearchSettings | None = None,
     progress: Progress = silent,
 ) -> Server:
-    """Make the server of `open_server`, with the page at `/`; raises what that raises."""
+    """Return the server of `open_server` with the page at `/`; raises what `open_server` raises."""
     added = workbench_of(settings, cluster)
     return open_server(settings, cluster=cluster, search=search, progress=progress, added=added)
 
 
 def workbench_of(settings: ServeSettings, cluster: Cluster | None) -> Addition:
-    """Return what adds the page to a server; without an index the page says what is missing."""
+    """Return the function that adds the page to a server's app; without an index the page says what is
+    missing.
+    """
     return partial(add_workbench, settings=settings, cluster=cluster)
 
 
 def add_workbench(
     app: FastAPI, searches: Searches | None, settings: ServeSettings, cluster: Cluster | None
 ) -> None:
-    """Add the page, and what it asks."""
+    """Add the page and the routes that it calls."""
     add_page(app)
     if searches is None or cluster is None:
         return
@@ -142,7 +144,7 @@ def add_workbench(
 
 
 def own_page(request: Request) -> None:
-    """Refuse what a browser sends for another site's page."""
+    """Raise Refused for a request that a browser sends from another site's page."""
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         raise Refused(403, "this was sent by another site's page")
 
@@ -163,7 +165,7 @@ def add_comparing(app: FastAPI, comparison: SideBySide) -> None:
 
 
 def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], Judgements]) -> None:
-    """Add `/judging`, and what collects judgements and gives them out."""
+    """Add `/judging` and the routes that collect and export judgements."""
 
     @app.get("/judging", summary="How far the judging is, and how far people agree", dependencies=OWN)
     def standing() -> Response:
@@ -191,7 +193,9 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
 
 
 def next_query(comparison: SideBySide, judgements: Judgements, body: NextRequest) -> dict[str, Any]:
-    """Return the first query that a judge has not judged or skipped; `query` None where none is left."""
+    """Return the first query that a judge has not judged or skipped, with its documents; `query` is None if
+    none is left.
+    """
     said = judgements.of_judge(body.judge)
     left_out = {*said, *body.skip} if body.query_id is None else set()
     queries = [query for query in judgements.queries() if body.query_id in (None, query.query_id)]
@@ -204,7 +208,7 @@ def next_query(comparison: SideBySide, judgements: Judgements, body: NextRequest
 
 
 def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: SideBySide) -> None:
-    """Add `/rules`: what people decided about single queries, and how they change it."""
+    """Add `/rules`: the rules of the index, and changes to them."""
 
     @app.get("/rules", summary="The rules of the index", dependencies=OWN)
     def rules() -> Response:
@@ -233,7 +237,7 @@ def shown_rules(version: RulesVersion) -> dict[str, Any]:
 
 
 class Works:
-    """What the page's buttons do with the judgements, to the index by the name that the server was given."""
+    """The tasks behind the page's buttons, for the index name that the server was started with."""
 
     def __init__(
         self, cluster: Cluster, index: str, comparison: SideBySide, judgements: Callable[[], Judgements]
@@ -243,11 +247,11 @@ class Works:
 
     @property
     def judged_queries(self) -> JudgedQueries:
-        """Return the judgements as they lie on this machine."""
+        """Return the judgements stored on this machine."""
         return JudgedQueries(self.judgements().folder)
 
     def tune(self, progress: Progress) -> dict[str, Any]:
-        """Tune how the retrievers are joined, and have the server search so."""
+        """Tune how the retrievers are combined, and reopen the server's search with the result."""
         judgements, encoder = self.judged_queries.read(), self.comparison.encoder
         search = without_chain(self.comparison.searches.settings)
         tuning = tune(self.cluster, self.index, judgements, encoder=encoder, search=search, progress=progress)
@@ -260,13 +264,13 @@ class Works:
         return {"said": f"{said} In use from now on: {use}.", "applied": choice.applied}
 
     def reset(self, progress: Progress) -> dict[str, Any]:
-        """Take back what was tuned, and have the server search by the defaults."""
+        """Undo tuning, and reopen the server's search with the defaults."""
         done = reset_tuning(self.cluster, self.index)
         self.comparison.searches.reopen()
         return {"said": "nothing was tuned" if done.tuned is None else "the defaults rank again"}
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
-        """Measure BM25, OpenSearch's own hybrid search and the default."""
+        """Evaluate BM25, OpenSearch's own hybrid search and the default."""
         queries, qrels = self.judged_queries.read()
         check_collection(self.cluster, resolve(self.cluster, self.index), qrels)
         searches = {name: self.comparison.search(name) for name in MEASURED.systems}
@@ -291,21 +295,21 @@ def add_tasks(app: FastAPI, works: Works) -> None:
 
 
 def add_page(app: FastAPI) -> None:
-    """Add `/` and its script and style, which hold no data and ask for no token."""
+    """Add `/` and its script and style, which hold no data and need no token."""
     paths = {"/": "index.html"} | {f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("page.*"))}
     for path, name in paths.items():
         app.add_api_route(path, partial(page_file, name), include_in_schema=False)
 
 
 def page_file(name: str) -> Response:
-    """Return one file."""
+    """Return a file of the page as a response."""
     file = FOLDER / name
     media_type = f"{CONTENT_TYPES[file.suffix]}; charset=utf-8"
     return Response(read_within(file), media_type=media_type, headers=HEADERS)
 
 
 class Tasks:
-    """The task under way, or the last one, as JSON values."""
+    """The running task of the page, or the last one, as JSON values."""
 
     def __init__(self) -> None:
         self._state: dict[str, Any] = {"state": "none"}
@@ -313,12 +317,14 @@ class Tasks:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The `task`, its `state` (none, running, done or failed), its progress and its result or error."""
+        """Return the `task`, its `state` (none, running, done or failed), its progress and its result or
+        error.
+        """
         with self._lock:
             return dict(self._state)
 
     def start(self, name: str, work: PageWork) -> None:
-        """Begin a task. Raises Refused (409) while another one runs."""
+        """Start a task in a thread. Raises Refused (409) while another one runs."""
         with self._lock:
             if self._state["state"] == "running":
                 raise Refused(409, f"'{self._state['task']}' is under way", "one task at a time: wait for it")

@@ -1,4 +1,6 @@
-"""Explaining: what a deployment would make of an application's requests, one by one and by field."""
+"""Explains which requests of an application's log a transparent deployment would rank, and why not the
+others.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ FORM = 'one request a line: a search body, or {"path": "/docs/_search?from=10", 
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a request: whether it is ranked, if not by which of REASONS, and a remark."""
+    """Whether a request would be ranked; if not, the key of REASONS; and a remark."""
 
     ranked: bool
     reason: str | None
@@ -40,19 +42,21 @@ class Fate:
 
 @dataclass(frozen=True)
 class Explained:
-    """What becomes of each request of a log, in its order."""
+    """The requests of a log and whether each would be ranked."""
 
     log: RequestLog
     fates: tuple[Fate, ...]
 
     @property
     def ranked(self) -> int:
-        """Count the requests that are ranked."""
+        """Return how many requests would be ranked."""
         return sum(fate.ranked for fate in self.fates)
 
     @property
     def by_field(self) -> dict[str, dict[str, int]]:
-        """Count by field, as clients name it, the requests that look for words in it, and the ranked ones."""
+        """Return by field, as clients name it, how many requests search words in it, and how many of them
+        would be ranked.
+        """
         counts: Counter[str] = Counter()
         ranked: Counter[str] = Counter()
         for entry, fate in zip(self.log.requests, self.fates, strict=True):
@@ -75,7 +79,9 @@ class Explained:
 def explain_file(
     cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Finds = "all"
 ) -> Explained:
-    """Return what becomes of the requests in a file. Raise as `read_requests` and `fates_of` do."""
+    """Return for each request in a file whether it would be ranked. Raises as `read_requests` and
+    `fates_of`.
+    """
     log = read_requests(file)
     requests = [logged.request for logged in log.requests]
     return Explained(log, tuple(fates_of(cluster, name, requests, settings, recall)))
@@ -88,10 +94,10 @@ def fates_of(
     settings: SearchSettings,
     recall: Finds = "all",
 ) -> list[Fate]:
-    """Return what a deployment of `--way transparent` makes of an application's requests; nothing is changed.
+    """Return for each request whether a deployment of `--way transparent` would rank it; nothing is changed.
 
     A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound, and
-    DataError for an index without complete vectors: what becomes of its requests is not known yet.
+    DataError for an index without complete vectors.
     """
     info = resolve_complete(cluster, name, whole=False)
     searching = Search(cluster, info, mode="lexical", settings=settings)
@@ -101,7 +107,7 @@ def fates_of(
 
 
 def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
-    """Return what becomes of one request."""
+    """Return whether one request would be ranked."""
     query = query_of(ranking, request)
     if isinstance(query, NotRanked):
         return Fate(False, query.reason, query.why)
@@ -111,7 +117,7 @@ def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
 
 
 def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:
-    """Return the text that a request looks for, or why it is not ranked."""
+    """Return the parsed query of a request, or why it is not ranked."""
     try:
         search = search_of(ranking.search.cluster, request)
         if isinstance(search, NotRanked):
@@ -130,11 +136,11 @@ def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | 
 def search_of(
     cluster: Cluster, request: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, str]] | NotRanked:
-    """Return the body of the search that a request is, as OpenSearch writes it, and its parameters.
+    """Return a request's search body, normalised as by OpenSearch, and its URL parameters; or why it is not
+    ranked.
 
-    Where it is no search that is ranked, return why. A template is filled in by the cluster. Raises
-    TypeError, ValueError, AttributeError or RecursionError for an odd request, ClusterError for an odd
-    template.
+    A search template is rendered by the cluster. Raises TypeError, ValueError, AttributeError or
+    RecursionError for a malformed request, ClusterError for a malformed template.
     """
     address = urlsplit(str(request.get("path", "_search")))
     path = address.path.removesuffix("/template")
@@ -152,7 +158,7 @@ def search_of(
 
 
 def fields_in(request: Mapping[str, Any]) -> set[str]:
-    """Return the fields in which a request looks for words, without boosts; `*` where it names none."""
+    """Return the fields in which a request searches words, without boosts; `*` if it names none."""
     body = request.get("body") or {} if "path" in request else request
     try:
         return words_in(body.get("query"))
@@ -161,7 +167,7 @@ def fields_in(request: Mapping[str, Any]) -> set[str]:
 
 
 def words_in(query: Any) -> set[str]:
-    """Return the fields in which a query looks for words that count for its score."""
+    """Return the fields of the scoring text clauses of a query."""
     if isinstance(query, list):
         return {name for clause in query for name in words_in(clause)}
     if not isinstance(query, Mapping):
@@ -180,7 +186,7 @@ def words_in(query: Any) -> set[str]:
 
 
 class LoggedRequest(NamedTuple):
-    """A request and its line: a search body, or `{"path": …, "params": …, "body": …}`."""
+    """A request and its line in the log: a search body, or `{"path": …, "params": …, "body": …}`."""
 
     line: int
     request: Mapping[str, Any]
@@ -188,16 +194,16 @@ class LoggedRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestLog:
-    """The requests of a file in its order, and the lines that could not be read."""
+    """The requests of a log file in order, and the numbers of unreadable lines."""
 
     requests: tuple[LoggedRequest, ...]
     unreadable: tuple[int, ...]
 
 
 def read_requests(file: Path) -> RequestLog:
-    """Return the requests of a file, plain or gzip.
+    """Return the requests of a log file, plain or gzip.
 
-    Raise DataError for a file without any request, or with more than MOST_REQUESTS.
+    Raises DataError for a file without any request, or with more than MOST_REQUESTS.
     """
     requests: list[LoggedRequest] = []
     unreadable: list[int] = []

@@ -1,4 +1,6 @@
-"""Requests: what path and parameters of one say of its search, and the body as OpenSearch writes it."""
+"""Reads URL and parameters of a search request, normalises its body as OpenSearch does, and hides hybridr's
+fields.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ BUCKETS = ("aggregations", "aggs")
 
 
 def reason_of_path(api: str, params: Mapping[str, Any]) -> NotRanked | None:
-    """Return why a request to an API of OpenSearch with these parameters of its address is not ranked."""
+    """Return why a request to this API with these URL parameters is not ranked; None if it may be."""
     if api in ("_delete_by_query", "_update_by_query", "_reindex"):
         return NotRanked("by_query")
     if api != "_search":
@@ -40,13 +42,15 @@ def reason_of_path(api: str, params: Mapping[str, Any]) -> NotRanked | None:
 
 
 def source_of(params: Mapping[str, Any]) -> str | None:
-    """Return the body of a search that stands in its address; None of none that is JSON."""
+    """Return the JSON body given in the URL parameter `source`; None without one."""
     kind = str(params.get("source_content_type", ""))
     return params["source"] if "source" in params and "json" in kind and "ndjson" not in kind else None
 
 
 def as_sent(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a client's body as OpenSearch passes it on: parameters within, every sort in its long form."""
+    """Return a client's body as OpenSearch normalises it: URL parameters included, every sort in its long
+    form.
+    """
     names = {{"aggs": "aggregations"}.get(name, name): value for name, value in body.items()}
     names |= {name: int(params[name]) for name in ("from", "size") if name in params}
     if "q" in params:
@@ -67,7 +71,7 @@ def as_sent(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any
 
 
 def source_in(params: Mapping[str, Any]) -> Any:
-    """Return what the parameters of an address show of documents, as a body says it."""
+    """Return the `_source` filter in URL parameters, in the form of a body."""
     source = params.get("_source", "true")
     if source == "false":
         return False
@@ -77,7 +81,7 @@ def source_in(params: Mapping[str, Any]) -> Any:
 
 
 def long_sort(key: Any) -> Any:
-    """Write out what a client sorts by: `"price:desc"`, `"_score"`, `{"price": "desc"}`."""
+    """Return a sort key in its long form: from `"price:desc"`, `"_score"` or `{"price": "desc"}`."""
     if isinstance(key, str):
         field, _, order = key.partition(":")
         return {field: {"order": order or ("desc" if field == "_score" else "asc")}}
@@ -85,14 +89,14 @@ def long_sort(key: Any) -> Any:
 
 
 class HiddenField(NamedTuple):
-    """A field that stays out of hits, and `others`, all other fields of its index."""
+    """A field to keep out of hits, and `others`, all other fields of its index."""
 
     name: str
     others: tuple[str, ...] = ()
 
 
 def without_field(hidden: HiddenField, query: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave a field out of what hits show, unless the client names it."""
+    """Return a search body that leaves a field out of the hits, unless the client names the field."""
     changed = dict(query)
     if "fields" in query:
         changed["fields"] = without_patterns(hidden, one_or_more(query["fields"]))
@@ -110,9 +114,9 @@ def without_field(hidden: HiddenField, query: Mapping[str, Any]) -> dict[str, An
 
 
 def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
-    """Write out the patterns of `fields` that match the hidden field; a list of many of them stays as it is.
+    """Return `fields` with patterns that match the hidden field replaced by the other fields they match.
 
-    One of `fields` is a name, or an object with a `field`.
+    An entry is a name, or an object with a `field`. A list with too many patterns is returned unchanged.
     """
     names = [field.get("field") if isinstance(field, Mapping) else field for field in fields]
     matching = [isinstance(name, str) and "*" in name and matches(hidden.name, name) for name in names]
@@ -131,17 +135,19 @@ def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Return whether a pattern of a cluster, in which `*` is the only sign, matches a name."""
+    """Return whether a pattern, in which only `*` is special, matches a name."""
     return fnmatchcase(name, re.sub(r"[][?]", r"[\g<0>]", pattern))
 
 
 def one_or_more(names: Any) -> list[Any]:
-    """Return names as a list, of which a client may write one by itself."""
+    """Return names as a list; a client may give a single name."""
     return [names] if isinstance(names, str) else list(names)
 
 
 def without_field_inside(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave a field out of all hits that a search shows, as `without_field` does."""
+    """Return a search body that leaves a field out of all hits, also those inside of groups and
+    aggregations.
+    """
     changed = without_field(hidden, body)
     if isinstance(groups := body.get("collapse"), Mapping):
         changed["collapse"] = with_hits_inside(hidden, groups, "inner_hits")
@@ -152,7 +158,7 @@ def without_field_inside(hidden: HiddenField, body: Mapping[str, Any]) -> dict[s
 
 
 def with_hits_inside(hidden: HiddenField, part: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Leave the field out of the hits that a part asks for by a name."""
+    """Return a part of a body that leaves the field out of the inner hits requested under `name`."""
     queries = part.get(name)
     if isinstance(queries, list):
         return {**part, name: [without_field(hidden, query) for query in queries]}
@@ -160,7 +166,7 @@ def with_hits_inside(hidden: HiddenField, part: Mapping[str, Any], name: str) ->
 
 
 def in_buckets(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the aggregations of a body, or of a bucket, without the field in the hits that they show."""
+    """Return the aggregations of a body or bucket, leaving the field out of their `top_hits`."""
     parts: dict[str, Any] = {}
     for part in BUCKETS:
         if isinstance(body.get(part), Mapping):
@@ -173,7 +179,7 @@ def in_buckets(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_query(hidden: HiddenField, query: Any) -> Any:
-    """Leave the field out of relatives, documents of their own, that a query shows inside."""
+    """Return a query that leaves the field out of the inner hits of `has_child` and `has_parent`."""
     if isinstance(query, list):
         return [in_query(hidden, clause) for clause in query]
     if not isinstance(query, Mapping):
@@ -190,7 +196,7 @@ def in_query(hidden: HiddenField, query: Any) -> Any:
 
 
 def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Read an object of JSON. Raises ValueError for one that names a part twice."""
+    """Return a JSON object from its pairs. Raises ValueError for a repeated key."""
     keys = dict(pairs)
     if len(keys) < len(pairs):
         raise ValueError("an object has two parts of one name")
@@ -198,14 +204,16 @@ def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def finite_number(number: str) -> float:
-    """Read a number of JSON. Raises ValueError for one too large: it would be written as null."""
+    """Return a JSON number. Raises ValueError for an infinite one, which would be written as null."""
     if not math.isfinite(value := float(number)):
         raise ValueError(f"{number} is no number that can be passed on")
     return value
 
 
 def strict_json(raw: bytes) -> Any:
-    """Read a body that others will read again, so that nothing in it has two readings. Raises ValueError."""
+    """Return a parsed JSON body without ambiguities, because other programs parse it again. Raises
+    ValueError.
+    """
     return json.loads(
         raw, parse_float=finite_number, parse_constant=finite_number, object_pairs_hook=distinct
     )

@@ -1,4 +1,4 @@
-"""Bodies: what a client's whole search asks for, and the body that ranks its text."""
+"""Reads a client's whole search body, and builds the body that ranks its text with vectors."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by
 
 
 class ReadBody(NamedTuple):
-    """A client's body, the text that it looks for, and what the encoder reads of that, if it has done so.
+    """A client's body, its parsed query, and the encoder's reading of its text, if made.
 
-    `whole` says that OpenSearch takes no `rescore` in it: its query has to score all that it finds.
+    `whole` says that OpenSearch allows no `rescore` in the body, so the query has to score all hits.
     """
 
     body: Mapping[str, Any]
@@ -50,9 +50,9 @@ class ReadBody(NamedTuple):
 
 
 class RankedRequest(NamedTuple):
-    """The body of a search that ranks a text.
+    """The search body that ranks a text.
 
-    Where the cluster runs no scripts it `only_finds` documents: `rank` scores them by a second request.
+    If the cluster runs no scripts, the body `only_finds` documents, and a second request scores them.
     """
 
     body: dict[str, Any]
@@ -60,11 +60,10 @@ class RankedRequest(NamedTuple):
 
 
 class BodyRanking:
-    """Ranks searches of one index for one text as `Search` does, and leaves all others as they are.
+    """Ranks searches of one index that search for one text, as `Search` does, and leaves others unchanged.
 
-    A text may have `limit` characters. Where bodies are only judged, `search` may be a lexical one, and
-    `fusion` names what joins the retrievers of hybrid searches. `shapes` bring clients' own queries to its
-    scale.
+    A text may have `limit` characters. If bodies are only judged, `search` may be lexical, and `fusion` names
+    the fusion of hybrid searches. `shapes` know the scales of clients' own queries.
     """
 
     def __init__(
@@ -85,10 +84,10 @@ class BodyRanking:
         self.hidden = hidden_fields(search.info)
 
     def read(self, body: Any) -> ReadBody | NotRanked:
-        """Return what a body, as OpenSearch writes it, looks for, or why it is not ranked.
+        """Return the parsed body, with the rules that match its text, or why it is not ranked.
 
-        The rules of the index hold; its words are not looked at.
-        Raises TypeError, ValueError or AttributeError for a body that is odd in some way.
+        The body is normalised as by OpenSearch. Raises TypeError, ValueError or AttributeError for a
+        malformed body.
         """
         if not self.rescores or self.search.reranked_by:
             return NotRanked("fusion")
@@ -109,10 +108,10 @@ class BodyRanking:
         return ReadBody(body, parsed._replace(ruling=ruling if ruling.names else None), whole)
 
     def parse(self, query: Mapping[str, Any]) -> ParsedQuery | NotRanked:
-        """Return the text that a query looks for, or why it is not ranked. Raises as `read`.
+        """Return the parsed query, or why it is not ranked. Raises as `read`.
 
-        A query without a scale yet is scored by the plain query where a rule holds for its text: pins and
-        bans hold from the first request.
+        A query without a known scale is scored by the plain query if a rule matches its text, so that pins
+        and bans work from the first request.
         """
         parsed = self.queries.parse(query, self.recall)
         if parsed != NotRanked("calibrating"):
@@ -123,7 +122,9 @@ class BodyRanking:
         return parsed
 
     def reason_of_parts(self, body: Mapping[str, Any], whole: bool) -> NotRanked | None:
-        """Return which part beside the query keeps hits from being ranked by their score and a `rescore`."""
+        """Return the part of a body, beside its query, that prevents ranking by score and `rescore`; None if
+        none does.
+        """
         if is_by_query(body):
             return NotRanked("by_query")
         sort = body.get("sort", BEST_FIRST)
@@ -145,10 +146,10 @@ class BodyRanking:
         return NotRanked("window") if size > self.window or start + size > LARGEST_WINDOW else None
 
     def reason_of_words(self, request: ReadBody) -> NotRanked | None:
-        """Return what of the words of a text keeps it from being ranked.
+        """Return why the words of a text prevent its ranking; None if they do not.
 
-        Either nothing is found by them, by neighbours or by a client's own query, or they are too many for a
-        query that asks for them twice.
+        Either nothing would be found by words, neighbours or the client's query, or they make too many
+        clauses.
         """
         parsed = request.query
         pinned = parsed.ruling is not None and parsed.ruling.pins
@@ -165,11 +166,11 @@ class BodyRanking:
     def rank(
         self, request: ReadBody, boost: str | None = None, among: Sequence[str] | None = None
     ) -> RankedRequest | NotRanked:
-        """Return the body that ranks a client's search, or why its words keep it as it is.
+        """Return the body that ranks a client's search, or why its words prevent that.
 
-        Where the cluster runs no scripts, the first body only finds documents; with their ids as `among` the
-        second one ranks. `boost` is what fields add beside relevance. Asks the cluster for words and scripts
-        that it does not remember. Raises SettingsError for a boost that cannot be.
+        If the cluster runs no scripts, the first body only finds documents; called again with their ids as
+        `among`, the second body ranks them. `boost` is a boost formula. May ask the cluster for words and
+        scripts. Raises SettingsError for an impossible boost.
         """
         if among is not None:
             return RankedRequest(self.body(request, boost, among))
@@ -189,9 +190,10 @@ class BodyRanking:
     def body(
         self, request: ReadBody, boost: str | None = None, among: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """Return a body in which the client's own query finds by words; all else of it is as it was.
+        """Return the client's body with a query that also finds by vector and a `rescore`; other parts are
+        unchanged.
 
-        `among` are the documents that are scored without a script.
+        `among` are the documents to score without a script.
         """
         body, parsed, whole, reading = request
         filter, ruling = filter_of(parsed), parsed.ruling
@@ -223,30 +225,32 @@ class BodyRanking:
     def reach(self, body: Mapping[str, Any]) -> int:
         """Return how many candidates of each retriever a page needs.
 
-        They hang on the size of a page, not on where it begins: all pages of one size are parts of one list.
+        This depends on the size of a page, not on its start, so that pages of one size fit together.
         """
         _, size = page_of(body)
         return max(size, self.search.settings.depth)
 
     def own_query(self, request: ReadBody) -> OwnQuery:
-        """Return the client's query as it finds hits, and the part of it that scores words.
-
-        The scores of both are divided by the query's scale, so that they compare with the plain query's.
+        """Return the client's query split into what finds hits and what scores words, both divided by the
+        query's scale.
         """
         return self.queries.own_query(
             request.body["query"], request.query, recall=self.recall, whole=request.whole
         )
 
     def unranked(self, raw: bytes) -> bytes:
-        """Return a search as its client wrote it, but for the vectors in its answer; an odd one unchanged."""
+        """Return a client's raw body, changed only to keep vectors out of the answer; a malformed one
+        unchanged.
+        """
         try:
             return orjson.dumps(self.without_vector(strict_json(raw)))
         except (TypeError, ValueError, AttributeError, RecursionError):
             return raw
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Leave what hybridr added to documents out of an answer, unless the client names it or may write
-        documents back."""
+        """Return a body that leaves hybridr's fields out of the hits, unless the client names them or may
+        write documents back.
+        """
         changed = dict(body)
         if is_by_query(body) or not self.search.info.record.vector_field:
             return changed
@@ -256,7 +260,7 @@ class BodyRanking:
 
 
 def hidden_fields(info: IndexInfo) -> list[HiddenField]:
-    """Return what hybridr added to documents, each with the names of all fields that hits may show."""
+    """Return the fields that hybridr added to documents, each with all other fields of the index."""
     added = added_fields(info.record)
     names = {*types_of(info), *info.mappings.get("runtime", ()), *info.mappings.get("derived", ())}
     prefixes = tuple(f"{field}." for field in added)
@@ -265,7 +269,7 @@ def hidden_fields(info: IndexInfo) -> list[HiddenField]:
 
 
 def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
-    """Return where a body's page begins, and how many hits it has. Raises ValueError."""
+    """Return start and size of a body's page. Raises ValueError."""
     try:
         start, size = int(body.get("from", 0)), int(body.get("size", 10))
     except OverflowError:  # of an infinite number, which Python reads in JSON
@@ -276,10 +280,9 @@ def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def is_by_query(body: Mapping[str, Any]) -> bool:
-    """Return whether a body may come of `_delete_by_query`, `_update_by_query` or `_reindex`.
+    """Return whether a body may come from `_delete_by_query`, `_update_by_query` or `_reindex`.
 
-    Nothing in a body says so: these sort, by `_doc` unless they are told otherwise, ask for the sequence
-    numbers of what they change, or go on in large pages.
+    Nothing in the body says so: these sort by `_doc`, request sequence numbers, or read large pages.
     """
     sort = body.get("sort")
     by_place = isinstance(sort, list) and sort[:1] == [{"_doc": {"order": "asc"}}]

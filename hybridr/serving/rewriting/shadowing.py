@@ -1,4 +1,6 @@
-"""Shadowing: requests that users have answers to are answered by the other ranking too, which nobody sees."""
+"""Shadow ranking: requests that users already have answers to are ranked by hybridr too, to compare both,
+unseen by users.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,10 @@ def shadow_report(
     page: Path | None = None,
     progress: Progress = silent,
 ) -> ShadowReport:
-    """Compare both rankings by the requests of a file, else by those that a server kept; write it as HTML.
+    """Compare both rankings on the requests of a file, else on those that a server recorded; write the report
+    as HTML.
 
-    Raises as `shadow_requests` and `read_requests`, and DataError where no server kept any.
+    Raises as `shadow_requests` and `read_requests`, and DataError if no server recorded any.
     """
     source, stopped = search.info.record.source or search.info.name, ""
     if file is None:
@@ -57,10 +60,10 @@ def shadow_report(
 def shadow_requests(
     search: Search, log: RequestLog, recall: Finds = "lexical", progress: Progress = silent
 ) -> list[ShadowedRequest]:
-    """Send each request of a log to the source and, ranked, to the index of a search; nothing is changed.
+    """Send each request of a log to the source and, ranked, to the index with vectors; return both results.
 
-    A line may be a text alone, `{"query": "wool socks"}`: then the other side is the plain query for it.
-    Raises Unreachable, AccessDenied or ClusterError where the source does not answer.
+    Nothing is changed. A line may be a text alone, `{"query": "wool socks"}`, which stands for the plain
+    query. Raises Unreachable, AccessDenied or ClusterError if the source does not answer.
     """
     cluster, info, ranking = search.cluster, search.info, BodyRanking(search, recall)
     source = info.record.source
@@ -101,7 +104,9 @@ def shadowed(
     ranking: BodyRanking,
     send: Send,
 ) -> ShadowedRequest:
-    """Have the other ranking answer a body that users have an answer to; raises nothing."""
+    """Return an entry with the ids that hybridr's ranking gives for a body, beside the `old` ids that users
+    got; raises nothing.
+    """
     began = time.perf_counter()
     try:
         if page_of(body)[0]:
@@ -122,16 +127,16 @@ def shadowed(
 
 
 def named(error: Exception) -> str:
-    """Return what happened without the text of a request, which a message may quote."""
+    """Return the status or class of an error, without its message, which may quote a request."""
     status = error.status if isinstance(error, ClusterError) else None
     return str(status or type(error).__name__)
 
 
 def ids_of(answer: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the ids of the first hits. Raises LookupError or TypeError for an answer that shows none."""
+    """Return the ids of the first hits. Raises LookupError or TypeError for a malformed answer."""
     return tuple(hit["_id"] for hit in answer["hits"]["hits"][:COMPARED])
 
 
 def milliseconds_since(began: float) -> float:
-    """Return the time since `began`, a value of `time.perf_counter`."""
+    """Return the milliseconds since `began`, a value of `time.perf_counter`."""
     return round((time.perf_counter() - began) * 1000, 2)
