@@ -30,17 +30,19 @@ what has no width. And halves of surrogate pairs, which no stream takes."""
 
 
 def printable(text: str) -> str:
-    """Write what a terminal would obey, such as ESC, as JSON does: `\\u001b`."""
+    """Return a text with control characters, such as ESC, written as in JSON: `\\u001b`."""
     return UNPRINTABLE.sub(lambda letter: json.dumps(letter[0])[1:-1], text)
 
 
 def on_one_line(text: str) -> str:
-    """Return a text as a line of output shows it: what ends a line or a column is written as JSON does."""
+    """Return a text for one line of output: control characters, tabs and line ends are written as in JSON."""
     return printable(text).replace("\t", "\\t").replace("\n", "\\n")
 
 
 def indented(text: str) -> str:
-    """Return a printable text whose later lines are indented: none looks like a message of its own."""
+    """Return a printable text whose later lines are indented, so that none looks like a message of its
+    own.
+    """
     return re.sub(r"\n(?! )", "\n  ", printable(text))
 
 
@@ -127,7 +129,7 @@ class MissingExtra(HybridrError):
 
 @contextmanager
 def extra(name: str, verb: str) -> Iterator[None]:
-    """Import what belongs to an extra, `with extra("train", "training a model"):`. Raises MissingExtra."""
+    """Turn an ImportError of the block into MissingExtra: `with extra("train", "training a model"):`."""
     try:
         yield
     except ImportError as missing:

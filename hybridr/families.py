@@ -1,8 +1,8 @@
-"""Families: a folder whose every file is one member, found by its file and loaded when it is asked for.
+"""Families: folders whose every file is one member (a class), found by file name and loaded on use.
 
-A member is the class of its file that bears the file's name as `name`; a new member is one new file. Other
-plain lines of that class (`on = "documents"`, `help = "by true scores"`) say what it is for, and are read
-without importing it: a subclass of another member states them itself.
+A member is the class of its file whose `name` is the file's name; a new member is one new file. Other plain
+constants of that class (`on = "documents"`, `help = "by true scores"`) are read without importing the file,
+so a subclass of another member states them itself.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .errors import SettingsError
 
 
 def names_of(family: str, **stated: Any) -> tuple[str, ...]:
-    """Name the members of a family such as `search.fusions`, in alphabetical order; none is imported.
+    """Return the names of a family's members (such as `search.fusions`), in alphabetical order, without
+    importing them.
 
-    With `stated`, those whose class states just that, such as `on="documents"`; files without a member fall
-    out then.
+    With `stated`, only members whose class states these constants, such as `on="documents"`.
     """
     files = files_of(family)
     if stated:
@@ -33,7 +33,7 @@ def names_of(family: str, **stated: Any) -> tuple[str, ...]:
 
 
 def files_of(family: str) -> dict[str, Path]:
-    """Map the names of a family's files to where they are."""
+    """Return the files of a family's folders by name."""
     folders = import_module(f"hybridr.{family}").__path__
     return {
         name: file
@@ -44,12 +44,16 @@ def files_of(family: str) -> dict[str, Path]:
 
 @cache
 def members_in(folder: str, changed: int) -> dict[str, Path]:
-    """List a folder as it is since it changed: `tune` makes thousands of settings, and each asks."""
+    """Return the member files of a folder; cached until its modification time `changed`, because settings ask
+    thousands of times.
+    """
     return {file.stem: file for file in Path(folder).glob("*.py") if file.stem != "__init__"}
 
 
 def statements(file: Path) -> dict[str, Any]:
-    """Read the plain constants of the member's class without importing it; nothing without a member."""
+    """Return the plain constants of the member's class without importing it; empty if the file has no
+    member.
+    """
     text = file.read_text(encoding="utf-8")
     if f'name = "{file.stem}"' not in text:
         return {}
@@ -69,7 +73,7 @@ def statements(file: Path) -> dict[str, Any]:
 
 @cache
 def member_of(family: str, name: str) -> Any:
-    """Load the class of one member. Raises SettingsError for a name that no file of the folder bears."""
+    """Return the class of one member, imported. Raises SettingsError for an unknown name."""
     if name not in names_of(family):
         raise SettingsError(f"no {family} '{name}': {', '.join(names_of(family))}")
     module = import_module(f"hybridr.{family}.{name}")
@@ -81,9 +85,9 @@ def member_of(family: str, name: str) -> Any:
 
 
 class OneOf:
-    """Marks a setting that names a member, or one of `others`; None passes.
+    """Type annotation of a setting that names a member, or one of `others`; None passes.
 
-    `Annotated[str, OneOf("search.fusions", "auto")]`; a tuple gives the members of several families.
+    `Annotated[str, OneOf("search.fusions", "auto")]`; a tuple takes the members of several families.
     """
 
     def __init__(self, family: str | tuple[str, ...], *others: str, **stated: Any) -> None:
@@ -92,19 +96,19 @@ class OneOf:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The names that the folder gives now, after the others."""
+        """Return the valid names: the others, then the members."""
         members = [name for family in self.families for name in names_of(family, **self.stated)]
         return (*self.others, *members)
 
     @property
     def help(self) -> str:
-        """What the members say of themselves: "absolute: by their true scores; pipeline: …"."""
+        """Return the help texts of the members: "absolute: by their true scores; pipeline: …"."""
         files = [file for family in self.families for file in files_of(family).items()]
         said = {name: statements(file).get("help") for name, file in files}
         return "; ".join(f"{name}: {said[name]}" for name in self.choices if said.get(name))
 
     def checked(self, value: Any) -> Any:
-        """Return the value; another one is refused as pydantic refuses a wrong literal."""
+        """Return the value if it is valid; else raise pydantic's error for a wrong literal."""
         if value is not None and value not in self.choices:
             named = [f"'{name}'" for name in self.choices]
             expected = " or ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))

@@ -1,4 +1,4 @@
-"""The nouns of retrieval as immutable records."""
+"""The nouns of retrieval (documents, queries, hits) as immutable records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Document(NamedTuple):
-    """One unit of the corpus."""
+    """A document of a corpus."""
 
     doc_id: str
     text: str
@@ -22,25 +22,25 @@ class Document(NamedTuple):
 
     @property
     def contents(self) -> str:
-        """Title, blank, text: what is indexed and encoded."""
+        """Return title and text, joined by a blank: what is indexed and encoded."""
         return f"{self.title} {self.text}".strip() if self.title else self.text
 
 
 class Query(NamedTuple):
-    """An information need as it is sent to the system."""
+    """A query with its id."""
 
     query_id: str
     text: str
 
 
 class Hit(NamedTuple):
-    """One ranked document; ranks start at 1. `scores` are raw, by retriever: None where it did not find it.
+    """A ranked document; ranks start at 1. `scores` are raw scores by retriever, None if a retriever did not
+    find it.
 
-    `passage` is where the best passage of a longer document begins and ends, in characters of its joined
-    text; `text` is that passage then. `text` is HTML: escaped, with the query's words in `<em>`. `parts` is
-    what each part adds to the score, where that is a sum. `rule` names the rule that pinned it there.
-    `confidence` is one minus the share of unanswerable queries whose best hit scores as high, 0 to 1; None
-    where nobody measured that for this ranking.
+    `passage` is the span of the best passage of a longer document, in characters of its joined text; `text`
+    is then that passage. `text` is HTML: escaped, with the query's words in `<em>`. `parts` are the parts of
+    the score, if it is a sum. `rule` names the rule that pinned the document. `confidence`, 0 to 1, is one
+    minus the share of unanswerable queries whose best hit scores as high; None if not calibrated.
     """
 
     doc_id: str
@@ -54,7 +54,7 @@ class Hit(NamedTuple):
     confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as answers show them: the raw score of a retriever as `<retriever>_score`."""
+        """Return the fields as JSON values; the raw score of a retriever is `<retriever>_score`."""
         scores = {f"{name}_score": score for name, score in self.scores.items()}
         texts = {"text": self.text, "passage": self.passage, "parts": self.parts}
         numbers = {"score": self.score, "confidence": self.confidence}
@@ -65,8 +65,8 @@ class Hit(NamedTuple):
 class Hits(list[Hit]):
     """The hits of a page, best first.
 
-    `best` is the score of the best hit of all, on whichever page that is; None where nothing is found.
-    `nearest` is the best document where there are some but none fits.
+    `best` is the score of the best hit on any page; None without hits. `nearest` is the best document if all
+    hits were left out for their confidence.
     """
 
     def __init__(self, hits: Iterable[Hit] = (), best: float | None = None) -> None:
@@ -77,10 +77,10 @@ class Hits(list[Hit]):
 
 @dataclass(frozen=True)
 class Reported:
-    """What a verb found or did, as JSON values too."""
+    """Base of results of verbs that can be shown as JSON."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values: paths as text, models and all else inside as objects."""
+        """Return the fields as JSON values: paths as text, models and dataclasses as objects."""
 
         def values(fields: list[tuple[str, Any]]) -> dict[str, Any]:
             paths = {name: str(value) for name, value in fields if isinstance(value, Path)}
@@ -110,18 +110,20 @@ Run: TypeAlias = dict[str, dict[str, float]]
 
 
 class Progress(Protocol):
-    """Receive the state of one stage: `done` of `total` units, `total` None while unknown."""
+    """A function that receives the progress of a stage: `done` of `total` units, `total` None while
+    unknown.
+    """
 
     def __call__(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
         """Report that `stage` has finished `done` units; `note` is a short text such as a loss."""
 
 
 def silent(stage: str, done: int, total: int | None = None, note: str = "") -> None:
-    """Report nothing."""
+    """Ignore progress."""
 
 
 def counted(items: Iterable[T], progress: Progress, stage: str, total: int | None = None) -> Iterator[T]:
-    """Yield `items`, reporting each one as a unit of `stage`."""
+    """Yield `items`, reporting progress for each."""
     done = 0
     progress(stage, 0, total)
     for done, item in enumerate(items, 1):

@@ -1,11 +1,10 @@
-"""Settings: one frozen model a stage, declared in its package; where their values come from is told here.
+"""Base of all settings: one frozen pydantic model a stage, with values from flags, environment and file.
 
 Precedence: flag > environment (`HYBRIDR_<STAGE>_<FIELD>`, for the connection `HYBRIDR_<FIELD>`) >
-`hybridr.toml` (`[stage]`) > default. The `./hybridr.toml` that nobody named comes with the folder, so it is
-read only when it is the user's own, and credentials of another layer never go where it says.
-
-A field is all there is to a setting: the command line makes its option from the name, the type, the default
-and the description, in which "None:" or "empty:" says what is done when nothing is given.
+`hybridr.toml` (`[stage]`) > default. The default file `./hybridr.toml` comes with the folder, so it is read
+only if it is the user's own, and credentials from elsewhere never go to an address that it sets. The command
+line makes an option of each field from its name, type, default and description, in which "None:" or "empty:"
+says what happens by default.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ TABLES = (
 
 
 class Option(NamedTuple):
-    """How a field is spelled on the command line where it is not called after the field; None: not at all."""
+    """The name of a field's command-line option, if it differs from the field's name; None for no option."""
 
     name: str | None
 
@@ -58,7 +57,7 @@ NoOption = Annotated[T, Option(None)]
 
 
 def read_pairs(value: Any) -> Any:
-    """Read `name=value,name=value`, as a command line and the environment have it; other values pass.
+    """Return `name=value,name=value`, as given on the command line, as a dictionary; other values pass.
 
     Raises ValueError for a part without a name.
     """
@@ -75,7 +74,7 @@ OwnSettings = Annotated[dict[str, Any], BeforeValidator(read_pairs)]
 
 
 class Stage(BaseModel):
-    """The settings of one stage; unknown names and values out of range raise SettingsError."""
+    """Base of the settings of one stage; unknown names and values out of range raise SettingsError."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     table: ClassVar[str] = ""
@@ -103,7 +102,7 @@ class Stage(BaseModel):
 
 
 class NoSettings(Stage):
-    """Of a member of a family that has none of its own."""
+    """The settings of a member of a family that has none."""
 
     table: ClassVar[str] = "own settings"
 
@@ -112,7 +111,7 @@ S = TypeVar("S", bound=Stage)
 
 
 def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
-    """Turn pydantic's report into one line per problem, with the nearest known name."""
+    """Return pydantic's error as a SettingsError with one line per problem, naming the nearest known name."""
     lines = []
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"])
@@ -129,7 +128,9 @@ def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
 
 
 def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
-    """Read `path`, or the user's own `./hybridr.toml`; unknown tables raise SettingsError."""
+    """Return the tables of the settings file `path`, or of the user's own `./hybridr.toml`. Raises
+    SettingsError for unknown tables.
+    """
     file = path or Path(CONFIG_FILE)
     if not file.is_file():
         if path is not None:
@@ -148,7 +149,7 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def foreign_config() -> str | None:
-    """Return why the `./hybridr.toml` of this folder is not read: it belongs to somebody else."""
+    """Return why the `./hybridr.toml` of this folder is ignored: another user owns it; None if it is not."""
     file = Path(CONFIG_FILE)
     if not (hasattr(os, "geteuid") and file.is_file()):
         return None
@@ -161,7 +162,7 @@ def foreign_config() -> str | None:
 
 
 def read_environment(stage: type[Stage]) -> dict[str, str]:
-    """Collect the stage's variables; empty ones count as not set."""
+    """Return the stage's settings from environment variables; empty ones count as not set."""
     names = {field: f"{stage.prefix()}{field.upper()}" for field in stage.model_fields}
     return {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
 
@@ -169,9 +170,10 @@ def read_environment(stage: type[Stage]) -> dict[str, str]:
 def resolve_stage(
     stage: type[S], flags: Mapping[str, Any], *, config: Path | None = None
 ) -> tuple[S, dict[str, str]]:
-    """Merge flags (None = not given), environment, file and defaults; say where each value is from.
+    """Return the settings of a stage, merged from flags (None = not given), environment, file and defaults,
+    and the origin of each value.
 
-    Raises SettingsError for what is wrong, and as `check_credentials`.
+    Raises SettingsError for invalid values, and as `check_credentials`.
     """
     values, origin = merged(stage, flags, config)
     if config is None:
@@ -182,7 +184,7 @@ def resolve_stage(
 def merged(
     stage: type[Stage], flags: Mapping[str, Any], config: Path | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values that are set, and where the value of each field comes from."""
+    """Return the values that are set, and the origin of each field's value."""
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("file", read_config(config).get(stage.table, {})),
         ("environment", read_environment(stage)),
@@ -203,10 +205,10 @@ def merged(
 
 
 def check_credentials(stage: type[Stage], values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
-    """Raise SettingsError where `./hybridr.toml` says where credentials go that it does not hold itself.
+    """Raise SettingsError if `./hybridr.toml` sets an address and credentials come from elsewhere.
 
-    Whoever works in a folder that came from somebody else would hand that one his password. A file of
-    credentials that it names must lie in its own folder, for the same reason.
+    Else a folder from somebody else could send the user's password to that person. A credentials file that it
+    names must lie in its own folder, for the same reason.
     """
     named = [name for name in stage.addresses if origin[name] == "file"]
     held = [name for name in stage.credentials if origin[name] != "default"]
@@ -220,19 +222,21 @@ def check_credentials(stage: type[Stage], values: Mapping[str, Any], origin: Map
 
 
 def is_outside(name: str, value: Any) -> bool:
-    """Whether a credential that a file names lies outside its folder: another path, or account keys."""
+    """Return whether a credential that a file names lies outside its folder: another path, or account
+    keys.
+    """
     if name == "aws_region":  # the keys are in this account's own files
         return True
     return name.endswith("_file") and not Path(str(value)).resolve().is_relative_to(Path.cwd().resolve())
 
 
 def is_list(stage: type[Stage], field: str) -> bool:
-    """Whether a field takes several names, given as `a,b,c` in a flag or variable."""
+    """Return whether a field takes several names, given as `a,b,c` in a flag or variable."""
     return get_origin(stage.model_fields[field].annotation) is tuple
 
 
 def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:
-    """List a stage's settings as (name, value, where from); what must be given by flag shows as None."""
+    """Return a stage's settings as (name, value, origin); a value that must be given by flag is None."""
     missing = {name: "(flag)" for name, field in stage.model_fields.items() if field.is_required()}
     values, origin = merged(stage, missing, config)
     record = stage(**values).record()

@@ -1,4 +1,4 @@
-"""The demo: the whole line from an empty machine to hybrid search, on the Python documentation."""
+"""The demo: everything from an empty machine to hybrid search, on the Python documentation."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ QUERIES = 500
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Everything the demo did, and the seconds that each step took.
+    """Results of all steps of the demo, and the seconds of each step.
 
-    `foreign` is what a question without an answer finds.
+    `foreign` are the hits of a question without an answer.
     """
 
     node: NodeState
@@ -61,7 +61,7 @@ def demonstrate(
     """Start a node, load the Python documentation, adapt the encoder, reindex, search, evaluate.
 
     `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
-    What an earlier run has done is not done again. Raises what the steps raise.
+    Steps done by an earlier run are not repeated. Raises what the steps raise.
     """
     clock, node_wish = Clock(), node_settings or NodeSettings()
     with clock.timing("node"):
@@ -89,21 +89,21 @@ def demonstrate(
 
 
 class Clock:
-    """Notes how long each step takes."""
+    """Measures the seconds of each step."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def timing(self, step: str) -> Iterator[None]:
-        """Time the block as `step`."""
+        """Measure the time of the block as `step`."""
         started = time.monotonic()
         yield
         self.seconds[step] = time.monotonic() - started
 
 
 def demo_folder() -> Path:
-    """Name the folder of the demo's corpus and encoder; only its owner can read it."""
+    """Return the folder of the demo's corpus and encoder, readable by its owner only."""
     folder = data_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder

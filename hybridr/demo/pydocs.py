@@ -1,8 +1,7 @@
 """The demo corpus that needs no download: the documentation of the running Python's standard library.
 
-The docstrings are read by `ast` from the library's sources, nothing is imported. Known-item queries are
-summary lines, each removed from the document that it came from, so that the words have to be found in
-what the docstring says besides.
+Docstrings are read by `ast` from the sources, nothing is imported. Known-item queries are summary lines, each
+removed from its document, so that it must be found by the rest of the docstring.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Described: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFu
 
 
 class Entry(NamedTuple):
-    """One documented object; `body` is the docstring without its first paragraph, the `summary`."""
+    """A documented object; `body` is the docstring without its first paragraph, the `summary`."""
 
     name: str
     title: str
@@ -68,11 +67,11 @@ class Entry(NamedTuple):
 def read_pydocs(
     *, max_documents: int = 1500, queries: int = 200, seed: int = 13, library: Path | None = None
 ) -> tuple[list[Document], list[Query], Qrels]:
-    """Read the corpus, its known-item queries and their qrels: the same on every call with one Python.
+    """Return the corpus, its known-item queries and their qrels, the same on every call with one Python.
 
-    The documents are a sample by `seed` when the library holds more; fewer queries than asked come back
-    when too few summaries are fit. `library` is a folder of sources, None that of the running Python.
-    Takes about 2 s. Raises DataError when the folder has no documented sources.
+    The documents are a sample by `seed` if the library holds more; there are fewer queries than requested if
+    too few summaries are suitable. `library` is a folder of sources, None that of the running Python. Takes
+    about 2 s. Raises DataError if the folder has no documented sources.
     """
     root = library or Path(sysconfig.get_paths()["stdlib"])
     unique = _unique(_read_library(root))
@@ -100,7 +99,9 @@ def read_pydocs(
 
 
 def is_query(entry: Entry) -> bool:
-    """Whether the summary is a question that can be answered without it and without the name."""
+    """Return whether the summary is a query that can be answered from the rest of the docstring, without the
+    object's name.
+    """
     fewest, most_words = SUMMARY_WORDS
     enough = fewest <= len(entry.summary.split()) <= most_words and len(entry.body.split()) >= MIN_WORDS
     own = entry.name.rsplit(".", 1)[-1]
@@ -136,7 +137,7 @@ def _entries(node: Described, names: tuple[str, ...]) -> Iterator[Entry]:
 
 
 def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield the public definitions of a scope, those inside `if` and `try` too."""
+    """Yield the public definitions of a scope, including those inside `if` and `try`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             if not child.name.startswith("_"):
@@ -146,7 +147,9 @@ def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast
 
 
 def _title(node: Described, names: tuple[str, ...]) -> str:
-    """Write `pathlib > Path > with_name(name)`: a dotted name would be one word to an analyser."""
+    """Return a title such as `pathlib > Path > with_name(name)`; an analyser would read a dotted name as one
+    word.
+    """
     path = " > ".join((*names[0].split("."), *names[1:]))
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return path
@@ -158,7 +161,9 @@ def _title(node: Described, names: tuple[str, ...]) -> str:
 
 
 def _unique(entries: Iterator[Entry]) -> list[Entry]:
-    """Keep the first of each name (property setters repeat it) and of each docstring (aliases share it)."""
+    """Return the first entry of each name (property setters repeat it) and of each docstring (aliases share
+    it).
+    """
     names: set[str] = set()
     texts: set[str] = set()
     unique = []
@@ -172,7 +177,9 @@ def _unique(entries: Iterator[Entry]) -> list[Entry]:
 
 
 def _sample(entries: list[Entry], size: int, seed: int) -> list[Entry]:
-    """Take `size` entries by the hash of their name: a new Python changes few of them."""
+    """Return `size` entries with the smallest hash of their name, so that a new Python changes few of
+    them.
+    """
 
     def position(entry: Entry) -> bytes:
         return hashlib.sha256(f"{seed}:{entry.name}".encode()).digest()

@@ -1,4 +1,4 @@
-"""One finding of a diagnosis, and how a refusal of the cluster is told."""
+"""The result of one check of the doctor, and texts for missing rights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PERMISSIONS = re.compile(r"no permissions for \[((?:[^\[\]]|\[s\])+)\]")
 
 
 class Check(NamedTuple):
-    """One finding; `ok` None is a remark that stops nothing, `fix` says what to do about it."""
+    """The result of one check; `ok` None is a remark that stops nothing, `fix` says what to do about it."""
 
     name: str
     ok: bool | None
@@ -20,11 +20,11 @@ class Check(NamedTuple):
 
 
 def denied(error: ClusterError) -> str:
-    """Name the missing permissions, where the cluster names them, else its reason."""
+    """Return the missing permissions that an error of the cluster names, else its message."""
     missing = PERMISSIONS.search(error.message)
     return f"missing {missing[1]}" if missing else error.message
 
 
 def grant(where: str) -> str:
-    """Return what an administrator has to do."""
+    """Return advice to grant missing rights."""
     return f"let an administrator grant what is missing on {where}"

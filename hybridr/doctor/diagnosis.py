@@ -1,6 +1,6 @@
-"""What works here: the node, the cluster, this machine; a fix per line.
+"""`hybridr doctor`: checks the embedded node, the cluster and this machine; each failed check has a fix.
 
-What hybridr does with a cluster is done once on an index of its own, which is removed again.
+What hybridr does with a cluster is tried once on a temporary index.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ START = "hybridr node start"
 def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[Check]:
     """Check everything that hybridr needs, without stopping at the first failure.
 
-    On the cluster an index `hybridr-doctor-…` with one document is made and removed again. A cluster that
-    cannot be reached is a failed check. Raises SettingsError for unusable connection settings.
+    On the cluster an index `hybridr-doctor-…` with one document is created and removed again. An unreachable
+    cluster is a failed check. Raises SettingsError for unusable connection settings.
     """
     progress("doctor", 0, STAGES, "node")
     checks = [check_node()]
@@ -57,7 +57,7 @@ def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[
 
 
 def check_node() -> Check:
-    """Return which embedded nodes run."""
+    """Check which embedded nodes run."""
     if error := next(damaged_states(), None):
         return Check("node", None, error.message, error.hint or "")
     states = nodes()
@@ -68,7 +68,7 @@ def check_node() -> Check:
 
 
 def cluster_checks(settings: ClusterSettings) -> list[Check]:
-    """Look at the cluster, as far as it answers."""
+    """Check the cluster, as far as it answers."""
     patience = min(settings.timeout_s, ANSWER_S)
     try:
         cluster = Cluster.connect(settings.model_copy(update={"timeout_s": patience}))
@@ -94,7 +94,7 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
 
 
 def check_health(cluster: Cluster) -> Check:
-    """See whether every primary shard is there."""
+    """Check that every primary shard is assigned."""
     try:
         health = cluster.request("GET", "/_cluster/health")
     except AccessDenied as error:
@@ -105,7 +105,7 @@ def check_health(cluster: Cluster) -> Check:
 
 
 def check_cluster_disk(cluster: Cluster) -> Check:
-    """Judge the node whose disk has the smallest free share.
+    """Check the disk of the node with the smallest free share.
 
     The check fails below the flood stage, where OpenSearch refuses writes; a little above it is a remark.
     """
@@ -132,7 +132,7 @@ def check_cluster_disk(cluster: Cluster) -> Check:
 def check_parts(
     cluster: Cluster, kind: str, needed: tuple[str, ...], present: frozenset[str]
 ) -> Iterator[Check]:
-    """Compare the plugins or modules of every node with those that are needed."""
+    """Check that every node has the needed plugins or modules."""
     if not cluster.nodes:
         yield Check(kind, None, "the user may not see them", "grant cluster:monitor/nodes/info")
         return
@@ -151,7 +151,7 @@ def check_parts(
 
 
 def check_engines(cluster: Cluster) -> Check:
-    """Name the vector engines that are safe."""
+    """Check which vector engines are safe to use."""
     if not cluster.nodes:
         state = "lucene; whether this is an embedded node, which faiss would kill, cannot be seen"
         return Check("engines", None, state, "grant cluster:monitor/nodes/info")
@@ -161,7 +161,7 @@ def check_engines(cluster: Cluster) -> Check:
 
 
 def check_deployments(cluster: Cluster) -> list[Check]:
-    """Look at every deployment: its pipeline, its model, its embedding server."""
+    """Check every deployment: its pipeline, its model, its embedding server."""
     try:
         deployed = deployments(cluster)
     except ClusterError as error:
@@ -171,7 +171,7 @@ def check_deployments(cluster: Cluster) -> list[Check]:
 
 
 def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
-    """Check that a deployment is complete and that its server answers from here."""
+    """Check that a deployment is complete and that its server answers from this machine."""
     what = f"deployment {info.name}"
     if deployed.missing and info.record.deployment:
         again = command_of(info, info.record.deployment)
@@ -189,7 +189,7 @@ PLUGINS = ("opensearch-knn", "opensearch-neural-search")
 
 
 def check_use(cluster: Cluster) -> Iterator[Check]:
-    """Make a small index, write and search in it as hybridr does, and remove it again."""
+    """Create a small index, write and search in it as hybridr does, and remove it again; yield the checks."""
     name = f"hybridr-doctor-{secrets.token_hex(4)}"
     seen = cluster.parts("plugins") if cluster.nodes else frozenset(PLUGINS)
     vectors = PLUGINS[0] in seen or not cluster.dialect.has_parts
@@ -220,7 +220,7 @@ def check_use(cluster: Cluster) -> Iterator[Check]:
 
 
 def steps(cluster: Cluster, name: str, vectors: bool) -> list[tuple[str, Callable[[], Any]]]:
-    """List what is tried on the index; the first step makes it."""
+    """Return the steps to try on the temporary index, by name; the first creates it."""
     lines = '{"index":{"_id":"1"}}\n{"text":"doctor"' + (',"vector":[0.6,0.8]}' if vectors else "}") + "\n"
     alias = {"actions": [{"add": {"index": name, "alias": f"{name}-alias"}}]}
     settings: dict[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0}
@@ -248,7 +248,7 @@ def steps(cluster: Cluster, name: str, vectors: bool) -> list[tuple[str, Callabl
 
 
 def check_scripts(cluster: Cluster, name: str) -> Check:
-    """See whether searches may run the script that adds up true scores."""
+    """Check whether searches may run the script that adds up true scores."""
     if (reason := scripts_refused(cluster, name)) is None:
         return Check("scripts", True, "searches may run them: hybrid search adds up true scores")
     lost = (
@@ -259,7 +259,7 @@ def check_scripts(cluster: Cluster, name: str) -> Check:
 
 
 def check_hybrid(cluster: Cluster, name: str) -> Check:
-    """Run one hybrid query through a pipeline that travels with it."""
+    """Check that a hybrid query works with a pipeline sent in the request."""
     queries = [lexical_query("doctor", ["text"]), dense_query([0.6, 0.8], "vector", 1)]
     body = {
         "query": hybrid_query(queries, 1),
@@ -277,7 +277,9 @@ def check_hybrid(cluster: Cluster, name: str) -> Check:
 
 
 def failure(step: Callable[[], Any]) -> str | None:
-    """Run a step and give the reason when the cluster refuses it; items of a bulk request count."""
+    """Run a step; return why the cluster refused it, or refused an item of a bulk request; None if it
+    worked.
+    """
     try:
         answer = step()
     except ClusterError as error:

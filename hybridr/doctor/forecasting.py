@@ -1,9 +1,9 @@
-"""Estimates how long a reindex will take, by what can be measured without writing.
+"""Estimates how long a reindex will take, from measurements that write nothing.
 
-The encoder, the term table and the calibration are timed on the index itself: how fast a node analyses texts
-and answers searches depends on its machine, its load and the index. The constants are processor seconds of
-this project's bench machine (Xeon, 2.8 GHz) for one document, fitted to what `benchmarks/run.py scale`
-measured at 10,000 and 100,000 documents; docs/measured/scale.md explains each term.
+Encoder, term table and calibration are timed on the index itself, because a node's speed depends on its
+machine, its load and the index. The constants are processor seconds for one document on this project's bench
+machine (Xeon, 2.8 GHz), fitted to what `benchmarks/run.py scale` measured at 10,000 and 100,000 documents;
+docs/measured/scale.md explains each term.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WIDTH = 384  # of states, where an encoder shows none
 
 
 def table_document_s(proposal: Proposal) -> float:
-    """Measure the seconds that the term table takes for a document whose token states are there already."""
+    """Return the measured seconds that the term table takes for a document whose token states are known."""
     cluster, info, encoder = proposal.cluster, proposal.info, proposal.encoder
     if not reads_tokens(encoder):
         return 0.0
@@ -77,11 +77,11 @@ def table_document_s(proposal: Proposal) -> float:
 
 
 def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
-    """Estimate the seconds of a calibration: it asks unanswerable queries, and words of some documents.
+    """Return the estimated seconds of a calibration, measured with some unanswerable queries.
 
-    Each is encoded, brought to terms, and sent as a search like those of the new index: words are found, and
-    scored again with the terms near them. There are no vectors yet; their share of a search is small. A term
-    is looked up in the table once, in however many queries it is.
+    Each query is encoded, expanded to near terms, and sent as a search like those of the new index. There are
+    no vectors yet; their share of a search is small. A term is looked up in the table once, however many
+    queries contain it.
     """
     cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
     queries = unanswerable_queries(PROBED_QUERIES)
@@ -123,19 +123,19 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
 
 
 def mean_words(texts: Sequence[str]) -> float:
-    """Return how many words a text has, in the mean."""
+    """Return the mean number of words of a text, at least 1."""
     return max(1.0, sum(map(word_count, texts)) / max(1, len(texts)))
 
 
 def distinct_words(queries: Sequence[str]) -> int:
-    """Count the different words of queries."""
+    """Return the number of different words in queries."""
     return len({word for query in queries for word in WORD.findall(query.lower())})
 
 
 def probe_body(
     info: IndexInfo, fields: Sequence[str], query: str, groups: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Return a search like those of an index with vectors: a query, and the near terms of its words."""
+    """Return a search body like those of an index with vectors: a query, and the near terms of its words."""
     lexical = {"multi_match": {"query": query, "fields": list(fields)}}
     near = []
     for terms in groups:
@@ -162,7 +162,7 @@ STREAMS = 2  # of a node's threads that one reindex keeps busy: its requests, an
 
 @dataclass(frozen=True)
 class Quantity:
-    """How much is encoded and written: documents, their vectors, and the values of a vector."""
+    """The amount of work: documents, their vectors, and the dimension of a vector."""
 
     documents: int
     vectors: int
@@ -171,7 +171,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Housing:
-    """Where it is written: data nodes, and their processors together."""
+    """The data nodes that are written to, and the number of their processors together."""
 
     nodes: int
     processors: int
@@ -179,10 +179,10 @@ class Housing:
 
 @dataclass(frozen=True)
 class Speed:
-    """Documents that the encoder does in a second.
+    """How many documents the encoder encodes in a second.
 
-    `beside` says that it and the one node share their processors. `most_per_second` is a limit
-    on what is written, which holds back no verification.
+    `beside` says that encoder and node share their processors. `most_per_second` limits what is written, not
+    what is verified.
     """
 
     documents_per_second: float
@@ -192,9 +192,10 @@ class Speed:
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds by the clock; the first three overlap, `total` has the start and the end of a run besides.
+    """The estimated seconds of a reindex by the clock; the first three overlap.
 
-    `table` is what the table of terms takes, `calibrating` what it takes to learn what scores mean.
+    `total` includes the start and the end of a run. `table` is the time of the term table, `calibrating` that
+    of the calibration.
     """
 
     reading: float
@@ -227,11 +228,10 @@ def duration_of(
     table: float = 0.0,
     calibrating: float = 0.0,
 ) -> Duration:
-    """Compute how long an encoder of this speed takes to fill an index of so many primary shards.
+    """Return the estimated duration of filling an index with so many primary shards.
 
-    `done` documents are there already: they are read and verified, and no more. The index has no replicas
-    meanwhile, so that nodes without a primary shard have nothing to do. `table` and `calibrating` are as
-    `Duration` has them.
+    `done` documents are there already: they are only read and verified. The index has no replicas meanwhile,
+    so nodes without a primary shard have nothing to do. `table` and `calibrating` are as in `Duration`.
     """
     left = max(0, quantity.documents - done)
     reading = quantity.documents * READ_S
@@ -248,7 +248,7 @@ def duration_of(
 
 
 def node_s(quantity: Quantity, shards: int) -> float:
-    """Return the processor seconds of all nodes: documents, and vectors into the graphs of their shards."""
+    """Return the processor seconds of all nodes for writing documents, and vectors into their graphs."""
     steps = log2(max(2.0, quantity.vectors / shards)) * quantity.dim / DIMENSIONS
     return quantity.documents * INDEX_S + quantity.vectors * STEP_S * steps
 
@@ -259,7 +259,7 @@ LEAST_S = 1.0  # a GPU is through a sample before its clock is up
 
 
 def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-    """Plan a reindex as `reindex` does, and say how long it will take here by what the index lacks yet.
+    """Return the plan of a reindex with the estimated seconds of each stage, without sending anything.
 
     Raises the errors of `plan`.
     """
@@ -290,9 +290,9 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
 
 
 def table_seconds(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 0) -> float:
-    """Estimate what the term table takes beside the filling, of which so many documents are `done` already.
+    """Return the estimated seconds of the term table; `done` documents of the index are filled already.
 
-    Where it cannot listen to the encoder, that reads the sample once more, but no more than so many tokens.
+    If states cannot come from the filling, the encoder reads a sample again, up to a number of tokens.
     """
     recipe, settings = proposal.recipe, proposal.settings
     if not settings.term_table or table_obstacle(recipe.windows, proposal.encoder):
@@ -306,7 +306,7 @@ def table_seconds(proposal: Proposal, speed: Speed, texts: Sequence[str], done: 
 
 
 def permitted(measure: Callable[[], float]) -> float:
-    """Return what is measured on the index; 0 where the user may not ask for it."""
+    """Return what `measure` returns; 0 if this user lacks the rights."""
     try:
         return measure()
     except AccessDenied:
@@ -314,7 +314,7 @@ def permitted(measure: Callable[[], float]) -> float:
 
 
 def housing_of(cluster: Cluster) -> Housing:
-    """Ask the data nodes how many processors they have.
+    """Return the number of data nodes and of their processors.
 
     Without the right to ask, one node with one processor is assumed.
     """
@@ -328,7 +328,7 @@ def housing_of(cluster: Cluster) -> Housing:
 
 
 def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
-    """Encode texts as a reindex does, all passages of them, for TIMED_S at most; give the speed."""
+    """Return the measured speed of encoding whole documents as a reindex does, timed for TIMED_S at most."""
     encode, offers = proposal.recipe.encode, offers_of(proposal.encoder)
     together = offers.documents_at_once
     ordered = sorted([*texts] * -(-together // len(texts)), key=len)
@@ -352,7 +352,7 @@ def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
 
 
 def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float:
-    """Count the tokens that are encoded of a document, in the mean; 1 where the encoder cannot count."""
+    """Return the mean number of tokens that are encoded of a document; 1 if the encoder cannot count."""
     if (counts := offers_of(proposal.encoder).counts) is None:
         return 1.0
     lengths = counts(texts)

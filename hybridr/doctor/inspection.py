@@ -1,4 +1,4 @@
-"""What an index holds, as far as search and adaptation care: fields, lengths, language, duplicates."""
+"""`hybridr inspect`: describes what an index holds: fields, lengths, language, duplicates."""
 
 from __future__ import annotations
 
@@ -41,19 +41,20 @@ REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.
 
 
 class TokenCounter(Protocol):
-    """What lengths are measured by: an encoder, or only its tokenizer."""
+    """Counts tokens to measure lengths by: an encoder, or only its tokenizer."""
 
     max_tokens: int
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Count each text's tokens with [CLS] and [SEP], uncut."""
+        """Return the number of tokens of each text with [CLS] and [SEP], uncut."""
 
 
 @dataclass(frozen=True)
 class Lengths:
     """Lengths of the texts that are not empty.
 
-    `limit`, `cut` (share of texts over it) and `lost` (share of all tokens behind it) need a model's tokens.
+    `limit`, `cut` (share of texts over the limit) and `lost` (share of all tokens beyond it) need a model's
+    tokens.
     """
 
     unit: str
@@ -66,10 +67,11 @@ class Lengths:
 
 @dataclass(frozen=True)
 class FieldReport:
-    """One field in the sample: share of documents that have it (None: not read), values that are not text.
+    """A field in the sample: share of documents that have it (None: not read), and number of values that are
+    no text.
 
-    `used` fields are encoded, words are searched in `searched` ones. `semantic` names type and model of a
-    field that the cluster runs a model for.
+    `used` fields are encoded, `searched` ones are used in lexical search. `semantic` names type and model of
+    a field that the cluster runs a model for.
     """
 
     name: str
@@ -86,7 +88,7 @@ class FieldReport:
 
 @dataclass(frozen=True)
 class Markup:
-    """HTML in the texts: the share of texts with tags, and the lengths that texts have without these."""
+    """HTML in the texts: the share of texts with tags, and the lengths without tags."""
 
     share: float
     without: Lengths | None = None
@@ -94,9 +96,10 @@ class Markup:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found; shares are of the `sampled` documents, lengths of the joined `text_fields`.
+    """The description of an index; shares are of the `sampled` documents, lengths of the joined
+    `text_fields`.
 
-    A query's words are searched in the `lexical_fields`.
+    Lexical search uses the `lexical_fields`.
     """
 
     index: str
@@ -131,9 +134,9 @@ def inspect_index(
 ) -> Inspection:
     """Describe an index from its mapping and a random `sample` of documents (see `sample_documents`).
 
-    Lengths are in tokens of `token_counter`, else in words; `languages` are those of the encoder, the
-    packaged one's unless another is named. Nothing is written. Raises NotFound, DataError
-    (no documents, no text fields, an unknown field, `_source` disabled).
+    Lengths are in tokens of `token_counter`, else in words; `languages` are those of the encoder, by default
+    the packaged one. Nothing is written. Raises NotFound, DataError (no documents, no text fields, an unknown
+    field, `_source` disabled).
     """
     info = cluster.index_info(index)
     documents = cluster.count(info)
@@ -181,9 +184,10 @@ def inspect_index(
 
 
 def mixed_models(cluster: Cluster, info: IndexInfo, sample: int) -> list[str]:
-    """Return a line for each semantic field of which documents hold embeddings of another model than it has.
+    """Return a line for each semantic field whose documents hold embeddings of another model than the
+    field's.
 
-    Documents since Elasticsearch 8.18 do not tell.
+    Documents written since Elasticsearch 8.18 do not tell.
     """
     paths = [semantic.written_by for semantic in info.semantic.values()]
     query, size = at_random({"match_all": {}}, SEED), min(sample, info.result_window)
@@ -222,7 +226,7 @@ def _report(
 
 
 def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
-    """Measure texts in tokens of a model, else in words; 0 without texts."""
+    """Return the lengths of texts in tokens of a model, else in words; 0 without texts."""
     counts = sorted(counter.count_tokens(texts) if counter else map(count_words, texts))
     unit = "tokens" if counter else "words"
     if not counts:
@@ -236,13 +240,13 @@ def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
 
 
 def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
-    """Look for tags of HTML, and measure the texts without these where there are some."""
+    """Return the share of texts with HTML tags, and lengths without tags if there are any."""
     share = sum(bool(TAG.search(text)) for text in texts) / max(len(texts), 1)
     return Markup(share, measure([TAG.sub(" ", text) for text in texts], counter) if share else None)
 
 
 def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) -> list[str]:
-    """Return what the findings mean for search and adaptation, with an encoder of these languages."""
+    """Return lines on what the findings mean for search and adaptation with an encoder of these languages."""
     said, share, bare = _language_advice(report, languages), report.markup.share, report.markup.without
     if bare is not None and share >= NOTABLE_MARKUP:
         over = "" if bare.cut is None else f", {bare.cut:.1%} over the limit"

@@ -1,8 +1,8 @@
-"""Recall of the graph: how many of the nearest vectors a walk finds that comparing all of them finds.
+"""Measures the recall of the vector graph: the share of the true nearest vectors that an approximate search
+finds.
 
-Asked with vectors of sampled documents, which is how near documents are found, and with queries, which lie
-elsewhere in the space and are harder. Exact search compares the floats that the index keeps, so that what a
-compressed form loses counts too.
+Probed with vectors of sampled documents, and with queries, which lie elsewhere in the space and are harder.
+Exact search compares the floats that the index stores, so that what a compressed form loses counts too.
 """
 
 from __future__ import annotations
@@ -45,20 +45,24 @@ AskedVector: TypeAlias = tuple[str, NDArray[Any]]
 
 
 class Walk(NamedTuple):
-    """A way to search the graph: how wide it is walked, and how many times k is scored again exactly."""
+    """A way to search the graph: how wide it is walked (`ef_search`), and how many times k candidates are
+    rescored exactly.
+    """
 
     width: int
     oversample: float | None = None
 
     @property
     def name(self) -> str:
-        """Name the walk as a request for k neighbours spells it."""
+        """Return the walk as a request for k neighbours spells it."""
         again = f", oversample_factor {self.oversample:g}" if self.oversample else ""
         return f"ef_search {self.width}{again}"
 
 
 class WalkShare(NamedTuple):
-    """The mean share of the true `k` nearest that a walk found for `asked` vectors, and its 95 % interval."""
+    """The mean share of the true `k` nearest that a walk found for the `asked` vectors, with its 95 %
+    interval.
+    """
 
     asked: str
     walk: str
@@ -72,7 +76,9 @@ class WalkShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Recall:
-    """Shares of an index by what was asked, walk and k; `advice` says what would help, if anything must."""
+    """The measured shares of an index, by kind of probe, walk and k; `advice` says what would help, if
+    needed.
+    """
 
     index: str
     documents: int
@@ -82,7 +88,7 @@ class Recall:
 
     @property
     def ok(self) -> bool:
-        """Return whether no usual search is shown to find less than ENOUGH of the ten nearest."""
+        """Return whether no usual search is significantly below ENOUGH of the ten nearest."""
         return all(
             share.high >= ENOUGH for share in self.shares if (share.walk, share.k) == (self.usual, KS[0])
         )
@@ -99,9 +105,9 @@ def measure_recall(
 ) -> Recall:
     """Compare walks of the graph of `name` with exact search, for `sample` documents and as many queries.
 
-    The queries are `texts`, or made of documents: titles, sentences and keywords. Raises DataError for an
+    The queries are `texts`, or made from documents: titles, sentences and keywords. Raises DataError for an
     index without complete vectors or with too few, SettingsError for one with several vectors a document,
-    FingerprintMismatch for another encoder, ClusterError where the cluster runs no scripts.
+    FingerprintMismatch for another encoder, ClusterError if the cluster runs no scripts.
     """
     info = resolve_complete(cluster, name, whole=False)
     if info.record.passages is not None:
@@ -138,7 +144,9 @@ def measure_recall(
 def walk_shares(
     cluster: Cluster, info: IndexInfo, what: str, probes: Sequence[AskedVector], progress: Progress
 ) -> Iterator[WalkShare]:
-    """Compare every walk with exact search, by one neighbour more: a document finds itself."""
+    """Yield the shares of every walk compared with exact search; one neighbour more is requested, because a
+    document finds itself.
+    """
     field = info.record.vector_field
 
     def exactly(vector: NDArray[Any]) -> dict[str, Any]:
@@ -171,7 +179,7 @@ def walk_shares(
 
 
 def walks(info: IndexInfo) -> list[Walk]:
-    """List the walks that are tried, the cheapest first."""
+    """Return the walks to try, the cheapest first."""
     again = [Walk(USUAL, factor) for factor in OVERSAMPLED] if info.record.vectors in COMPRESSED else []
     return [*map(Walk, WIDTHS), *again]
 
@@ -184,7 +192,7 @@ def neighbours_of(
     progress: Progress,
     what: str,
 ) -> tuple[list[Mapping[str, float]], float]:
-    """Search for each vector; give the scores of its neighbours without itself, and the mean time, ms."""
+    """Search for each vector; return the scores of its neighbours without itself, and the mean time in ms."""
     neighbours: list[Mapping[str, float]] = []
     took = 0.0
     for number, (own, vector) in enumerate(probes):
@@ -199,9 +207,9 @@ def neighbours_of(
 
 
 def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
-    """Return the share of the true `k` nearest that are among the first `k` walked, 0 to 1.
+    """Return the share of the true `k` nearest among the first `k` walked, 0 to 1.
 
-    Documents that are as near as the last of the true ones count like them.
+    Documents as near as the last of the true ones count too.
     """
     last = list(exact.values())[k - 1]
     true = {doc for doc, score in exact.items() if score >= last - SAME}
@@ -209,7 +217,9 @@ def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
 
 
 def walk_advice(info: IndexInfo, shares: Sequence[WalkShare]) -> str:
-    """Return what would find more, by the worst kind of vectors; empty where enough is found."""
+    """Return what would find more neighbours, judged by the worse kind of probes; empty if enough are
+    found.
+    """
     means = {
         walk.name: min(share.mean for share in shares if (share.walk, share.k) == (walk.name, KS[0]))
         for walk in walks(info)

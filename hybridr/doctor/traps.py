@@ -1,7 +1,6 @@
-"""Known traps of indices with vectors, each told only where it is seen: settings, engines, segments, copies.
+"""Checks every index with vectors for known traps: settings, engines, segments, replicas.
 
-What they cost in hits is measured by `hybridr verify NAME --recall`. Source: OpenSearch's
-documentation of k-NN.
+The loss in hits is measured by `hybridr verify NAME --recall`. Source: OpenSearch's documentation of k-NN.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ EF_SEARCH = "index.knn.algo_param.ef_search"
 
 @dataclass(frozen=True)
 class Seen:
-    """An index with what the cluster counts of it; `status` is that of its shards, empty where untold.
+    """An index with statistics of the cluster; `status` is the health of its shards, empty if unknown.
 
-    `source` is what stands under the name that its record gives, None where nothing does.
+    `source` is the index under the source's name in the record, None if there is none.
     """
 
     info: IndexInfo
@@ -41,7 +40,7 @@ class Seen:
 
 
 def vector_checks(cluster: Cluster) -> Iterator[Check]:
-    """Look at every index whose vectors hybridr wrote, and at the memory that graphs may take."""
+    """Check every index whose vectors hybridr wrote, and the memory for graphs."""
     holding = {"filter_path": "*.mappings._meta.hybridr.role"}
     try:
         named = sorted(cluster.request("GET", "/_all/_mapping", params=holding))
@@ -74,7 +73,7 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
 
 
 def check_vectors(cluster: Cluster, seen: Seen) -> Check:
-    """Return the size of an index, and every trap that it is in."""
+    """Return the check of one index: its size, and every trap that applies."""
     info = seen.info
     traps = [*owner_traps(seen), *setting_traps(seen), *known_traps(cluster, seen), *state_traps(seen)]
     what, size = f"vectors {info.name}", f"{seen.documents:,} documents in {seen.segments} segments"
@@ -85,7 +84,7 @@ def check_vectors(cluster: Cluster, seen: Seen) -> Check:
 
 
 def owner_traps(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Find vectors that belong to no source, and blocks that keep them from being kept up."""
+    """Yield traps of ownership: a missing or foreign source, and blocks that prevent `sync`."""
     info, source, name = seen.info, seen.info.record.source, seen.info.name
     if is_copy(info):
         yield f"it is a copy of '{source}', with its record", f"hybridr sync {name}"
@@ -101,7 +100,7 @@ def owner_traps(seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Find settings by which no graph is there, or is walked too narrowly."""
+    """Yield settings by which there is no graph, or it is walked too narrowly."""
     settings, name = seen.info.settings, seen.info.name
     if str(settings.get("index.knn")) != "true":
         yield "index.knn is not set: there is no graph, `knn` queries fail", f"hybridr reindex {name}"
@@ -115,7 +114,7 @@ def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def known_traps(cluster: Cluster, seen: Seen) -> Iterator[tuple[str, str]]:
-    """Find what is known to go wrong with the index, or with its source, in this version."""
+    """Yield known problems of this version that affect the index, or its source."""
     infos = {info.name: info for info in (seen.info, seen.source) if info}
     for name, info in infos.items():
         for problem in problems_of_index(cluster, info):
@@ -123,7 +122,7 @@ def known_traps(cluster: Cluster, seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Find shards in many parts, with many deleted documents, or without their copies."""
+    """Yield traps of shards: many segments, many deleted documents, or missing replicas."""
     name, parts = seen.info.name, seen.segments / max(1, seen.info.shards)
     merged = f"POST /{name}/_forcemerge?max_num_segments=1 when writing has ended"
     if parts > MANY_SEGMENTS:
@@ -138,7 +137,7 @@ def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def check_known_problems(cluster: Cluster) -> Check:
-    """Return the known problems that every index of such a version has."""
+    """Check for known problems that every index of this version has."""
     problems = [problem for problem in known_problems(cluster) if not problem.of_indices]
     if not problems:
         return Check("known problems", True, "none that every index of this version has")
@@ -147,7 +146,7 @@ def check_known_problems(cluster: Cluster) -> Check:
 
 
 def check_graph_memory(cluster: Cluster) -> Check:
-    """See whether native graphs (faiss) have filled the memory that they may take."""
+    """Check whether native graphs (faiss) have filled the memory they may take."""
     try:
         statistics = cluster.request("GET", "/_plugins/_knn/stats/circuit_breaker_triggered")
     except ClusterError as error:

@@ -1,4 +1,4 @@
-"""What this machine brings for encoding, training and a node of its own."""
+"""Checks of this machine: Python, disks, Java, processor, GPU, installed extras."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEEDED_BYTES = {"cache": 1_500_000_000, "data": 500_000_000}
 
 
 def machine_checks() -> list[Check]:
-    """Look at this machine; the first call on one with AMX takes some seconds."""
+    """Return all checks of this machine; the first call on one with AMX takes some seconds."""
     backends = ", ".join(name for name, package in PACKAGES.items() if find_spec(package))
     return [
         check_python(),
@@ -53,14 +53,14 @@ def machine_checks() -> list[Check]:
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
-    """Compare Python's version with the oldest that works."""
+    """Check that Python is new enough."""
     oldest = ".".join(map(str, OLDEST_PYTHON))
     version_text = f"{'.'.join(map(str, version))} on {platform.system()} {platform.machine()}"
     return Check("python", version >= OLDEST_PYTHON, version_text, f"install Python {oldest} or newer")
 
 
 def check_local_disk(name: str, folder: Path) -> Check:
-    """See whether the disk of a folder, which may not exist yet, has room."""
+    """Check that the disk of a folder, which may not exist yet, has room."""
     needed = NEEDED_BYTES[name]
     existing = next(folder for folder in (folder, *folder.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
@@ -70,7 +70,7 @@ def check_local_disk(name: str, folder: Path) -> Check:
 
 
 def check_java() -> Check:
-    """Find a Java that runs an embedded node; nothing else needs one."""
+    """Check for a Java that runs an embedded node; nothing else needs one."""
     from ..cluster.embedded.layout import system_java
 
     java = system_java(NodeSettings().version)
@@ -83,7 +83,7 @@ def check_java() -> Check:
 
 
 def check_extra(extra: str, purpose: str) -> Check:
-    """See whether the packages of an extra are installed."""
+    """Check whether the packages of an extra are installed."""
     missing = [name for name in packages_of(extra) if not is_installed(name)]
     if missing:
         lacking = f"not installed: {', '.join(missing)}; needed for {purpose}"
@@ -92,7 +92,9 @@ def check_extra(extra: str, purpose: str) -> Check:
 
 
 def check_cpu(cpu: Cpu) -> Check:
-    """Name the features that speed up encoding, and an AMX that is advertised but kills the process."""
+    """Check the processor for features that speed up encoding, and for an AMX that is listed but does not
+    work.
+    """
     description = about_cpu(cpu)
     works = amx_works(cpu) if "amx_tile" in cpu.flags else True
     if works is None:
@@ -104,7 +106,7 @@ def check_cpu(cpu: Cpu) -> Check:
 
 
 def check_gpu() -> Check:
-    """Name the NVIDIA GPUs and say whether the installed torch can use them."""
+    """Check for NVIDIA GPUs, and whether the installed torch can use them."""
     gpus = "; ".join(read_gpus())
     if not gpus:
         return Check("gpu", None, "none: hybridr works on the processor")

@@ -1,8 +1,8 @@
-"""Token states in one bit a dimension: what a document keeps for late interaction.
+"""Token bits: states of a document's tokens in one bit a dimension, for late interaction.
 
-A token's bits are the signs of its state less the mean state of the collection's tokens. Two tokens are as
-near as their bits agree, 1 - 2 x hamming / width, which follows the cosine of their states (Charikar 2002).
-Late interaction (Khattab and Zaharia 2020) takes each query token's nearest token of a document.
+The bits of a token are the signs of its state minus the mean state of the collection's tokens. Two tokens are
+as similar as their bits agree, 1 - 2 x hamming / width, which follows the cosine of their states (Charikar
+2002). Late interaction (Khattab and Zaharia 2020) takes for each query token the nearest token of a document.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ ONES = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 
 
 def bytes_a_token(width: int) -> int:
-    """Return the bytes that a token of this many dimensions takes: 48 of 384."""
+    """Return the bytes of a token with this many dimensions: 48 for 384."""
     return -(-width // BITS_OF_LONG) * BITS_OF_LONG // 8
 
 
 def bits_of(states: Vectors, mean: Vectors) -> Bits:
-    """Return a bit for each value of states `(tokens, width)`: whether it is above its mean's `(width,)`.
+    """Return a bit for each value of states `(tokens, width)`: whether it is above the mean `(width,)`.
 
-    They are compared as float16, in which a mean is kept: states that somebody kept so have the same bits.
+    States are compared as float16, in which a mean is stored, so that states stored as float16 give the same
+    bits.
     """
     packed = np.packbits(states.astype(KEPT_MEAN).astype(np.float32) > mean, axis=1)
     padded: Bits = np.pad(packed, ((0, 0), (0, bytes_a_token(len(mean)) - packed.shape[1])))
@@ -43,7 +44,7 @@ def bits_of(states: Vectors, mean: Vectors) -> Bits:
 
 
 def mean_state(states: Iterable[Vectors], width: int) -> Vectors:
-    """Return the mean `(width,)` of all tokens of some documents' states, as an index keeps it; 0 of none."""
+    """Return the mean `(width,)` of all tokens' states, rounded as an index stores it; 0 without tokens."""
     total, count = np.zeros(width), 0
     for array in states:
         total += array.sum(axis=0, dtype=np.float64)
@@ -52,12 +53,12 @@ def mean_state(states: Iterable[Vectors], width: int) -> Vectors:
 
 
 def mean_as_text(mean: Vectors) -> str:
-    """Write a mean `(width,)` as base64 of float16, 1 kB of 384 values."""
+    """Return a mean `(width,)` as base64 of float16, 1 kB for 384 values."""
     return base64.b64encode(mean.astype(KEPT_MEAN).tobytes()).decode()
 
 
 def mean_from_text(text: str) -> Vectors:
-    """Read what `mean_as_text` wrote."""
+    """Return the mean that `mean_as_text` wrote."""
     return np.frombuffer(base64.b64decode(text), dtype=KEPT_MEAN).astype(np.float32)
 
 
@@ -68,10 +69,11 @@ def read_whole(
     *,
     max_tokens: int | None = None,
 ) -> tuple[Vectors, list[list[Kept]]]:
-    """Read documents to their ends, up to 16,384 tokens: vectors `(n, dim)` of the beginnings, what is kept.
+    """Read documents to their ends, up to 16,384 tokens; return vectors `(n, dim)` of their beginnings, and
+    what `keep` returns of each window.
 
-    What is longer than the encoder's limit is read on in windows that follow each other; `keep` takes from
-    the reading of each what shall stay of it. Vectors are those of `encode_documents`, from the same pass.
+    A text beyond the encoder's limit is read on in consecutive windows. Vectors are those of
+    `encode_documents`, from the same pass.
     """
     vectors = np.zeros((len(texts), encoder.dim), dtype=np.float32)
     token_lists: list[list[Kept]] = [[] for _ in texts]
@@ -92,19 +94,19 @@ def read_whole(
 
 
 def joined_bits(windows: Sequence[Bits]) -> Bits:
-    """Join the bits of the windows of a document, at most 16,384 tokens."""
+    """Return the bits of all windows of a document, at most 16,384 tokens."""
     return np.concatenate(windows)[:MOST_TOKENS]
 
 
 def heaviest(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
-    """Return the bits and weights `(tokens,)` of a query's 32 heaviest tokens; the weights add up to 1."""
+    """Return the bits and weights `(tokens,)` of a query's 32 heaviest tokens; the weights sum to 1."""
     order = np.argsort(-weights, kind="stable")[:MOST_QUERY_TOKENS]
     rows = np.sort(order[weights[order] > 0])
     return bits[rows], weights[rows] / weights[rows].sum() if len(rows) else weights[rows]
 
 
 def agreement(left: Bits, right: bytes) -> float:
-    """Return the share of equal bits, from 0 to 1, of a document's and others of the same size; 1 of none."""
+    """Return the share of equal bits, 0 to 1, of two documents of the same size; 1 without bits."""
     if not left.size:
         return 1.0
     apart = ONES[left.reshape(-1) ^ np.frombuffer(right, dtype=np.uint8)]

@@ -1,4 +1,4 @@
-"""What an encoder is, and what it may be given."""
+"""The interface of encoders, and checks of their input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ Token: TypeAlias = tuple[int, int, int | None]
 
 @dataclass(frozen=True)
 class Usage:
-    """How token states become a vector: what a fingerprint holds beside weights and tokenizer."""
+    """How token states become a vector: pooling, similarity, prefixes, limit; part of an encoder's
+    fingerprint.
+    """
 
     pooling: str
     """"mean" over the unmasked tokens, or "cls"."""
@@ -50,15 +52,15 @@ class Usage:
     """How many of a vector's first numbers count (Matryoshka); None: all."""
 
     def record(self) -> dict[str, Any]:
-        """Return what a fingerprint holds of it; a vector that is not cut says nothing of it."""
+        """Return the fields for a fingerprint, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Reading(NamedTuple):
-    """A text as an encoder reads it: its vector `(dim,)`, and the last states of its tokens.
+    """The encoder's reading of a text: its vector `(dim,)`, and the last states of its tokens.
 
-    `states` are float32 `(tokens, width)`, `spans` the characters `[start, end)` of the text that each of
-    them stands for; special tokens and those of a prefix are left out. One forward pass gives both.
+    `states` are float32 `(tokens, width)`, `spans` the characters `[start, end)` of each token; special
+    tokens and those of a prefix are left out. One forward pass gives both.
     """
 
     vector: Vectors
@@ -69,57 +71,57 @@ class Reading(NamedTuple):
 class Encoder(Protocol):
     """What search and reindexing need of an encoder.
 
-    `similarity` is "cosine" (vectors of length 1) or "ip". `max_tokens` counts [CLS] and [SEP].
-    `fingerprint` names the weights and how they are used; precision and backend do not change it. One that
-    can do more says so in an attribute `offers`, an `Offers`.
+    `similarity` is "cosine" (vectors of length 1) or "ip". `max_tokens` includes [CLS] and [SEP].
+    `fingerprint` identifies weights and usage; precision and backend do not change it. Further abilities are
+    in an attribute `offers`, an `Offers`.
     """
 
     @property
     def dim(self) -> int:
-        """Size of a vector."""
+        """Return the dimension of a vector."""
 
     @property
     def similarity(self) -> str:
-        """How two vectors are compared."""
+        """Return how two vectors are compared."""
 
     @property
     def max_tokens(self) -> int:
-        """Input limit."""
+        """Return the input limit in tokens."""
 
     @property
     def fingerprint(self) -> str:
-        """Name of the weights and their use, 64 hex digits."""
+        """Return the fingerprint of weights and usage, 64 hex digits."""
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode queries to float32 `(n, dim)`, in the order of `texts`."""
+        """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`."""
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode documents to float32 `(n, dim)`, in the order of `texts`."""
+        """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
 
 
 class TokenSource(Protocol):
-    """What splitting needs of an encoder."""
+    """What splitting into passages needs of an encoder: limit and places of tokens."""
 
     @property
     def max_tokens(self) -> int:
-        """Input limit, with [CLS] and [SEP]."""
+        """Return the input limit, with [CLS] and [SEP]."""
 
     def token_spans(self, text: str, limit: int) -> Sequence[Token]:
         """Return the first `limit` tokens of a text, without special ones."""
 
     def document_room(self, max_tokens: int | None = None) -> int:
-        """Count the tokens of a document that fit beside the special ones and the prefix."""
+        """Return how many tokens of a document fit beside the special ones and the prefix."""
 
 
 @dataclass(frozen=True)
 class Offers:
-    """What an encoder offers beside `Encoder`; the defaults are those of one that says nothing.
+    """What an encoder offers beyond `Encoder`; the defaults are those of an encoder without `offers`.
 
-    `languages` are ISO 639-1 codes, none where they are not known. `folder` is where others can open it.
-    `precision` and `backend` are those of documents, `chosen` says why where that was measured. It takes
-    `calls_at_once` from several threads, each best of `documents_at_once`. `counts` gives the tokens of each
-    text, with special ones, uncut and without a prefix; `spans` tells where the tokens of a text are; `width`
-    is the size of a token's state, where it is a `TokenEncoder`.
+    `languages` are ISO 639-1 codes, empty if unknown. `folder` is where others can open it. `precision` and
+    `backend` are those for documents; `chosen` says why, if that was measured. It takes `calls_at_once` from
+    several threads, best with `documents_at_once` each. `counts` returns the number of tokens of each text,
+    with special ones, uncut and without a prefix; `spans` gives the places of tokens; `width` is the
+    dimension of a token's state of a `TokenEncoder`.
     """
 
     languages: tuple[str, ...] = ()
@@ -135,45 +137,47 @@ class Offers:
 
     @property
     def takes_many(self) -> bool:
-        """Return whether it wants more documents at once than a processor works on well, as on a GPU."""
+        """Return whether the encoder wants larger batches than a processor does, as on a GPU."""
         return self.documents_at_once > ENCODED_TOGETHER
 
     @property
     def arithmetic(self) -> dict[str, str]:
-        """Return what decides the last digits of vectors."""
+        """Return precision and backend, which decide the last digits of vectors."""
         return {"precision": self.precision, "backend": self.backend}
 
 
 class TokenEncoder(Encoder, Protocol):
-    """An encoder that shows the states of tokens too."""
+    """An encoder that also returns the states of tokens."""
 
     @property
     def width(self) -> int:
-        """Size of a token's state."""
+        """Return the dimension of a token's state."""
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Read queries, in the order of `texts`; vectors are those of `encode_queries`."""
+        """Return the readings of queries, in the order of `texts`; vectors are those of `encode_queries`."""
 
     def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Read documents, in the order of `texts`; vectors are those of `encode_documents`."""
+        """Return the readings of documents, in the order of `texts`; vectors are those of
+        `encode_documents`.
+        """
 
 
 NOTHING_MORE = Offers()
 
 
 def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
-    """Return whether an encoder shows the states of tokens."""
+    """Return whether an encoder returns the states of tokens."""
     return offers_of(encoder).width is not None
 
 
 def offers_of(encoder: object) -> Offers:
-    """Return what an encoder offers; one with the members of `Encoder` alone has the defaults."""
+    """Return what an encoder offers, or the defaults."""
     offered: Offers = getattr(encoder, "offers", NOTHING_MORE)
     return offered
 
 
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Return `texts`; raise DataError when it is one string or holds something else than strings."""
+    """Return `texts`. Raises DataError if it is a single string or contains anything but strings."""
     if isinstance(texts, str):
         raise DataError("a list of texts was needed, one string was given", hint="encode([text])")
     for position, text in enumerate(texts):
@@ -183,12 +187,12 @@ def checked_texts(texts: Sequence[str]) -> Sequence[str]:
 
 
 def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
-    """Return the texts with `prefix` before each. Raise DataError as `checked_texts` does."""
+    """Return the texts with `prefix` before each. Raises DataError as `checked_texts`."""
     return [prefix + text for text in checked_texts(texts)] if prefix else checked_texts(texts)
 
 
 def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
-    """Return the token limit to use; raise DataError when it leaves no token or is more than can be read."""
+    """Return the token limit to use. Raises DataError for one outside 3 to `longest`."""
     if max_tokens is None:
         return default
     if not 3 <= max_tokens <= longest:
@@ -197,14 +201,16 @@ def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
 
 
 def longest_input(config: Any) -> int:
-    """Return the number of positions; RoBERTa's kin lose those up to the padding id."""
+    """Return the number of usable positions of a backbone; RoBERTa and its kin lose those up to the padding
+    id.
+    """
     positions = int(getattr(config, "max_position_embeddings", 512))
     kin = {"roberta", "xlm-roberta", "camembert", "mpnet"}
     return positions - config.pad_token_id - 1 if config.model_type in kin else positions
 
 
 def base_of(folder: Path | None) -> str:
-    """Return the model that a folder was made from, without its path; empty without a folder."""
+    """Return the name of the model that a folder was made from; empty without a folder."""
     if folder is None:
         return ""
     name = ((read_manifest(folder) or {}).get("encoder") or {}).get("base")
@@ -212,7 +218,7 @@ def base_of(folder: Path | None) -> str:
 
 
 def model_name(folder: Path) -> str:
-    """Return the model that lies in a folder: the folder itself, or the repository in the hub's cache."""
+    """Return the name of the model in a folder: the folder's name, or the repository's in the hub's cache."""
     cached = folder.parent.parent.name if folder.parent.name == "snapshots" else ""
     return cached.rpartition("--")[2] or folder.name
 
@@ -232,7 +238,7 @@ def encoder_fingerprint(digest: str, tokenizer: str, usage: Usage) -> str:
 
 
 def require_no_links(folder: Path) -> None:
-    """Raise ModelError when a file of the folder is a link to a place outside it."""
+    """Raise ModelError if a file of the folder is a link to a place outside it."""
     try:
         require_own_files(folder)
     except ValueError as error:

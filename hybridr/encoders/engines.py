@@ -1,6 +1,7 @@
-"""What runs an encoder's graph: ONNX Runtime, OpenVINO (the extra "openvino"), torch on a GPU.
+"""Backends that run an encoder's graph: ONNX Runtime, OpenVINO (the extra "openvino"), torch on a GPU.
 
-A backend gives a `Forward`, callable from several threads at once. What is not asked for is not imported.
+A backend gives a `Forward`, callable from several threads at once. Backends that are not used are not
+imported.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ Infer: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64], "list[str]"],
 
 
 class Engine(NamedTuple):
-    """An opened graph and how many tokens a batch should have, its padding included.
+    """An opened graph, and how many tokens a batch should have, including padding.
 
-    `read` is for a graph that shows the states of tokens; `width` is their size, None where it does not.
-    On a GPU batches are not cut for threads: one is computed at a time, and small ones leave it idle.
+    `read` is for a graph that outputs the states of tokens; `width` is their dimension, None otherwise. On a
+    GPU batches are not cut for threads: one runs at a time, and small ones leave it idle.
     """
 
     run: Forward
@@ -56,9 +57,9 @@ class Engine(NamedTuple):
 
 
 def from_training(module: str, name: str, purpose: str = "adapting or exporting a model") -> Any:
-    """Return what `hybridr.training`, the only package that imports torch, has under that name.
+    """Return the object of that name in a module of `hybridr.training`, the only package that imports torch.
 
-    Raise MissingExtra where torch is not installed.
+    Raises MissingExtra if torch is not installed.
     """
     with extra("train", purpose):
         import_module("torch")
@@ -66,7 +67,7 @@ def from_training(module: str, name: str, purpose: str = "adapting or exporting 
 
 
 def require_backend(backend: str, precision: str) -> None:
-    """Raise ModelError when there is no such backend, or it has not this precision."""
+    """Raise ModelError for an unknown backend, or a precision that it does not support."""
     if backend not in PRECISIONS:
         raise ModelError(f"there is no backend '{backend}'", hint=f"one of {', '.join(PRECISIONS)}")
     if precision not in PRECISIONS[backend]:
@@ -77,7 +78,9 @@ def require_backend(backend: str, precision: str) -> None:
 
 
 def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Engine:
-    """Open the graph of an encoder folder. Raises ModelError, and MissingExtra for what is not installed."""
+    """Return the opened graph of an encoder folder. Raises ModelError, and MissingExtra for a backend that is
+    not installed.
+    """
     require_backend(backend, precision)
     if backend == "torch":
         engine: Engine = from_training("torch_models", "open_torch", "the backend torch")(folder, precision)
@@ -87,10 +90,10 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
 
 
 def sound_graph(folder: Path, precision: str) -> Path:
-    """Return the graph of a folder for a precision.
+    """Return the path of a folder's graph for a precision, checked.
 
-    Where it has none in int8, that is made of the one in fp32 (in a second, for MiniLM) and kept in the
-    cache by the sha256 of that. Raises ModelError for a graph that does not run, or is too large.
+    A missing int8 graph is made from the fp32 graph (in a second, for MiniLM) and cached by its sha256.
+    Raises ModelError for a graph that does not run, or is too large.
     """
     graph = folder / GRAPHS.get(precision, GRAPHS["fp32"])
     if precision == "int8" and not graph.is_file():
@@ -107,7 +110,9 @@ def sound_graph(folder: Path, precision: str) -> Path:
 
 
 def engine_of(infer: Infer, shapes: Mapping[str, Sequence[Any]]) -> Engine:
-    """Make an engine for processors of what gives outputs of a graph, and of the shapes of all."""
+    """Return an engine for processors, from a function that computes outputs of a graph and the shapes of its
+    outputs.
+    """
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
         return infer(ids, mask, [OUTPUT])[0]
@@ -121,7 +126,7 @@ def engine_of(infer: Infer, shapes: Mapping[str, Sequence[Any]]) -> Engine:
 
 
 def open_onnx(graph: Path) -> Engine:
-    """Open the graph of an encoder with ONNX Runtime."""
+    """Return an engine that runs a graph by ONNX Runtime."""
     session = open_session(graph)
     names = {value.name for value in session.get_inputs()}
 
@@ -132,7 +137,7 @@ def open_onnx(graph: Path) -> Engine:
 
 
 def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
-    """Open a graph with OpenVINO: a stream of one thread for each batch at work."""
+    """Return an engine that runs a graph by OpenVINO, with a stream of one thread for each batch."""
     with extra("openvino", "the backend openvino"):
         import openvino
     core = openvino.Core()

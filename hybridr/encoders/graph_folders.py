@@ -1,7 +1,8 @@
-"""Graph folders: a graph and a tokenizer that make something else of texts than one vector; no torch needed.
+"""Folders with a graph and a tokenizer whose output is not one vector of a text; no torch needed.
 
 A `PairScorer` scores queries and documents together (a cross-encoder), a `SparseEncoder` weighs tokens
-(uniCOIL, SPLADE), a `MultiVectorEncoder` gives each token a vector (ColBERT). `open_once` opens each once.
+(uniCOIL, SPLADE), a `MultiVectorEncoder` gives each token a vector (ColBERT). `open_once` opens each folder
+once.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from .tokens import TOKENIZER_FILE, encode_ids, of_shape, padded, run_batches
 
 
 class GraphFolder:
-    """A graph folder at work.
+    """An opened folder with a graph; base of the classes below.
 
-    A subclass states its `entry` in a manifest (that of an encoder of vectors is `encoder`), how one is
-    `made`, and which settings `name` its folder.
+    A subclass states its `entry` in a manifest, the command `how_to_make` one, and which settings `named` its
+    folder.
     """
 
     entry: ClassVar[str]
@@ -42,7 +43,7 @@ class GraphFolder:
     kind: ClassVar[type[GraphEntry]] = GraphEntry
 
     def __init__(self, folder: Path | str) -> None:
-        """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
+        """Open a folder of `hybridr export`. Raises ModelError for another folder, or a damaged one."""
         self.folder = Path(folder).expanduser()
         self.details = graph_entry(type(self), self.folder)
         require_outputs(self.folder, (GRAPHS["fp32"], TOKENIZER_FILE))
@@ -54,7 +55,9 @@ F = TypeVar("F", bound=GraphFolder)
 
 
 def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
-    """Read what the manifest of a folder says. Raises ModelError for one of another kind, or damaged."""
+    """Return the entry of this kind in a folder's manifest. Raises ModelError for a folder of another kind,
+    or a damaged one.
+    """
     if folder.is_dir():
         require_no_links(folder)
     entry = (read_manifest(folder) or {}).get(kind.entry) if folder.is_dir() else None
@@ -67,8 +70,8 @@ def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
 def open_once(kind: type[F], folder: Path | None, fingerprint: str = "") -> F:
     """Return an opened graph folder: `folder`, else the one that this machine remembers under `fingerprint`.
 
-    It is opened once. An empty `fingerprint` fits any `folder`. Raise ModelError where there is no folder,
-    FingerprintMismatch where it has another fingerprint.
+    Each folder is opened once. An empty `fingerprint` accepts any `folder`. Raises ModelError without a
+    folder, FingerprintMismatch if it has another fingerprint.
     """
     what, place = kind.entry.replace("_", " "), folder or folder_of(fingerprint)
     if place is None:
@@ -92,7 +95,7 @@ def _opened(kind: type[GraphFolder], folder: Path, fingerprint: str) -> GraphFol
 
 
 class PairScorer(GraphFolder):
-    """Scores how well a document answers a query: the raw logit, which has no bounds; the higher the better.
+    """A cross-encoder: scores how well a document answers a query by a raw, unbounded logit.
 
     >>> PairScorer("docs-reranker").score([("deep sea", "the floor of the ocean")])
     array([4.2], dtype=float32)
@@ -105,7 +108,7 @@ class PairScorer(GraphFolder):
     named = "[search] rerank_settings = {folder = DIR}"
 
     def __init__(self, folder: Path | str, precision: str | None = None) -> None:
-        """Open a folder of `hybridr export`; `precision` None is the one that it was exported for.
+        """Open a folder of `hybridr export`; `precision` None is the exported one.
 
         Raises ModelError for another folder, or a damaged one.
         """
@@ -114,10 +117,11 @@ class PairScorer(GraphFolder):
         self._inputs = [value.name for value in self._session.get_inputs()]
 
     def score(self, pairs: Sequence[tuple[str, str]], *, within_s: float | None = None) -> Vectors:
-        """Score pairs of query and document to float32 `(n,)`, in their order. Raises DataError, ModelError.
+        """Return the scores of (query, document) pairs, float32 `(n,)`, in their order. Raises DataError,
+        ModelError.
 
-        No batch begins later than `within_s` seconds from now: the first pairs are scored first, and what is
-        left then is NaN. A batch that has begun is waited for.
+        No batch begins later than `within_s` seconds from now: the first pairs are scored first, and the rest
+        is NaN. A batch that has begun is finished.
         """
         checked_texts([text for pair in pairs for text in pair])
         read = list(self._texts.pairs(pairs, self.max_tokens))
@@ -144,7 +148,7 @@ TABLE_FILE = "query_weights.bin"
 class SparseEntry(GraphEntry):
     """The `sparse_encoder` entry of a manifest.
 
-    `table` says that a query is not encoded: its tokens have the weights of a table.
+    `table` says that queries are not encoded: their tokens have the weights of a table.
     """
 
     vocabulary: int = Field(ge=1, le=1_000_000)
@@ -152,7 +156,8 @@ class SparseEntry(GraphEntry):
 
 
 class SparseEncoder(GraphFolder):
-    """A text becomes a weight for each of some tokens; a document's score is the sum of products.
+    """Encodes a text to weights of tokens; a document's score is the sum of products with the query's
+    weights.
 
     >>> SparseEncoder("docs-splade").encode_queries(["deep sea"])
     [{'deep': 1.21, 'sea': 1.6, 'ocean': 0.43}]
@@ -167,7 +172,7 @@ class SparseEncoder(GraphFolder):
     details: SparseEntry
 
     def __init__(self, folder: Path | str) -> None:
-        """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
+        """Open a folder of `hybridr export`. Raises ModelError for another folder, or a damaged one."""
         super().__init__(folder)
         self._size, self._positions = self.details.vocabulary, self.details.max_positions
         self._engine = open_engine(self.folder, "fp32", "onnx", self._threads)
@@ -192,22 +197,24 @@ class SparseEncoder(GraphFolder):
     def encode_documents(
         self, texts: Sequence[str], *, max_tokens: int | None = None
     ) -> list[dict[str, float]]:
-        """Return the weights above 0 of each text by token, in the order of `texts`. Raises DataError."""
+        """Return the positive weights of each text by token, in the order of `texts`. Raises DataError."""
         return [self._named(row) for rows in self._read(texts, max_tokens) for row in rows]
 
     def encode_queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Return the weights of queries, as `encode_documents`; with a table, each token's own."""
+        """Return the weights of queries, as `encode_documents`; from the table if there is one."""
         if self._table is None:
             return self.encode_documents(texts)
         rows = self._texts.ids(checked_texts(texts), self.max_tokens)
         return [self._named(self._table * np.isin(np.arange(self._size), ids)) for ids in rows]
 
     def weights(self, texts: Sequence[str]) -> Vectors:
-        """Return the weights of documents, `(n, vocabulary)`. Raises DataError."""
+        """Return the weights of documents as an array `(n, vocabulary)`. Raises DataError."""
         return np.concatenate([np.zeros((0, self._size), dtype=np.float32), *self._read(texts, None)])
 
     def _read(self, texts: Sequence[str], max_tokens: int | None) -> Iterator[Vectors]:
-        """Yield weights `(n, vocabulary)` of some texts at once: those of all would fill the memory."""
+        """Yield weights `(n, vocabulary)` of some texts at a time, because those of all would fill the
+        memory.
+        """
         limit = checked_limit(max_tokens, self.max_tokens, self._positions)
         rows = list(self._texts.ids(checked_texts(texts), limit))
         for start in range(0, len(rows), ENCODED_TOGETHER):
@@ -219,7 +226,7 @@ class SparseEncoder(GraphFolder):
 
 
 class QueryExpansion(BaseModel):
-    """Tokens that a query is filled up with to a length; `attended` says that the others see them."""
+    """Tokens that fill a query up to a length; `attended` says whether other tokens attend to them."""
 
     model_config = ConfigDict(strict=True)
     token: int = Field(ge=0)
@@ -228,7 +235,7 @@ class QueryExpansion(BaseModel):
 
 
 class MultiVectorEntry(GraphEntry):
-    """The `multi_vector_encoder` entry of a manifest; documents have no vectors of the ids `skipped`."""
+    """The `multi_vector_encoder` entry of a manifest; documents get no vectors for the ids `skipped`."""
 
     dim: int = Field(ge=1, le=4_096)
     prefixes: Prefixes
@@ -238,8 +245,8 @@ class MultiVectorEntry(GraphEntry):
 
 
 class MultiVectorEncoder(GraphFolder):
-    """A text becomes a vector of length 1 for each token; a document's score is the sum, over the query's
-    vectors, of the largest product with one of its own (`max_sim`).
+    """Encodes a text to a vector of length 1 for each token; a document's score is the sum, over the query's
+    vectors, of the largest product with a document vector (`max_sim`).
 
     >>> MultiVectorEncoder("docs-colbert").encode_queries(["deep sea"])[0].shape
     (32, 128)
@@ -252,14 +259,14 @@ class MultiVectorEncoder(GraphFolder):
     details: MultiVectorEntry
 
     def __init__(self, folder: Path | str) -> None:
-        """Open a folder of `hybridr export`. Raises ModelError for another, or a damaged one."""
+        """Open a folder of `hybridr export`. Raises ModelError for another folder, or a damaged one."""
         super().__init__(folder)
         self.dim = self.details.dim
         self._session = open_session(sound_graph(self.folder, self.details.precision))
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
-        """Return the vectors `(tokens, dim)` of each text, in their order. Raises DataError."""
+        """Return the vectors `(tokens, dim)` of each text, in order. Raises DataError."""
         rows = self.rows(prefixed(texts, self.details.prefixes.document))
         encoded: list[Vectors] = []
         for start in range(0, len(rows), ENCODED_TOGETHER):
@@ -271,7 +278,9 @@ class MultiVectorEncoder(GraphFolder):
         return encoded
 
     def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
-        """Return the vectors of queries, those of the tokens that fill them up too. Raises DataError."""
+        """Return the vectors of queries, including those of the tokens that fill them up. Raises
+        DataError.
+        """
         rows = list(self._texts.ids(prefixed(texts, self.details.prefixes.query), self.details.query_tokens))
         seen = [len(row) for row in rows]
         if (more := self.details.expansion) is not None:
@@ -280,11 +289,11 @@ class MultiVectorEncoder(GraphFolder):
         return self.run(rows, seen)
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of texts as they are, at most `max_tokens` each."""
+        """Return the token ids of texts, at most `max_tokens` each, without a prefix."""
         return list(self._texts.ids(texts, self.max_tokens))
 
     def run(self, rows: Sequence[list[int]], seen: Sequence[int]) -> list[Vectors]:
-        """Run rows of ids, of which so many each are attended to."""
+        """Return the vectors of rows of ids, of which the first `seen` each are attended to."""
         encoded: list[Vectors] = [np.zeros((0, self.dim), dtype=np.float32)] * len(rows)
 
         def fill(batch: NDArray[np.int64]) -> None:

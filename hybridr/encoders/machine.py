@@ -1,4 +1,4 @@
-"""What this machine offers: a processor and the features of it that really work, GPUs, packages."""
+"""Detects what this machine offers: processor features that really work, GPUs, installed packages."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ WITHOUT_AMX = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 class Cpu(NamedTuple):
-    """A processor and its feature flags as the kernel lists them."""
+    """A processor's model and its feature flags as the kernel lists them."""
 
     model: str
     flags: frozenset[str]
 
 
 def read_cpu(path: Path | None = None) -> Cpu:
-    """Read model and flags from /proc/cpuinfo or `path`; without it only the model that Python knows."""
+    """Return model and flags from /proc/cpuinfo or `path`; without the file only the model that Python
+    knows.
+    """
     try:
         text = (path or CPU_INFO).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -56,24 +58,26 @@ def read_cpu(path: Path | None = None) -> Cpu:
 
 
 def instruction_sets(cpu: Cpu) -> list[str]:
-    """Return a processor's features that its arithmetic depends on, as FEATURES names them."""
+    """Return the processor's features that affect arithmetic, by the names in FEATURES."""
     return [name for name, flag in FEATURES.items() if flag in cpu.flags]
 
 
 def multiplies_bytes(cpu: Cpu) -> bool:
-    """Return whether a processor multiplies bytes into sums of 32 bits at once, which makes int8 fast."""
+    """Return whether a processor multiplies bytes into 32-bit sums in one instruction, which makes int8
+    fast.
+    """
     return bool({"VNNI", "AVX-VNNI", "DOTPROD", "I8MM"} & set(instruction_sets(cpu)))
 
 
 def about_cpu(cpu: Cpu) -> str:
-    """Return a line: a processor, its features, and whether int8 is faster there."""
+    """Return a line on a processor, its features, and whether int8 is faster there."""
     slow = "int8 is exact here but no faster than fp32: encode in fp32"
     advice = "int8 encodes faster than fp32 here" if multiplies_bytes(cpu) else slow
     return f"{cpu.model}: {', '.join(instruction_sets(cpu)) or 'no features listed'}; {advice}"
 
 
 def read_gpus() -> list[str]:
-    """Return the NVIDIA GPUs and their memory, as their driver names them; empty where there are none."""
+    """Return the NVIDIA GPUs and their memory, as the driver names them; empty without GPUs."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []
@@ -86,7 +90,7 @@ def read_gpus() -> list[str]:
 
 
 def version_of(package: str) -> str | None:
-    """Return the version of an installed distribution package, None of another."""
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -94,7 +98,7 @@ def version_of(package: str) -> str | None:
 
 
 def is_installed(package: str) -> bool:
-    """Return whether a distribution package is installed."""
+    """Return whether a package is installed."""
     return version_of(package) is not None
 
 
@@ -106,7 +110,8 @@ def packages_of(extra: str) -> list[str]:
 
 
 def amx_works(cpu: Cpu) -> bool | None:
-    """Try AMX once per processor and torch, in a child process; None when torch is not installed.
+    """Return whether AMX works, tried in a child process once per processor and torch version; None without
+    torch.
 
     Some virtual machines list AMX without describing its tiles; oneDNN then dies by SIGILL.
     """
@@ -126,7 +131,9 @@ def amx_works(cpu: Cpu) -> bool | None:
 
 
 def survives(program: str) -> bool | None:
-    """Run a Python program in a child: True when it ends well, False when a signal kills it, else None."""
+    """Run a Python program in a child process; return True if it succeeds, False if a signal kills it, else
+    None.
+    """
     environment = {name: value for name, value in os.environ.items() if name != WITHOUT_AMX[0]}
     try:
         done = subprocess.run(

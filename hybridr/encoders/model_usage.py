@@ -1,8 +1,8 @@
-"""How a sentence-transformers folder is used: pooling, prompts, limits, letters.
+"""Reads how a sentence-transformers folder is used: pooling, prompts, limits, lower-casing.
 
 The tables name every key that sentence-transformers 3 to 6 reads, with the values that hybridr follows: `ANY`
-where the code reads it or it moves no vector, else those that change nothing. Every other value is refused by
-name, with its file.
+if the code reads the key or it does not change vectors, else the values that change nothing. Every other
+value is refused by name, with its file.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ BERT_TOKENIZERS = {
 
 
 def require_followed(place: str, record: Mapping[str, Any], table: Table, *, closed: bool = False) -> None:
-    """Raise ModelError for a value that is not followed; in a `closed` table for every key beyond it too.
+    """Raise ModelError for a value that hybridr does not follow; in a `closed` table also for every unknown
+    key.
 
     `place` names the file and its folder in the message.
     """
@@ -119,9 +120,9 @@ def require_followed(place: str, record: Mapping[str, Any], table: Table, *, clo
 
 
 def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
-    """Read pooling, similarity, prefixes and limit from the sentence-transformers files.
+    """Return pooling, similarity, prefixes and limit from the sentence-transformers files.
 
-    Raises ModelError, and TypeError or the like where a file has another shape.
+    Raises ModelError, and TypeError or the like for a file of another shape.
     """
     modules = require_modules(folder)
     whole = read_object(folder, "config_sentence_transformers.json")
@@ -176,7 +177,7 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
 
 
 def require_modules(folder: Path) -> dict[str, str]:
-    """Return the folders of the modules by kind. Raises ModelError for others, or another order."""
+    """Return the folders of the modules by kind. Raises ModelError for other modules, or another order."""
     listed = named_modules(folder)
     modules = dict(listed)
     unknown = modules.keys() - MODULES
@@ -204,11 +205,11 @@ def require_modules(folder: Path) -> dict[str, str]:
 
 
 def read_prompts(folder: Path, whole: Mapping[str, Any]) -> dict[str, str]:
-    """Read what is put before a query and a document. Raises ModelError.
+    """Return the prompts before a query and a document. Raises ModelError, also for prompts that versions of
+    sentence-transformers read differently.
 
-    Refused too are prompts that versions of sentence-transformers read in two ways. Where there is no
-    "document", documents get "passage" or "corpus" in some, nothing in version 6.2. Versions before 5 give
-    the default prompt to both sides, version 6.2 to neither.
+    Without a "document" prompt some versions give documents "passage" or "corpus", version 6.2 nothing.
+    Versions before 5 give the default prompt to both sides, version 6.2 to neither.
     """
     prompts = {str(name): str(text or "") for name, text in (whole.get("prompts") or {}).items()}
     sides = {side: prompts.get(side, "") for side in ("query", "document")}
@@ -244,13 +245,13 @@ def read_prompts(folder: Path, whole: Mapping[str, Any]) -> dict[str, str]:
 
 
 def backbone_options(folder: Path) -> dict[str, Any]:
-    """Read `sentence_bert_config.json`, under whichever of its names. Raises ModelError."""
+    """Return the content of `sentence_bert_config.json`, under whichever of its names. Raises ModelError."""
     records = (read_object(folder, name) for name in BACKBONE_FILES)
     return next((record for record in records if record), {})
 
 
 def own_limit(folder: Path) -> int:
-    """Read the model's own token limit; 512 when it names none. Raises ModelError."""
+    """Return the model's own token limit; 512 if it names none. Raises ModelError."""
     options = backbone_options(folder)
     nested = [options.get(key) for key in ("tokenizer_args", "processor_kwargs")]
     limits = (
@@ -267,9 +268,9 @@ def own_limit(folder: Path) -> int:
 
 
 def configured_tokenizer(folder: Path, definition: str) -> str:
-    """Return a tokenizer's JSON as the configurations beside it change it in sentence-transformers.
+    """Return a tokenizer's JSON with the changes that sentence-transformers makes by the configuration files.
 
-    Raises ModelError for tokens that would be added to it, and a lower case that it cannot be told.
+    Raises ModelError for tokens that would be added, and for lower-casing that cannot be expressed.
     """
     record, config = parsed_json(definition), read_object(folder, TOKENIZER_CONFIG)
     normalizer = record.get("normalizer")
@@ -310,7 +311,7 @@ def configured_tokenizer(folder: Path, definition: str) -> str:
 
 
 def lowercases(normalizer: dict[str, Any] | None) -> bool:
-    """Return whether a tokenizer's normalizer lowercases text, itself or by one inside it."""
+    """Return whether a tokenizer's normalizer, or one nested in it, lowercases text."""
     if not normalizer:
         return False
     inner = normalizer.get("normalizers") or []

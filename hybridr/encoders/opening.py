@@ -1,7 +1,7 @@
-"""Encoder folders: checked against their manifest, and opened on ONNX Runtime, OpenVINO or torch.
+"""Opens encoder folders, checked against their manifest, on ONNX Runtime, OpenVINO or torch.
 
-In bf16 a backend encodes once in a child process before it is loaded, and the answer is remembered: it can
-die of a processor that promises what it lacks (machine.py).
+For bf16 a backend first encodes in a child process, and the outcome is remembered: it can crash on a
+processor that lists features it lacks (machine.py).
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ PROGRAM = "import sys; from hybridr.encoders.opening import run_trial; run_trial
 
 
 class OnnxEncoder(TextModel):
-    """An encoder folder at work; pooling and normalisation are inside its graph.
+    """An opened encoder folder; pooling and normalisation are inside its graph.
 
-    `precision` is that of documents. Queries are fp32 always: they are few and short, and a rounded query
-    would cost ranking once more.
+    `precision` is that of documents. Queries are always fp32: they are few and short, and rounding them would
+    cost ranking quality again.
     """
 
     folder: Path
@@ -75,10 +75,10 @@ class OnnxEncoder(TextModel):
         threads: int | None = None,
         at_once: int | None = None,
     ) -> None:
-        """Take the `encoder` record of a manifest; `precision` None is the recorded one.
+        """Open the graph by the `encoder` record of a manifest; `precision` None is the recorded one.
 
-        Batches are cut for `threads`, which decides the last bits of vectors; `at_once` of them run, None: as
-        many.
+        Batches are cut for `threads`, which decides the last bits of vectors; `at_once` of them run at a time
+        (None: as many as threads).
         """
         self.folder = folder
         self.precision: str = precision or record["precision"]
@@ -101,10 +101,9 @@ class OnnxEncoder(TextModel):
 
     @property
     def offers(self) -> Offers:
-        """Return what search and reindexing may use of it beyond `Encoder`: folder, arithmetic, tokens.
+        """Return what search and reindexing may use beyond `Encoder`: folder, arithmetic, tokens.
 
-        `width` is None where the graph has no output for the states of tokens; `hybridr export` makes one
-        that has.
+        `width` is None if the graph does not output token states; `hybridr export` makes one that does.
         """
         return Offers(
             languages=self.languages,
@@ -120,31 +119,33 @@ class OnnxEncoder(TextModel):
         )
 
     def way(self, side: str) -> Compute:
-        """Return how "query" or "document" is computed."""
+        """Return how texts of a side, "query" or "document", are computed."""
         engine = self._queries if side == "query" else self._documents
         cut = {} if engine.on_gpu else {"threads": self.threads, "at_once": self._at_once}
         return Compute(engine.run, engine.read, {"budget": engine.batch_tokens, **cut})
 
     @property
     def max_positions(self) -> int:
-        """The longest input that the graph has positions for."""
+        """Return the longest input that the graph has positions for."""
         return self._positions
 
     @property
     def width(self) -> int:
-        """Size of a token's state; 0 where the graph does not show states."""
+        """Return the dimension of a token's state; 0 if the graph does not output states."""
         return self._documents.width or 0
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Count each text's tokens with [CLS] and [SEP], uncut and without a prefix."""
+        """Return the number of tokens of each text with [CLS] and [SEP], uncut and without a prefix."""
         return [len(ids) for ids in self.tokenizer.ids(checked_texts(texts), None)]
 
     def token_spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
-        """Return the first `limit` tokens of a text as (start, end, word), in characters, no special ones."""
+        """Return the first `limit` tokens of a text as (start, end, word) in characters, without special
+        ones.
+        """
         return self.tokenizer.spans(text, limit)
 
     def document_room(self, max_tokens: int | None = None) -> int:
-        """Count the tokens of a document that fit beside [CLS], [SEP] and the prefix. Raises DataError."""
+        """Return how many tokens of a document fit beside [CLS], [SEP] and the prefix. Raises DataError."""
         limit = self.limit(max_tokens)
         (prefix_tokens,) = self.count_tokens([self.usage.prefixes["document"]])
         return limit - prefix_tokens
@@ -156,7 +157,7 @@ class OnnxEncoder(TextModel):
 
 
 class Prefixes(BaseModel):
-    """What is put before a query and a document."""
+    """The texts put before a query and a document."""
 
     model_config = ConfigDict(strict=True)
     query: str = Field(max_length=MOST_PROMPT)
@@ -164,7 +165,7 @@ class Prefixes(BaseModel):
 
 
 class GraphEntry(BaseModel):
-    """What a manifest says of a folder with a graph, whatever that gives."""
+    """The fields of a manifest entry that every folder with a graph has."""
 
     model_config = ConfigDict(strict=True, extra="allow")
     max_tokens: int = Field(ge=3, le=1_000_000)
@@ -174,7 +175,7 @@ class GraphEntry(BaseModel):
 
 
 class EncoderEntry(GraphEntry):
-    """The `encoder` entry of a manifest, as far as it is needed to open the folder."""
+    """The `encoder` entry of a manifest, as far as needed to open the folder."""
 
     dim: int = Field(ge=1, le=65_536)
     similarity: Literal["cosine", "ip"]
@@ -186,7 +187,7 @@ E = TypeVar("E", bound=GraphEntry)
 
 
 def checked_entry(kind: type[E], entry: Any, folder: Path, name: str) -> E:
-    """Read an entry of a manifest by its `name`. Raises ModelError that names what is wrong with it."""
+    """Return a manifest entry, validated. Raises ModelError that names the wrong field."""
     try:
         return kind.model_validate(entry)
     except ValidationError as error:
@@ -198,7 +199,7 @@ def checked_entry(kind: type[E], entry: Any, folder: Path, name: str) -> E:
 
 
 def encoder_record(folder: Path) -> dict[str, Any]:
-    """Read the `encoder` entry of a folder's manifest. Raises ModelError for none, or a wrong one."""
+    """Return the `encoder` entry of a folder's manifest. Raises ModelError for a missing or wrong one."""
     try:
         manifest = read_manifest(folder)
         if manifest is not None:
@@ -218,7 +219,7 @@ def encoder_record(folder: Path) -> dict[str, Any]:
 
 
 def is_encoder(folder: Path) -> bool:
-    """Return whether a folder is an encoder already."""
+    """Return whether a folder is an encoder folder."""
     try:
         encoder_record(folder)
     except ModelError:
@@ -227,7 +228,7 @@ def is_encoder(folder: Path) -> bool:
 
 
 def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:
-    """Check graphs and tokenizer against the manifest and return the manifest's `encoder` record.
+    """Check graphs and tokenizer against the manifest; return the manifest's `encoder` record.
 
     Raises ModelError.
     """
@@ -246,7 +247,7 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
 
 
 def require_outputs(folder: Path, names: Iterable[str]) -> None:
-    """Raise ModelError when one of these files is not what the manifest says was exported."""
+    """Raise ModelError if one of these files differs from its sha256 in the manifest."""
     outputs = (read_manifest(folder) or {}).get("outputs", {})
     for name in names:
         path = folder / name
@@ -256,13 +257,13 @@ def require_outputs(folder: Path, names: Iterable[str]) -> None:
 
 
 def physical_cores() -> int:
-    """Count the cores that this process may use, hyper-threads not counted twice."""
+    """Return the number of cores that this process may use, not counting hyper-threads twice."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(psutil.cpu_count(logical=False) or allowed, allowed))
 
 
 def tokenizer_in(folder: Path) -> TextTokenizer:
-    """Open the tokenizer of a folder. Raises ModelError."""
+    """Return the tokenizer of a folder. Raises ModelError."""
     try:
         definition = read_within(folder / TOKENIZER_FILE).decode()
         checked_tokenizer(definition)
@@ -274,7 +275,7 @@ def tokenizer_in(folder: Path) -> TextTokenizer:
 
 
 class FolderTokens:
-    """The tokenizer of a model folder, without its weights."""
+    """The tokenizer of a model folder, opened without its weights."""
 
     def __init__(self, folder: Path) -> None:
         if not (folder / TOKENIZER_FILE).is_file():
@@ -284,7 +285,7 @@ class FolderTokens:
         self._tokenizer = tokenizer_in(folder)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Count each text's tokens with [CLS] and [SEP], uncut."""
+        """Return the number of tokens of each text with [CLS] and [SEP], uncut."""
         return [len(ids) for ids in self._tokenizer.ids(texts, None)]
 
 
@@ -295,7 +296,7 @@ def load_encoder(
     backend: Backend | None = None,
     threads: int | None = None,
 ) -> OnnxEncoder:
-    """Open an encoder folder; with ONNX Runtime, and without torch, unless another `backend` is asked for.
+    """Open an encoder folder; by ONNX Runtime, without torch, unless another `backend` is named.
 
     `precision` is that of documents (queries are fp32); None takes the one that the folder was exported for.
     `threads` None takes the physical cores. The graph and the tokenizer are compared with the sha256 in the
@@ -323,10 +324,11 @@ def load_encoder(
 def suited(
     encoder: OnnxEncoder, texts: Sequence[str], vectors: int, *, max_tokens: int | None = None
 ) -> OnnxEncoder:
-    """Return an fp32 encoder in the narrower arithmetic of its backend, if that many `vectors` repay it.
+    """Return an fp32 encoder in the narrower arithmetic of its backend (int8 or bf16), if that pays for so
+    many `vectors`.
 
-    In fp32 they must take more than five minutes here; it must be faster, and the vector of each text keep a
-    cosine of .99. `chosen` says what was measured.
+    In fp32 they must take more than five minutes here, the narrower one must be faster, and the vector of
+    each text must keep a cosine of .99. The encoder's `chosen` says what was measured.
     """
     precision, texts = NARROW[encoder.backend], [text for text in texts if text]
     if precision == "int8" and not multiplies_bytes(read_cpu()):
@@ -356,7 +358,9 @@ def suited(
 
 
 def timed(encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None) -> tuple[Vectors, float]:
-    """Return documents' vectors `(n, dim)` and seconds: of the processor, or of a GPU by the clock."""
+    """Return the vectors `(n, dim)` of documents, and the seconds: of processor time, or by the clock for a
+    GPU.
+    """
     clock = time.perf_counter if encoder.offers.takes_many else time.process_time
     encoder.encode_documents(texts[:1], max_tokens=max_tokens)  # the first call also makes things ready
     started = clock()
@@ -372,7 +376,7 @@ def cosines_of(left: Vectors, right: Vectors) -> Vectors:
 
 
 class Shipped(NamedTuple):
-    """An encoder as it goes to another process, which opens the same folder; see `shipped`."""
+    """An encoder as sent to another process, which opens the same folder; see `shipped`."""
 
     folder: Path
     precision: str
@@ -381,9 +385,9 @@ class Shipped(NamedTuple):
     fingerprint: str
 
     def open(self, at_once: int) -> OnnxEncoder:
-        """Open it for `at_once` batches at once, with the very batches of the process that it is from.
+        """Open the encoder for `at_once` batches at once, with the same batches as in the sending process.
 
-        Raises ModelError when the folder is not there or holds another encoder, MissingExtra.
+        Raises ModelError if the folder is missing or holds another encoder, MissingExtra.
         """
         try:
             record = verify_encoder(self.folder, self.precision)
@@ -399,7 +403,7 @@ class Shipped(NamedTuple):
 
 
 def shipped(encoder: Encoder) -> Shipped | Encoder:
-    """Return what another process needs to open an encoder: an encoder without a folder is sent itself."""
+    """Return what another process needs to open an encoder; an encoder without a folder is sent itself."""
     if not isinstance(encoder, OnnxEncoder):
         return encoder
     folder = encoder.folder.absolute()
@@ -407,14 +411,16 @@ def shipped(encoder: Encoder) -> Shipped | Encoder:
 
 
 def unshipped(encoder: Shipped | Encoder, at_once: int) -> Encoder:
-    """Open what was shipped, for `at_once` batches at once. Raises what `Shipped.open` raises."""
+    """Return the encoder that was shipped, opened for `at_once` batches at once. Raises what `Shipped.open`
+    raises.
+    """
     return encoder.open(at_once) if isinstance(encoder, Shipped) else encoder
 
 
 def require_working(folder: Path, precision: str, backend: str) -> None:
-    """Raise ModelError when a backend is known to fail on this machine, or does when it is tried now.
+    """Raise ModelError if a backend fails on this machine, as remembered or tried now.
 
-    One that is not installed is somebody else's error.
+    A backend that is not installed is not checked here.
     """
     if find_spec(PACKAGES[backend]) is None:
         return
@@ -437,7 +443,7 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
 
 
 def backend_failure(folder: Path, precision: str, backend: str, *, program: str = PROGRAM) -> str:
-    """Return why a trial of a backend in a child process failed, or an empty text; the child may crash."""
+    """Return why a trial of a backend in a child process failed; empty if it succeeded."""
     command = [sys.executable, "-c", program, str(folder), precision, backend]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_S)
@@ -455,7 +461,7 @@ def backend_failure(folder: Path, precision: str, backend: str, *, program: str 
 
 
 def run_trial(path: str, precision: str, backend: str) -> None:
-    """Encode in this process and write the least cosine to fp32 to stdout; what the child does."""
+    """Encode texts in this (child) process and write the lowest cosine to fp32 to stdout."""
     folder = Path(path)
     record, texts = encoder_record(folder), random_texts(text_within(folder / TOKENIZER_FILE), LENGTHS)
     reference = OnnxEncoder(folder, record, precision="fp32").encode_documents(texts)

@@ -1,7 +1,7 @@
-"""Long documents in pieces: windows of tokens that overlap, each of which gets a vector of its own.
+"""Splits long documents into passages: overlapping windows of tokens, each of which gets a vector.
 
-Windows are counted in the encoder's own tokens and kept as characters of the document's joined text, so what
-a search shows is the text that was encoded.
+Windows are counted in the encoder's own tokens and stored as characters of the document's joined text, so
+that a search shows the text that was encoded.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SENTENCE_REACH, WORD_REACH = 4, 2  # a window gives up at most a fourth for a se
 
 
 class Split(NamedTuple):
-    """The passages of one text; `whole` is False when the most that are allowed do not reach its end."""
+    """The passages of one text; `whole` is False if the maximum number of passages does not reach its end."""
 
     spans: tuple[Span, ...]
     whole: bool = True
 
 
 def require_tokens(encoder: Encoder) -> TokenSource:
-    """Return what tells where an encoder's tokens are. Raises ModelError when it does not tell."""
+    """Return the encoder's source of token places. Raises ModelError for an encoder without one."""
     if (spans := offers_of(encoder).spans) is None:
         raise ModelError(
             f"{type(encoder).__name__} does not tell where its tokens are: it cannot split documents",
@@ -38,7 +38,7 @@ def require_tokens(encoder: Encoder) -> TokenSource:
 
 
 def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
-    """Split a text into passages; one that fits, or no `windows`, is one passage, an empty text none.
+    """Return the passages of a text: one if it fits or there are no `windows`, none for an empty text.
 
     Every token is in some passage unless there would be more than `windows.most`. Raises ModelError.
     """
@@ -79,7 +79,9 @@ def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
 
 
 def by_passages(splits: Sequence[Split], limit: int = ENCODED_AT_ONCE) -> Iterator[slice]:
-    """Group neighbours so that only a single document has more than `most` passages."""
+    """Yield slices of neighbouring documents with at most `limit` passages together, or a single longer
+    document.
+    """
     start = passages = 0
     for end, (spans, _) in enumerate(splits):
         if end > start and passages + len(spans) > limit:
@@ -90,6 +92,6 @@ def by_passages(splits: Sequence[Split], limit: int = ENCODED_AT_ONCE) -> Iterat
 
 
 def begins_word(tokens: Sequence[Token], position: int) -> bool:
-    """Return whether a token is the first of its word; part of a word is another text to a tokenizer."""
+    """Return whether a token is the first of its word; a part of a word is tokenized differently."""
     word = tokens[position][2]
     return word is None or word != tokens[position - 1][2]

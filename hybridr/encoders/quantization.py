@@ -1,8 +1,9 @@
-"""The int8 form of a graph: products by constant matrices in bytes, all else as it was.
+"""Makes the int8 form of a graph: products by constant matrices in bytes, everything else unchanged.
 
 A row has one scale, so a channel that is always large leaves the others few steps: such channels are divided
-by a power of two, and their weights multiplied (Xiao et al. 2022, SmoothQuant, section 4). Rows behind an
-activation like GELU have one side only, and are wide: they are lifted, and cut in parts with own scales.
+by a power of two, and their weights multiplied (Xiao et al. 2022, SmoothQuant, section 4). Rows after an
+activation like GELU are wide and have almost no negative values: they are shifted, and cut in parts with
+their own scales.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NEARLY_ALL = 0.99  # of a channel's values are no larger than its usual size
 
 
 class Activations(NamedTuple):
-    """What one input of products held."""
+    """The measured values of one input of products."""
 
     usual: NDArray[np.float32]
     """The size of each channel, `(channels,)`."""
@@ -33,9 +34,10 @@ class Activations(NamedTuple):
 
 
 def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, Activations]:
-    """Measure values `(sequences, tokens, channels)` of a graph by name; none where it looks no tokens up.
+    """Return the measured values `(sequences, tokens, channels)` of a graph's tensors, by name; empty if it
+    looks no tokens up.
 
-    Raises ModelError when the graph fails.
+    Raises ModelError if the graph fails.
     """
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
     tables = [
@@ -89,9 +91,9 @@ CONSTANTS: dict[str, NDArray[np.generic]] = {
 
 
 def quantize(graph: Path, target: Path) -> None:
-    """Write `graph` with every product by a constant matrix in int8; all else stays fp32.
+    """Write `graph` with every product by a constant matrix in int8; everything else stays fp32.
 
-    Raises ModelError when the graph does not run.
+    Raises ModelError if the graph does not run.
     """
     model = onnx.load(str(graph))
     read = dict.fromkeys(node.input[0] for node in products(model.graph))
@@ -104,7 +106,7 @@ def quantize(graph: Path, target: Path) -> None:
 
 
 class ByteRows(NamedTuple):
-    """The bytes of a product's input: each part of a row with its scale."""
+    """A product's input in bytes: each part of a row with its scale."""
 
     parts: list[tuple[str, str]]
     divisors: NDArray[np.float32]
@@ -114,7 +116,7 @@ class ByteRows(NamedTuple):
 
 
 class Quantized:
-    """The nodes and tensors of a graph while its products are replaced."""
+    """The nodes and tensors of a graph whose products are being replaced."""
 
     def __init__(self, graph: onnx.GraphProto, seen: Mapping[str, Activations]) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -133,17 +135,19 @@ class Quantized:
             del self.tensors[name]
 
     def add_tensor(self, name: str, value: NDArray[np.generic]) -> str:
-        """Add a constant and give its name."""
+        """Add a constant; return its name."""
         self.tensors[name] = numpy_helper.from_array(value, name)
         return name
 
     def add(self, kind: str, inputs: list[str], output: str, **options: Any) -> str:
-        """Add a node and give the name of its output."""
+        """Add a node; return the name of its output."""
         self.nodes.append(helper.make_node(kind, inputs, [output], **options))
         return output
 
     def add_product(self, node: onnx.NodeProto, weights: NDArray[np.float32], *, fine: bool) -> None:
-        """Add the product of a row's bytes and a channel's, times both scales; `fine` adds remainders."""
+        """Add the int8 product of rows and channels, times both scales; `fine` adds the rows' rounding
+        remainders too.
+        """
         values, output = node.input[0], node.output[0]
         rows = self.quantized_rows(values, len(weights))
         if rows.lift:  # the sum of the products of a row's parts, less what its lift adds to each channel
@@ -179,10 +183,10 @@ class Quantized:
         output: str,
         zero: str = "int8_middle",
     ) -> str:
-        """Multiply bytes around `zero` with a matrix in int8, and each channel with its factor.
+        """Add the product of bytes around `zero` with an int8 matrix, each channel times its factor.
 
-        No two products share a matrix or its zero: where bytes need another kernel (EXACT_BYTES of
-        encoders/sessions.py), ONNX Runtime writes both anew, which it can do only once.
+        No two products share a matrix or its zero: if bytes need another kernel (EXACT_BYTES of
+        encoders/sessions.py), ONNX Runtime rewrites both, which it can do only once.
         """
         steps = self.add_tensor(f"{output}_int8", matrix)
         scales = self.add_tensor(f"{output}_factors", factors)
@@ -192,8 +196,8 @@ class Quantized:
     def quantized_rows(self, values: str, channels: int) -> ByteRows:
         """Return the rows of `values` in bytes, made once for all products that read them.
 
-        Those of both signs lie each around the middle byte, those of one side are lifted to the lowest byte
-        and cut in parts.
+        Rows with both signs lie around the middle byte; rows with one sign are shifted to the lowest byte and
+        cut in parts.
         """
         if values in self._rows:
             return self._rows[values]
@@ -223,7 +227,7 @@ class Quantized:
         return byte_rows
 
     def scaled(self, rows: str, sizes: str, name: str, steps: str, step: str) -> str:
-        """Add rows counted in steps, so that the largest of its `sizes` has all; `scale` is a step."""
+        """Add rows divided by a step, so that the largest of the `sizes` has all steps."""
         highest = self.add("ReduceMax", [sizes], f"{name}max", axes=[-1], keepdims=1)
         bound = self.add("Max", [highest, "int8_least"], f"{name}bound")
         self.add("Mul", [bound, step], f"{name}scale")
@@ -231,26 +235,28 @@ class Quantized:
 
 
 def products(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """List the products by a constant matrix."""
+    """Return the products by a constant matrix."""
     matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
     return [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in matrices]
 
 
 def one_side(seen: Activations) -> float:
-    """Return how far values are to be lifted that have one side only; 0 for others."""
+    """Return how far values with one sign only are shifted; 0 for others."""
     deep = -seen.lowest
     return max(1.0, np.ceil(deep * GRID)) / GRID if deep < SIDE * seen.highest else 0.0
 
 
 def even(usual: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a power of two for each channel `(channels,)`: the root of its size over the median's, or 1."""
+    """Return a divisor for each channel `(channels,)`: the power of two next to the root of its size over the
+    median's, at least 1.
+    """
     above = np.maximum(usual, LEAST) / max(float(np.median(usual)), LEAST)
     divisors: NDArray[np.float32] = np.exp2(np.maximum(0, np.rint(np.log2(above) / 2))).astype(np.float32)
     return divisors
 
 
 def averaged_products(graph: onnx.GraphProto) -> set[str]:
-    """Return the outputs of the products that a softmax weighs: the values of attention."""
+    """Return the outputs of the products that attention averages by a softmax (the values)."""
     makers, averaged = {output: node for node in graph.node for output in node.output}, set()
     for node in graph.node:
         if node.op_type != "MatMul" or getattr(makers.get(node.input[0]), "op_type", "") != "Softmax":
@@ -265,6 +271,6 @@ def averaged_products(graph: onnx.GraphProto) -> set[str]:
 
 
 def quantized_channels(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return int8 steps `(inputs, channels)` and the scales `(channels,)` of fp32 weights."""
+    """Return int8 steps `(inputs, channels)` and scales `(channels,)` of fp32 weights."""
     scales = np.maximum(np.abs(weights).max(axis=0), LEAST).astype(np.float32) / np.float32(STEPS)
     return np.rint(weights / scales).astype(np.int8), scales

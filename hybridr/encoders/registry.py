@@ -1,8 +1,8 @@
-"""The registry: encoders that are worth a try, by language and size, and what each one's languages are.
+"""The registry of known encoders, by language and size, and the languages of each.
 
-Facts are those of the models' own cards on the hub. No revision is pinned there: the one that is fetched
-first stays (`encoders/export/exporting.py`). What is packaged comes from a package registry too, pinned. All
-are of a kind that needs no torch here (`encoders/export/weights.py`).
+Facts are those of the models' cards on the hub. No revision is pinned there: the one fetched first stays
+(`encoders/export/exporting.py`). Packaged ones also come from a package registry, pinned. All are of a kind
+that needs no torch here (`encoders/export/weights.py`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class Package:
-    """A copy of an encoder in a package registry: `size` in bytes, and the `fingerprint` of what is in it.
+    """A copy of an encoder in a package registry: `size` in bytes, and the `fingerprint` of the encoder.
 
-    `layers` and `heads` are said of a graph in bytes, which does not name them.
+    `layers` and `heads` are for a quantised graph, which does not name them.
     """
 
     registry: str
@@ -41,9 +41,9 @@ class Package:
 
 @dataclass(frozen=True)
 class KnownEncoder:
-    """An encoder by name: `languages` as ISO 639-1 codes, `millions` of parameters, what is put before texts.
+    """A known encoder: `languages` as ISO 639-1 codes, `millions` of parameters, prefixes.
 
-    `max_tokens` are those that are read here, with [CLS] and [SEP].
+    `max_tokens` is the limit used here, with [CLS] and [SEP].
     """
 
     name: str
@@ -61,7 +61,7 @@ class KnownEncoder:
 
     @property
     def repository(self) -> str:
-        """Its name on the model hub."""
+        """Return the name of the repository on the hub."""
         return f"{self.owner}/{self.name}"
 
     def to_json(self) -> dict[str, Any]:
@@ -141,30 +141,30 @@ PACKAGED_LANGUAGES = next(entry.languages for entry in ENCODERS if entry.name ==
 
 
 def known_as(name: str) -> KnownEncoder | None:
-    """Find the encoder that a name, or a repository on the hub, stands for."""
+    """Return the known encoder for a name or a repository on the hub; None for others."""
     name = PACKAGED if name == ALIAS else name
     return next((entry for entry in ENCODERS if name in (entry.name, entry.repository)), None)
 
 
 def packaged_as(fingerprint: str) -> KnownEncoder | None:
-    """Find the encoder whose packaged copy has this fingerprint."""
+    """Return the known encoder whose packaged copy has this fingerprint; None for others."""
     packaged = ((entry, entry.package) for entry in ENCODERS)
     return next((entry for entry, copy in packaged if copy and copy.fingerprint == fingerprint), None)
 
 
 def is_default(name: str) -> bool:
-    """Return whether a name stands for the default, MiniLM."""
+    """Return whether a name means the default encoder, MiniLM."""
     entry = known_as(name)
     return entry is not None and entry.name == PACKAGED
 
 
 def reads(languages: tuple[str, ...], language: str) -> bool:
-    """Return whether an encoder of these languages knows one; of none it is not known."""
+    """Return whether an encoder of these languages knows a language; True if its languages are unknown."""
     return not languages or ANY in languages or language in languages
 
 
 def languages_of(encoder: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the languages of an encoder by the `encoder` record of its manifest; empty where nobody said."""
+    """Return the languages in the `encoder` record of a manifest, else the registry's; empty if unknown."""
     if languages := encoder.get("languages"):
         return tuple(languages)
     entry = known_as(str(encoder.get("base") or ""))
@@ -180,7 +180,7 @@ def languages_by_fingerprint(fingerprint: str, folder: Path | None) -> tuple[str
 
 
 def declared_languages(folder: Path | None) -> tuple[str, ...]:
-    """Return the languages of a sentence-transformers folder: its manifest's, the registry's, its card's."""
+    """Return the languages of a sentence-transformers folder, from its manifest, the registry or its card."""
     if folder is None:
         return ()
     declared = languages_of((read_manifest(folder) or {}).get("encoder") or {"base": model_name(folder)})
@@ -194,7 +194,7 @@ def declared_languages(folder: Path | None) -> tuple[str, ...]:
 
 
 def suggestion(language: str) -> str:
-    """Return a hint: the two smallest encoders of a language, multilingual ones last, and where all are."""
+    """Return a hint that names the two smallest encoders for a language, multilingual ones last."""
     fitting = [entry for entry in ENCODERS if reads(entry.languages, language)]
     fitting.sort(key=lambda entry: (ANY in entry.languages, entry.millions))
     names = " or ".join(entry.name for entry in fitting[:2])

@@ -1,8 +1,8 @@
-"""A graph opened by ONNX Runtime: quiet, of bounded size and memory, exact in bytes on every processor.
+"""Opens graphs by ONNX Runtime: quiet, with bounded size and memory, and exact in int8 on every processor.
 
-Opening a graph of 100,000 outputs takes minutes, whatever they compute. So nodes, inputs and outputs are
-counted in the file first. It is a message of protobuf (onnx.proto3): fields one after another, each with its
-number and, for all that counts here, its length.
+Opening a graph with 100,000 outputs takes minutes, whatever they compute. So nodes, inputs and outputs are
+counted in the file first. It is a protobuf message (onnx.proto3): fields one after another, each with its
+number and mostly its length.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ LARGEST_BYTES = bytes.fromhex(
 
 
 def open_session(graph: Path) -> Any:
-    """Open a graph with ONNX Runtime; each caller's thread does its own batch, with one copy of the weights.
+    """Open a graph by ONNX Runtime; each calling thread runs its own batch, with one copy of the weights.
 
-    Threads inside one product wait for each other, and they spin while they do. Raises ModelError for what is
-    no graph, or needs more memory than there may be.
+    Threads inside a product would wait for each other, spinning. Raises ModelError for an invalid graph, or
+    one that needs too much memory.
     """
     import onnxruntime
 
@@ -61,9 +61,9 @@ def open_session(graph: Path) -> Any:
 
 @cache
 def bytes_overflow() -> bool:
-    """Return whether the sum of the largest products of bytes is wrong on this processor.
+    """Return whether sums of the largest int8 products overflow on this processor.
 
-    It is computed, not read from /proc/cpuinfo: under emulation that file describes the host's processor.
+    This is computed, not read from /proc/cpuinfo: under emulation that file describes the host's processor.
     """
     import onnxruntime
 
@@ -75,7 +75,9 @@ def bytes_overflow() -> bool:
 
 
 def session_outputs(session: Any, names: list[str], inputs: Mapping[str, Any]) -> list[Vectors]:
-    """Run a graph. Raises ModelError with what ONNX Runtime says, above all when memory is at its limit."""
+    """Run a graph; return the named outputs. Raises ModelError with ONNX Runtime's message, above all if
+    memory is at its limit.
+    """
     try:
         outputs: list[Vectors] = session.run(names, inputs)
     except Exception as error:  # ONNX Runtime raises many kinds
@@ -88,10 +90,10 @@ def session_outputs(session: Any, names: list[str], inputs: Mapping[str, Any]) -
 
 @cache
 def limit_memory() -> None:
-    """Bound what all graphs of this process take together: a small file can ask for any size of tensor.
+    """Limit the memory of all graphs of this process, because a small file can ask for tensors of any size.
 
-    `HYBRIDR_MEMORY_GB` moves the 6 GB, which the largest known encoder does not need. What is beyond
-    raises ONNX Runtime's own error.
+    `HYBRIDR_MEMORY_GB` changes the 6 GB, which the largest known encoder does not need. Beyond, ONNX Runtime
+    raises its own error.
     """
     import onnxruntime
 
@@ -106,7 +108,7 @@ def limit_memory() -> None:
 
 
 def feed(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the inputs of a graph by name; token types are zeros, where it has that input."""
+    """Return the inputs of a graph by name; token types, if it has that input, are zeros."""
     inputs = {"input_ids": ids, "attention_mask": mask}
     return inputs | ({"token_type_ids": np.zeros_like(ids)} if "token_type_ids" in names else {})
 
@@ -119,7 +121,9 @@ VARINT, MESSAGE = 0, 2
 
 
 def require_small_graph(path: Path) -> None:
-    """Raise ModelError for a graph of more parts than an encoder can have, ValueError for what is none."""
+    """Raise ModelError for a graph with more parts than an encoder can have, ValueError for an invalid
+    file.
+    """
     limits = {field: (what, limit) for what, (field, limit) in MOST.items()}
     with regular(path).open("rb") as file:
         for field, end in messages(file, path.stat().st_size):
@@ -135,7 +139,9 @@ def require_small_graph(path: Path) -> None:
 
 
 def messages(file: IO[bytes], end: int) -> Iterator[tuple[int, int]]:
-    """Yield number and end of the messages up to `end`; the caller may read each. Raises ValueError."""
+    """Yield number and end of each protobuf message up to `end`; the caller may read into each. Raises
+    ValueError.
+    """
     while file.tell() < end:
         field, kind = divmod(varint(file), 8)
         if kind == VARINT:
@@ -152,7 +158,7 @@ def messages(file: IO[bytes], end: int) -> Iterator[tuple[int, int]]:
 
 
 def varint(file: IO[bytes]) -> int:
-    """Read a number of at most 64 bits, seven of them a byte, the lowest first. Raises ValueError."""
+    """Return the next protobuf varint of at most 64 bits. Raises ValueError."""
     value = 0
     for shift in range(0, 70, 7):
         if not (byte := file.read(1)):

@@ -1,4 +1,6 @@
-"""A folder of sentence-transformers: read within limits, without torch and without anybody's code."""
+"""Reads sentence-transformers folders: within limits, without torch, and without running code of the
+model.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ CODE = ("auto_map", "custom_pipelines", "quantization_config", "compression_conf
 
 
 def read_json(folder: Path, name: str, *, default: Any = None) -> Any:
-    """Read a JSON file of a model folder; raise ModelError when it is damaged, or missing without default."""
+    """Return a JSON file of a model folder. Raises ModelError if it is damaged, or missing without a
+    default.
+    """
     path = folder / name
     if not path.is_file():
         if default is None:
@@ -35,9 +39,9 @@ def read_json(folder: Path, name: str, *, default: Any = None) -> Any:
 
 
 def read_object(folder: Path, file: str, *, needed: bool = False) -> dict[str, Any]:
-    """Read a JSON object, empty where the file is missing and not `needed`.
+    """Return a JSON object of a model folder, empty if the file is missing and not `needed`.
 
-    Raises ModelError when it is damaged, or names code.
+    Raises ModelError if it is damaged, or names code.
     """
     record = read_json(folder, file, default=None if needed else {})
     if not isinstance(record, dict):
@@ -55,7 +59,7 @@ def read_object(folder: Path, file: str, *, needed: bool = False) -> dict[str, A
 
 @contextmanager
 def explaining(folder: Path) -> Iterator[None]:
-    """Raise ModelError that says why a model cannot be opened, whatever is raised inside."""
+    """Turn any error of the block into a ModelError that says why the model cannot be opened."""
     try:
         yield
     except HybridrError:
@@ -72,7 +76,7 @@ def explaining(folder: Path) -> Iterator[None]:
 
 
 def named_modules(folder: Path) -> list[tuple[str, str]]:
-    """Return the kind and the path of each module, in order. Raise ModelError."""
+    """Return kind and path of each module, in order. Raises ModelError."""
     with explaining(folder):
         return [
             (bare_name(module["type"]), str(module["path"])) for module in read_json(folder, "modules.json")
@@ -85,7 +89,8 @@ def bare_name(kind: Any) -> str:
 
 
 def backbone_folder(folder: Path) -> Path:
-    """Return where the backbone lies: `folder`, or the one in it that modules.json names, as `0_Transformer`.
+    """Return the folder of the backbone: `folder`, or the one in it that modules.json names, as
+    `0_Transformer`.
 
     Raises ModelError.
     """
@@ -94,7 +99,7 @@ def backbone_folder(folder: Path) -> Path:
 
 
 def inner_folder(folder: Path, name: str) -> Path:
-    """Return the folder of a module. Raises ModelError for a place outside of the model."""
+    """Return the folder of a module. Raises ModelError for a place outside the model."""
     place = Path(name)
     if place.is_absolute() or ".." in place.parts:
         raise ModelError(f"{folder} names the module {place}, which is outside of it", hint=FETCH_AGAIN)
@@ -136,7 +141,7 @@ MOST_LAYERS = 1_000
 
 
 def known_configuration(folder: Path) -> dict[str, Any]:
-    """Read `config.json` of one of the known kinds of backbone, without torch. Raises ModelError."""
+    """Return `config.json` of one of the known kinds of backbone. Raises ModelError."""
     record = read_object(folder, "config.json", needed=True)
     kind = record.get("model_type")
     if not isinstance(kind, str) or kind not in STEMS:
@@ -154,7 +159,7 @@ def known_configuration(folder: Path) -> dict[str, Any]:
 
 
 def require_embeddings(folder: Path, tokenizer: str, rows: int) -> None:
-    """Raise ModelError when a tokenizer gives ids that have none of the model's `rows` of embeddings."""
+    """Raise ModelError if a tokenizer has ids beyond the model's `rows` of embeddings."""
     highest = max(Tokenizer.from_str(tokenizer).get_vocab().values(), default=0)
     if highest >= rows:
         raise ModelError(
@@ -164,9 +169,9 @@ def require_embeddings(folder: Path, tokenizer: str, rows: int) -> None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """List the files of a folder's weights: one, or the shards that `model.safetensors.index.json` names.
+    """Return the files of a folder's weights: one, or the shards that `model.safetensors.index.json` names.
 
-    Raises ModelError where there are none, or a shard is missing.
+    Raises ModelError if there are none, or a shard is missing.
     """
     for name in (WEIGHTS_FILE, OLD_WEIGHTS):
         if (folder / name).is_file():
@@ -192,7 +197,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def require_intact(folder: Path) -> None:
-    """Raise ModelError when the folder is no bi-encoder, or its files are not its own, or were changed."""
+    """Raise ModelError if the folder is no bi-encoder, contains links, or its weights were changed."""
     if not (folder / "modules.json").is_file():
         problem = "has no modules.json" if folder.is_dir() else "does not exist"
         raise ModelError(
@@ -208,7 +213,7 @@ def require_intact(folder: Path) -> None:
 
 
 def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
-    """Return the special tokens by role, as "pad_token". Raise ModelError when a file is damaged."""
+    """Return the special tokens by role, such as "pad_token". Raises ModelError for a damaged file."""
     named = dict(PREPARED.get(kind, BRACKETS))
     for file in FILES if folder else ():
         record = read_object(Path(str(folder)), file)

@@ -1,6 +1,6 @@
-"""Texts to token ids, and token ids to batches that pad little.
+"""Converts texts to token ids, and token ids to batches with little padding.
 
-A tokenizer that others made may neither blow a text up before it is cut, nor take minutes for one.
+Tokenizers of others must neither expand a text before cutting it, nor take minutes for one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ USUAL_PATTERNS = frozenset(
 
 
 class TokenizedText(NamedTuple):
-    """The token ids of a text, special ones too, and those among them that stand for characters of it.
+    """The token ids of a text, including special ones, and which of them stand for characters.
 
     `places` are positions in `ids`, `spans` the characters `[start, end)` of each place. Characters are
     Python's: OpenSearch's offsets count a character beyond U+FFFF twice, as UTF-16 does.
@@ -73,7 +73,7 @@ class TokenizedText(NamedTuple):
 
 @contextmanager
 def failing_by_name() -> Iterator[None]:
-    """Raise ModelError for whatever a tokenizer ends with; a panic of its Rust is no Exception."""
+    """Turn any failure of a tokenizer, including a panic of its Rust code, into a ModelError."""
     try:
         yield
     except TypeError:
@@ -87,7 +87,7 @@ def failing_by_name() -> Iterator[None]:
 
 
 class TextTokenizer:
-    """A tokenizer: texts to token ids, cut to a limit; safe to use from several threads."""
+    """Converts texts to token ids, cut to a limit; safe to use from several threads."""
 
     def __init__(self, definition: str) -> None:
         self._definition = definition
@@ -98,16 +98,18 @@ class TextTokenizer:
         return (encoding.ids for encoding in self._encoded(texts, limit, offsets=False))
 
     def read(self, texts: Sequence[str], limit: int, skipped: int) -> Iterator[TokenizedText]:
-        """Yield each text's ids, at most `limit`, and spans counted from character `skipped`, the prefix's
-        end."""
+        """Yield each text's ids, at most `limit`, and spans counted from character `skipped`, the end of the
+        prefix.
+        """
         for encoding in self._encoded(texts, limit):
             spans = [(max(start - skipped, 0), end - skipped) for start, end in encoding.offsets]
             places = [place for place, (start, end) in enumerate(spans) if start < end]
             yield TokenizedText(encoding.ids, places, tuple(spans[place] for place in places))
 
     def pairs(self, pairs: Sequence[tuple[str, str]], limit: int) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield the ids of each pair, at most `limit`, the longer text cut first, and for each id whether it
-        is in the second text (1) or not (0)."""
+        """Yield the ids of each pair, at most `limit` (the longer text is cut first), and for each id whether
+        it is in the second text (1 or 0).
+        """
         return ((encoding.ids, encoding.type_ids) for encoding in self._encoded(pairs, limit))
 
     def _encoded(
@@ -143,43 +145,47 @@ class TextTokenizer:
 
 
 class UsedModel:
-    """A model and how it is used: its limits, and how its vectors are compared."""
+    """A model with its usage: limits, and how its vectors are compared."""
 
     usage: Usage
 
     @property
     def config(self) -> Any:
-        """The configuration of the backbone."""
+        """Return the configuration of the backbone."""
         raise NotImplementedError
 
     @property
     def similarity(self) -> str:
-        """How two vectors are compared: "cosine" or "ip"."""
+        """Return how two vectors are compared: "cosine" or "ip"."""
         return self.usage.similarity
 
     @property
     def max_tokens(self) -> int:
-        """Input limit with [CLS] and [SEP]."""
+        """Return the input limit with [CLS] and [SEP]."""
         return self.usage.max_tokens
 
     @property
     def max_positions(self) -> int:
-        """The longest input that the backbone has positions for."""
+        """Return the longest input that the backbone has positions for."""
         return longest_input(self.config)
 
     @property
     def input_names(self) -> list[str]:
-        """What the backbone reads; kinds of tokens only where it has more than one, as BERT has."""
+        """Return the names of the backbone's inputs; token types only if it has more than one, as BERT
+        has.
+        """
         kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
         return ["input_ids", "attention_mask", *kinds]
 
     def limit(self, max_tokens: int | None) -> int:
-        """Return the token limit to use. Raises DataError when it cannot be."""
+        """Return the token limit to use. Raises DataError for an impossible one."""
         return checked_limit(max_tokens, self.max_tokens, self.max_positions)
 
 
 class Compute(NamedTuple):
-    """What computes vectors, and the states of tokens, of one side's texts, and how their batches are cut."""
+    """The functions that compute vectors and token states of one side's texts, and options for cutting
+    batches.
+    """
 
     run: Forward
     read: StatesForward
@@ -187,7 +193,7 @@ class Compute(NamedTuple):
 
 
 class TextModel(UsedModel):
-    """What encodes and reads texts, for one that has a tokenizer and runs batches."""
+    """Base of encoders with a tokenizer and a function that runs batches."""
 
     folder: Path | None
     _dim: int
@@ -197,17 +203,17 @@ class TextModel(UsedModel):
 
     @property
     def dim(self) -> int:
-        """Size of a vector."""
+        """Return the dimension of a vector."""
         return self._dim
 
     @property
     def width(self) -> int:
-        """Size of a token's state: vectors are pooled from them."""
+        """Return the dimension of a token's state, from which vectors are pooled."""
         return self.dim
 
     @property
     def batch_tokens(self) -> int:
-        """How many tokens a batch should have, its padding included."""
+        """Return how many tokens a batch should have, including padding."""
         return BATCH_TOKENS
 
     def way(self, side: str) -> Compute:
@@ -216,30 +222,32 @@ class TextModel(UsedModel):
 
     @property
     def offers(self) -> Offers:
-        """What it offers beside vectors."""
+        """Return what the encoder offers beyond vectors."""
         return Offers(folder=self.folder, width=self.width)
 
     @property
     def base(self) -> str:
-        """The name of the model that this one was made from, without its path."""
+        """Return the name of the model that this one was made from."""
         return base_of(self.folder)
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode queries to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
         return self._encode("query", texts, max_tokens)
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode documents to float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
+        """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
         return self._encode("document", texts, max_tokens)
 
     def read_queries(self, texts: Sequence[str]) -> list[Reading]:
-        """Read queries, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
-        ModelError where no states are shown."""
+        """Return vectors and token states of queries, in the order of `texts`. Raises DataError, ModelError
+        without states.
+        """
         return self._read("query", texts, None)
 
     def read_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> list[Reading]:
-        """Read documents, in the order of `texts`: vectors, and the states of tokens. Raises DataError,
-        ModelError where no states are shown."""
+        """Return vectors and token states of documents, in the order of `texts`. Raises DataError, ModelError
+        without states.
+        """
         return self._read("document", texts, max_tokens)
 
     def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
@@ -248,7 +256,7 @@ class TextModel(UsedModel):
         return encode_ids(rows, self.dim, way.run, **way.cut)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
-        """Run the batches of `_encode`, so that vectors are the same."""
+        """Run the same batches as `_encode`, so that vectors are equal."""
         way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
         tokenized = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
         vectors = np.zeros((len(tokenized), self.dim), dtype=np.float32)
@@ -267,9 +275,9 @@ class TextModel(UsedModel):
 
 
 def within_reach(texts: Any, limit: int | None) -> Any:
-    """Cut a text, or each of a pair, to what `limit` tokens can be made of.
+    """Return a text, or each of a pair, cut to the characters that `limit` tokens can cover.
 
-    A tokenizer reads all that it is given, megabytes too, and cuts then.
+    A tokenizer would read a text of megabytes to its end before cutting.
     """
     if limit is None:
         return texts
@@ -280,10 +288,10 @@ def within_reach(texts: Any, limit: int | None) -> Any:
 def batches(
     lengths: Sequence[int], budget: int = BATCH_TOKENS, *, sort: bool = True
 ) -> Iterator[NDArray[np.int64]]:
-    """Group positions by length so that no batch exceeds `budget` tokens with its padding.
+    """Yield batches of positions, grouped by length, so that no batch exceeds `budget` tokens with its
+    padding.
 
-    Every position comes once; a text longer than the budget is a batch of its own. Without `sort` they stay
-    in their order.
+    A text longer than the budget is a batch of its own. Without `sort` positions stay in order.
     """
     order = np.argsort(np.asarray(lengths), kind="stable") if sort else np.arange(len(lengths))
     start = longest = 0
@@ -303,10 +311,10 @@ def encode_ids(
     threads: int = 1,
     at_once: int | None = None,
 ) -> Vectors:
-    """Run token ids through `run(ids, mask)` in batches for `threads`; `(n, dim)` in the order given.
+    """Return the vectors `(n, dim)` of rows of token ids, run through `run(ids, mask)` in batches.
 
-    `at_once` of them run at once, as many as `threads` if None: the batches, on which the last bits of
-    vectors depend, stay the same.
+    Batches are cut for `threads`, and `at_once` of them run at a time (None: as many as threads): the
+    batches, on which the last bits of vectors depend, stay the same.
     """
     vectors = np.zeros((len(ids), dim), dtype=np.float32)
 
@@ -327,9 +335,9 @@ def run_batches(
     at_once: int | None = None,
     sort: bool = True,
 ) -> None:
-    """Call `fill` with the positions of every batch, which begin in their order, `at_once` at once.
+    """Call `fill` with the positions of every batch, in order, `at_once` at a time.
 
-    Batches are cut for `threads`, so that few texts do not wait for one of them.
+    Batches are cut for `threads`, so that few texts do not wait for one thread.
     """
     share = min(budget, max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads)))
     work, at_once = list(batches(lengths, share, sort=sort)), at_once or threads
@@ -343,7 +351,7 @@ def run_batches(
 
 
 def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
-    """Return a graph's vectors. Raise ModelError for another shape, which numpy would stretch, and NaN."""
+    """Return a graph's vectors. Raises ModelError for another shape, and for NaN or infinity."""
     if np.shape(vectors) != shape or np.asarray(vectors).dtype.kind != "f":
         raise ModelError(
             f"the encoder's graph gives vectors {np.shape(vectors)} of {np.asarray(vectors).dtype}, its "
@@ -359,7 +367,7 @@ def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
 
 
 def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return ids and mask, both int64 `(rows, longest)`; padding is 0 in both (the mask hides its id)."""
+    """Return ids and mask, both int64 `(rows, longest)`; padding is 0 in both."""
     longest = max(len(row) for row in rows)
     ids = np.zeros((len(rows), longest), dtype=np.int64)
     mask = np.zeros_like(ids)
@@ -370,15 +378,15 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def canonical_tokenizer(definition: str) -> str:
-    """Drop the limits and padding that a tokenizer file may carry: they belong to the caller."""
+    """Return a tokenizer's JSON without its own limits and padding, which the caller sets."""
     record = checked_tokenizer(definition)
     return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)
 
 
 def checked_tokenizer(definition: str) -> dict[str, Any]:
-    """Parse the JSON of a tokenizer.
+    """Return the parsed JSON of a tokenizer.
 
-    Raises ValueError when it would blow texts up before it cuts them, or take minutes for one.
+    Raises ValueError for one that would expand texts before cutting them, or take minutes for one.
     """
     record = parsed_json(definition)
     kinds = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
@@ -420,7 +428,7 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
 
 
 def steps_of(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a part of a tokenizer, those inside of sequences too."""
+    """Yield the steps of a part of a tokenizer, including those inside of sequences."""
     if isinstance(part, dict):
         yield part
         for name in INNER:
@@ -431,8 +439,8 @@ def steps_of(part: Any) -> Iterator[dict[str, Any]]:
 def require_quick(patterns: Sequence[str]) -> None:
     """Raise ValueError for regular expressions that can take minutes for a page of text.
 
-    Known ones are taken. Of the others each alternative repeats one thing at most, none has groups, and all
-    together repeat few: then the time grows with the square of the text at worst. Twelve characters that
+    Known ones are accepted. In others each alternative repeats at most one thing, none has groups, and all
+    together repeat little: then the time grows with the square of the text at worst. Twelve characters that
     repeat twice were seen to take three minutes for 3,200 letters.
     """
     repeats = 0
@@ -456,7 +464,7 @@ def require_quick(patterns: Sequence[str]) -> None:
 
 
 def random_texts(tokenizer: str, lengths: Sequence[int]) -> list[str]:
-    """Make texts of so many random words of a tokenizer's vocabulary."""
+    """Return texts of so many random words of a tokenizer's vocabulary."""
     entries = json.loads(tokenizer)["model"]["vocab"]  # words, or pairs of word and score
     words = (entry if isinstance(entry, str) else entry[0] for entry in entries)
     vocabulary = [word for word in words if word.isalpha()]

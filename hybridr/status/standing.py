@@ -1,4 +1,4 @@
-"""What stands of hybridr's work for an index, and how all of it is removed again."""
+"""The verbs status and remove: report what hybridr made for an index, and delete all of it."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ SOME_IDS = 5  # that a message names
 
 @dataclass(frozen=True)
 class IndexStatus:
-    """One index with vectors.
+    """The status of one index with vectors.
 
-    `current` counts the documents that its encoder looked at in their present state; `lag` and `writes` (what
-    clients did here and the source does not know) are None where they cannot be told. `restored`: the vectors
-    are those of the source as it was before a snapshot was restored over it. `unlike`: fields that are mapped
-    otherwise there. `arithmetic` is that of the encoder on documents, and why. `representations` say in a
-    line each what documents hold besides one vector, `kept` is what sidecars keep beside it, by what they are
-    `shown` as. `parts` tells by what an alias shows a part of it only. `calibrated` counts the documents of
-    when it was measured what scores mean; None: it was not. `unfinished` says what searches go without.
+    `current` counts documents with a vector of their present state; `lag` and `writes` (changes by clients
+    that the source lacks) are None if unknown. `restored` says that the source was restored from a snapshot
+    after the vectors were made. `unlike` are fields mapped differently in the source. `arithmetic` is that of
+    the encoder for documents, and why. `representations` are lines on what documents hold besides one vector;
+    `kept` is what sidecars store, by label. `parts` lists aliases that show a part of the index, with the
+    reasons. `calibrated` is the number of documents at calibration, None without one. `unfinished` says what
+    searches still lack.
     """
 
     index: str
@@ -80,28 +80,28 @@ class IndexStatus:
 
     @property
     def outgrown(self) -> bool:
-        """Tell whether the index has grown or shrunk by a fifth since it was measured what scores mean."""
+        """Return whether the index has grown or shrunk by a fifth since its calibration."""
         before = self.calibrated
         return before is not None and abs(self.documents - before) >= OUTGROWN * before
 
     def kept_lines(self) -> list[str]:
-        """Say for people what sidecars keep."""
+        """Return lines for people on what sidecars store."""
         pairs = [(sidecar, self.kept.get(sidecar.label)) for sidecar in sidecars()]
         return [line for sidecar, value in pairs if value for line in sidecar.lines(value)]
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values, what sidecars keep among them."""
+        """Return the fields as JSON values, with those of the sidecars."""
         values = asdict(self)
         return {**values, **values.pop("kept")}
 
 
 @dataclass(frozen=True)
 class Status:
-    """Everything that hybridr made for a source: indices, their aliases, local files that hold text.
+    """Everything that hybridr made for a source: indices with vectors, and local files with texts.
 
-    `strangers` say that they hold its vectors too, but it does not know them. `unsynced` are searched by
-    aliases of their own, while `sync` of the source keeps up the newest. `parts` tells by what an alias shows
-    a part of the source.
+    `strangers` are indices that claim to hold its vectors but that the source does not name. `unsynced` are
+    indices searched by aliases of their own that `sync` of the source does not update. `parts` lists aliases
+    that show a part of the source.
     """
 
     source: str
@@ -113,7 +113,7 @@ class Status:
     parts: dict[str, list[str]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Give the fields as JSON values."""
+        """Return the fields as JSON values."""
         return asdict(self) | {
             "holdings": [held.to_json() for held in self.holdings],
             "files": [text.to_json() for text in self.files],
@@ -121,7 +121,9 @@ class Status:
 
 
 def status(cluster: Cluster, name: str) -> Status:
-    """Look at all destinations of `name`, a source, a destination or an alias. Raises NotFound."""
+    """Return the status of all indices with vectors of `name`: a source, an index with vectors, or an alias.
+    Raises NotFound.
+    """
     source, generations = made_of(cluster, name)
     there = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if there else None
@@ -136,9 +138,10 @@ def status(cluster: Cluster, name: str) -> Status:
 
 
 def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
-    """Name the source that a source, destination or alias stands for, and the indices with its vectors.
+    """Return the source that a source, index with vectors or alias stands for, and the indices with its
+    vectors.
 
-    The source may be gone; it is itself the one index with vectors when it holds them in place.
+    The source may be gone; with vectors in place it is itself the one index with vectors.
     """
     if not cluster.indices(name) and (generations := claimants(cluster, name)):
         return name, generations
@@ -154,7 +157,7 @@ def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
 
 
 def holding(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> IndexStatus:
-    """Look at one index with vectors, and compare it with its source where that is there."""
+    """Return the status of one index with vectors, compared with its source if that exists."""
     state, folder = target_of(info.record).state(cluster, info), folder_of(info.record.encoder)
     return IndexStatus(
         info.name,
@@ -190,13 +193,13 @@ def holding(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> Inde
 def remove(
     cluster: Cluster, name: str, *, copy_back: bool = False, discard: bool = False, dry_run: bool = False
 ) -> dict[str, Any]:
-    """Delete every index with vectors of `name` and local files, and put its aliases back; never the source.
+    """Delete every index with vectors of `name` and local files, and put its aliases back; the source stays.
 
-    Gives source, indices, files, fingerprints of term tables, the alias actions, which are
-    sent as one atomic step, and the requests that take a deployment away, which are sent first. Raises
-    NotFound when there is nothing, ClusterError when clients wrote what the source lacks, or the source is
-    gone, unless `discard`. With `copy_back` what clients wrote is copied to the source first, and `returned`
-    counts it. With `dry_run` nothing is done, and `refusal` says in which words it would be refused.
+    Returns source, indices, files, fingerprints of term tables, the alias actions (sent as one atomic
+    request), and the requests that undeploy (sent first). Raises NotFound if there is nothing, ClusterError
+    unless `discard` if clients wrote what the source lacks, or the source is gone. With `copy_back` writes of
+    clients are copied to the source first, and `returned` counts them. With `dry_run` nothing is changed, and
+    `refusal` holds the error that would be raised.
     """
     source, generations = made_of(cluster, name)
     if cluster.exists(source):
@@ -233,12 +236,12 @@ def remove(
 
 
 def sidecars() -> list[type[Sidecar]]:
-    """Give all that may be kept beside an index."""
+    """Return all sidecars."""
     return [member_of(FAMILY, name) for name in names_of(FAMILY)]
 
 
 def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
-    """Undeploy what is deployed, and what a killed `deploy` left; give the requests."""
+    """Undeploy what is deployed, and what a killed `deploy` left; return the requests."""
     deployed = []
     for info in generations:
         try:
@@ -258,9 +261,10 @@ def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -
 def require_no_loss(
     cluster: Cluster, source: str, generations: list[IndexInfo], *, copied: bool, dry_run: bool
 ) -> None:
-    """Raise ClusterError when a destination holds what the source does not, searched by clients or not.
+    """Raise ClusterError if an index with vectors holds documents that the source lacks, searched by clients
+    or not.
 
-    `copied`: what could be copied to the source was, or would be in a `dry_run`.
+    `copied` says that what could be copied to the source was copied, or would be in a `dry_run`.
     """
     if generations and not cluster.exists(source):
         raise ClusterError(
@@ -283,7 +287,9 @@ def require_no_loss(
 
 
 def return_all(cluster: Cluster, generations: list[IndexInfo]) -> dict[str, int]:
-    """Copy what clients wrote in any destination to the source, the latest one first; return the counts."""
+    """Copy writes of clients in all indices with vectors to the source, the latest index first; return the
+    counts.
+    """
     changed: set[str] = set()
     deleted: set[str] = set()
     for info in reversed(generations):

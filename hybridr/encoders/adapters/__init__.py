@@ -15,7 +15,7 @@ from ..export.model_files import Exportable
 
 
 class Adapter(Protocol):
-    """Fits a retriever to documents; its Settings have `fields`, `max_documents`, `held_out` and `seed`."""
+    """Fits an encoder to documents; its Settings have `fields`, `max_documents`, `held_out` and `seed`."""
 
     name: str
     """That of the file."""
@@ -32,7 +32,7 @@ class Adapter(Protocol):
 
     @property
     def Settings(self) -> type[Stage]:  # noqa: N802
-        """The settings that it is made with."""
+        """Return the class of the adapter's settings."""
 
     def fit(self, texts: list[str], unseen: list[str], strength: float, progress: Progress) -> dict[str, Any]:
-        """Fit `candidate` to documents; return what a manifest says of it."""
+        """Fit `candidate` to documents; return facts for a manifest."""

@@ -1,9 +1,10 @@
-"""Ensemble: a second retriever's vectors beside the base's; what tells the documents apart is kept.
+"""The adapter ensemble: joins the base encoder with a second retriever, and keeps the components that tell
+documents apart.
 
-Nothing is trained. Vectors of both stand side by side, weighted by their shares; the second one's are
-centred, for those of a retriever like E5 all lie in one direction. Of the joined vectors as many principal
-components are kept as the base has dimensions, so that an index does not grow. Two retrievers err on other
-texts (Hansen and Salamon 1990).
+Nothing is trained. The vectors of both stand side by side, weighted by their shares; those of the second are
+centred, because vectors of a retriever like E5 all lie in one direction. Of the joined vectors as many
+principal components are kept as the base has dimensions, so that an index does not grow. Two retrievers err
+on different texts (Hansen and Salamon 1990).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ DOCUMENT_TOKENS = 128  # of each; enough to fit, and half the time
 
 
 class EnsembleSettings(Stage):
-    """A second retriever beside the base. Part of `AdaptSettings`, with the defaults filled in."""
+    """Settings of the ensemble: the second retriever beside the base. Part of `AdaptSettings`, with the
+    defaults filled in.
+    """
 
     table: ClassVar[str] = "adapt.objective_settings"
 
@@ -42,7 +45,7 @@ class EnsembleSettings(Stage):
 
 
 class Ensemble:
-    """Joins the base with a second retriever."""
+    """Joins the base encoder with a second retriever."""
 
     name = "ensemble"
     help = "join the base with a second retriever, by the components of the documents (no training)"
@@ -55,7 +58,7 @@ class Ensemble:
     encoder: Encoder
 
     def __init__(self, base: NumpyBiEncoder, settings: EnsembleSettings, progress: Progress = silent) -> None:
-        """Open the second one. Raise ModelError where they cannot be joined, DownloadError."""
+        """Open the second retriever. Raises ModelError if both cannot be joined, DownloadError."""
         self.first, self.second = base, second_retriever(settings.second, progress=progress)
         width = base.dim + self.second.dim
         centre, components = np.zeros(self.second.dim, np.float32), np.eye(width, dtype=np.float32)
@@ -64,10 +67,10 @@ class Ensemble:
         self.size = settings.dim or base.dim
 
     def fit(self, texts: list[str], unseen: list[str], strength: float, progress: Progress) -> dict[str, Any]:
-        """Fit `candidate` to documents; return what a manifest says of it.
+        """Fit `candidate` to documents; return facts for a manifest.
 
-        Losses are the part of vectors' squared length that the components lose: before there are any, and of
-        documents that were not fitted to.
+        Losses are the part of the vectors' squared length that the components lose: of the fitted documents,
+        and of `unseen` ones.
         """
         started, count, documents = time.monotonic(), len(texts), [*texts, *unseen]
         opened = opened_encoder(self.side_by_side)
@@ -96,18 +99,20 @@ class Ensemble:
 
 
 def kept_dimensions(size: int, width: int, documents: int) -> int:
-    """Return how many of `width` components are kept: `size`, or all where the documents are too few."""
+    """Return how many of `width` components to keep: `size`, or all if there are too few documents."""
     return size if documents >= ENOUGH * size else width
 
 
 def both_of(vectors: Vectors, dim: int) -> tuple[Vectors, Vectors]:
-    """Split vectors side by side; the first have `dim` numbers, and both are brought to length 1."""
+    """Return the two halves of vectors side by side, each scaled to length 1; the first half has `dim`
+    numbers.
+    """
     first, second = np.split(vectors, [dim], axis=1)
     return of_length_one(first), of_length_one(second)
 
 
 class FittedEncoder:
-    """The candidate, by the graph that both were opened as."""
+    """The fitted candidate as an encoder, run by the opened graph of both retrievers."""
 
     def __init__(self, candidate: EnsembleBiEncoder, opened: OnnxEncoder) -> None:
         self._candidate, self._opened = candidate, opened
@@ -115,11 +120,11 @@ class FittedEncoder:
         self.fingerprint = candidate.fingerprint
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode queries to float32 `(n, dim)`, in the order of `texts`."""
+        """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`."""
         return self._joined(self._opened.encode_queries(texts, max_tokens=max_tokens))
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Encode documents to float32 `(n, dim)`, in the order of `texts`."""
+        """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
         return self._joined(self._opened.encode_documents(texts, max_tokens=max_tokens))
 
     def _joined(self, vectors: Vectors) -> Vectors:

@@ -1,4 +1,4 @@
-"""Two retrievers as one: both read a text, and of their vectors side by side a projection keeps a part."""
+"""Two retrievers joined into one encoder: both read a text, and their vectors side by side are projected."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .weights import NumpyBiEncoder
 
 
 class EnsembleBiEncoder(NumpyBiEncoder):
-    """Two bi-encoders of one vocabulary, whose vectors are joined.
+    """Two bi-encoders with the same vocabulary, whose vectors are joined.
 
-    A text's vector is `joined(one, other)` of the two. The second may want a prefix, the first none: it reads
-    the text without the `prefix_tokens` that stand behind the first token.
+    A text's vector is `joined(first, second)`. The second may want a prefix, the first none: it reads the
+    text without the `prefix_tokens` that follow the first token.
     """
 
     graph_only = True
@@ -25,9 +25,9 @@ class EnsembleBiEncoder(NumpyBiEncoder):
     def __init__(
         self, first: NumpyBiEncoder, second: NumpyBiEncoder, centre: Vectors, components: Vectors
     ) -> None:
-        """Join them by a `centre` `(second.dim,)` and `components` `(first.dim + second.dim, dim)`.
+        """Join two encoders by a `centre` `(second.dim,)` and `components` `(first.dim + second.dim, dim)`.
 
-        Raises ModelError where they cannot be joined.
+        Raises ModelError if they cannot be joined.
         """
         names = f"{first.base} and {second.base}"
         if json.loads(first.tokenizer_json) != json.loads(second.tokenizer_json):
@@ -56,28 +56,29 @@ class EnsembleBiEncoder(NumpyBiEncoder):
 
     @property
     def parts(self) -> Mapping[str, NumpyBiEncoder]:
-        """The two by name."""
+        """Return both encoders by name."""
         return {"first": self.first, "second": self.second}
 
     @property
     def dim(self) -> int:
-        """Size of a vector."""
+        """Return the dimension of a vector."""
         return int(self.weights["components"].shape[1])
 
     @property
     def width(self) -> int:
-        """Size of a token's state: the first one's."""
+        """Return the dimension of a token's state, that of the first encoder."""
         return self.first.width
 
     @property
     def base(self) -> str:
-        """The names of both."""
+        """Return the names of both models."""
         return " + ".join(retriever.base for retriever in self.parts.values())
 
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        """Run one batch, for the first one's states `(n, tokens, width)` and vectors `(n, dim)`.
+        """Return the first encoder's token states `(n, tokens, width)` and the joined vectors `(n, dim)` of
+        one batch.
 
-        The prefix's tokens have the second one's states, which nobody reads.
+        Tokens of the prefix have states of the second encoder, which nobody uses.
         """
         behind = 1 + self.prefix_tokens
         states, first_vectors = self.first.read(
@@ -88,11 +89,11 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         return spliced, self.joined(first_vectors, second_vectors)
 
     def joined(self, first: Vectors, second: Vectors) -> Vectors:
-        """Return vectors `(n, dim)` of the two's `(n, first.dim)` and `(n, second.dim)`."""
+        """Return the joined vectors `(n, dim)` of both encoders' vectors."""
         return of_length_one(self.projected(first, second))
 
     def projected(self, first: Vectors, second: Vectors) -> Vectors:
-        """Return them at the length that the components leave, at most 1."""
+        """Return the joined vectors before scaling; their length, at most 1, is what the components keep."""
         both = np.hstack([first, of_length_one(second - self.weights["centre"])])
         result: Vectors = both @ self.weights["components"]
         return result
@@ -101,9 +102,10 @@ class EnsembleBiEncoder(NumpyBiEncoder):
 def fitted(
     first: NumpyBiEncoder, second: NumpyBiEncoder, vectors: tuple[Vectors, Vectors], share: float, dim: int
 ) -> EnsembleBiEncoder:
-    """Join two by what their `vectors` of documents, `(n, first.dim)` and `(n, second.dim)`, have most of.
+    """Return two encoders joined by the principal components of their `vectors` of documents, `(n,
+    first.dim)` and `(n, second.dim)`.
 
-    `share` is the second one's part (0..1) of a cosine while all dimensions are kept.
+    `share` is the second encoder's part (0..1) of a cosine while all dimensions are kept.
     """
     left, right = vectors
     centre = right.mean(axis=0)

@@ -1,7 +1,7 @@
-"""Writes an encoder folder that transformers, sentence-transformers and ONNX Runtime open unchanged.
+"""Exports encoder folders that transformers, sentence-transformers and ONNX Runtime open unchanged.
 
-From a retriever, an assembled ranker, a sentence-transformers folder, or the name of an encoder, which is
-fetched and exported once.
+The source is a retriever, an assembled ranker, a sentence-transformers folder, or the name of an encoder,
+which is fetched and exported once.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ def export(
 ) -> Path:
     """Write `encoder` (a retriever, a ranker of `assemble`, or a folder of either) into `folder`.
 
-    What gives no vector of a text becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
-    (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's). Without
-    torch a folder of BERT's kin is compared with numpy (`open_source`). What has a parallel adapter opens in
-    ONNX Runtime only. With "int8" the folder holds a quantised graph too, which then encodes documents.
-    ONNX is compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them.
-    The result goes into the manifest, beside `records`. `attachments` (name: file or folder) are copied. The
-    folder is replaced whole or not at all; it may be the source's own. Raises ModelError when the source
-    cannot be used, vectors differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or
-    `folder` holds something else; DownloadError when it cannot be written.
+    A model that gives no single vector becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
+    (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's). Without torch a folder
+    of BERT's kin is compared with numpy (`open_source`). A model with a parallel adapter opens in ONNX
+    Runtime only. With "int8" the folder gets a quantised graph too, which then encodes documents. ONNX is
+    compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them; the result
+    goes into the manifest, beside `records`. `attachments` (name: file or folder) are copied. The folder is
+    replaced atomically; it may be the source's own. Raises ModelError if the source cannot be used, vectors
+    differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or `folder` holds something else;
+    DownloadError if it cannot be written.
     """
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
@@ -102,13 +102,15 @@ def export(
 
 
 def minilm_encoder(*, progress: Progress = silent) -> Path:
-    """Return the encoder folder of the unadapted MiniLM, exported once by numpy. Raise DownloadError."""
+    """Return the encoder folder of the unadapted MiniLM, exported once by numpy. Raises DownloadError."""
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
     return cached(folder, "MiniLM", lambda: open_without_torch(minilm(progress=progress)), progress)
 
 
 def export_target(source: str) -> Path:
-    """Choose where to export by default: an encoder folder in place, others in the working folder."""
+    """Return the default folder of an export: an encoder folder itself, for others a folder in the working
+    directory.
+    """
     entry, folder = known_as(source), Path(source)
     if entry is not None and not folder.exists():
         return Path(f"{entry.name}-encoder")
@@ -116,9 +118,9 @@ def export_target(source: str) -> Path:
 
 
 def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
-    """Return the folder that a folder or a name of the registry stands for; MiniLM needs no export.
+    """Return the model folder for a folder or a registry name; MiniLM needs no export.
 
-    The path of any other name is returned as it is. Raise as `encoder_folder`.
+    Any other name is returned as a path. Raises as `encoder_folder`.
     """
     folder = Path(source).expanduser()
     if folder.exists() or known_as(str(source)) is None:
@@ -127,7 +129,7 @@ def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
 
 
 def open_source(folder: Path) -> Exportable:
-    """Open a sentence-transformers folder by torch, or where that is not installed by numpy.
+    """Return a sentence-transformers bi-encoder, opened by torch, or by numpy without torch.
 
     Raises ModelError, MissingExtra.
     """
@@ -138,16 +140,16 @@ def open_source(folder: Path) -> Exportable:
 
 
 def read_by_torch(folder: Path) -> Exportable:
-    """Return a sentence-transformers bi-encoder, opened by torch. Raise ModelError, MissingExtra."""
+    """Return a sentence-transformers bi-encoder, opened by torch. Raises ModelError, MissingExtra."""
     retriever: Exportable = from_training("torch_models", "read_retriever")(folder)
     return retriever
 
 
 def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
-    """Return the exporter of a ranker or folder that gives no vector of a text; None where it gives one.
+    """Return the function that exports a ranker or folder without single vectors; None for one with vectors.
 
-    Such a folder is of sentence-transformers' SparseEncoder, of PyLate or its MultiVectorEncoder, or a
-    sequence classifier of transformers.
+    Such folders are those of sentence-transformers' SparseEncoder, of PyLate or a MultiVectorEncoder, and
+    sequence classifiers of transformers.
     """
     named = None
     if hasattr(encoder, "origins"):
@@ -169,7 +171,7 @@ def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
 
 
 def require_replaceable(folder: Path) -> None:
-    """Raise ModelError when `folder` holds anything but an encoder or the state of an unfinished run."""
+    """Raise ModelError if `folder` holds anything but an encoder or the state of an unfinished run."""
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists() and not (folder / ".training").is_dir():
@@ -191,7 +193,7 @@ def record_export(
     texts: Sequence[Document | str],
     records: dict[str, Any],
 ) -> None:
-    """Check parity, write the manifest and render the model card."""
+    """Compare the graph with its source, then write manifest and model card."""
     encoder = describe(retriever, precision)
     parity = measure_parity(retriever, folder, encoder, texts)
     source = read_manifest(retriever.folder) if retriever.folder else None
@@ -219,7 +221,7 @@ def record_export(
 
 
 def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
-    """Return the `encoder` entry of the manifest: all that is needed to use the graph."""
+    """Return the `encoder` entry of the manifest: everything needed to use the graph."""
     usage = retriever.usage
     return {
         "dim": retriever.dim,
@@ -242,12 +244,12 @@ ELSEWHERE = ("onnx/*", "openvino/*", *UNWANTED)
 
 
 def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progress = silent) -> Path:
-    """Return the encoder folder that a folder or a name stands for.
+    """Return the encoder folder for a folder or a name.
 
-    An encoder folder is returned as it is. A sentence-transformers folder, and a name of the registry or the
-    hub (OWNER/NAME), is exported into the cache, by fingerprint: once. `fingerprint` is that of the encoder
-    that wrote an index: where a packaged copy has it, that copy is taken. Raise ModelError, DownloadError
-    (neither hub nor registry can be reached), MissingExtra (a kind of model that only torch reads).
+    An encoder folder is returned unchanged. A sentence-transformers folder, or a name of the registry or the
+    hub (OWNER/NAME), is exported into the cache once, by fingerprint. `fingerprint` is that of the encoder
+    that wrote an index: a packaged copy with it is preferred. Raises ModelError, DownloadError (neither hub
+    nor registry can be reached), MissingExtra (a kind of model that only torch reads).
     """
     folder = Path(source).expanduser()
     if (folder / "modules.json").is_file() and not is_encoder(folder):
@@ -265,10 +267,10 @@ def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progr
 
 
 def hub_or_packaged(entry: KnownEncoder, progress: Progress) -> Path:
-    """Return the encoder folder of the hub's copy, or of the packaged one where the hub does not answer.
+    """Return the encoder folder of the hub's copy, or of the packaged copy if the hub does not answer.
 
-    The copy that was taken first stays: their weights differ by the rounding to bytes, and an index keeps to
-    those that wrote its vectors. Raise DownloadError.
+    The copy used first stays: both differ by rounding to bytes, and an index needs the weights that wrote its
+    vectors. Raises DownloadError.
     """
     assert entry.package is not None
     fetched = fetched_revision(entry.repository) is not None
@@ -294,19 +296,21 @@ def hub_or_packaged(entry: KnownEncoder, progress: Progress) -> Path:
 
 
 def packaged_encoder(entry: KnownEncoder, progress: Progress) -> Path:
-    """Return the encoder folder of a packaged copy, exported once. Raise DownloadError, ModelError."""
+    """Return the encoder folder of a packaged copy, exported once. Raises DownloadError, ModelError."""
     assert entry.package is not None
     folder = place_of(entry.package.fingerprint)
     return cached(folder, entry.name, lambda: packaged_retriever(entry, progress=progress), progress)
 
 
 def place_of(fingerprint: str) -> Path:
-    """Return where the cache has the encoder folder of a fingerprint."""
+    """Return the path in the cache of the encoder folder with a fingerprint."""
     return below(cache_folder() / "models", f"encoder-{fingerprint[:16]}")
 
 
 def cached(folder: Path, name: str, opened: Callable[[], Exportable], progress: Progress) -> Path:
-    """Return an encoder folder of the cache, exported where it is missing or damaged."""
+    """Return an encoder folder of the cache; if it is missing or damaged, export it from the model that
+    `opened` returns.
+    """
     try:
         verify_encoder(folder)
     except ModelError:
@@ -318,9 +322,9 @@ def cached(folder: Path, name: str, opened: Callable[[], Exportable], progress: 
 
 
 def exported_once(source: Path, progress: Progress) -> Path:
-    """Export a sentence-transformers folder into the cache, or find that this was done.
+    """Return the encoder folder in the cache for a sentence-transformers folder, exported if needed.
 
-    It is opened by torch only where nothing else can, with the prefixes that the registry knows of it.
+    The folder is opened by torch only if nothing else can, with the prefixes that the registry knows.
     """
     usage = prefixed_usage(source)
     try:
@@ -332,10 +336,10 @@ def exported_once(source: Path, progress: Progress) -> Path:
 
 
 def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEncoder:
-    """Open a retriever of BERT's kin by folder or name, to be joined with another.
+    """Return a retriever of BERT's kin by folder or name, to be joined with another.
 
-    A packaged one is not asked of the hub, so that what is fitted is the same on every machine. Raise
-    ModelError, DownloadError, MissingExtra.
+    A packaged one is never taken from the hub, so that the fitted encoder is the same on every machine.
+    Raises ModelError, DownloadError, MissingExtra.
     """
     folder, entry = Path(source).expanduser(), known_as(source)
     if not folder.exists():
@@ -348,7 +352,7 @@ def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEnco
 
 
 def opened_encoder(retriever: NumpyBiEncoder) -> OnnxEncoder:
-    """Open a retriever in ONNX Runtime, as what it would be exported as, but for a folder."""
+    """Return a retriever opened in ONNX Runtime, as it would be exported, without writing a folder."""
     with tempfile.TemporaryDirectory() as folder:
         write_graph(retriever, Path(folder) / GRAPHS["fp32"])
         (Path(folder) / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
@@ -356,7 +360,7 @@ def opened_encoder(retriever: NumpyBiEncoder) -> OnnxEncoder:
 
 
 def prefixed_usage(source: Path) -> Usage:
-    """Read how a folder's model is used; many name no prefixes although they were trained with them."""
+    """Return the usage of a folder's model; prefixes come from the registry if the folder names none."""
     usage, entry = read_usage(source), known_as(model_name(source))
     if entry is None or any(usage.prefixes.values()):
         return usage
@@ -364,9 +368,10 @@ def prefixed_usage(source: Path) -> Usage:
 
 
 def fetch_from_hub(source: str, progress: Progress) -> Path:
-    """Return the folder of a model of the hub, by name or OWNER/NAME, in the revision that was fetched first.
+    """Return the folder of a model of the hub, by name or OWNER/NAME, in the revision fetched first.
 
-    Raises DownloadError, and ModelError for a name of none, and where a file is not what was fetched before.
+    Raises DownloadError, and ModelError for an invalid name, and if a file differs from what was fetched
+    before.
     """
     entry = known_as(source)
     repository = entry.repository if entry else source

@@ -1,4 +1,4 @@
-"""Models that are fetched from the model hub: by name, and the published checkpoints of DDR and COCO-DR."""
+"""Fetches models from the model hub: by name, and the published checkpoints of DDR and COCO-DR."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ UNHASHED = (*UNWANTED[:1], ".gitattributes", "README.md")
 
 @dataclass(frozen=True)
 class Published:
-    """One published checkpoint."""
+    """A published checkpoint of DDR or COCO-DR."""
 
     name: str
     kind: str
@@ -68,13 +68,13 @@ class Published:
 
     @property
     def repository(self) -> str:
-        """Its name on the model hub."""
+        """Return the name of the repository on the hub."""
         return f"{self.owner}/{self.name}"
 
 
 @cache
 def published() -> tuple[Published, ...]:
-    """List the 48 checkpoints of DDR (DAMs, REMs, then the baselines without either) and the 8 of COCO-DR.
+    """Return the 48 checkpoints of DDR (DAMs, REMs, then the baselines without either) and the 8 of COCO-DR.
 
     Those of COCO-DR are whole encoders, [CLS] and inner product, no projection.
     """
@@ -99,7 +99,7 @@ def published() -> tuple[Published, ...]:
 
 
 def entry_of(source: Path | str) -> Published | None:
-    """Find the published checkpoint that a name, a repository or a folder's own name stands for."""
+    """Return the published checkpoint for a name, a repository or a folder's name; None for others."""
     name = str(source).rstrip("/").rsplit("/", 1)[-1]
     return next((entry for entry in published() if entry.name == name), None)
 
@@ -107,8 +107,8 @@ def entry_of(source: Path | str) -> Published | None:
 def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     """Return the local folder (or a REM's zip) of a published checkpoint, downloaded once.
 
-    A broken download goes on where it stopped. `training_args.bin` is never fetched. Raises ModelError for
-    an unknown name, DownloadError when the hub cannot be reached.
+    An interrupted download is continued. `training_args.bin` is never fetched. Raises ModelError for an
+    unknown name, DownloadError if the hub cannot be reached.
     """
     entry = entry_of(name)
     if entry is None:
@@ -130,9 +130,9 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
 
 
 def require_unchanged(repository: str, folder: Path) -> None:
-    """Trust on first use: note revision and sha256 of every file; raise ModelError when one differs later.
+    """Record revision and sha256 of every file on first use; raise ModelError if one differs later.
 
-    The authors publish no checksums, so what comes first is taken; nobody can exchange it afterwards.
+    The authors publish no checksums, so what comes first is trusted; nobody can exchange it afterwards.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNHASHED)
     seen = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
@@ -151,9 +151,9 @@ def require_unchanged(repository: str, folder: Path) -> None:
 def snapshot(
     repository: str, revision: str | None, patterns: Sequence[str], unwanted: Sequence[str], bar: type
 ) -> Path:
-    """Return the folder of a repository of the hub; only files that are not here yet are fetched.
+    """Return the folder of a hub repository, fetching only missing files.
 
-    Raises what the hub's client raises, of many kinds.
+    Raises any error of the hub's client.
     """
     from huggingface_hub import snapshot_download
 
@@ -169,13 +169,13 @@ def snapshot(
 
 
 def fetched_revision(repository: str) -> str | None:
-    """Return the revision of a repository that was fetched first; None where none was."""
+    """Return the revision of a repository that was fetched first; None if none was."""
     first = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
     return text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
 
 
 def hub_silence(repository: str) -> str:
-    """Return why the hub does not answer for a repository at once; empty where it does."""
+    """Return why the hub does not answer promptly for a repository; empty if it does."""
     from huggingface_hub import HfApi
 
     # A thread of its own: a client's time-out bounds neither the look-up of a name nor its retries.
@@ -190,7 +190,9 @@ def hub_silence(repository: str) -> str:
 
 
 def reporting(name: str, progress: Progress) -> Any:
-    """Make the class of bar that the hub's client draws with report bytes to `progress` instead."""
+    """Return a progress-bar class for the hub's client that reports bytes to `progress` instead of
+    drawing.
+    """
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     class Reporting(tqdm):  # type: ignore[misc]
@@ -206,7 +208,9 @@ def reporting(name: str, progress: Progress) -> Any:
 
 
 def unreachable(entry: Published, error: Exception) -> DownloadError:
-    """Return why a checkpoint could not be fetched, and how to go on without the hub."""
+    """Return the error for a checkpoint that could not be fetched, with advice for working without the
+    hub.
+    """
     files = REM_FILE if entry.kind == "rem" else "config.json, the weights and the tokenizer"
     return DownloadError(
         f"{entry.repository} could not be fetched from the model hub: {first_line(error)}",

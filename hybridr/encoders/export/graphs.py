@@ -1,4 +1,4 @@
-"""ONNX graphs of encoders: traced by torch, or built straight from the weights of BERT's kin."""
+"""Writes ONNX graphs of encoders: traced by torch, or built directly from the weights of BERT's kin."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def write_graph(retriever: Exportable, path: Path) -> None:
 
 
 def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:
-    """Write the retriever down as a graph: token states, pooling and normalisation.
+    """Return the ONNX model of a retriever: token states, pooling and normalisation.
 
-    Of an ensemble both retrievers, and what makes one vector of their two.
+    For an ensemble it contains both retrievers and their projection.
     """
     graph = GraphArithmetic(retriever.weights)
     inputs = retriever.input_names
@@ -79,19 +79,19 @@ def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:
 
 
 def add_states(graph: GraphArithmetic, retriever: NumpyBiEncoder, inputs: list[str]) -> str:
-    """Add the backbone of a retriever, which reads `inputs`, and name the states of its tokens."""
+    """Add the backbone of a retriever to a graph; return the name of its token states."""
     ids, mask, *kinds = inputs
     states: str = token_states(graph, retriever.config, ids, mask, *kinds)
     return states
 
 
 def tokens_between(graph: GraphArithmetic, value: str, start: int, end: int) -> str:
-    """Take tokens from `start` to before `end`."""
+    """Add a slice of tokens from `start` to before `end`; return its name."""
     return graph.node("Slice", [value, *map(graph.sizes, (start, end, 1))])
 
 
 class GraphArithmetic:
-    """The operations of a backbone as nodes; a value is the name of a node's output."""
+    """The operations of a backbone as ONNX nodes; a value is the name of a node's output."""
 
     def __init__(self, weights: StoredWeights) -> None:
         self.weights = weights
@@ -100,51 +100,51 @@ class GraphArithmetic:
         self._name = self._hidden = ""
 
     def part(self, name: str, retriever: NumpyBiEncoder) -> GraphArithmetic:
-        """Return what adds another backbone to this graph, its weights named after it."""
+        """Return a builder that adds another backbone to the same graph, with prefixed names of weights."""
         part = GraphArithmetic(retriever.weights)
         part.nodes, part.tensors, part._name = self.nodes, self.tensors, f"{name}."
         return part
 
     def node(self, kind: str, inputs: list[str], *, output: str = "", **options: Any) -> str:
-        """Add a node and give the name of its output."""
+        """Add a node; return the name of its output."""
         name = output or f"{kind}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], **options))
         return name
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
-        """Add a tensor, once, and give its name."""
+        """Add a tensor once; return its name."""
         name = f"{self._name}{name}"
         if name not in self.tensors:
             self.tensors[name] = numpy_helper.from_array(np.array(value, order="C"), name)
         return name
 
     def number(self, value: float) -> str:
-        """Add a number."""
+        """Add a constant number; return its name."""
         return self.constant(f"number_{value!r}", np.array(value, dtype=np.float32))
 
     def sizes(self, *values: int) -> str:
-        """Add whole numbers, such as axes and shapes."""
+        """Add a constant of whole numbers, such as axes or a shape; return its name."""
         return self.constant(f"sizes_{values}", np.array(values, dtype=np.int64))
 
     def weight(self, name: str) -> str:
-        """Add a weight as it is stored."""
+        """Add a weight as stored; return its name."""
         return self.constant(name, self.weights[name])
 
     def rows(self, table: str, places: str) -> str:
-        """Look rows of a table up."""
+        """Add a look-up of rows of a table."""
         return self.node("Gather", [self.weight(f"{table}.weight"), places])
 
     def first_rows(self, table: str, like: str) -> str:
-        """Return as many of the first rows of a table as `like` has tokens."""
+        """Add a slice of as many first rows of a table as `like` has tokens."""
         count = self.node("Shape", [like], start=1, end=2)
         return self.node("Slice", [self.weight(f"{table}.weight"), self.sizes(0), count, self.sizes(0)])
 
     def first_row(self, table: str) -> str:
-        """Return the first row of a table."""
+        """Add the first row of a table."""
         return self.constant(f"{table}.weight", self.weights[f"{table}.weight"][:1])
 
     def places_after(self, ids: str, padding: int) -> str:
-        """Count the tokens that are no padding, from `padding` + 1."""
+        """Add positions: non-padding tokens counted from `padding` + 1."""
         mark = self.constant("padding", np.array(padding, dtype=np.int64))
         there = self.node("Not", [self.node("Equal", [ids, mark])])
         there = self.node("Cast", [there], to=TensorProto.INT64)
@@ -153,27 +153,29 @@ class GraphArithmetic:
         return self.node("Add", [self.node("Mul", [counted, there]), mark])
 
     def add(self, left: str, right: str) -> str:
-        """Add two values."""
+        """Add the sum of two values."""
         return self.node("Add", [left, right])
 
     def linear(self, value: str, name: str) -> str:
-        """Multiply with a matrix of weights, and add its bias."""
+        """Add a linear layer: product with a weight matrix, plus its bias."""
         matrix = self.constant(f"{name}.matrix", self.weights[f"{name}.weight"].T)
         return self.add(self.weight(f"{name}.bias"), self.node("MatMul", [value, matrix]))
 
     def norm(self, value: str, name: str, epsilon: float) -> str:
-        """Scale each row to mean 0 and variance 1, then by weights and bias."""
+        """Add a layer normalisation."""
         inputs = [value, self.weight(f"{name}.weight"), self.weight(f"{name}.bias")]
         return self.node("LayerNormalization", inputs, axis=-1, epsilon=epsilon)
 
     def gelu(self, value: str) -> str:
-        """Apply the exact GELU, in the pattern that ONNX Runtime fuses."""
+        """Add the exact GELU, in the pattern that ONNX Runtime fuses."""
         scaled = self.node("Div", [value, self.number(math.sqrt(2))])
         bent = self.add(self.node("Erf", [scaled]), self.number(1.0))
         return self.node("Mul", [self.node("Mul", [value, bent]), self.number(0.5)])
 
     def attend(self, query: str, key: str, value: str, mask: str, heads: int) -> str:
-        """Weigh values by the softmax of scaled products, masked tokens left out."""
+        """Add multi-head attention: values weighted by the softmax of scaled products, masked tokens left
+        out.
+        """
         width = int(self.weights[f"{EMBEDDED}.weight"].shape[0]) // heads
         apart = self.sizes(0, 0, heads, width)
         query, value = (
@@ -187,7 +189,7 @@ class GraphArithmetic:
         return self.node("Reshape", [mixed, self.sizes(0, 0, heads * width)])
 
     def hidden(self, mask: str) -> str:
-        """Return what is added to the scores of masked tokens, made once for all layers."""
+        """Return the name of the mask term that is added to attention scores, made once for all layers."""
         if self._hidden:
             return self._hidden
         there = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(1, 2)])], to=TensorProto.FLOAT)
@@ -196,7 +198,7 @@ class GraphArithmetic:
         return self._hidden
 
     def pool(self, states: str, mask: str, usage: Usage, output: str = "") -> str:
-        """Add the vectors of texts."""
+        """Add pooling of token states to the vectors of texts."""
         if usage.pooling == "cls":
             first = self.constant("first", np.array(0, dtype=np.int64))
             vectors = self.node("Gather", [states, first], axis=1)
@@ -213,6 +215,6 @@ class GraphArithmetic:
         return self.node("Identity", [vectors], output=output)
 
     def scaled(self, vectors: str, output: str = "") -> str:
-        """Bring vectors to length 1."""
+        """Add scaling of vectors to length 1."""
         length = self.node("ReduceL2", [vectors], axes=[-1], keepdims=1)
         return self.node("Div", [vectors, self.node("Max", [length, self.number(SHORTEST)])], output=output)

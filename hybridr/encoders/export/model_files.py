@@ -1,4 +1,6 @@
-"""The files beside a graph: weights, configuration and tokenizer for transformers, and the model card."""
+"""Writes the files beside a graph: weights, configuration and tokenizer for transformers, and the model
+card.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ from .weights import NumpyBiEncoder, names_of_weights
 
 
 class TorchBiEncoder(TextModel):
-    """What export needs of a bi-encoder in torch; `training.retriever` has the class itself."""
+    """The part of a torch bi-encoder that an export needs; `training.retriever` has the class itself."""
 
     backbone: Any
     tokenizer_json: str
 
     @property
     def fingerprint(self) -> str:
-        """Return the digest of weights, tokenizer and usage."""
+        """Return the fingerprint of weights, tokenizer and usage."""
         raise NotImplementedError
 
 
@@ -49,7 +51,8 @@ KEPT = ("vocab.txt", "losses.jsonl", "training.safetensors", "dam")
 def write_model(retriever: Exportable, folder: Path) -> None:
     """Write weights, configuration and tokenizer as transformers and sentence-transformers read them.
 
-    What has a parallel adapter gets the tokenizer only: transformers would ignore the adapter.
+    For a model with a parallel adapter only the tokenizer is written, because transformers would ignore the
+    adapter.
     """
     write_tokenizer_files(retriever, folder)
     if is_graph_only(retriever):
@@ -83,17 +86,17 @@ def write_model(retriever: Exportable, folder: Path) -> None:
 
 
 def is_graph_only(retriever: Exportable) -> bool:
-    """Return whether transformers cannot open it: two retrievers in one, or a parallel adapter's modules."""
+    """Return whether transformers cannot open the model: an ensemble, or one with a parallel adapter."""
     if isinstance(retriever, NumpyBiEncoder):
         return retriever.graph_only
     return any(".parallel_adapter." in name for name in retriever.backbone.state_dict())
 
 
 def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
-    """Write the tokenizer, and hand on what else belongs to the source.
+    """Write the tokenizer and its configuration, and copy further files of the source.
 
-    Its configuration is written anew: classes of a kind of model rebuild the tokenizer by their own rules,
-    the plain one takes `tokenizer.json` as it is.
+    The configuration names the plain fast tokenizer, because model-specific classes would rebuild it by their
+    own rules.
     """
     (folder / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
     if retriever.folder:
@@ -118,7 +121,7 @@ def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """Copy a file, or a folder with all that is in it."""
+    """Copy a file, or a folder with all its content."""
     if source.is_dir():
         shutil.copytree(source, target, dirs_exist_ok=True)
     else:
@@ -126,7 +129,7 @@ def copy_whole(source: Path, target: Path) -> None:
 
 
 def write_modules(retriever: Exportable, folder: Path) -> None:
-    """Write the sentence-transformers files, in the form that old and new versions read."""
+    """Write the sentence-transformers files in the form that old and new versions read."""
     usage = retriever.usage
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     if usage.similarity == "cosine":
@@ -184,7 +187,7 @@ ADAPTATION = """
 
 
 def render_card(manifest: Mapping[str, Any]) -> str:
-    """Render the README.md of an encoder folder from its manifest."""
+    """Return the README.md of an encoder folder, made from its manifest."""
     encoder, parity = manifest["encoder"], manifest["parity"]
     adaptation = manifest.get("adaptation")
     adapted = bool(adaptation and adaptation["promoted"])
@@ -227,7 +230,7 @@ def render_card(manifest: Mapping[str, Any]) -> str:
 
 
 def render_ndcg(parity: Mapping[str, Any]) -> str:
-    """Return how well each form of the encoder finds documents by queries made from them."""
+    """Return a line with the nDCG of each form of the encoder, measured on queries made from documents."""
     ndcg = parity["ndcg"]
     if ndcg is None:
         return f"not measured: {parity['ndcg_reason']}"
@@ -238,7 +241,7 @@ def render_ndcg(parity: Mapping[str, Any]) -> str:
 
 
 def render_adaptation(adaptation: Mapping[str, Any]) -> str:
-    """Render the section about training and gate, and which encoder the folder holds."""
+    """Return the card's section about training and gate, and which weights the folder holds."""
     gate, training = adaptation["gate"], adaptation["training"]
     verb = TRAINED if training["steps"] else JOINED
     method = f" ({adaptation['method']})" if "method" in adaptation else ""

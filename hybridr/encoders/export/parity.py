@@ -1,4 +1,4 @@
-"""Is an exported graph the encoder that it was made from? Vectors, states of tokens and nDCG."""
+"""Compares an exported graph with the encoder that it was made from: vectors, token states and nDCG."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same
 def measure_parity(
     retriever: Exportable, folder: Path, encoder: dict[str, Any], documents: Sequence[Document | str]
 ) -> dict[str, Any]:
-    """Compare the graphs in `folder`, described by `encoder`, with torch, or with numpy where the weights
-    were read without it; give the manifest's `parity` entry. It names the processor's instruction sets, on
-    which int8 depends.
+    """Compare the graphs in `folder`, described by `encoder`, with torch (or numpy); return the manifest's
+    `parity` entry.
 
-    The first 128 `documents` are encoded, 128 tokens of each, with the probes made from them, and generated
-    texts of all lengths up to 128 in all (32 with numpy), 16 at least. States of tokens are compared at
-    length 1, as those who use them compare them. Raises ModelError when a vector of the fp32 graph is more
-    than 1e-4 away in any place or a state more than 1e-2, or the vectors of the int8 graph have a mean cosine
-    below 0.9.
+    The entry names the processor's instruction sets, on which int8 depends. Compared are the first 128
+    `documents`, 128 tokens of each, the probes made from them, and at least 16 generated texts, up to 128
+    texts in all (32 with numpy). States of tokens are compared at length 1. Raises ModelError if a vector of
+    the fp32 graph differs by more than 1e-4 in any place or a state by more than 1e-2, or if the int8 vectors
+    have a mean cosine below 0.9.
     """
     samples = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
     probes, texts = make_probes(samples, seed=0)
@@ -84,7 +83,9 @@ def measure_parity(
 
 
 def ranking_parity(vectors: Mapping[str, Vectors], probes: Sequence[Probe], count: int) -> dict[str, Any]:
-    """Return nDCG@10 of each form: every probe looks for its own among the first `count` texts."""
+    """Return nDCG@10 of each form of the encoder: every probe searches its document among the first `count`
+    texts.
+    """
     if not probes:
         reason = "the documents make no queries" if count else "no documents were given, texts are generated"
         return {"ndcg": None, "ndcg_reason": reason}
@@ -96,9 +97,10 @@ def ranking_parity(vectors: Mapping[str, Vectors], probes: Sequence[Probe], coun
 def measure_fp32(
     reference: Vectors, vectors: Vectors, compared: tuple[str, str], tolerance: float
 ) -> dict[str, float]:
-    """Compare the fp32 graph's rows `(n, dim)` with a reference's; `compared` names it and the rows.
+    """Return the largest difference between the fp32 graph's rows `(n, dim)` and the reference's.
 
-    Raises ModelError when they differ too much.
+    `compared` names the reference and the rows for the message. Raises ModelError if the difference exceeds
+    the tolerance.
     """
     gap = float(np.abs(reference - vectors).max(initial=0.0))
     if not gap <= tolerance:
@@ -110,5 +112,5 @@ def measure_fp32(
 
 
 def generated_texts(tokenizer: str, limit: int, count: int) -> list[str]:
-    """Make texts of random words of the vocabulary, from one word to beyond the limit of tokens."""
+    """Return texts of random words of the vocabulary, from one word to beyond the token limit."""
     return random_texts(tokenizer, np.geomspace(1, limit * 1.2, max(count, 0)).astype(int).tolist())

@@ -1,7 +1,7 @@
-"""A bi-encoder without torch: its weights from safetensors, its arithmetic in numpy, which judges graphs.
+"""A bi-encoder without torch: weights from safetensors, arithmetic in numpy, the reference for graphs.
 
-BERT and its kin (RoBERTa, XLM-R, DistilBERT) are described once, as operations: `NumpyArithmetic` carries
-them out, `GraphArithmetic` (graphs.py) writes them down as an ONNX graph. They are those of transformers'
+BERT and its kin (RoBERTa, XLM-R, DistilBERT) are described once, as operations: `NumpyArithmetic` computes
+them, `GraphArithmetic` (graphs.py) writes them as an ONNX graph. They follow transformers'
 `modeling_bert.py`, `modeling_roberta.py` and `modeling_distilbert.py`.
 """
 
@@ -67,10 +67,10 @@ KINDS_OF_TOKENS, EMBEDDED = "embeddings.token_type_embeddings", "embeddings.Laye
 
 
 def token_states(arithmetic: Any, config: Any, ids: Any, mask: Any, kinds: Any = None) -> Any:
-    """Return the last states of tokens `(n, tokens, width)` of ids and mask `(n, tokens)`.
+    """Return the last states of tokens `(n, tokens, width)` for ids and mask `(n, tokens)`.
 
-    `kinds` are the kinds of tokens, of a backbone that has several. Values are arrays, or names in a graph,
-    as `arithmetic` has them.
+    `kinds` are the token types of a backbone with several. Values are arrays, or names in a graph, depending
+    on `arithmetic`.
     """
     epsilon = float(getattr(config, "layer_norm_eps", EPSILON))
     states = arithmetic.rows(WORDS, ids)
@@ -95,7 +95,7 @@ def token_states(arithmetic: Any, config: Any, ids: Any, mask: Any, kinds: Any =
 
 
 def layers(config: Any) -> Iterator[Layer]:
-    """Yield the names of each layer's weights."""
+    """Yield the weight names of each layer."""
     small = config.model_type == "distilbert"
     stem, names = ("transformer.layer", DISTILBERT) if small else ("encoder.layer", BERT)
     for number in range(int(config.n_layers if small else config.num_hidden_layers)):
@@ -103,12 +103,12 @@ def layers(config: Any) -> Iterator[Layer]:
 
 
 def heads_of(config: Any) -> int:
-    """Count the heads of attention."""
+    """Return the number of attention heads."""
     return int(config.n_heads if config.model_type == "distilbert" else config.num_attention_heads)
 
 
 def names_of_weights(config: Any) -> list[str]:
-    """Return the names of the weights that reach the states, sorted."""
+    """Return the names of the weights needed for the token states, sorted."""
     tables = [WORDS, POSITIONS] + [KINDS_OF_TOKENS] * (config.model_type != "distilbert")
     modules = [EMBEDDED, *(name for layer in layers(config) for name in layer)]
     both = [f"{module}.{part}" for module in modules for part in ("weight", "bias")]
@@ -128,17 +128,17 @@ StoredWeights = Mapping[str, NDArray[np.float32]]
 
 
 class NumpyArithmetic:
-    """The operations of a backbone on arrays, in fp32."""
+    """The operations of a backbone on fp32 arrays."""
 
     def __init__(self, weights: StoredWeights) -> None:
         self.weights = weights
 
     def rows(self, table: str, places: NDArray[np.int64]) -> Vectors:
-        """Look rows of a table up."""
+        """Return rows of a table."""
         return self.weights[f"{table}.weight"][places]
 
     def first_rows(self, table: str, like: NDArray[np.int64]) -> Vectors:
-        """Return as many of the first rows of a table as `like` has tokens."""
+        """Return as many first rows of a table as `like` has tokens."""
         return self.weights[f"{table}.weight"][: like.shape[1]]
 
     def first_row(self, table: str) -> Vectors:
@@ -146,36 +146,38 @@ class NumpyArithmetic:
         return self.weights[f"{table}.weight"][:1]
 
     def places_after(self, ids: NDArray[np.int64], padding: int) -> NDArray[np.int64]:
-        """Count the tokens that are no padding, from `padding` + 1."""
+        """Return positions: non-padding tokens counted from `padding` + 1."""
         counted = (ids != padding).astype(np.int64)
         result: NDArray[np.int64] = np.cumsum(counted, axis=1) * counted + padding
         return result
 
     def add(self, left: Vectors, right: Vectors) -> Vectors:
-        """Add two arrays."""
+        """Return the sum of two arrays."""
         return left + right
 
     def linear(self, value: Vectors, name: str) -> Vectors:
-        """Multiply with a matrix of weights, and add its bias."""
+        """Return the product with a weight matrix, plus its bias."""
         result: Vectors = value @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
         return result
 
     def norm(self, value: Vectors, name: str, epsilon: float) -> Vectors:
-        """Scale each row to mean 0 and variance 1, then by weights and bias."""
+        """Return the layer normalisation of each row."""
         centred = value - value.mean(axis=-1, keepdims=True)
         scale = np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(epsilon))
         result: Vectors = centred / scale * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
         return result
 
     def gelu(self, value: Vectors) -> Vectors:
-        """Apply the exact GELU."""
+        """Return the exact GELU."""
         result: Vectors = value * np.float32(0.5) * (1 + erf(value * np.float32(math.sqrt(0.5))))
         return result
 
     def attend(
         self, query: Vectors, key: Vectors, value: Vectors, mask: NDArray[np.int64], heads: int
     ) -> Vectors:
-        """Weigh values by the softmax of scaled products, masked tokens left out."""
+        """Return multi-head attention: values weighted by the softmax of scaled products, masked tokens left
+        out.
+        """
         texts, tokens, width = query.shape
         apart = (texts, tokens, heads, width // heads)
         query, key, value = (part.reshape(apart).transpose(0, 2, 1, 3) for part in (query, key, value))
@@ -188,7 +190,9 @@ class NumpyArithmetic:
 
 
 class NumpyBiEncoder(TextModel):
-    """A bi-encoder of BERT's kin on arrays: slow and without torch, for what `Retriever` is to an export."""
+    """A bi-encoder of BERT's kin in numpy: slow, but without torch; an export uses it like torch's
+    `Retriever`.
+    """
 
     graph_only = False
     """Whether transformers cannot open what it is exported as."""
@@ -213,41 +217,41 @@ class NumpyBiEncoder(TextModel):
 
     @property
     def base(self) -> str:
-        """The name of the model: its own, or its folder's."""
+        """Return the name of the model: its own, or its folder's."""
         return self._name or super().base
 
     @property
     def config(self) -> SimpleNamespace:
-        """The configuration of the backbone."""
+        """Return the configuration of the backbone."""
         return self._config
 
     @property
     def dim(self) -> int:
-        """Size of a vector."""
+        """Return the dimension of a vector."""
         return min(self.width, self.usage.truncate_dim or self.width)
 
     @property
     def width(self) -> int:
-        """Size of a token's state."""
+        """Return the dimension of a token's state."""
         return int(self.weights[f"{WORDS}.weight"].shape[1])
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the fingerprint of weights, tokenizer and usage, as torch's `Retriever` has it."""
+        """Return the fingerprint of weights, tokenizer and usage, equal to that of torch's `Retriever`."""
         return encoder_fingerprint(digest_of(sorted(self.weights.items())), self.tokenizer_json, self.usage)
 
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        """Run one batch, for states `(n, tokens, width)` and vectors `(n, dim)`."""
+        """Return the states `(n, tokens, width)` and vectors `(n, dim)` of one batch."""
         kinds = np.zeros_like(ids) if "token_type_ids" in self.input_names else None
         states = token_states(self.arithmetic, self.config, ids, mask, kinds)
         return states, self.pool(states, mask)
 
     def run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        """Run one batch, for vectors `(n, dim)`."""
+        """Return the vectors `(n, dim)` of one batch."""
         return self.read(ids, mask)[1]
 
     def pool(self, states: Vectors, mask: NDArray[np.int64]) -> Vectors:
-        """Return vectors `(n, dim)` of states `(n, tokens, dim)`."""
+        """Return vectors `(n, dim)` pooled from states `(n, tokens, dim)`."""
         if self.usage.pooling == "cls":
             vectors = states[:, 0]
         else:
@@ -269,10 +273,10 @@ class NumpyBiEncoder(TextModel):
 
 
 def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyBiEncoder:
-    """Open a sentence-transformers bi-encoder of BERT's kin in fp32, without torch.
+    """Return a sentence-transformers bi-encoder of BERT's kin in fp32, opened without torch.
 
-    `usage` None is the folder's own. Raises ModelError when the folder is missing or damaged, MissingExtra
-    where only torch can read it: other kinds of models, weights or tokenizers.
+    `usage` None means the folder's own. Raises ModelError if the folder is missing or damaged, MissingExtra
+    if only torch can read it: other kinds of models, weights or tokenizers.
     """
     folder = Path(folder)
     require_intact(folder)
@@ -304,7 +308,7 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
 
 
 def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
-    """Read the weights that reach the vectors, in fp32. Raises ModelError for missing and odd ones."""
+    """Return the weights needed for vectors, in fp32. Raises ModelError for missing or unexpected ones."""
     needed = names_of_weights(config)
     beyond: list[str] = []
     weights: dict[str, NDArray[np.float32]] = {}

@@ -12,10 +12,10 @@ FAMILY = "status.sidecars"
 
 
 class Sidecar(Protocol):
-    """One kind of thing beside an index; a member gives all of this, and `status` and `remove` know it.
+    """One kind of thing stored beside an index; `status` and `remove` handle every member.
 
-    `remove` tells what goes under `listed`, `status` what is kept under `shown`. `where` is a
-    pattern of the hidden indices that it lies in: the shipped roles of these two verbs may read them.
+    `remove` lists it under `listed`, `status` under `label`. `where` is a pattern of the hidden indices that
+    hold it: the shipped roles for these two verbs may read them.
     """
 
     name: ClassVar[str]
@@ -25,16 +25,16 @@ class Sidecar(Protocol):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> Any | None:
-        """Return what is kept beside an index, as a dataclass; None: nothing."""
+        """Return what is stored beside an index, as a dataclass; None for nothing."""
 
     @staticmethod
     def lines(value: Any) -> list[str]:
-        """Say the same for people."""
+        """Return the state as lines for people."""
 
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Name what is kept beside these indices."""
+        """Return the names of what is stored beside these indices."""
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Delete it, less what other indices share; give the names of what went."""
+        """Delete it, except what other indices share; return the deleted names."""

@@ -1,4 +1,4 @@
-"""Memories: the past queries that searches of an index remember, in a hidden index beside it."""
+"""Sidecar memories: the past queries that an index has learnt, in a hidden index beside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from . import Sidecar
 
 @dataclass(frozen=True)
 class KeptMemory:
-    """How many past queries an index remembers, where; `usable` where all are there, of its encoder."""
+    """The number of learnt queries of an index, and their hidden index; `usable` if all are there, made by
+    its encoder.
+    """
 
     memory: str
     queries: int
@@ -21,7 +23,7 @@ class KeptMemory:
 
 
 class Memories(Sidecar):
-    """Names the hidden indices of past queries; each is of one index alone."""
+    """The hidden indices of past queries; each belongs to one index."""
 
     name = "memories"
     listed = "memories"
@@ -30,7 +32,7 @@ class Memories(Sidecar):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptMemory | None:
-        """Return what the record tells of."""
+        """Return the learnt queries that the record names; None without any."""
         if (remembered := info.record.memory) is None:
             return None
         memory = memory_of(info.name)
@@ -39,17 +41,17 @@ class Memories(Sidecar):
 
     @staticmethod
     def lines(memory: KeptMemory) -> list[str]:
-        """Return how many there are, or that searches go without."""
+        """Return a line with the number of learnt queries, or that they are not usable."""
         fine = f"of this index alone, in {memory.memory}"
         where = fine if memory.usable else "NOT USABLE: hybridr learn makes it anew"
         return [f"memory: {memory.queries:,} past queries, {where}"]
 
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Name the memories that are there."""
+        """Return the names of the existing hidden indices."""
         return [memory_of(info.name) for info in infos if cluster.exists(memory_of(info.name))]
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Delete them."""
+        """Delete the hidden indices; return their names."""
         return [memory_of(info.name) for info in infos if drop_memory(cluster, info.name)]

@@ -1,4 +1,4 @@
-"""Rule books: what people decided about single searches of a source, in a hidden index beside it."""
+"""Sidecar rule books: the rules of a source's searches, in a hidden index beside it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from . import Sidecar
 
 @dataclass(frozen=True)
 class KeptRuleBook:
-    """How many rules are in force, by which version, and where they lie; `there` where they do."""
+    """The number and version of the rules in force, and their hidden index; `there` says whether it
+    exists.
+    """
 
     index: str
     rules: int
@@ -23,7 +25,7 @@ class KeptRuleBook:
 
 
 class RuleBooks(Sidecar):
-    """Names the hidden indices of rules; all indices with vectors of one source share one."""
+    """The hidden indices of rules; all indices with vectors of one source share one."""
 
     name = "rule_books"
     listed = "rules"
@@ -32,7 +34,7 @@ class RuleBooks(Sidecar):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptRuleBook | None:
-        """Return what the record tells of."""
+        """Return the rules that the record names; None without any."""
         if (rules := info.record.rules) is None:
             return None
         index = rules_index(info)
@@ -40,16 +42,16 @@ class RuleBooks(Sidecar):
 
     @staticmethod
     def lines(book: KeptRuleBook) -> list[str]:
-        """Return how many there are, or that they are gone."""
+        """Return a line with the number of rules, or that they are gone."""
         where = f"in {book.index}" if book.there else "GONE: hybridr rules NAME import FILE writes them anew"
         return [f"rules: {book.rules:,}, version {book.version}, {where}"]
 
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Name the indices that are there."""
+        """Return the names of the existing hidden indices."""
         return [index for index in dict.fromkeys(map(rules_index, infos)) if cluster.exists(index)]
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Delete them."""
+        """Delete the hidden indices; return their names."""
         return [index for index in dict.fromkeys(map(rules_index, infos)) if drop_index(cluster, index)]

@@ -1,4 +1,6 @@
-"""Tables of terms: the words of an index, as its encoder sees them, in the cluster and on this machine."""
+"""Sidecar term tables: the terms of an index with their encoder states, in the cluster and on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from . import Sidecar
 
 @dataclass(frozen=True)
 class KeptTable:
-    """The table that an index names: its size, and the `places` where it is now, "cluster" and "machine"."""
+    """The term table that an index names: its size, and the `places` that have it, "cluster" and
+    "machine".
+    """
 
     fingerprint: str
     terms: int
@@ -22,7 +26,7 @@ class KeptTable:
 
 
 class TermTables(Sidecar):
-    """Names tables by their fingerprints; one may serve several indices."""
+    """The term tables, named by fingerprint; several indices may share one."""
 
     name = "term_tables"
     listed = "term_tables"
@@ -31,7 +35,7 @@ class TermTables(Sidecar):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
-        """Return which table the record names, and where it lies."""
+        """Return the table that the record names, and where it is stored; None without one."""
         if (named := info.record.term_table) is None:
             return None
         places: tuple[str, ...] = ("cluster",) if storage.is_in_cluster(cluster, info) else ()
@@ -40,7 +44,7 @@ class TermTables(Sidecar):
 
     @staticmethod
     def lines(table: KeptTable) -> list[str]:
-        """Return how large it is, and where."""
+        """Return a line with the table's size and places."""
         where = (
             " and ".join(f"this {place}" for place in table.places) or "NOWHERE: hybridr tune fits it again"
         )
@@ -48,10 +52,10 @@ class TermTables(Sidecar):
 
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Name the tables of the records."""
+        """Return the fingerprints of the tables in the records."""
         return [info.record.term_table.fingerprint for info in infos if info.record.term_table]
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Delete the tables that no other index names."""
+        """Delete the tables that no other index names; return their fingerprints."""
         return storage.drop_term_tables(cluster, infos)
