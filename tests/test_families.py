@@ -29,9 +29,9 @@ import importlib, json, pkgutil, hybridr, hybridr_cli
 from hybridr.families import names_of
 for one in pkgutil.walk_packages(hybridr.__path__, "hybridr."):
     importlib.import_module(one.name)
-from hybridr_cli.stages import STAGES
+from hybridr_cli.stages import PACKAGES, STAGES
 from hybridr_cli.options import marks_of
-fields = [field for stage in STAGES for field in stage.model_fields.values()]
+fields = [field for stage in PACKAGES for field in STAGES[stage].model_fields.values()]
 choices = [mark.choices for field in fields for mark in marks_of(field)]
 families = {family: names_of(family) for family in FAMILIES}
 print(json.dumps({"choices": sorted(set(sum(map(list, choices), []))), "families": families}))

@@ -12,7 +12,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from hybridr.settings import resolve_stage, resolved_values
 from hybridr.training.settings import AdaptSettings
-from hybridr_cli.stages import STAGES
+from hybridr_cli.stages import PACKAGES, STAGES
 
 
 def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_settings_cannot_change_and_refuse_nonsense() -> None:
 
 
 def test_every_stage_can_be_listed() -> None:
-    names = [name for stage in STAGES for name, _, _ in resolved_values(stage)]
+    names = [name for stage in PACKAGES for name, _, _ in resolved_values(STAGES[stage])]
     assert len(names) == len(set(names))
     assert {"cluster.url", "adapt.strength", "reindex.engine", "search.depth", "node.heap"} <= set(names)
 

@@ -1,4 +1,8 @@
-"""opensearch-py: sends requests, signs them, and names their failures. The only file that imports it."""
+"""The HTTP client of a cluster, on the package opensearch-py: sends requests, signs them, turns failures into
+hybridr's errors.
+
+No other file of hybridr imports opensearch-py.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +36,10 @@ SLOWEST = 5  # times the wait for an answer
 
 
 class Client:
-    """The client that OpenSearch's makers keep; Elasticsearch understands it too.
+    """The HTTP client of a cluster, by the package opensearch-py, which Elasticsearch understands too.
 
-    It sends each request once: patience and repeats are the connection's. Raises SettingsError for an
-    unusable address or credentials.
+    Each request is sent once: waiting and repeating are done by `Cluster` (connection.py). Raises
+    SettingsError for an unusable address or credentials.
     """
 
     def __init__(self, url: str, settings: ClusterSettings) -> None:
@@ -59,10 +63,11 @@ class Client:
         params: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send one request and give the parsed answer; that of HEAD is whether there is such a thing.
+        """Send one HTTP request and return the parsed answer; for HEAD return whether the thing exists.
 
-        `timeout_s` is how many seconds to wait for the answer, None as the settings say. Raises Unreachable,
-        AccessDenied, NotFound, or ClusterError with the server's reason; no text of theirs holds a password.
+        `timeout_s` is how many seconds to wait for the answer; None takes the settings' value. Raises
+        Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason; no message holds a
+        password.
         """
         headers = {"x-opaque-id": ASKED_BY.get() or NOBODY}
         for others in reversed(range(len(self.hosts))):
@@ -85,14 +90,16 @@ class Client:
 
 
 class Bounds(NamedTuple):
-    """How much an answer may be: bytes, unpacked, and seconds until all of it is there."""
+    """How large an answer may be (bytes, unpacked), and how many seconds reading all of an answer may
+    take.
+    """
 
     bytes: int
     seconds: float
 
 
 class Answer(NamedTuple):
-    """A whole answer, as the package's connection reads it."""
+    """A whole HTTP answer in the form that the package's connection reads."""
 
     status: int
     headers: Any
@@ -100,11 +107,11 @@ class Answer(NamedTuple):
 
 
 class TooMuch(Exception):
-    """An answer goes beyond its bounds."""
+    """Raised when an answer exceeds its `Bounds`, in bytes or in seconds."""
 
 
 class Bounded(opensearchpy.Urllib3HttpConnection):
-    """The package's connection, which reads no answer beyond its bounds."""
+    """The package's HTTP connection, but one that raises TooMuch for an answer beyond its bounds."""
 
     def __init__(self, *arguments: Any, bounds: Bounds, **options: Any) -> None:
         self.bounds = bounds
@@ -119,7 +126,7 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
 
 
 def read_answer(response: Any, bounds: Bounds) -> Answer:
-    """Read an answer, part by part as they come. Raises TooMuch."""
+    """Read the whole body of an HTTP response in parts, within `bounds`. Raises TooMuch."""
     parts: list[bytes] = []
     left, deadline = bounds.bytes, time.monotonic() + bounds.seconds
     try:
@@ -139,12 +146,14 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
 
 
 def bounds_of(settings: ClusterSettings) -> Bounds:
-    """Return the bounds of an answer; one that has begun may take longer than the wait for its beginning."""
+    """Return the bounds of each answer by the settings: a fixed number of bytes, and some timeouts of
+    seconds.
+    """
     return Bounds(LARGEST_ANSWER, SLOWEST * settings.timeout_s)
 
 
 def check_address(url: str) -> None:
-    """Raise SettingsError for what is no address, and for one with a password in it."""
+    """Raise SettingsError for a cluster address that is no URL or that holds a password."""
     try:
         is_address = ADDRESS.fullmatch(url) is not None and urlsplit(url).port != 0
     except ValueError:
@@ -160,7 +169,7 @@ def check_address(url: str) -> None:
 
 
 def options_of(settings: ClusterSettings) -> dict[str, Any]:
-    """Return what the package's client is opened with."""
+    """Return the options by which opensearch-py's client is opened: TLS files, credentials, timeout."""
     options: dict[str, Any] = {
         "timeout": settings.timeout_s,
         "max_retries": 0,
@@ -191,7 +200,10 @@ def options_of(settings: ClusterSettings) -> dict[str, Any]:
 
 
 def key_of(settings: ClusterSettings, api_key: SecretStr) -> str:
-    """Return the API key as it is sent. Raises SettingsError for one that is none, or beside a user."""
+    """Return the API key as it is sent to the cluster.
+
+    Raises SettingsError for a malformed key, and for a key beside a user or an AWS region.
+    """
     if settings.user or settings.aws_region:
         identity = f"user '{settings.user}'" if settings.user else "a region to sign for"
         hint = "unset HYBRIDR_API_KEY, or the other"
@@ -205,7 +217,9 @@ def key_of(settings: ClusterSettings, api_key: SecretStr) -> str:
 
 
 def password_of(settings: ClusterSettings) -> str:
-    """Return the user's password. Raises SettingsError where there is none."""
+    """Return the user's password from the settings or from the password file. Raises SettingsError without
+    one.
+    """
     if settings.password is not None:
         return settings.password.get_secret_value()
     if settings.password_file is None:
@@ -221,7 +235,7 @@ def password_of(settings: ClusterSettings) -> str:
 
 
 def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
-    """Turn an exception of the client into one of ours; credentials never appear in its text."""
+    """Turn an exception of opensearch-py into an error of hybridr; its text never holds credentials."""
     if isinstance(error, exceptions.SSLError):
         return Unreachable(
             f"the certificate of {url} could not be verified: {root_cause(error)}",
@@ -253,7 +267,7 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
 
 
 def root_cause(error: exceptions.ConnectionError) -> str:
-    """Return the innermost reason, without object addresses."""
+    """Return the innermost reason of a connection error as text, without addresses of Python objects."""
     text = shortened(error.info if error.info is not None else error.error)
     address = r"HTTPS?Connection\([^)]*\): (?:Failed to establish a new connection: )?(?:\[.*?\] ?)?"
     shorter = re.sub(rf"^.*object at 0x[0-9a-f]+>:? ?|^.*Caused by \w+\(|^.*{address}", "", text)

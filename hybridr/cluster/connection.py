@@ -1,4 +1,6 @@
-"""The connection to OpenSearch: requests with patience, and what a cluster tells of its indices."""
+"""The connection to OpenSearch or Elasticsearch: requests that are repeated while a cluster is busy, and
+descriptions of its indices.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,9 @@ T = TypeVar("T")
 class Cluster:
     """A checked connection to OpenSearch or Elasticsearch.
 
-    `patience_s` says for how many seconds a request waits for a cluster that is away or busy; `hurried`, for
-    how many one try waits for its answer. By its `settings` others connect.
+    `patience_s` is for how many seconds a request is repeated while the cluster is away or busy; `timeout_s`
+    is how long one try waits for its answer (None: as the settings say). `settings` are those that the
+    connection was opened with, so that others can connect the same way.
     """
 
     def __init__(self, client: Client, url: str, *, patience_s: float = 0.0) -> None:
@@ -74,9 +77,9 @@ class Cluster:
 
     @classmethod
     def connect(cls, settings: ClusterSettings, *, patience_s: float = 0.0, asked_by: str = NOBODY) -> Self:
-        """Open the connection and check that a supported product answers, for `patience_s` seconds.
+        """Open the connection and check for up to `patience_s` seconds that a supported product answers.
 
-        `asked_by` is the `X-Opaque-Id` of its requests, which stands in the cluster's slow logs and tasks.
+        `asked_by` is sent as `X-Opaque-Id` with each request, which the cluster's slow logs and tasks show.
         """
         from .client import Client  # what never connects needs no package of a cluster
 
@@ -90,7 +93,9 @@ class Cluster:
         return cluster
 
     def patient(self, patience_s: float, stop: Event | None = None) -> Cluster:
-        """Return the same connection with another patience, which ends once `stop` is set."""
+        """Return a copy of the connection with another patience; its waiting ends as soon as `stop` is
+        set.
+        """
         cluster = copy(self)
         cluster.patience_s = patience_s
         if stop is not None:
@@ -98,14 +103,14 @@ class Cluster:
         return cluster
 
     def hurried(self, timeout_s: float) -> Cluster:
-        """Return the same connection with a limit to each answer; the server ends what nobody waits for."""
+        """Return a copy of the connection that waits at most `timeout_s` for each answer."""
         cluster = copy(self)
         cluster.timeout_s = timeout_s
         return cluster
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        """Return the answer of `GET /`. Raises AccessDenied: how scores are scaled depends on the version."""
+        """Return the answer of `GET /`, which holds the server's version. Raises AccessDenied."""
         try:
             response: dict[str, Any] = self.request("GET", "/")
         except AccessDenied as error:
@@ -120,12 +125,14 @@ class Cluster:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Return the server's version, or that of the OpenSearch which another product is like."""
+        """Return the server's version, or for another product the version of OpenSearch that it is like."""
         return self.dialect.like or version_in(self.info, self.url)
 
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:
-        """List the nodes with their plugins, modules and attributes; empty when that is forbidden."""
+        """List the cluster's nodes with their plugins, modules and attributes; empty if this user may not
+        read them.
+        """
         try:
             response = self.request("GET", "/_nodes/plugins,settings")
         except AccessDenied:
@@ -134,7 +141,7 @@ class Cluster:
             return [dict(node) for node in response["nodes"].values()]
 
     def parts(self, kind: str) -> frozenset[str]:
-        """Name the "plugins" or "modules" that every node has; none where this user may not know them."""
+        """Return the names of the "plugins" or "modules" (`kind`) that every node has; empty if unknown."""
         with understood(self.url, "GET /_nodes"):
             sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
         return frozenset.intersection(*sets) if sets else frozenset()
@@ -149,12 +156,12 @@ class Cluster:
         patience_s: float | None = None,
         every_shard: bool = False,
     ) -> Any:
-        """Send one request and give the parsed answer.
+        """Send one request and return the parsed answer.
 
-        With `patience_s` (None: the connection's own) it is sent again to a cluster that is away or busy; the
-        first time it may have been carried out all the same. With `every_shard` an answer that lacks a shard
-        counts as none. What only reads is sent once more at once where a host fails. Raises Unreachable,
-        AccessDenied, NotFound, or ClusterError with the server's reason.
+        For `patience_s` seconds (None: the connection's own) the request is repeated while the cluster is
+        away or busy, so that a request that writes may be carried out twice. With `every_shard`, Unreachable
+        is raised for an answer that lacks a shard. A request that only reads is repeated once at once if a
+        host fails. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
         request = Sent(method, path, body, params)
         sent = self.dialect.sent(request)
@@ -185,7 +192,9 @@ class Cluster:
         return self.patiently(partial(recovered, self, ask), patience_s)
 
     def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
-        """Call `ask` until the cluster is there and not busy, for `patience_s` seconds."""
+        """Call `ask` and return its result; repeat the call for `patience_s` seconds while the cluster is
+        away or busy.
+        """
         deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
         wait_s = RETRY_WAIT_S[0]
         while True:
@@ -214,7 +223,9 @@ class Cluster:
             ) from None
 
     def indices(self, pattern: str) -> list[IndexInfo]:
-        """Describe every index that a name, alias or pattern stands for; empty when there is none."""
+        """Return the description of every index that a name, alias or pattern stands for; empty if none
+        exists.
+        """
         try:
             response = self.request("GET", path_of(pattern), params={"flat_settings": "true"})
         except NotFound:
@@ -223,7 +234,9 @@ class Cluster:
             return [as_described(name, index) for name, index in sorted(response.items())]
 
     def index_info(self, name: str) -> IndexInfo:
-        """Describe the one index behind a name or alias. Raises NotFound, or ClusterError as `sole_index`."""
+        """Return the description of the one index behind a name or alias. Raises NotFound, or ClusterError as
+        `sole_index`.
+        """
         infos = self.indices(name) if name else []  # of no name the node tells about itself
         if not infos:
             near = ""
@@ -247,7 +260,7 @@ class Cluster:
         query: Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> int:
-        """Count the documents that a search can see, or those of them that match."""
+        """Count the documents of an index that a search can see, or those that match `query`."""
         # Not by `_count`: it fails where the default pipeline of the index is gone.
         body = {"size": 0, "track_total_hits": True, **({"query": query} if query else {})}
         response = self.search(index, body, params, every_shard=True)
@@ -255,7 +268,7 @@ class Cluster:
             return int(response["hits"]["total"]["value"])
 
     def refresh(self, name: str) -> None:
-        """Make all written documents visible to searches."""
+        """Refresh an index, so that searches see all documents written so far."""
         self.request("POST", path_of(name, "_refresh"), every_shard=True)
 
     def search(
@@ -266,9 +279,9 @@ class Cluster:
         *,
         every_shard: bool = False,
     ) -> dict[str, Any]:
-        """Search one index or alias; its default pipeline, which could rewrite the query, is left out.
+        """Run one search of an index or alias, without the default search pipeline of the index.
 
-        An `IndexInfo` is searched within its scope.
+        For an `IndexInfo`, only what its scope shows is searched.
         """
         name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
         plain = {} if "search_pipeline" in body else PLAIN
@@ -279,9 +292,9 @@ class Cluster:
     def msearch(
         self, index: str | IndexInfo, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """Send several searches of one index at once, as `search` does; the first that fails raises.
+        """Send several searches of one index in one request and return their answers; raise the first error.
 
-        With `texts`, one a body, searches for the same text are answered by the same copies of the shards.
+        With `texts`, one per body, searches for the same text are answered by the same copies of the shards.
         """
         name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
         heads = [same_copies(text) for text in texts] or [{}] * len(bodies)
@@ -307,10 +320,10 @@ class Cluster:
     def point_in_time(
         self, name: str, *, preference: str | None = None, scope: Scope = WHOLE
     ) -> Iterator[str]:
-        """Open a frozen view of an index for the length of the block and give its id.
+        """Open a point in time (a frozen view) of an index for the length of the block and yield its id.
 
-        It shows the shards of the scope; the filter belongs into each search of the view. The cluster keeps
-        it for `view_keep_alive` after each search, or for as long as its settings allow.
+        The view is routed as `scope` says, but not filtered: each search has to add the scope's filter. The
+        cluster keeps the view for `view_keep_alive` after each search, or as long as its settings allow.
         """
         params = {"allow_partial_pit_creation": "false", **scope.params}
         params |= {"preference": preference} if preference else {}
@@ -331,16 +344,17 @@ class Cluster:
                 self.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, patience_s=0.0)
 
     def wait_until_usable(self, name: str) -> None:
-        """Wait until every primary shard of the index is there."""
+        """Wait until all primary shards of an index are started."""
         # In the path, because the client takes a parameter `timeout` for its own.
         query = "?wait_for_status=yellow&timeout=60s"
         self.request("GET", path_of("_cluster", "health", name) + query)
 
 
 def recovered(cluster: Cluster, ask: Callable[[], T]) -> T:
-    """Call `ask`, once more where an index is missing: until a node knows its state again it has none.
+    """Call `ask`, and call it once more if it found no index: a node that just started may not know its
+    indices yet.
 
-    A request for aliases it holds back that long, and answers 503 after 30 s.
+    A request for aliases in between is held back by such a node until it knows them.
     """
     try:
         if (answer := ask()) is not False:  # as HEAD is answered
@@ -354,7 +368,9 @@ def recovered(cluster: Cluster, ask: Callable[[], T]) -> T:
 
 
 def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of a search. Raises ClusterError where it has no hits, or one with an odd id."""
+    """Return the answer of a search unchanged; raise ClusterError if it has no hits or an id that is no
+    string.
+    """
     with understood(url, "_search"):
         if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
             raise TypeError("a hit whose id is no text")
@@ -362,14 +378,14 @@ def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def path_of(*parts: str) -> str:
-    """Join path parts; names may hold any characters. Raises DataError for `..`: that is the path above."""
+    """Return the URL path made of these parts, percent-encoded. Raises DataError for `.` and `..`."""
     if not {".", ".."}.isdisjoint(parts):
         raise DataError("'.' and '..' are no names")
     return "/" + "/".join(quote(part, safe=",*", errors="replace") for part in parts)
 
 
 def as_json(body: Any) -> bytes:
-    """Write a body, with vectors ten times as fast as the client does."""
+    """Return a request body as JSON bytes; NumPy arrays are written as lists."""
     try:
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:  # half of a surrogate pair, numbers beyond 64 bits, or keys that are no strings
@@ -381,10 +397,11 @@ PATTERNS = {"flat_settings": "true", "ignore_unavailable": "true", "allow_no_ind
 
 @dataclass(frozen=True)
 class IndexView:
-    """Indices as they were when the cluster described them; it answers what `Cluster` answers of their names.
+    """A snapshot of the descriptions of some indices, which answers `indices` and `index_info` without a
+    request.
 
-    What was not looked at then is asked of the cluster. A name or alias that was not there may have been on a
-    node that did not know its state yet: `index_info` asks once more, `indices` does not.
+    For names that were not asked for when the snapshot was taken, or not found, `index_info` asks the
+    cluster; so does `indices` for names that were not asked for.
     """
 
     cluster: Cluster
@@ -395,9 +412,10 @@ class IndexView:
 
     @classmethod
     def of(cls, cluster: Cluster, *names: str) -> IndexView:
-        """Describe all indices that these names, aliases and patterns (`docs-*`) stand for, in one request.
+        """Fetch in one request the descriptions of all indices that these names, aliases and patterns
+        (`docs-*`) stand for.
 
-        What cannot be a name is left out.
+        Names that no index can have are left out.
         """
         taken = time.monotonic()
         names = tuple(name for name in dict.fromkeys(names) if can_be_name(name.removesuffix("*")))
@@ -410,11 +428,11 @@ class IndexView:
         return cls(cluster, names, infos, taken)
 
     def again(self) -> IndexView:
-        """Look at the same names once more."""
+        """Return a new snapshot for the same names."""
         return IndexView.of(self.cluster, *self.names)
 
     def indices(self, pattern: str) -> list[IndexInfo]:
-        """Return the indices that a name, alias or pattern stands for."""
+        """Return the descriptions of the indices that a name, alias or pattern stands for."""
         if pattern not in self.names:
             return self.cluster.indices(pattern)
         prefix = pattern.removesuffix("*")
@@ -426,7 +444,7 @@ class IndexView:
         ]
 
     def index_info(self, name: str) -> IndexInfo:
-        """Return the one index behind a name or alias. Raises as `Cluster.index_info`."""
+        """Return the description of the one index behind a name or alias. Raises as `Cluster.index_info`."""
         infos = self.indices(name) if name in self.names else []
         return sole_index(name, infos) if infos else self.cluster.index_info(name)
 

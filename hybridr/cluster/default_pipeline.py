@@ -1,4 +1,6 @@
-"""The search pipeline that an index uses by default; small hidden indices beside those of users."""
+"""The search pipeline that an index uses by default, and how the small hidden indices of hybridr are made and
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,15 @@ DEFAULT = "index.search.default_pipeline"
 
 
 def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
-    """Return whether an index can be searched: it has no default pipeline, or one that exists."""
+    """Return whether an index has no default search pipeline, or one that exists; else each search of the
+    index fails.
+    """
     default = info.settings.get(DEFAULT, "_none")
     return default == "_none" or found_pipeline(cluster, default) is not None
 
 
 def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
-    """Raise ClusterError for an index whose default pipeline is gone: not even a point in time works."""
+    """Raise ClusterError for an index whose default search pipeline does not exist any more."""
     there = True
     with suppress(AccessDenied):
         there = is_searchable(cluster, info)
@@ -35,23 +39,27 @@ def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
 
 
 def asked_through(pipeline: str | None, fusing: bool = True) -> dict[str, Any]:
-    """Return the settings of an index that is asked through a pipeline; None takes them away.
+    """Return the index settings that make a search pipeline the default one; None as `pipeline` removes the
+    settings.
 
-    A hybrid query with `pagination_depth` that the request cache of a single shard answers is HTTP 500 on
-    3.6.0 (as neural-search#601 without it), and `size: 0` asks that cache by itself.
+    With `fusing` the request cache is switched off: on 3.6.0 a hybrid query with `pagination_depth` that the
+    request cache of a single shard answers is HTTP 500 (as neural-search#601 without it), and `size: 0` asks
+    that cache by itself.
     """
     return {DEFAULT: pipeline, CACHE: "false" if pipeline and fusing else None}
 
 
 def pipeline_path(name: str) -> str:
-    """Name the path of a pipeline. Raises SettingsError for a name that stands for several."""
+    """Return the URL path of a search pipeline. Raises SettingsError for an empty name or a pattern."""
     if not name or set(name) & set("*,"):
         raise SettingsError(f"'{name}' is no name of one pipeline", hint="leave * and , out of it")
     return path_of("_search", "pipeline", name)
 
 
 def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
-    """Read a stored pipeline; None where there is none of that name."""
+    """Return the definition of a search pipeline stored in the cluster; None if there is none of that
+    name.
+    """
     try:
         return dict(cluster.request("GET", pipeline_path(name))[name])
     except NotFound:
@@ -59,7 +67,7 @@ def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
 
 
 def default_pipelines(cluster: Cluster) -> dict[str, str]:
-    """Return the default pipeline of every index that has one."""
+    """Return index -> name of its default search pipeline, for every index of the cluster that has one."""
     response = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
     with understood(cluster.url, "GET /_all/_settings"):
         held = [(name, index["settings"].get(DEFAULT, "_none")) for name, index in sorted(response.items())]
@@ -67,14 +75,14 @@ def default_pipelines(cluster: Cluster) -> dict[str, str]:
 
 
 def hidden_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Return what a hidden index of one shard is made with that maps these fields alone."""
+    """Return the settings and mapping for creating a hidden index of one shard with these fields only."""
     index = {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1", **settings}
     mappings = {"dynamic": False, "properties": properties, "_meta": {"owner": "hybridr"}}
     return {"settings": {"index": index}, "mappings": mappings}
 
 
 def make_index(cluster: Cluster, index: str, body: Mapping[str, Any]) -> None:
-    """Make an index, unless somebody just did. Raises AccessDenied."""
+    """Create an index; do nothing if it exists already. Raises AccessDenied."""
     try:
         cluster.request("PUT", path_of(index), body)
     except ClusterError as error:
@@ -83,7 +91,7 @@ def make_index(cluster: Cluster, index: str, body: Mapping[str, Any]) -> None:
 
 
 def drop_index(cluster: Cluster, index: str) -> bool:
-    """Delete an index; tell whether there was one. Raises AccessDenied."""
+    """Delete an index and return whether it existed. Raises AccessDenied."""
     try:
         cluster.request("DELETE", path_of(index))
     except NotFound:

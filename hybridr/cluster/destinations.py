@@ -1,4 +1,9 @@
-"""Which index a name stands for, how its record is changed, and how aliases move from one to another."""
+"""Finds the index that holds the vectors of a source index, changes the record in an index, and moves aliases
+between indices.
+
+A destination is an index to which hybridr wrote vectors; a source is the user's index that they were made
+from.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ BLOCKED = "cluster_block_exception"
 
 
 def is_destination(info: IndexInfo) -> bool:
-    """Return whether hybridr made this index to hold vectors."""
+    """Return whether hybridr wrote vectors into this index, by its record."""
     return info.record.role == ROLE
 
 
@@ -38,57 +43,57 @@ def is_in_place(info: IndexInfo) -> bool:
 
 
 def is_copy(info: IndexInfo) -> bool:
-    """Return whether an index is a copy: its vectors and its record were written into another index."""
+    """Return whether an index got its vectors and record as a copy of another index with vectors in place."""
     return is_in_place(info) and info.record.source_uuid != info.uuid
 
 
 def command_for(info: IndexInfo) -> str:
-    """Return the command that goes on where a reindex of this index stopped."""
+    """Return the `hybridr reindex` command line that continues the interrupted reindex of this index."""
     in_place = " --in-place" if is_in_place(info) else ""
     return f"hybridr reindex {info.record.source or info.name}{in_place}"
 
 
 def destinations(cluster: Describing, source: IndexInfo) -> list[IndexInfo]:
-    """List the destinations of a source index, oldest first."""
+    """Return the indices that hold vectors of a source index, oldest first."""
     return [info for info in claimants(cluster, source.name) if is_known_by(info, source)]
 
 
 def claimants(cluster: Describing, source: str) -> list[IndexInfo]:
-    """List the indices that say of themselves that they hold the vectors of a source, oldest first."""
+    """Return the indices whose own record says that they hold vectors of a source, oldest first."""
     infos = [info for info in cluster.indices(generations_of(source)) if readable(info)]
     claims = [info for info in infos if is_destination(info) and info.record.source == source]
     return sorted(claims, key=number_of)
 
 
 def generations_of(source: str) -> str:
-    """Return the pattern of the names of all indices with the vectors of a source."""
+    """Return the pattern that matches the names of all indices with vectors of a source."""
     return f"{source}-hybridr-*"
 
 
 def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
-    """Return whether an index holds the vectors of this source by the source's word too.
+    """Return whether an index holds the vectors of this source, and the source's record says so too.
 
-    Anybody who may make an index can write into its record what he likes, so the source names its
-    destinations by the uuids that the cluster gave them. Into a source that names none nobody was allowed to
-    write: there the word of an index that knows the source's uuid is taken.
+    Anybody who may create an index can write anything into its record, so the source lists the uuids of its
+    destinations. If the source lists none (hybridr was not allowed to write there), the record of an index
+    that names the source's uuid is trusted.
     """
     uuids = source.record.destinations
     return info.record.source_uuid == source.uuid and (not uuids or info.uuid in uuids)
 
 
 def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
-    """Return whether the source was restored from a snapshot since the vectors of this index were made of it.
+    """Return whether the source was restored from a snapshot after the vectors of this index were made.
 
-    Its operations have other numbers then than those that stand beside the vectors. Vectors in the index
-    itself were restored with it.
+    Its documents then have other sequence numbers than those stored with the vectors. Vectors in place were
+    restored together with their documents, so the answer for them is False.
     """
     return not info.record.in_place and info.record.source_lineage not in (None, source.lineage)
 
 
 def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
-    """Return the source of a destination.
+    """Return the source index of a destination.
 
-    Raises NotFound when that is gone, DataError when it does not name this destination as its own.
+    Raises NotFound if the source is gone, DataError if the source does not list this destination.
     """
     name = info.record.source
     if not cluster.exists(name):
@@ -109,12 +114,14 @@ def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
 
 
 def live(indices: Iterable[IndexInfo]) -> list[IndexInfo]:
-    """Choose those that have the alias that their record names."""
+    """Return those of the indices that have the alias named in their record."""
     return [info for info in indices if info.record.alias in info.aliases]
 
 
 def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
-    """Raise DataError where several indices say that searches of a source go to them, and it names none."""
+    """Raise DataError if several indices claim to be searched for a source, and the source's record lists
+    none.
+    """
     if len(candidates) > 1 and not source.record.destinations:
         names = ", ".join(info.name for info in candidates)
         raise DataError(
@@ -124,11 +131,11 @@ def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
 
 
 def name_destination(cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> bool:
-    """Write into a source that this index holds its vectors; False where that is forbidden.
+    """Write the uuid of a destination into its source's record; return False if writing there is forbidden.
 
-    A `view` of the source and its indices, taken just now, saves asking once more what stands there. The
-    first time those come along on which the way back leads. Raises AccessDenied, or ClusterError for a block,
-    where the source names others: this one would then not count.
+    `view`, a fresh description of the source and its indices, saves a request. The first time, the earlier
+    generations that a rollback can return to are written too. Raises AccessDenied, or ClusterError for a
+    block, if the source already lists other destinations.
     """
     for _ in range(NAMING_ROUNDS):  # somebody else may write the record at the same moment
         described, view = view or cluster, None
@@ -139,9 +146,10 @@ def name_destination(cluster: Cluster, info: IndexInfo, view: Describing | None 
 
 
 def put_name(cluster: Cluster, info: IndexInfo, described: Describing) -> bool | None:
-    """Write the name as `name_destination` does, and leave it to the caller to see that it is there.
+    """Write the uuid of a destination into its source's record once, without checking that nobody wrote over
+    it.
 
-    Return True where it is there already, None where it was written, False where that is forbidden.
+    Return True if the uuid was there already, None if it was written now, False if that is forbidden.
     """
     source = described.index_info(info.record.source)
     names = source.record.destinations
@@ -167,11 +175,14 @@ def put_name(cluster: Cluster, info: IndexInfo, described: Describing) -> bool |
 
 
 def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[str]) -> None:
-    """Take the uuids of deleted indices out of a source's record; without the right to, they stay."""
+    """Remove the uuids of deleted indices from a source's record; without the right to write there they
+    stay.
+    """
     if not set(source.record.destinations) & set(gone):
         return
 
     def without(record: Record) -> Record:
+        """Return the record without the uuids of the deleted indices."""
         left = tuple(uuid for uuid in record.destinations if uuid not in gone)
         return record.changed(destinations=left) if left else record.without("destinations")
 
@@ -183,7 +194,7 @@ def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[st
 
 
 def readable(info: IndexInfo) -> bool:
-    """Return whether an index's record can be read: one that cannot is nobody's destination."""
+    """Return whether hybridr's record in an index can be read without an error."""
     try:
         return info.record is not None
     except DataError:
@@ -191,17 +202,17 @@ def readable(info: IndexInfo) -> bool:
 
 
 def number_of(info: IndexInfo) -> int:
-    """Read the running number of a destination."""
+    """Return the generation number at the end of a destination's name; 0 without one."""
     match = re.search(r"-hybridr-(\d+)$", info.name)
     return int(match.group(1)) if match else 0
 
 
 def resolve(cluster: Cluster, name: str) -> IndexInfo:
-    """Return the index that searches of `name` should ask.
+    """Return the index that a search of `name` has to ask.
 
-    A destination, its alias, or its source stand for the destination that the alias points to; an index
-    without vectors (never reindexed, or rolled back) stands for itself. The scope of the name goes along.
-    Raises NotFound, DataError for a source that several indices claim.
+    A source index, a destination and its alias all lead to the destination that the alias points to; an index
+    without vectors in use leads to itself. The scope of the name is kept. Raises NotFound, or DataError for a
+    source that several indices claim.
     """
     info = cluster.index_info(name)
     if is_destination(info):
@@ -212,14 +223,14 @@ def resolve(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def resolve_whole(cluster: Cluster, name: str) -> IndexInfo:
-    """Resolve a name for work on a whole index. Raises as `resolve` and `require_whole`."""
+    """Return what `resolve` returns; raise ClusterError if the name shows only a part of the index."""
     return require_whole(resolve(cluster, name), name)
 
 
 def require_whole(info: IndexInfo, name: str) -> IndexInfo:
-    """Return an index unless its name shows a part of it only. Raises ClusterError.
+    """Return the index unchanged; raise ClusterError if `name` is an alias that shows only a part of it.
 
-    The alias that a reindex made or moved stands for the whole index all the same.
+    The alias that a reindex made or moved counts as the whole index.
     """
     if info.scope and name != info.record.alias:
         kind = "a filter" if info.scope.filter else "a routing"
@@ -231,7 +242,7 @@ def require_whole(info: IndexInfo, name: str) -> IndexInfo:
 
 
 def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> IndexInfo:
-    """Return the index that searches of `name` ask, which holds all its vectors. Raise DataError.
+    """Return the index that a search of `name` has to ask. Raise DataError unless it holds all its vectors.
 
     With `whole` also raise what `require_whole` raises.
     """
@@ -250,9 +261,9 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
 
 
 def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
-    """Change values of an index's record; what others keep in `_meta` stays. Return the index as it is then.
+    """Change some values of the record in an index and return the index's new description. Raises DataError.
 
-    Raises DataError.
+    What others keep in `_meta` stays.
     """
     settled = bool(PRECIOUS & changes.keys())
     return rewrite(cluster, index, lambda record: record.changed(**changes), settled=settled)
@@ -261,30 +272,37 @@ def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
 def record_event(
     cluster: Cluster, index: str, event: Event, details: dict[str, Any], **changes: Any
 ) -> IndexInfo:
-    """Add an event to the history of a destination, with other changes of its record; return the index."""
+    """Add an event to the history in an index's record, change other values too; return the new
+    description.
+    """
     settled = bool(PRECIOUS & changes.keys())
     return rewrite(cluster, index, with_event(event, details, **changes), settled=settled)
 
 
 def with_event(event: Event, details: dict[str, Any], **changes: Any) -> Change:
-    """Return the change that adds an event to a record's history, with other changes."""
+    """Return a function that returns a record with one more event in its history, and with other changes."""
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
     return lambda record: record.changed(**changes, history=(*record.history, happened)[-MAX_EVENTS:])
 
 
 def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> IndexInfo:
-    """Do as `rewrite_in_view` with an index alone, and return it as it is then."""
+    """Replace an index's record by what `change` makes of it, as `rewrite_in_view`; return the new
+    description.
+    """
     return rewrite_in_view(IndexView.of(cluster, index), index, change, settled=settled).index_info(index)
 
 
 def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: bool = False) -> IndexView:
-    """Put what `change` makes of an index's record in its place, and see that nobody wrote over it.
+    """Replace an index's record by what `change` makes of it, and check that nobody else wrote over the
+    change.
 
-    Return the view as it is then. The one that is passed is taken anew unless it is younger than `TURN_S`.
+    Return a new view of the same indices. `view` is used as it is if it is younger than `TURN_S`, else
+    fetched again.
 
-    OpenSearch takes a mapping without a condition: another who read the record before can write over this.
-    Hence each write leaves a mark beside the record, and all later ones keep it. Where it is missing, the
-    change is made anew; with `settled` that is seen to when nobody can still write what he read before.
+    OpenSearch writes a mapping unconditionally: another process that read the record before can overwrite
+    this change. So each write leaves a random mark beside the record, which later writes keep. If the mark is
+    missing afterwards, the change is made again. With `settled` that check waits until nobody can still write
+    what he read before.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -298,9 +316,10 @@ def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: boo
 
 
 def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInfo, Callable[[], IndexView]]:
-    """Do as `rewrite_in_view`, but leave it to the caller when to see that nobody wrote over the change.
+    """Replace an index's record as `rewrite_in_view` does, but leave the check for lost changes to the
+    caller.
 
-    Return the index as it is then, and what looks at the view once more and makes up for a lost change.
+    Return the new description, and a function that checks and repeats a lost change, and returns a new view.
     """
     written = put_changed(view, index, change)
     if written is None:
@@ -308,6 +327,7 @@ def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInf
         return view.index_info(index), view.again
 
     def check() -> IndexView:
+        """Return a new view; make the change again if another process wrote over it."""
         now = view.again()
         return now if is_kept(written, now) else rewrite_in_view(now, index, change)
 
@@ -315,7 +335,10 @@ def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInf
 
 
 def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None:
-    """Change a record within `TURN_S`; return the index as it is then, None where it took too long."""
+    """Write the changed record of an index within `TURN_S` of reading it.
+
+    Return the new description; None if it took too long, so that the caller has to try again.
+    """
     if time.monotonic() - view.taken > TURN_S:
         view = view.again()
     info = view.index_info(index)
@@ -331,9 +354,9 @@ def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None
 
 
 def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> IndexInfo:
-    """Put a record in the place of the one that was just read; return the index with it and a new mark.
+    """Write a record, with a new random mark, into an index's mapping; return the new description.
 
-    An empty record leaves nothing, no mark either. The cluster drops what it cannot do within `TURN_S`.
+    An empty record removes record and marks. The cluster gives up after `TURN_S`.
     """
     meta = info.meta_with(record)
     if record.to_json():
@@ -344,12 +367,12 @@ def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> IndexInfo:
 
 
 def is_kept(written: IndexInfo, view: IndexView) -> bool:
-    """Return whether the mark of the last write into an index's record is still there."""
+    """Return whether the mark of the last write is still in the index's mapping: nobody wrote over it."""
     return not written.marks or written.marks[-1] in view.index_info(written.name).marks
 
 
 def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
-    """Raise FingerprintMismatch unless the encoder wrote the vectors of this index."""
+    """Raise FingerprintMismatch unless the encoder of this fingerprint wrote the vectors of the index."""
     expected = info.record.encoder
     if expected != fingerprint:
         again = f"hybridr remove {info.name}" if is_in_place(info) else command_for(info)
@@ -361,14 +384,14 @@ def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
 
 
 def default_alias(name: str) -> str:
-    """Name the alias of a source when the user gives none."""
+    """Return the name of the alias that a source gets if the user names none."""
     return f"{name}-hybridr"
 
 
 def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:
-    """Return the one index behind an alias, None when there is no such alias.
+    """Return the one index behind an alias; None if there is no such alias.
 
-    Raises ClusterError when the name is an index, or the alias stands for several.
+    Raises ClusterError if the name is an index, or the alias stands for several indices.
     """
     infos = cluster.indices(alias)
     if not infos:
@@ -387,13 +410,11 @@ def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:
 def switch(
     cluster: Cluster, alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> None:
-    """Point the alias and its `companions` to `new` in one atomic step, keeping filter and routing.
+    """Move an alias (and its `companions`) from the index `old` to the index `new` in one atomic request.
 
-    With `source` it keeps them only where they were given to the source, or to what holds its vectors.
-
-    `must_exist` makes the whole step fail if somebody moved the alias meanwhile; without it the alias
-    would end on two indices. Raises ClusterError unless it was moved to `new`: by another process with the
-    same work, or by this very request, whose answer was lost.
+    Filter and routing of the aliases are kept; if `source` is given, only those of aliases on the source or
+    on its destinations. Raises ClusterError if somebody else moved the alias meanwhile to another index than
+    `new`.
     """
     try:
         cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new, source)})
@@ -409,7 +430,7 @@ def switch(
 def switch_actions(
     alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> list[dict[str, Any]]:
-    """Build the actions of `switch`."""
+    """Return the actions of the `_aliases` request by which `switch` moves an alias."""
     aliases = {} if old is None or not has_ties(old, source) else old.aliases
     moved = (alias, *companions(alias, old, new, source))
     actions: list[dict[str, Any]] = []
@@ -419,16 +440,16 @@ def switch_actions(
 
 
 def has_ties(old: IndexInfo, source: IndexInfo | None) -> bool:
-    """Return whether an index is the source or holds its vectors; of another one nothing is kept."""
+    """Return whether an index is the source itself or holds its vectors (always True without a source)."""
     return source is None or old.uuid == source.uuid or is_known_by(old, source)
 
 
 def companions(
     alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> tuple[str, ...]:
-    """Name the aliases that go along when an alias leaves an index: those that show a part of it.
+    """Return the aliases that move together with an alias: those that show a part of the same index.
 
-    They are the application's: none leaves its source along with an alias that hybridr named.
+    None leave their source along with an alias that hybridr named itself.
     """
     if old is None or old.name == new or not has_ties(old, source):
         return ()
@@ -438,11 +459,15 @@ def companions(
 
 
 def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
-    """Name the aliases that show a part of an index only, each with what narrows it."""
+    """Return alias -> what narrows it (filter, routing), for the aliases that show only a part of an
+    index.
+    """
     named = {name: narrowing(definition) for name, definition in sorted(info.aliases.items())}
     return {name: narrowed for name, narrowed in named.items() if narrowed}
 
 
 def narrowing(definition: Mapping[str, Any]) -> list[str]:
-    """Return the entries of a definition by which an alias shows or writes only a part of its index."""
+    """Return which of filter and routings an alias definition has, by which it shows only a part of its
+    index.
+    """
     return [part for part in ("filter", "index_routing", "search_routing") if definition.get(part)]

@@ -1,4 +1,6 @@
-"""What a cluster's answer says went wrong, as one of hybridr's errors, and what is sent again at once."""
+"""Turns a cluster's error answers into hybridr's errors with hints, and says which failures are worth another
+try.
+"""
 
 from __future__ import annotations
 
@@ -61,12 +63,16 @@ GROUPED = "search_phase_execution_exception"
 
 
 def is_busy(failure: ClusterError) -> bool:
-    """Return whether a failure is back-pressure; a full disk also answers 429 and must not be waited for."""
+    """Return whether a failure means that the cluster is overloaded or starting, and the request can be
+    repeated.
+
+    A full disk also answers 429, but counts as no such failure.
+    """
     return failure.status in BUSY and failure.kind != "cluster_block_exception"
 
 
 def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
-    """Find what a shard failed with; what the others say is then not the whole answer."""
+    """Return the error of the first shard that failed in an answer; None if all shards answered."""
     for document in answer.get("docs", ()):  # of _mget and _mtermvectors
         if error := document.get("error"):
             kind = kind_and_reason(error)[0]
@@ -79,10 +85,7 @@ def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
 
 
 def is_partial(answer: Mapping[str, Any]) -> bool:
-    """Return whether a shard is missing from an answer.
-
-    Of a shard that is not there at all, only the count of those that answered a search tells.
-    """
+    """Return whether an answer lacks the results of a shard, or timed out."""
     shards = answer.get("_shards", {})
     total = shards.get("total", 0)
     absent = "hits" in answer and shards.get("successful", total) < total
@@ -90,7 +93,7 @@ def is_partial(answer: Mapping[str, Any]) -> bool:
 
 
 def kind_and_reason(error: Any) -> tuple[str, str]:
-    """Read the server's error object, whatever it is: what it calls the failure, and why it happened."""
+    """Return an error object's type and reason as texts, whatever form the server gave it."""
     if not isinstance(error, Mapping):
         return "", shortened(error or "")
     causes = error.get("root_cause")
@@ -107,14 +110,16 @@ def kind_and_reason(error: Any) -> tuple[str, str]:
 
 
 def shortened(text: Any) -> str:
-    """Return what a server said in a length and in signs that can be shown."""
+    """Return a text of a server with control characters escaped, cut to `LONGEST_REASON`."""
     said = printable(str(text))
     return said if len(said) <= LONGEST_REASON else said[:LONGEST_REASON] + "…"
 
 
 @contextmanager
 def understood(url: str, what: str) -> Iterator[None]:
-    """Raise ClusterError in the block's place where an answer is not what OpenSearch gives."""
+    """Run the block; raise ClusterError if reading an answer fails there because the answer has an unexpected
+    form.
+    """
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
@@ -126,7 +131,9 @@ def understood(url: str, what: str) -> Iterator[None]:
 
 
 def error_of(status: int, error: Any) -> ClusterError:
-    """Turn the server's error object into the matching class with its reason."""
+    """Return hybridr's error (AccessDenied, NotFound, Unreachable, ClusterError) for a status and error
+    object.
+    """
     kind, reason = kind_and_reason(error)
     if status == 401:
         return AccessDenied(
@@ -160,7 +167,9 @@ Watch: TypeAlias = Callable[[str, float, str], None]
 
 @contextmanager
 def sending(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
-    """Send a request in the block, in somebody's name unless its context has one, and tell `watch` of it."""
+    """Run the block that sends a request, with `X-Opaque-Id` set; afterwards report API, seconds and failure
+    to `watch`.
+    """
     name, started, kind = ASKED_BY.set(ASKED_BY.get() or asked_by), time.perf_counter(), ""
     try:
         yield
@@ -174,13 +183,13 @@ def sending(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
 
 
 def api_of(path: str) -> str:
-    """Name the API of a path, without any name that others choose: "_search", "_bulk", "index" of none."""
+    """Return the API that a path belongs to ("_search", "_bulk", "index"), without names of indices."""
     parts = path.partition("?")[0].split("/")
     return next((part for part in parts if part.startswith("_")), "index" if any(parts) else "root")
 
 
 def kind_of(failure: ClusterError) -> str:
-    """Return one word for how a request failed."""
+    """Return one word for how a request failed: late, denied, missing, unreachable, busy or refused."""
     if failure.kind == LATE:
         return LATE
     for kind, error in (("denied", AccessDenied), ("missing", NotFound), ("unreachable", Unreachable)):

@@ -1,4 +1,4 @@
-"""Which fields of an index are text, judged by its mapping and a sample of its documents."""
+"""Chooses the text fields of an index that are encoded, by its mapping and a sample of its documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHOOSING_SAMPLE = 1000
 
 
 class MappedField(NamedTuple):
-    """A leaf of the mapping; `subfields` are its multi-fields such as `keyword`."""
+    """A leaf field of a mapping; `subfields` are its multi-fields such as `keyword`."""
 
     name: str
     type: str
@@ -50,7 +50,7 @@ class MappedField(NamedTuple):
 
 @dataclass
 class Contents:
-    """What a sample of documents holds in one field; `texts` has one entry per document, "" where missing."""
+    """What a sample of documents holds in one field; `texts` has one entry per document, "" if missing."""
 
     filled: int = 0
     not_text: int = 0
@@ -58,21 +58,21 @@ class Contents:
 
     @property
     def present(self) -> list[str]:
-        """Return the texts that are there."""
+        """Return the texts that are not empty."""
         return [text for text in self.texts if text]
 
     @property
     def words(self) -> float:
-        """Return the mean number of words over the documents that have text; CJK signs count as words."""
+        """Return the mean number of words of the texts that are not empty; each CJK sign counts as a word."""
         lengths = [count_words(text) for text in self.present]
         return sum(lengths) / len(lengths) if lengths else 0.0
 
 
 class FieldChoice(NamedTuple):
-    """The fields to use, and for every text field why it is used or left out.
+    """The chosen text fields, and for every text field the reason why it is used or not.
 
-    `named` says that the user named them, now or in the reindex that they are remembered of. `before` are
-    the fields of the vectors in use, `searched` those that words are searched in beside them; both are empty
+    `named` says whether the user named the fields, now or in the reindex that recorded them. `before` are the
+    fields of the vectors in use, `searched` the fields whose words are searched beside them; both are empty
     without vectors.
     """
 
@@ -84,14 +84,14 @@ class FieldChoice(NamedTuple):
 
     @property
     def change(self) -> str:
-        """Return a line about fields that differ from those of the vectors in use; empty for the same."""
+        """Return a message if the fields differ from those of the vectors in use; else ""."""
         if not self.before or self.fields == self.before:
             return ""
         return f"other fields than now: {', '.join(self.fields)} (now {', '.join(self.before)})"
 
 
 def choose_text_fields(cluster: Cluster, info: IndexInfo, fields: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the fields of `field_choice` alone."""
+    """Return the names of the text fields that `field_choice` chooses."""
     return field_choice(cluster, info, fields).fields
 
 
@@ -102,13 +102,13 @@ def field_choice(
     sources: Sequence[dict[str, Any]] | None = None,
     view: Describing | None = None,
 ) -> FieldChoice:
-    """Choose the text fields of an index: the same ones for every command that reads its texts.
+    """Choose the text fields of an index, the same way for every command that reads texts.
 
-    Fields that the user `named` are checked and taken. Otherwise come the fields of the vectors that the
-    index has already, those that `hybridr load` recorded, then `title` and `text` where both exist. What is
-    left is decided by `sources`, a sample of `CHOOSING_SAMPLE` documents, read here if none is passed.
-    A `view` of the index and its vectors is looked at instead of asking the cluster.
-    Raises DataError for unknown fields or an index without text.
+    Fields that the user `named` are checked and taken. Otherwise the first of these that exists: the fields
+    of the vectors that the index has, those that `hybridr load` recorded, `title` and `text`. Otherwise the
+    choice is made by `sources`, a sample of `CHOOSING_SAMPLE` documents (read here if None). `view` is a
+    description of the index and its vectors that saves requests. Raises DataError for unknown fields or an
+    index without text.
     """
     mapped = mapped_fields(info)
     # Of several indices with vectors the one that searches use; where none is, the last that was begun.
@@ -142,7 +142,9 @@ def sample_sources(
     size: int = CHOOSING_SAMPLE,
     progress: Progress = silent,
 ) -> list[dict[str, Any]]:
-    """Read `size` documents at random. Raises DataError for an index without documents, or without text."""
+    """Return the sources of `size` random documents. Raises DataError for an index without documents or
+    text.
+    """
     if cluster.count(info) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     if not fields and not text_field_candidates(info):
@@ -153,13 +155,13 @@ def sample_sources(
 
 
 def mapped_fields(info: IndexInfo) -> list[MappedField]:
-    """List the leaves of the mapping by dotted name, with the analyser that each is indexed by."""
+    """Return the leaf fields of an index's mapping by dotted name, each with its analyser."""
     default = info.settings.get("index.analysis.analyzer.default.type", "standard")
     return sorted(_leaves(info.mappings.get("properties", {}), "", default, nested=False))
 
 
 def types_of(info: IndexInfo) -> dict[str, str]:
-    """Return the type of every field by its name, sub-fields among them; of an alias that of its field."""
+    """Return field name -> type for all fields and multi-fields; an alias has the type of its target."""
     types = dict[str, str]()
     for mapped in mapped_fields(info):
         names = [mapped.name, *(f"{mapped.name}.{part}" for part in mapped.subfields)]
@@ -169,7 +171,7 @@ def types_of(info: IndexInfo) -> dict[str, str]:
 
 
 def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
-    """Find the mapping of a field by its dotted name; empty where there is none."""
+    """Return the mapping of a field by its dotted name; empty if there is none."""
     mapping: dict[str, Any] = info.mappings
     rest = field.split(".")
     while rest:
@@ -184,14 +186,16 @@ def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
 
 
 def source_field(info: IndexInfo, field: str) -> str:
-    """Name the field of a document that this field is made of: of a multi-field the one that it is below."""
+    """Return the field of the document's source that a field is indexed from: for a multi-field its
+    parent.
+    """
     parts = field.split(".")
     names = (".".join(parts[:length]) for length in range(1, len(parts)))
     return next((name for name in names if "type" in mapping_of(info, name)), field)
 
 
 def text_field_candidates(info: IndexInfo) -> list[str]:
-    """Return the names of fields that may hold running text: text, or keywords with a text subfield."""
+    """Return the names of fields that may hold running text: text, or keyword with a text multi-field."""
     return [
         field.name
         for field in mapped_fields(info)
@@ -200,7 +204,7 @@ def text_field_candidates(info: IndexInfo) -> list[str]:
 
 
 def text_subfields(info: IndexInfo, name: str) -> list[str]:
-    """Return the multi-fields of text below a field, by their dotted names."""
+    """Return the dotted names of the text multi-fields of a field."""
     below = mapping_of(info, name).get("fields", {})
     return [f"{name}.{part}" for part, mapping in below.items() if mapping.get("type") in TEXT_TYPES]
 
@@ -208,6 +212,9 @@ def text_subfields(info: IndexInfo, name: str) -> list[str]:
 def _leaves(
     properties: Mapping[str, Any], prefix: str, default: str, *, nested: bool
 ) -> Iterator[MappedField]:
+    """Yield the leaf fields below `properties`; `prefix` is the dotted path, `default` the default
+    analyser.
+    """
     for name, mapping in properties.items():
         if inner := mapping.get("properties"):
             inside = nested or mapping.get("type") == "nested"
@@ -219,7 +226,7 @@ def _leaves(
 
 
 def read_contents(sources: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Contents]:
-    """Collect what the documents hold in each of the named fields."""
+    """Return field name -> what the sampled documents hold in that field."""
     by_name = {name: Contents() for name in names}
     for source in sources:
         values = defaultdict(list)
@@ -234,7 +241,7 @@ def read_contents(sources: Sequence[dict[str, Any]], names: Sequence[str]) -> di
 
 
 def leaf_values(source: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every (dotted name, value) of a document; lists give one pair per item, null gives none."""
+    """Yield (dotted name, value) of every value of a document; one pair per list item, none for null."""
     if isinstance(source, dict):
         for key, value in source.items():
             yield from leaf_values(value, f"{name}.{key}" if name else key)
@@ -246,9 +253,9 @@ def leaf_values(source: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the named fields; raise DataError for one that does not exist or holds no text.
+    """Return the named fields; raise DataError for a field that does not exist or holds no text.
 
-    A field that is not mapped is accepted when a sampled document holds text in it.
+    A field that is not mapped is accepted if a sampled document holds text in it.
     """
     fields = {field.name: field for field in mapped_fields(info)}
     for name in names:
@@ -279,7 +286,7 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
 
 
 def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tuple[str, ...], str] | None:
-    """Return the fields that are decided without reading contents, with the reason; None if none are.
+    """Return the fields that are chosen without reading documents, with the reason; None if there are none.
 
     `vectors` is the index that holds the vectors of `info`.
     """
@@ -298,7 +305,7 @@ def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tup
 
 
 def no_text_fields(info: IndexInfo) -> DataError:
-    """Describe an index without text fields."""
+    """Return the error that says that an index has no text fields."""
     fields = mapped_fields(info)
     strings = [field.name for field in fields if field.type in STRING_TYPES]
     listed = ", ".join(f"{field.name} ({field.type})" for field in fields[:8]) or "none"
@@ -309,7 +316,7 @@ def no_text_fields(info: IndexInfo) -> DataError:
 
 
 def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldChoice:
-    """Rank the fields by words per document and drop labels, addresses, copies and what is short."""
+    """Choose the fields with most words per document, without labels, addresses, copies and short fields."""
     if not contents:
         raise no_text_fields(info)
     reasons = {name: why for name, content in contents.items() if (why := unfit(name, content))}
@@ -337,7 +344,7 @@ def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldCho
 
 
 def unfit(name: str, contents: Contents) -> str:
-    """Return why a field is no running text; empty when it may be."""
+    """Return the reason why a field holds no running text, judged by name and contents; "" if it may."""
     present = contents.present
     if not present:
         return "empty in every sampled document"
@@ -355,7 +362,9 @@ def unfit(name: str, contents: Contents) -> str:
 
 
 def repeated(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
-    """Name the other fields that a field is put together from; empty when it has words of its own."""
+    """Return the names of the other fields that a field's text is copied from; empty if it has words of its
+    own.
+    """
     total = rest = 0
     copies: dict[str, int] = defaultdict(int)
     for position, text in enumerate(contents.texts):
@@ -372,18 +381,18 @@ def repeated(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
 
 
 def is_title(name: str) -> bool:
-    """Return whether a field is named like a title or summary, which is short and still telling.
+    """Return whether a field is named like a title or summary, which is useful although short.
 
-    `name` is one only at the top: inside an object it is most often a person's.
+    `name` counts only at the top of the document: inside an object it is mostly a person's name.
     """
     return TITLE.match(snake(name)) is not None and (name == "name" or snake(name) != "name")
 
 
 def snake(name: str) -> str:
-    """Return the last part of a dotted name in lower case with underscores."""
+    """Return the last part of a dotted name in snake_case."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|-", "_", name.rsplit(".", 1)[-1]).lower()
 
 
 def count_words(text: str) -> int:
-    """Count words; each sign of Chinese, Japanese and Korean counts as one."""
+    """Return the number of words of a text; each Chinese, Japanese or Korean sign counts as one."""
     return len(WORD.findall(text))

@@ -1,4 +1,4 @@
-"""Where a cluster is, and which product of which version answers there."""
+"""Finds the address of the cluster, and checks which product of which version answers there."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ DEFAULT_URL = "http://localhost:9200"
 
 
 def addressed(settings: ClusterSettings) -> ClusterSettings:
-    """Return the settings with their url filled in; its cloud id is gone, so that this may be done twice.
+    """Return the settings with `url` filled in: from a cloud id, a running embedded node, or the default
+    address.
 
-    A node of hybridr's own brings its certificate and its user with it.
+    For an embedded node, its certificate and user are filled in too. Applying this twice changes nothing
+    more.
     """
     from .embedded.state import nodes, running_node
 
@@ -50,10 +52,7 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
 
 
 def cloud_address(cloud_id: str) -> str:
-    """Read the address of Elasticsearch in a cloud id, `NAME:` and host, `$` and its name in base64.
-
-    Raises SettingsError.
-    """
+    """Return the URL of Elasticsearch that an Elastic cloud id encodes. Raises SettingsError."""
     try:
         host, name = b64decode(cloud_id.rpartition(":")[2], validate=True).decode("ascii").split("$")[:2]
     except ValueError:
@@ -70,9 +69,10 @@ NODES = "/_nodes/_local/none"
 
 
 def greeted(ask: Callable[[], Any], send: Callable[[str], Any], url: str) -> tuple[dict[str, Any], Dialect]:
-    """Find out by `GET /`, which `ask` sends, who answers at a url: the answer, and the dialect.
+    """Return the answer of `GET /` and the dialect of the product at a url.
 
-    `send` asks for another path. Raises ClusterError where neither product answers, or one too old.
+    `ask` sends `GET /`, `send` gets another path. Raises ClusterError if neither product answers, or one that
+    is too old.
     """
     info: dict[str, Any] = {}
     try:
@@ -110,7 +110,7 @@ def greeted(ask: Callable[[], Any], send: Callable[[str], Any], url: str) -> tup
 
 
 def version_in(info: Any, url: str) -> Version:
-    """Read the version in an answer to `GET /`, such as `3.6.0` or `3.6.0-SNAPSHOT`."""
+    """Return the version in an answer to `GET /`, such as `3.6.0` or `3.6.0-SNAPSHOT`, as three numbers."""
     with understood(url, "GET /"):
         parts = [int(part) for part in re.findall(r"\d+", info["version"]["number"])[:3]]
         return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]

@@ -1,6 +1,6 @@
-"""Known problems of OpenSearch and Elasticsearch by version: which of them a cluster and an index have.
+"""Known bugs of OpenSearch and Elasticsearch by version: which of them a cluster or an index has.
 
-Each is a row of `known_problems.toml` with its source; docs/measured/known-problems.md shows all of them.
+The rows with their sources are in `known_problems.toml`; docs/measured/known-problems.md shows them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ROWS = Path(__file__).with_suffix(".toml")
 
 
 class TablePart(BaseModel):
-    """A part of the table; an unknown key is an error."""
+    """Base of the models of the table; an unknown key in the table is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class FieldCondition(TablePart):
-    """What a field must be for an index to have a problem; patterns, None for anything."""
+    """The condition by which a field has a problem: patterns for its properties, None for any."""
 
     type: str
     name: str | None = None
@@ -50,7 +50,7 @@ class FieldCondition(TablePart):
 
 
 class KnownProblem(TablePart):
-    """One row of the table."""
+    """One known bug: versions, what happens, remedy, source, and the indices that it concerns."""
 
     name: str
     product: str
@@ -67,22 +67,24 @@ class KnownProblem(TablePart):
 
     @property
     def of_indices(self) -> bool:
-        """Return whether only some indices of such a cluster have it."""
+        """Return whether the problem depends on an index's fields, settings or mapping, not on the version
+        alone.
+        """
         return bool(self.field or self.settings or self.mapping)
 
     @property
     def versions(self) -> str:
-        """Return the versions in words, such as `OpenSearch 3.6.0 to before 3.7.0`."""
+        """Return the affected versions in words, such as `OpenSearch 3.6.0 to before 3.7.0`."""
         product = "Lucene" if self.lucene else self.product
         return f"{product} {self.since} " + (f"to before {self.fixed}" if self.fixed else "and later")
 
     @property
     def line(self) -> str:
-        """Return what happens in which versions."""
+        """Return a line of what happens and in which versions."""
         return f"{self.happens} (known problem {self.name}, {self.versions})"
 
     def is_in_cluster(self, cluster: Cluster) -> bool:
-        """Return whether the cluster is of these versions."""
+        """Return whether the cluster's product and version have the problem."""
         if self.product not in (ANY_PRODUCT, cluster.dialect.product):
             return False
         version = cluster.info["version"]
@@ -90,7 +92,7 @@ class KnownProblem(TablePart):
         return numbers(self.since) <= number and (self.fixed is None or number < numbers(self.fixed))
 
     def is_in_index(self, info: IndexInfo) -> bool:
-        """Return whether an index of such a cluster has it."""
+        """Return whether an index meets the problem's conditions on fields, settings and mapping."""
         values = {setting: str(info.settings.get(setting, "")) for setting in self.settings}
         return (
             all(matches(pattern, values[setting]) for setting, pattern in self.settings.items())
@@ -100,19 +102,19 @@ class KnownProblem(TablePart):
 
 
 def known_problems(cluster: Cluster) -> list[KnownProblem]:
-    """Return the problems that the versions of a cluster have, in some of its indices or in all."""
+    """Return the problems that the version of a cluster has, in some of its indices or in all."""
     return [problem for problem in all_problems() if problem.is_in_cluster(cluster)]
 
 
 def problems_of_index(cluster: Cluster, info: IndexInfo) -> list[KnownProblem]:
-    """Return the problems that an index has by its mapping and settings, not those of the whole cluster."""
+    """Return the problems that an index has by its mapping and settings (not those of every index)."""
     return [
         problem for problem in known_problems(cluster) if problem.of_indices and problem.is_in_index(info)
     ]
 
 
 def require_no_loss(cluster: Cluster, info: IndexInfo) -> None:
-    """Raise DataError where copies or updates of documents of an index are known to lose something."""
+    """Raise DataError if a known bug would lose data when documents of the index are copied or updated."""
     for problem in problems_of_index(cluster, info):
         if problem.loses:
             fields = concerned_fields(problem.field, info) if problem.field else []
@@ -125,7 +127,7 @@ def require_no_loss(cluster: Cluster, info: IndexInfo) -> None:
 
 
 def concerned_fields(condition: FieldCondition, info: IndexInfo) -> list[str]:
-    """Return the fields of an index that meet a condition."""
+    """Return the names of the fields of an index that meet a condition."""
     excludes = info.mappings.get("_source", {}).get("excludes", ())
     fields = [
         (field, mapping_of(info, field.name))
@@ -145,18 +147,18 @@ def concerned_fields(condition: FieldCondition, info: IndexInfo) -> list[str]:
 
 @cache
 def all_problems() -> tuple[KnownProblem, ...]:
-    """Read the table."""
+    """Read all rows of `known_problems.toml`."""
     rows = tomllib.loads(read_within(ROWS).decode())["problem"]
     return tuple(KnownProblem.model_validate(row) for row in rows)
 
 
 def matches(pattern: str | None, text: str) -> bool:
-    """Return whether a pattern is found in a text, or is not found where it begins with `!`."""
+    """Return whether a regular expression is found in a text; with a leading `!`, whether it is not found."""
     if pattern is None:
         return True
     return bool(re.search(pattern.removeprefix("!"), text)) is not pattern.startswith("!")
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version such as `3.6.0-SNAPSHOT`."""
+    """Return the first three numbers of a version such as `3.6.0-SNAPSHOT`."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

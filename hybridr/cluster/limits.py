@@ -1,7 +1,8 @@
-"""Limits of an index and of its cluster, read here alone: the setting's name, its value, and what it bounds.
+"""Limits of an index and its cluster (fields, shards, windows, blocks), and which of them would stop some
+work.
 
-Settings of an index come with its description (`IndexInfo`). Those of the cluster need the right
-`cluster:monitor/state`; without it they are unknown, and nothing is refused for them.
+The settings of an index come with its description (`IndexInfo`). Those of the cluster need the right
+`cluster:monitor/state`; without it they are unknown, and nothing is refused because of them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ CREATE_BLOCK = "cluster.blocks.create_index"
 
 
 def limit(info: IndexInfo, setting: str) -> int:
-    """Return the value of a limit of an index: the index's own, else the default."""
+    """Return the value of a limit of an index: the index's own setting, else the default."""
     if (value := info.settings.get(setting)) is not None:
         return int(value)
     return info.result_window if setting == RESCORE_WINDOW else DEFAULTS[setting]
@@ -63,7 +64,7 @@ def rescore_window(info: IndexInfo) -> int:
 
 
 def narrow_windows(info: IndexInfo) -> list[str]:
-    """Return a line about the window of an index that is too narrow for a usual search."""
+    """Return a warning, as a list of lines, if the index's windows are too narrow for usual searches."""
     window = min(rescore_window(info), info.result_window)
     if window >= USUAL_WINDOW:
         return []
@@ -76,9 +77,9 @@ def narrow_windows(info: IndexInfo) -> list[str]:
 
 
 def mapping_size(properties: Mapping[str, Any], depth: int = 1) -> dict[str, int]:
-    """Return the least limits that allow a mapping, by setting.
+    """Return limit setting -> the value that a mapping needs (fields, nested fields, depth, name length).
 
-    Fields are counted as Lucene's mapper does: objects, multi-fields and aliases too.
+    Fields are counted as OpenSearch does: objects, multi-fields and aliases too.
     """
     fields = nested = longest = 0
     deepest = depth if properties else 0
@@ -100,11 +101,11 @@ COUNTED = (TOTAL_FIELDS, NESTED_FIELDS)
 def raised_limits(
     source: IndexInfo, copy: IndexInfo | None, added: Mapping[str, Any], nested_objects: int = 0
 ) -> dict[str, str]:
-    """Return the settings by which a copy takes whatever its source takes, as far as it needs higher limits.
+    """Return the settings that a copy of an index needs so that it can take every document of its source.
 
-    `copy` None is a new index with the settings of its source. `added` are the fields that the copy has
-    besides, `nested_objects` how many nested objects a document gets besides. Where the source has the
-    default, so has the copy, until its own fields need more.
+    `copy` None means a new index with the settings of the source. `added` are the fields that the copy has
+    besides, `nested_objects` how many nested objects a document gets besides. A limit that the source leaves
+    at its default is raised only for the copy's own fields.
     """
     there = copy or source
     used, more = mapping_size(properties_of(source)), mapping_size(added)
@@ -121,14 +122,16 @@ def raised_limits(
 
 
 def properties_of(info: IndexInfo) -> Mapping[str, Any]:
-    """Return the fields of an index by name."""
+    """Return field name -> mapping, for the top-level fields of an index."""
     properties: Mapping[str, Any] = info.mappings.get("properties", {})
     return properties
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A limit that would stop the work: the setting, its value, what is needed, and what to type."""
+    """A limit that would stop the work: the setting, its value, what is needed, and the request that
+    helps.
+    """
 
     setting: str
     value: str
@@ -140,7 +143,7 @@ class Obstacle:
 
 
 def require_none(obstacles: Iterable[Obstacle], what: str) -> None:
-    """Raise ClusterError that names every obstacle to `what`, with what to type for each."""
+    """Raise ClusterError if there are obstacles to `what`; the message names each with its remedy."""
     listed = list(obstacles)
     if listed:
         named = "; ".join(map(str, listed))
@@ -149,19 +152,20 @@ def require_none(obstacles: Iterable[Obstacle], what: str) -> None:
 
 
 def index_put(index: str, setting: str, value: str) -> str:
-    """Return the request that changes a setting of an index."""
+    """Return the request, as text for people, that changes a setting of an index."""
     return f'PUT /{index}/_settings {{"{setting}": {value}}}'
 
 
 def cluster_put(setting: str, value: str) -> str:
-    """Return the request that changes a setting of the cluster."""
+    """Return the request, as text for people, that changes a setting of the cluster."""
     return f'PUT /_cluster/settings {{"persistent": {{"{setting}": {value}}}}}'
 
 
 def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacle]:
     """Return the limits that keep an index from getting the fields `added` beside its own.
 
-    Without `added`: from any change of its mapping. A limit may be below what the index has already.
+    With no `added` fields: those that keep it from any change of its mapping, since a limit may be below what
+    the index has.
     """
     there = mapping_size(properties_of(info))
     new = {name: field for name, field in added.items() if name not in properties_of(info)}
@@ -179,7 +183,7 @@ def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacl
 
 
 def block_obstacles(info: IndexInfo, blocks: Iterable[str]) -> list[Obstacle]:
-    """Return those of the blocks that an index has."""
+    """Return an obstacle for each of these blocks that an index has."""
     names = [f"index.blocks.{block}" for block in blocks]
     return [
         Obstacle(name, "true", f"no such block on '{info.name}'", index_put(info.name, name, "null"))
@@ -189,7 +193,7 @@ def block_obstacles(info: IndexInfo, blocks: Iterable[str]) -> list[Obstacle]:
 
 
 def cluster_settings(cluster: Cluster) -> dict[str, str]:
-    """Return the settings of a cluster by flat name, defaults too. Raises AccessDenied."""
+    """Return the settings of a cluster by flat name, defaults included. Raises AccessDenied."""
     params = {"include_defaults": "true", "flat_settings": "true"}
     layers = cluster.request("GET", "/_cluster/settings", params=params)
     settings: dict[str, str] = {}
@@ -199,7 +203,7 @@ def cluster_settings(cluster: Cluster) -> dict[str, str]:
 
 
 def cluster_obstacles(settings: Mapping[str, str], *, creates: bool) -> list[Obstacle]:
-    """Return the blocks of a cluster that forbid writing, and making an index where that is needed."""
+    """Return the blocks of the whole cluster that forbid writing; with `creates` also creating an index."""
     names = [*CLUSTER_BLOCKS, *([CREATE_BLOCK] if creates else [])]
     return [
         Obstacle(name, "true", "false", cluster_put(name, "null"))
@@ -209,9 +213,9 @@ def cluster_obstacles(settings: Mapping[str, str], *, creates: bool) -> list[Obs
 
 
 def clause_limit(cluster: Cluster) -> int:
-    """Return how many clauses a query may have; the default where this user may not read it.
+    """Return how many clauses a query may have; the default value if this user may not read the setting.
 
-    Elasticsearch works it out by its heap, and takes more than the default.
+    Elasticsearch works its limit out by its heap, and takes more than the default.
     """
     try:
         settings = cluster_settings(cluster)
@@ -222,7 +226,7 @@ def clause_limit(cluster: Cluster) -> int:
 
 @dataclass(frozen=True)
 class Shards:
-    """Shards of a cluster: those of all indices, those that nodes hold, and how many data nodes there are."""
+    """Counts of a cluster: shards of all indices, shards that nodes hold, and data nodes."""
 
     all: int
     held: int
@@ -230,32 +234,33 @@ class Shards:
 
 
 def shards_of(cluster: Cluster) -> Shards:
-    """Count the shards of a cluster. Raises AccessDenied."""
+    """Return the shard counts of a cluster. Raises AccessDenied."""
     health = cluster.request("GET", path_of("_cluster", "health"))
     held = health["active_shards"] + health["initializing_shards"]
     return Shards(held + health["unassigned_shards"], held, health["number_of_data_nodes"])
 
 
 def copies_of(settings: Mapping[str, Any]) -> int:
-    """Return how many copies of each shard an index with these flat settings asks for.
+    """Return how many copies of each shard (primary and replicas) these flat index settings ask for.
 
-    Replicas that expand by themselves are counted against no limit when an index is made.
+    Replicas that expand by themselves are counted against no limit when an index is created.
     """
     expands = str(settings.get("index.auto_expand_replicas", "false")) != "false"
     return 1 if expands else 1 + int(settings.get("index.number_of_replicas", 1))
 
 
 def room_for_shards(settings: Mapping[str, str], shards: Shards) -> int:
-    """Return how many more shards a cluster takes."""
+    """Return how many more shards a cluster may hold."""
     return int(settings.get(SHARDS_PER_NODE, USUAL_SHARDS_PER_NODE)) * max(1, shards.data_nodes) - shards.all
 
 
 def shard_obstacles(
     settings: Mapping[str, str], shards: Shards, index: Mapping[str, Any], primaries: int, added: int
 ) -> list[Obstacle]:
-    """Return the limits that keep a cluster from holding more shards of an index.
+    """Return the limits that keep a cluster from holding the new shards of an index.
 
-    `index` are its settings, flat, `primaries` its new primary shards, and `added` all its new shards.
+    `index` are its flat settings, `primaries` its new primary shards, `added` all its new shards with
+    replicas.
     """
     obstacles = []
     nodes = max(1, shards.data_nodes)

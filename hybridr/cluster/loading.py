@@ -1,4 +1,4 @@
-"""Loads a BEIR folder or a JSONL file into a new index with sound BM25 settings."""
+"""Loads a BEIR folder or a JSONL file into a new index (`hybridr load`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOKED_AT = 200
 
 @dataclass(frozen=True)
 class Loading:
-    """What `load` did; `loaded` is False when the index already held exactly this."""
+    """The result of `load`; `loaded` is False if the index already held exactly this."""
 
     index: str
     documents: int
@@ -42,11 +42,12 @@ class Loading:
 def load(
     cluster: Cluster, path: Path | str, settings: LoadSettings, *, progress: Progress = silent
 ) -> Loading:
-    """Fill a new index from `path`: every field as it is, and `contents` as the text fields joined.
+    """Create an index and load the documents of a BEIR folder or JSONL file into it.
 
-    The analyser follows the language unless one is named. Running it again with the same file and settings
-    changes nothing. Raises DataError for unreadable input, or when an index of that name holds something
-    else, SettingsError for an analyser that the cluster lacks.
+    Each document keeps its fields and gets `contents`, its text fields joined. The analyser follows the
+    language unless the settings name one. Running it again with the same file and settings changes nothing.
+    Raises DataError for unreadable input, or an index of that name with other contents; SettingsError for an
+    analyser that the cluster lacks.
     """
     path = Path(path)
     file = path / "corpus.jsonl" if path.is_dir() else path
@@ -88,7 +89,9 @@ def load(
 
 
 def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], file: Path) -> tuple[str, ...]:
-    """Choose the fields that make up `contents`. Raises DataError when a record has none of them."""
+    """Return the names of the fields joined to `contents`. Raises DataError if the sample has none of
+    them.
+    """
     fields = chosen_fields or tuple(
         name for name in BEIR_FIELDS if any(text_of(record, [name]) for record in sample)
     )
@@ -106,7 +109,8 @@ def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], fi
 
 
 def make_ready(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int) -> bool:
-    """Create the index, or take up an interrupted load of the same file; False when nothing is left to do.
+    """Create the index, or continue an interrupted load of the same file; return False if nothing is left to
+    do.
 
     Raises DataError for an index of another load, SettingsError for an analyser that the cluster lacks.
     """

@@ -1,4 +1,6 @@
-"""Mappings that grow: what an index has more than its copy, what the copy can take, and what it cannot."""
+"""Compares the mapping of an index with that of its copy, and adds fields that appeared in the source to the
+copy.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ ANALYSIS = "index.analysis"
 
 
 def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
-    """Add to a copy's mapping what its source's has more, as far as the copy can take it; see `unlike`."""
+    """Add to a copy's mapping what its source's mapping has more, as far as the copy can take it (see
+    `unlike`).
+    """
     # Limits are raised to those of the source, with room for the copy's own fields.
     more = {name: field for name, field in properties_of(copy).items() if name not in properties_of(source)}
     passages = copy.record.passages
@@ -50,7 +54,9 @@ def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
 def add_missing_fields(
     cluster: Cluster, target: IndexInfo, info: IndexInfo, ignored: Collection[str]
 ) -> None:
-    """Add to the mapping of an index the fields that another one has and it lacks, less the ignored ones."""
+    """Add to the mapping of the index `info` the fields that `target` has and it lacks, except the ignored
+    ones.
+    """
     missing = {name: field for name, field in properties_of(target).items() if name not in ignored}
     if fields := missing_fields(missing, properties_of(info)):
         if raised := raised_limits(info, None, fields):
@@ -60,7 +66,9 @@ def add_missing_fields(
 
 
 def missing_fields(needed: Fields, there: Fields) -> dict[str, Any]:
-    """Return the fields that are not there; of an object that is there, those inside it."""
+    """Return the fields of `needed` that `there` lacks; for an object that exists, those inside that are
+    lacking.
+    """
     missing: dict[str, Any] = {}
     for name, field in needed.items():
         mapping = there.get(name)
@@ -72,7 +80,7 @@ def missing_fields(needed: Fields, there: Fields) -> dict[str, Any]:
 
 
 def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> bool:
-    """Add to the mapping of an index; False where it refuses that."""
+    """Add to the mapping of an index; return False if the cluster refuses the change."""
     try:
         cluster.request("PUT", path_of(info.name, "_mapping"), mapping)
     except ClusterError as error:
@@ -83,7 +91,9 @@ def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> b
 
 
 def additions(needed: Fields, there: Fields) -> dict[str, Any]:
-    """Return the fields that are missing or asked otherwise, less those that cannot be made so."""
+    """Return the fields of `needed` that `there` lacks or maps otherwise, without those that cannot be
+    changed.
+    """
     added: dict[str, Any] = {}
     for name, field in needed.items():
         mapping = there.get(name)
@@ -98,13 +108,15 @@ def additions(needed: Fields, there: Fields) -> dict[str, Any]:
 
 
 def unlike(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
-    """Name the fields that a copy lacks or maps otherwise than its source; also `index.analysis`."""
+    """Return the names of fields that a copy lacks or maps otherwise than its source; also
+    `index.analysis`.
+    """
     fields = tuple(sorted(unlike_fields(properties_of(source), properties_of(copy))))
     return fields if analysis_of(source) == analysis_of(copy) else (*fields, ANALYSIS)
 
 
 def unlike_fields(needed: Fields, there: Fields, below: str = "") -> Iterator[str]:
-    """Yield the paths of fields that are missing or differ."""
+    """Yield the dotted names of fields of `needed` that `there` lacks or maps otherwise."""
     for name, field in needed.items():
         mapping = there.get(name)
         if mapping is None or own(field) != own(mapping):
@@ -115,12 +127,12 @@ def unlike_fields(needed: Fields, there: Fields, below: str = "") -> Iterator[st
 
 
 def is_beyond_change(source: IndexInfo, copy: IndexInfo) -> bool:
-    """Return whether a copy can no longer be made to index documents as its source does."""
+    """Return whether no change of its mapping can make a copy index documents as its source does."""
     return analysis_of(source) != analysis_of(copy) or clashes(properties_of(source), properties_of(copy))
 
 
 def clashes(needed: Fields, there: Fields) -> bool:
-    """Return whether a field is there in a form that cannot be changed into the one that is wanted."""
+    """Return whether `there` has a field of `needed` in a form that cannot be changed into the needed one."""
     return any(
         name in there
         and (
@@ -132,16 +144,18 @@ def clashes(needed: Fields, there: Fields) -> bool:
 
 
 def is_changeable(field: Mapping[str, Any], mapping: Mapping[str, Any]) -> bool:
-    """Return whether a field can be changed into another."""
+    """Return whether OpenSearch can change a field's mapping into `field` (only changeable parameters
+    differ).
+    """
     fixed = (field.keys() | mapping.keys()) - CHANGEABLE
     return all(field.get(name, UNSAID.get(name)) == mapping.get(name, UNSAID.get(name)) for name in fixed)
 
 
 def own(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a mapping says of a field, less the fields inside."""
+    """Return the mapping of a field without the fields inside it (`properties`, `fields`)."""
     return {name: value for name, value in field.items() if name not in INNER}
 
 
 def analysis_of(info: IndexInfo) -> dict[str, Any]:
-    """Return the analysers of an index, and what they are made of."""
+    """Return the analysis settings of an index (analysers, tokenisers, filters)."""
     return {name: value for name, value in info.settings.items() if name.startswith(f"{ANALYSIS}.")}

@@ -1,8 +1,8 @@
-"""Reads every document of a live index by point in time and search_after.
+"""Reads documents of an index that is in use: all of them, those by id, or a random sample.
 
-One point in time per shard, sorted by `_seq_no`: the only cheap order without ties on every supported
-version (`_doc` loses documents across shards, `_shard_doc` is missing before 3.x), and the place to go on
-from after a break, since an update moves its document to the end.
+All documents are read with one point in time per shard, sorted by `_seq_no`: the only cheap order without
+ties on every supported version (`_doc` loses documents across shards, `_shard_doc` is missing before 3.x),
+and the place to go on from after a break, since an update moves its document to the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ T = TypeVar("T")
 
 
 class SourceDocument(NamedTuple):
-    """One document as it is stored, with what is needed to copy it faithfully."""
+    """One document as it is stored, with version, sequence number and routing, so that it can be copied or
+    updated safely.
+    """
 
     doc_id: str
     source: dict[str, Any]
@@ -48,24 +50,28 @@ class SourceDocument(NamedTuple):
 
     @property
     def as_read(self) -> dict[str, Any]:
-        """Return the options of a write that is to replace exactly this state."""
+        """Return the options of a bulk action that succeeds only if the document has not changed since it was
+        read.
+        """
         return {"routing": self.routing, "if_seq_no": self.seq_no, "if_primary_term": self.primary_term}
 
 
 @dataclass
 class Position:
-    """How far each shard was read: the highest `_seq_no` seen; empty at the start."""
+    """How far each shard was read: shard -> highest `_seq_no` read; empty at the start."""
 
     seq_no: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def at(cls, later: Position | None) -> Position:
-        """Begin where another stands, which does not move along; None is the start."""
+        """Return a copy of a position; for None the start."""
         return cls(dict(later.seq_no) if later else {})
 
 
 class Share(NamedTuple):
-    """What lies between two positions of an index (None: its start, its end)."""
+    """A range of an index's documents by position: behind `since`, up to `until` (None: the start, the
+    end).
+    """
 
     since: Position | None = None
     until: Position | None = None
@@ -84,10 +90,11 @@ def read_pages(
     where: dict[str, Any] | None = None,
     fields: Sequence[str] | None = None,
 ) -> Iterator[list[SourceDocument]]:
-    """Yield pages of the documents of a share, behind `position` if one is given, which moves along.
+    """Yield pages of the documents of an index in the range `share`.
 
-    Only what the query `where` matches is read. `fields` limits `_source`; None takes it whole. Raises
-    DataError when `_source` is disabled.
+    `position`, if given, is where to begin and is moved along with each page. Only documents that match the
+    query `where` are read. `fields` limits `_source`; None reads it whole. Raises DataError if `_source` is
+    disabled.
     """
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
     require_source(info)
@@ -108,7 +115,7 @@ def read_pages(
 
 
 def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
-    """Join pages until they hold `minimum` documents; the last may hold fewer."""
+    """Yield pages joined until they hold at least `minimum` items; the last may hold fewer."""
     batch: list[T] = []
     for page in pages:
         batch = [*batch, *page]
@@ -120,13 +127,14 @@ def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
 
 
 def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | None:
-    """Return the position of each shard up to which every operation has happened and stays visible.
+    """Return for each shard the `_seq_no` up to which every operation is finished and visible to searches.
 
-    The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below
-    the global checkpoint nothing is missing any more. None without the rights to ask or to refresh.
+    The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below the
+    global checkpoint nothing is missing any more. Return None without the rights to read it or to refresh.
     """
 
     def global_checkpoints() -> Position:
+        """Return the global checkpoint of each primary shard. Raises Unreachable if a shard is missing."""
         path = path_of(info.name, "_stats", "docs")
         indices = cluster.request("GET", path, params={"level": "shards"})["indices"]
         shards = indices.get(info.name, {"shards": {}})["shards"]
@@ -150,7 +158,7 @@ def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | Non
 
 
 def documents_between(cluster: Cluster, index: str, shard: int, first: int, last: int) -> int:
-    """Count a shard's documents behind operation `first`, up to `last`."""
+    """Count a shard's documents whose `_seq_no` is above `first` and at most `last`."""
     if last <= first:
         return 0
     between = {"range": {"_seq_no": {"gt": first, "lte": last}}}
@@ -158,7 +166,8 @@ def documents_between(cluster: Cluster, index: str, shard: int, first: int, last
 
 
 def hidden_operations(cluster: Cluster, index: str, since: Position, until: Position) -> int:
-    """Count the operations between two settled positions that left no document: deletes, overwritten states.
+    """Count the operations between two settled positions that left no document (deletes, overwritten
+    versions).
 
     Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between.
     """
@@ -172,7 +181,12 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
 def _read_shard(
     cluster: Cluster, info: IndexInfo, shard: int, body: dict[str, Any], position: Position
 ) -> Iterator[list[SourceDocument]]:
+    """Yield the pages of one shard behind `position`, which moves along; halve a page that is too large."""
+
     def read_page() -> list[SourceDocument]:
+        """Return the documents of the next page. Raises ClusterError (TOO_LARGE) if the node lacks memory for
+        it.
+        """
         try:
             return view_documents(cluster.patient(0.0), info, body)
         except ClusterError as error:
@@ -202,14 +216,18 @@ def _read_shard(
 
 
 def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
-    """Search a frozen view of an index, within its scope; every shard must answer."""
+    """Run a search of a point in time within the index's scope and return its documents; every shard must
+    answer.
+    """
     answer = cluster.request("POST", "/_search", info.scope.body(body), PLAIN, every_shard=True)
     with understood(cluster.url, "_search"):
         return [source_document(hit, info) for hit in answer["hits"]["hits"]]
 
 
 def hit_parts(fields: Sequence[str] | None = None, info: IndexInfo | None = None) -> dict[str, Any]:
-    """Ask for what `source_document` reads of a hit, of its source only the `fields` (None: all)."""
+    """Return the parts of a search body that `source_document` needs; `fields` limits `_source` (None: all of
+    it).
+    """
     source: Any = True if fields is None else list(fields) or False  # an empty list would be all
     if source and info is not None and info.semantic:
         stored = [semantic.stored for semantic in info.semantic.values()]
@@ -223,13 +241,13 @@ def hit_parts(fields: Sequence[str] | None = None, info: IndexInfo | None = None
 
 
 def at_random(query: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Put what matches a query into an order that the seed decides."""
+    """Return a query that orders what matches `query` at random, decided by the seed."""
     chance = {"random_score": {"seed": seed, "field": "_seq_no"}, "boost_mode": "replace"}
     return {"function_score": {"query": query, **chance}}
 
 
 def source_document(hit: dict[str, Any], info: IndexInfo | None = None) -> SourceDocument:
-    """Read one search hit, of this index. Raises KeyError for what it lacks."""
+    """Return the document in a search hit, with the semantic fields of `info` as text. Raises KeyError."""
     source = hit.get("_source", {})
     return SourceDocument(
         hit["_id"],
@@ -248,7 +266,7 @@ def read_documents(
     fields: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Iterator[SourceDocument]:
-    """Yield every document of the index once."""
+    """Yield every document of an index once, with progress."""
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
     total = cluster.count(info)
     done = 0
@@ -260,17 +278,16 @@ def read_documents(
 
 
 def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
-    """Join the text fields of a document by a blank; what is not text counts as missing.
+    """Return the texts in the named fields of a document, joined by blanks; other values count as missing.
 
-    Dotted names reach into objects, lists of strings are joined too. Half of a surrogate pair, which is no
-    character and which no encoder reads, becomes U+FFFD.
+    Dotted names reach into objects; lists of strings are joined too. Half a surrogate pair becomes U+FFFD.
     """
     parts = [part for name in fields for part in _strings(_value_at(source, name))]
     return whole_characters(" ".join(" ".join(parts).split()))
 
 
 def whole_characters(text: str) -> str:
-    """Put U+FFFD in the place of each half of a surrogate pair."""
+    """Return the text with U+FFFD in place of each half of a surrogate pair, which no encoder reads."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -279,6 +296,7 @@ def whole_characters(text: str) -> str:
 
 
 def _value_at(source: Any, name: str) -> Any:
+    """Return the value of a document at a dotted field name; None if there is none."""
     if not isinstance(source, dict):
         return None
     if name in source:
@@ -291,6 +309,7 @@ def _value_at(source: Any, name: str) -> Any:
 
 
 def _strings(value: Any) -> list[str]:
+    """Return all non-blank strings in a value and in its nested lists."""
     if isinstance(value, str):
         return [value] if value.strip() else []
     if isinstance(value, list):
@@ -307,9 +326,10 @@ def sample_documents(
     seed: int = 13,
     progress: Progress = silent,
 ) -> list[SourceDocument]:
-    """Read `size` documents at random, or all when the index holds no more; at most 10,000 of a larger one.
+    """Return `size` random documents of an index, or all if it holds no more; at most `DEEPEST` of a larger
+    one.
 
-    `fields` limits `_source`; None takes it whole. Raises DataError when `_source` is disabled.
+    `fields` limits `_source`; None reads it whole. Raises DataError if `_source` is disabled.
     """
     require_source(info)
     if cluster.count(info) <= size:
@@ -337,7 +357,7 @@ def sample_documents(
 def sources_by_id(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Read the sources of documents by id; see `documents_by_id`."""
+    """Return id -> source of the documents with these ids; missing documents are left out."""
     documents = documents_by_id(cluster, index, doc_ids)
     return {doc_id: document.source for doc_id, document in documents.items()}
 
@@ -345,10 +365,10 @@ def sources_by_id(
 def documents_by_id(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, whole: bool = True
 ) -> dict[str, SourceDocument]:
-    """Read documents by id with a search, which needs no other right than reading the index does.
+    """Return id -> document for these ids, read by a search, so that the right to read the index is enough.
 
-    `whole` False asks only which ids are there, in which state. What is missing is left out. Of an index with
-    semantic fields whole documents are read by its `IndexInfo`.
+    With `whole` False the sources are not read, only versions and sequence numbers. Missing documents are
+    left out. For whole documents of an index with semantic fields pass its `IndexInfo`.
     """
     info = index if isinstance(index, IndexInfo) else None
     hits = hits_by_id(cluster, index, doc_ids, hit_parts(None if whole else (), info))
@@ -363,10 +383,10 @@ def hits_by_id(
     query: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Search for documents by id, in as many searches as the index's result window needs; return the hits.
+    """Return the search hits of the documents with these ids, by as many searches as the result window needs.
 
-    `parts` are those of each search beside query and size. `query` scores the documents, or leaves some out;
-    None finds all of them.
+    `parts` are added to each search body. `query` scores the documents or leaves some out; None finds all of
+    them.
     """
     window = index.result_window if isinstance(index, IndexInfo) else len(doc_ids)
     hits: list[dict[str, Any]] = []
@@ -391,30 +411,30 @@ def hits_by_id(
 def documents_in_pages(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, page: int, whole: bool = True
 ) -> Iterator[list[SourceDocument]]:
-    """Read documents by id as `documents_by_id` does, `page` of them at a time."""
+    """Yield the documents with these ids, `page` at a time, as `documents_by_id` reads them."""
     for start in range(0, len(doc_ids), page):
         documents = documents_by_id(cluster, index, doc_ids[start : start + page], whole=whole)
         yield list(documents.values())
 
 
 def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[str]) -> int:
-    """Count the ids that a search of the index does not find."""
+    """Count the ids of which a search of the index finds no document."""
     unique = sorted(set(doc_ids))
     pages = documents_in_pages(cluster, index, unique, page=CHUNK, whole=False)
     return len(unique) - sum(map(len, pages))
 
 
 def require_source(info: IndexInfo) -> None:
-    """Raise DataError unless the index keeps its documents."""
+    """Raise DataError if `_source` is disabled: the index does not store its documents."""
     if info.mappings.get("_source", {}).get("enabled") is False:
         raise DataError(f"index '{info.name}' does not keep its documents (_source is disabled)", hint=AGAIN)
 
 
 def require_whole_source(info: IndexInfo) -> None:
-    """Raise DataError unless the index keeps its documents with all of their fields.
+    """Raise DataError unless the index stores its documents with all their fields.
 
-    What is made of its documents, a copy or an update, would lose the others without a word, for an engine
-    gives back no text that it only indexed. OpenSearch lets nobody change this of an index that is there.
+    A copy or update of documents would silently lose fields that `_source` leaves out, or that are made anew
+    from the index (synthetic `_source`).
     """
     require_source(info)
     lost = ""

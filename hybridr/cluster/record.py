@@ -1,4 +1,6 @@
-"""One index, and what it remembers of hybridr in its mapping's `_meta`: read and checked here alone."""
+"""The description of one index, and hybridr's record of it in the mapping's `_meta`: models, reading and
+checks.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vec
 
 
 def require_named(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event that says what happened, and when. Raises ValueError."""
+    """Return an event of the history unchanged. Raises ValueError unless it has a name and a time."""
     if not all(isinstance(event.get(name), str) for name in ("at", "event")):
         raise ValueError("an event lacks its time or name")
     return event
@@ -73,17 +75,17 @@ Event = Literal[
 
 
 class Record(Part):
-    """What hybridr wrote down in an index; one of a foreign index is empty.
+    """What hybridr wrote down in an index's `_meta`; empty for an index that hybridr never wrote to.
 
-    An index with vectors (`role` "vectors") says whose they are: of which `source`, written by which
-    `encoder` (its fingerprint), compared how, made of which `fields`. `aliases` tells which ones hybridr
-    made or moved, `original` the settings to set back after the fill, `synced` how far each shard of the
-    source was read. `token_bits` is the mean state that documents' bits of tokens are taken from, as
-    `encoders/bits.py` writes it; without it they keep none. `refused` names documents that the engine did not
-    take and that are tried again, `accepted` those of them that a user lets be missing. `target` names where
-    the vectors are if neither `in_place` nor beside the source. A source names in `destinations` the uuids
-    of the indices with its vectors: see `is_known_by` of `destinations.py`. `warning` says what was forced
-    although it harms.
+    The record of an index with vectors (`role` "vectors") says from which `source` index they were made, by
+    which `encoder` (its fingerprint), of which `fields`, and how they are compared. `aliases` are those that
+    hybridr made or moved, `original` the index settings to restore after the fill, `synced` the position up
+    to which each shard of the source was read. `token_bits` is the mean state from which the bits of tokens
+    are computed (`encoders/bits.py`); empty without such bits. `refused` are documents that the engine
+    rejected and that are tried again, `accepted` those of them that the user allows to be missing. `target`
+    says where the vectors are if neither in place nor beside the source. The record of a source lists in
+    `destinations` the uuids of the indices with its vectors (see `is_known_by` in `destinations.py`).
+    `warning` says what was forced although it harms.
     """
 
     role: Literal["source", "vectors"] | None = None
@@ -150,12 +152,12 @@ class Record(Part):
 
     @property
     def ranking(self) -> Ranking:
-        """Return what searches rank by now."""
+        """Return how searches rank: the tuned search settings and chain, and the memory of learnt queries."""
         tuned = self.tuning or Tuned()
         return Ranking(search=tuned.search, chain=tuned.chain, memory=self.memory)
 
     def with_ranking(self, ranking: Ranking) -> Record:
-        """Return the record with this ranking; all else that was tuned stays."""
+        """Return the record with this ranking; other tuned values stay."""
         tuned = self.tuning or Tuned()
         named = {name: getattr(tuned, name) for name in tuned.model_fields_set - {"search", "chain"}}
         named |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
@@ -163,7 +165,7 @@ class Record(Part):
 
     @property
     def contested(self) -> Experiment | None:
-        """Return the experiment under way; None if it ended, or its first ranking was changed since."""
+        """Return the running experiment; None if it ended, or its first ranking was changed since."""
         experiment = self.experiment
         return (
             experiment if experiment and not experiment.ended and experiment.a.is_as(self.ranking) else None
@@ -171,50 +173,53 @@ class Record(Part):
 
     @property
     def remembers(self) -> bool:
-        """Return whether past queries can be compared with those that its encoder reads."""
+        """Return whether the memory of learnt queries was made by the encoder of the vectors."""
         return self.memory is not None and self.memory.encoder == self.encoder
 
     def changed(self, **changes: Any) -> Record:
-        """Return the record with other values; raises DataError for unknown names and wrong values."""
+        """Return the record with some values changed. Raises DataError for unknown names and wrong values."""
         if unknown := sorted(changes.keys() - type(self).model_fields.keys()):
             raise DataError(f"a record holds no '{unknown[0]}'")
         set_fields = {name: getattr(self, name) for name in self.model_fields_set}
         return checked({**set_fields, **changes}, "the new record")
 
     def without(self, name: str) -> Record:
-        """Return the record as if a value had never been set."""
+        """Return the record without one value, as if it had never been set."""
         return Record(**{field: getattr(self, field) for field in self.model_fields_set if field != name})
 
     def bare(self) -> Record:
-        """Return what is left when the vectors are gone: what `load` wrote, and nothing of the rest."""
+        """Return the record with only what `load` wrote, for an index whose vectors are removed."""
         if self.load is None:
             return Record()
         fields = {"text_fields": self.text_fields, "language": self.language, "load": self.load}
         return Record(role="source", lexical_fields=self.lexical_fields, **fields)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the index keeps: all values ever set and the stamp; of an empty record nothing."""
+        """Return the record as JSON for `_meta`: all values ever set, and the version; `{}` for an empty
+        record.
+        """
         values = self.model_dump(mode="json", exclude_unset=True)
         return {**values, "version": VERSION} if values else {}
 
 
 def require_name(name: str) -> str:
-    """Return what an index or alias can be called, or nothing. Raises ValueError for all else."""
+    """Return the name of an index or alias unchanged, or "". Raises ValueError for an impossible name."""
     if name and not can_be_name(name):
         raise ValueError("no index or alias can be called so")
     return name
 
 
 def can_be_name(name: str) -> bool:
-    """Return whether an index or alias can be called so.
-
-    The rules are the server's own: what breaks them is a pattern, a list or a path.
+    """Return whether a text is a valid name of an index or alias by the server's rules: no pattern, list or
+    path.
     """
     return is_file_name(name) and not NO_NAME.search(name)
 
 
 def checked(value: Any, whose: str) -> Record:
-    """Read the values of a record. Raise DataError that names what is wrong with them."""
+    """Return the record made of these values. Raises DataError that names `whose` record and what is
+    wrong.
+    """
     try:
         record = Record(**value)
     except TypeError as error:
@@ -233,7 +238,7 @@ MEND = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mappi
 
 
 def read_record(value: Any, whose: str) -> Record:
-    """Read what an index keeps. Raise DataError for what is no record, or is one of another version."""
+    """Return the record stored in an index. Raises DataError for something else or for another version."""
     if not isinstance(value, Mapping):
         raise DataError(f"{whose} is no object but {type(value).__name__}", hint=MEND)
     values = dict(value)
@@ -248,10 +253,10 @@ OTHER_VERSION = "hybridr remove NAME, by the hybridr that wrote it; then hybridr
 
 @dataclass(frozen=True)
 class Scope:
-    """What an alias shows of its index: what matches `filter`, on the shards of `routing`; without both, all.
+    """The part of an index that an alias shows: documents that match `filter`, on the shards of `routing`.
 
-    The server drops it as soon as the index behind the alias is asked by its own name, so it travels with the
-    `IndexInfo`: whatever reads documents puts it into its requests.
+    Without both it is the whole index. The server applies filter and routing only if the alias itself is
+    asked, so the scope travels with the `IndexInfo`, and all reading of documents adds it to its requests.
     """
 
     filter: Mapping[str, Any] | None = None
@@ -262,11 +267,11 @@ class Scope:
 
     @property
     def params(self) -> dict[str, str]:
-        """Return the parameters of a search: which shards are asked."""
+        """Return the URL parameters of a search in this scope (the routing)."""
         return {"routing": self.routing} if self.routing else {}
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a search that finds nothing else; the scores stay."""
+        """Return a search body that finds only documents in this scope; scores stay."""
         if self.filter is None:
             return dict(body)
         query = body.get("query", {"match_all": {}})
@@ -277,7 +282,7 @@ class Scope:
         return {**body, "query": {"hybrid": {**query["hybrid"], "queries": parts}}}
 
     def both(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Join a search's own filter to this one, for what looks for neighbours among the matching ones."""
+        """Return one filter query of a search's own filter and the scope's; None if there is neither."""
         filters = [dict(clause) for clause in (self.filter, filter) if clause]
         return {"bool": {"filter": filters}} if len(filters) > 1 else next(iter(filters), None)
 
@@ -287,9 +292,9 @@ WHOLE = Scope()
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """One concrete index: flat settings, mappings and alias definitions as the server gives them.
+    """The description of one index: flat settings, mappings and alias definitions as the server gives them.
 
-    `scope` is what the name shows of it by which it was asked for. In the mappings the `semantic` fields are
+    `scope` is the part of the index that the asked name shows. In the mappings the `semantic` fields are
     text, as all reading of documents gives them back.
     """
 
@@ -302,17 +307,19 @@ class IndexInfo:
 
     @property
     def uuid(self) -> str:
-        """Identify the index even when another of the same name replaces it."""
+        """Return the uuid of the index, which differs for another index of the same name."""
         return self._told("index.uuid")
 
     @property
     def lineage(self) -> str:
-        """Identify its operations: restoring a snapshot over an index keeps the uuid, and counts anew."""
+        """Return the history uuid: restoring a snapshot keeps the uuid, but changes this and counts `_seq_no`
+        anew.
+        """
         return str(self.settings.get("index.history.uuid", ""))
 
     @property
     def shards(self) -> int:
-        """Count the primary shards."""
+        """Return the number of primary shards."""
         return int(self._told("index.number_of_shards"))
 
     @property
@@ -321,46 +328,49 @@ class IndexInfo:
         return int(self.settings.get(RESULT_WINDOW, USUAL_RESULT_WINDOW))
 
     def _told(self, setting: str) -> str:
+        """Return an index setting. Raises ClusterError if the server did not give it."""
         if not isinstance(value := self.settings.get(setting), str):
             raise ClusterError(f"the cluster does not tell {setting} of '{self.name}'")
         return value
 
     @cached_property
     def record(self) -> Record:
-        """Return what hybridr recorded; empty for a foreign index. Raises DataError for a damaged record."""
+        """Return hybridr's record in the index; empty if there is none. Raises DataError for a damaged
+        record.
+        """
         stored = self.other_meta.get("hybridr", {})
         return read_record(stored, f"hybridr's record in '{self.name}'")
 
     @property
     def other_meta(self) -> dict[str, Any]:
-        """Return the mapping's whole `_meta`, where applications keep things too."""
+        """Return the mapping's whole `_meta`, with what applications keep there."""
         meta = self.mappings.get("_meta", {})
         return dict(meta) if isinstance(meta, Mapping) else {}
 
     @property
     def marks(self) -> list[Any]:
-        """Return the marks of the last writes into the record, oldest first."""
+        """Return the random marks of the last writes of the record, oldest first (see `rewrite_in_view`)."""
         marks = self.other_meta.get(MARKS)
         return marks if isinstance(marks, list) else []
 
     def with_ranking(self, ranking: Ranking) -> IndexInfo:
-        """Return the index as if its searches ranked so."""
+        """Return a copy of the description whose record has this ranking; nothing is written."""
         return self.with_record(self.record.with_ranking(ranking))
 
     def with_record(self, record: Record) -> IndexInfo:
-        """Return the index as if it had this record."""
+        """Return a copy of the description with this record; nothing is written."""
         return replace(self, mappings={**self.mappings, "_meta": self.meta_with(record)})
 
     def meta_with(self, record: Record) -> dict[str, Any]:
-        """Return the whole `_meta` with this record in it; what others keep there stays."""
+        """Return the whole `_meta` with this record in it and without marks; what others keep there stays."""
         others = {name: value for name, value in self.other_meta.items() if name not in ("hybridr", MARKS)}
         return others | meta_of(record)
 
 
 def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
-    """Read what a cluster says of an index.
+    """Return the description of an index from the cluster's answer.
 
-    Raises AttributeError, KeyError, TypeError, ValueError for something else.
+    Raises AttributeError, KeyError, TypeError or ValueError for an unexpected form.
     """
     settings, mappings = dict(index["settings"]), index["mappings"]
     require_fields(mappings.get("properties", {}))
@@ -370,14 +380,14 @@ def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
 
 
 def require_fields(properties: Any) -> None:
-    """Raise AttributeError unless these are the fields of a mapping: objects, with others inside."""
+    """Raise AttributeError unless these are the fields of a mapping: nested objects."""
     for field_mapping in properties.values():
         for inner in ("properties", "fields"):
             require_fields(field_mapping.get(inner, {}))
 
 
 def scope_of(name: str, info: IndexInfo) -> Scope:
-    """Return what a name shows of its one index. Raises ClusterError where a pattern leaves that open."""
+    """Return the part of an index that a name shows. Raises ClusterError if a pattern leaves that open."""
     scopes = {
         alias: Scope(definition.get("filter"), definition.get("search_routing"))
         for alias, definition in info.aliases.items()
@@ -393,7 +403,7 @@ def scope_of(name: str, info: IndexInfo) -> Scope:
 
 
 def meta_of(record: Record) -> dict[str, Any]:
-    """Return the `_meta` of an index in which nobody else keeps anything; of an empty record nothing."""
+    """Return the `_meta` that holds only this record; `{}` for an empty record."""
     return {"hybridr": stored} if (stored := record.to_json()) else {}
 
 
@@ -410,9 +420,9 @@ COPY = (
 
 
 def sole_index(name: str, infos: Sequence[IndexInfo]) -> IndexInfo:
-    """Return the one index of a name, within what that shows of it.
+    """Return the one index that a name stands for, with the scope of that name.
 
-    Raises ClusterError for a data stream, several indices, an alias that rolls over, a closed index.
+    Raises ClusterError for a data stream, several indices, a rollover alias, or a closed index.
     """
     if any(info.name.startswith(STREAM) for info in infos):
         raise ClusterError(

@@ -1,4 +1,6 @@
-"""The parts of a record: what an index remembers of one matter each."""
+"""The parts of a record: one model for each matter that an index remembers (deployment, tuning, memory, rules
+…).
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,16 @@ Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,
 
 
 class Part(BaseModel):
-    """What all parts of a record share: values never change."""
+    """Base of the record and its parts: immutable models that keep unknown values."""
 
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
 
 
 class Deployment(Part):
-    """How the index is asked through plain REST; `job` identifies what was deployed, `boost` is a formula."""
+    """How clients ask the index by plain REST (`hybridr deploy`): the way, pipeline and model.
+
+    `job` identifies what was deployed, `boost` is a formula.
+    """
 
     way: str
     pipeline: str
@@ -34,7 +39,9 @@ class Deployment(Part):
 
 
 class Tuned(Part):
-    """What `tune` found: settings for searches, a `chain` of re-rankers behind them, and stored pipelines."""
+    """What `hybridr tune` chose: search settings, a `chain` of re-rankers, and settings of stored
+    pipelines.
+    """
 
     search: dict[str, Any] | None = None
     chain: dict[str, Any] | None = None
@@ -42,20 +49,23 @@ class Tuned(Part):
 
     @property
     def gains(self) -> bool:
-        """Return whether any of it is in use."""
+        """Return whether any tuned value is in use."""
         return any((self.search, self.chain, self.pipeline))
 
 
 class Cosines(Part):
-    """How cosines lie between queries and documents that do not answer them, measured on the index's own
-    texts: the standard deviation over the documents of a query, and the mean."""
+    """The cosines between queries and documents that do not answer them, measured on the index's own texts:
+    their standard deviation over the documents of a query, and their mean.
+    """
 
     spread: float = Field(gt=0)
     mean: float
 
 
 class FittedTable(Part):
-    """The term table of an index: how many terms, from how many documents, in how many parts it is kept."""
+    """The term table of an index: its number of terms, of documents it was made from, and of parts it is
+    stored in.
+    """
 
     fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
     terms: int
@@ -64,7 +74,10 @@ class FittedTable(Part):
 
 
 class Remembered(Part):
-    """How many judged queries were learnt, by which encoder, in which job, like others from which cosine."""
+    """The memory of learnt queries: how many judged queries, by which encoder, in which job.
+
+    `least` is the cosine from which another query counts as alike.
+    """
 
     queries: int
     encoder: Fingerprint
@@ -73,10 +86,11 @@ class Remembered(Part):
 
 
 class Calibrated(Part):
-    """Best scores of queries that do not belong to the index, ascending: as 0 to 100 in 100 lie below.
+    """Best scores of queries that do not belong to the index, ascending percentiles, by which answers are
+    recognised.
 
-    They are of `queries` asked when it had so many `documents`; `answered` others were left out since the
-    index may answer them. `ranking` identifies what made the scores.
+    They were measured with `queries` queries when the index had so many `documents`; `answered` others were
+    left out since the index may answer them. `ranking` identifies the ranking that made the scores.
     """
 
     ranking: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -87,7 +101,7 @@ class Calibrated(Part):
 
 
 class KeptRules(Part):
-    """Which version of the rules beside the source is in force, of how many rules, written in which job."""
+    """The query rules in force for the index: which version, how many rules, written in which job."""
 
     version: int = Field(ge=1)
     rules: int = Field(ge=0)
@@ -95,21 +109,22 @@ class KeptRules(Part):
 
 
 class Ranking(Part):
-    """What searches of an index rank by: what `tune` chose for it, and what `learn` remembers."""
+    """How searches of an index rank: what `tune` chose, and the memory of learnt queries."""
 
     search: dict[str, Any] | None = None
     chain: dict[str, Any] | None = None
     memory: Remembered | None = None
 
     def is_as(self, ranking: Ranking) -> bool:
-        """Return whether both rank alike."""
+        """Return whether another ranking is equal."""
         return self.model_dump(exclude_none=True) == ranking.model_dump(exclude_none=True)
 
 
 class Experiment(Part):
-    """Two rankings that people see in one list, `a` alone where they do not; the index ranked as `before`.
+    """An interleaving experiment of two rankings, `a` and `b`; searches outside of it use `a`.
 
-    `ended` says how it ended: stopped, or which of the two was promoted.
+    `before` is the ranking before the experiment. `ended` says how it ended: stopped, or which of the two was
+    promoted.
     """
 
     id: str = Field(pattern=r"^[0-9a-f]{8}$")
@@ -122,7 +137,7 @@ class Experiment(Part):
 
 
 class Load(Part):
-    """What `load` put into the index, and how far it came."""
+    """What `hybridr load` wrote into the index, and whether it finished."""
 
     job: str
     state: Literal["filling", "complete"]
@@ -130,7 +145,7 @@ class Load(Part):
 
 
 class RepresentationState(BaseModel):
-    """What an index remembers of a representation by an encoder of its own, as JSON: that encoder."""
+    """Base of what an index remembers, as JSON, of a representation made by an encoder of its own."""
 
     model_config = ConfigDict(frozen=True)
     about: ClassVar[str]
@@ -138,7 +153,7 @@ class RepresentationState(BaseModel):
 
     @classmethod
     def read(cls: type[S], text: str) -> S:
-        """Read what a record holds. Raises DataError."""
+        """Return the state in a record's JSON text. Raises DataError."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:

@@ -1,4 +1,6 @@
-"""The relay: what others ask of a cluster goes to it with their own headers, and comes back as it is."""
+"""The relay: forwards requests of clients to the cluster with the clients' own headers, and returns the
+answers unchanged.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Relayed(NamedTuple):
-    """A request of somebody else. `target` is its path with its parameters, percent-encoded."""
+    """A client's HTTP request to forward; `target` is path and parameters, percent-encoded."""
 
     method: str
     target: str
@@ -44,18 +46,18 @@ class Relayed(NamedTuple):
     body: bytes
 
     def header(self, name: str) -> str:
-        """Return a header by its name in small letters; "" of none."""
+        """Return the value of a header by its lower-case name; "" if there is none."""
         return next((value for header, value in self.headers if header.lower() == name), "")
 
     def without(self, *names: str) -> Relayed:
-        """Leave headers out, by their names in small letters."""
+        """Return the request without some headers, given by lower-case names."""
         return self._replace(
             headers=tuple(header for header in self.headers if header[0].lower() not in names)
         )
 
 
 class Call:
-    """A request that is being relayed, which another thread can end by closing its connection."""
+    """A request that is being forwarded, which another thread can end by closing its connection."""
 
     current: ContextVar[Call | None] = ContextVar("call", default=None)
     lock = Lock()
@@ -65,14 +67,16 @@ class Call:
         self.ended = False
 
     def take(self, connection: Any) -> None:
-        """Use a connection, which may have been another call's. Raises CallEnded."""
+        """Use this connection for the call. Raises CallEnded if the call was ended already."""
         with self.lock:
             connection.call, self.connection = self, connection
             if self.ended:
                 raise CallEnded
 
     def end(self) -> None:
-        """Close the connection: who reads or writes it fails at once, and the cluster stops the search."""
+        """Close the call's connection, so that reading or writing it fails at once and the cluster stops the
+        search.
+        """
         with self.lock:
             self.ended = True
             if self.connection is not None and self.connection.call is self and self.connection.sock:
@@ -81,14 +85,14 @@ class Call:
 
 
 class CallEnded(Exception):
-    """A call was ended before its request was sent."""
+    """Raised when a call was ended before its request was sent."""
 
 
 class StrictResponse(HTTPResponse):
-    """An answer whose headers can be read: beyond one that cannot, nobody knows where the answer ends."""
+    """An HTTP response that fails if its headers cannot be parsed, since then its end is unknown."""
 
     def begin(self) -> None:
-        """Read status and headers. Raises ClusterError."""
+        """Read status and headers. Raises ClusterError for headers that cannot be parsed."""
         super().begin()
         try:
             assert_header_parsing(self.msg)
@@ -98,47 +102,47 @@ class StrictResponse(HTTPResponse):
 
 
 class EndableConnection:
-    """What makes a connection of the package one that a `Call` can end."""
+    """Mixin for the package's HTTP connections that lets a `Call` close them."""
 
     def connect(self) -> None:
-        """Connect for the call of this thread."""
+        """Connect, and register the connection with the call of this thread."""
         super().connect()  # type: ignore[misc]
         if call := Call.current.get():
             call.take(self)
 
     def request(self, *arguments: Any, **options: Any) -> None:
-        """Send a request for the call of this thread."""
+        """Register the connection with the call of this thread, and send a request."""
         if call := Call.current.get():
             call.take(self)
         super().request(*arguments, **options)  # type: ignore[misc]
 
 
 class PlainConnection(EndableConnection, HTTPConnection):
-    """Without TLS."""
+    """An endable connection without TLS."""
 
     response_class = StrictResponse
 
 
 class SecureConnection(EndableConnection, HTTPSConnection):
-    """With TLS."""
+    """An endable connection with TLS."""
 
     response_class = StrictResponse
 
 
 class PlainPool(urllib3.HTTPConnectionPool):
-    """Connections without TLS."""
+    """A pool of endable connections without TLS."""
 
     ConnectionCls = PlainConnection
 
 
 class SecurePool(urllib3.HTTPSConnectionPool):
-    """Connections with TLS."""
+    """A pool of endable connections with TLS."""
 
     ConnectionCls = SecureConnection
 
 
 class Relay:
-    """Sends requests of others to the hosts of a cluster. None of hybridr's own credentials go with them."""
+    """Forwards clients' requests to the hosts of a cluster, without any of hybridr's own credentials."""
 
     def __init__(self, settings: ClusterSettings, watch: Watch | None = None) -> None:
         self.hosts, self.bounds, self.watch = str(settings.url).split(","), bounds_of(settings), watch
@@ -151,10 +155,11 @@ class Relay:
         self.pool.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
     def send(self, request: Relayed, call: Call | None = None) -> Answered:
-        """Send a request to the first host that takes a connection. `call` can end it from another thread.
+        """Send a request to the first host that can be connected, and return its answer; `call` can end it
+        meanwhile.
 
-        Raises Unreachable, and ClusterError for an answer beyond the bounds, for one that cannot be read, and
-        for a target that would be sent as another one.
+        Raises Unreachable, and ClusterError for an answer that is too large or unreadable, or for a target
+        that the HTTP package would change.
         """
         call = call or Call()
         before = Call.current.set(call)
@@ -173,6 +178,9 @@ class Relay:
                 call.connection = None
 
     def _send(self, host: str, request: Relayed) -> Answered:
+        """Send a request to one host and return its answer, without headers by which proxies vouch for
+        users.
+        """
         unsaid = (name for name in ("user-agent", "accept-encoding") if not request.header(name))
         headers = urllib3.HTTPHeaderDict(dict.fromkeys(unsaid, urllib3.util.SKIP_HEADER))
         for name, value in passed_on(request.headers):
@@ -197,7 +205,7 @@ class Relay:
 
 
 class Answered(NamedTuple):
-    """What a cluster said to a request of somebody else."""
+    """The cluster's answer to a forwarded request."""
 
     status: int
     headers: Headers
@@ -205,7 +213,9 @@ class Answered(NamedTuple):
 
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Return the headers that go on from one connection to the next, less those that `Connection` names."""
+    """Return the headers to forward: all but those of one connection (hop-by-hop) or named by
+    `Connection`.
+    """
     pairs = tuple(headers)
     named = {
         header.strip().lower()
@@ -219,7 +229,7 @@ def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
 
 @contextmanager
 def understood_by(host: str) -> Iterator[None]:
-    """Raise Unreachable, or ClusterError, in the place of the package's errors."""
+    """Run the block; turn errors of the package urllib3 into Unreachable or ClusterError about this host."""
     named = urlsplit(host).netloc
     try:
         yield

@@ -1,4 +1,5 @@
-"""Which shard a routing value leads to, computed as OpenSearch does, and which copy of each shard answers.
+"""Computes, as OpenSearch does, which shard a routing value leads to, and chooses which copy of each shard
+answers.
 
 Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreateIndexService of OpenSearch.
 """
@@ -14,7 +15,7 @@ SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless i
 
 
 def routing_values(info: IndexInfo) -> list[str]:
-    """Return a routing value for each shard that an index's scope reaches, in their order."""
+    """Return one routing value for each shard in an index's scope, in the order of the shards."""
     shards, by_shard = shards_in(info), dict[int, str]()
     for number in count():
         if len(by_shard) == info.shards:
@@ -24,7 +25,7 @@ def routing_values(info: IndexInfo) -> list[str]:
 
 
 def shards_in(info: IndexInfo) -> list[int]:
-    """List the shards that an index's scope reaches: those of its routing values, else all."""
+    """Return the numbers of the shards in an index's scope: those of its routing values, else all."""
     routed = info.scope.routing
     if not routed:
         return list(range(info.shards))
@@ -32,7 +33,7 @@ def shards_in(info: IndexInfo) -> list[int]:
 
 
 def shards_of(routing: str, info: IndexInfo) -> list[int]:
-    """List the shards that a routed search asks: several where `index.routing_partition_size` spreads it."""
+    """Return the shards that a routing value leads to: several if `index.routing_partition_size` is set."""
     default = info.shards << max(1, SPLITS - (info.shards - 1).bit_length())
     places = int(info.settings.get("index.number_of_routing_shards", default))
     spread = int(info.settings.get("index.routing_partition_size", 1))
@@ -41,18 +42,19 @@ def shards_of(routing: str, info: IndexInfo) -> list[int]:
 
 
 def same_copies(text: str) -> dict[str, str]:
-    """Return the parameter by which the same copies of the shards answer for the same text.
+    """Return the search parameter `preference` by which the same text is always answered by the same copies
+    of shards.
 
-    Copies count deleted documents differently until they are merged away, and so score differently. Over
-    many texts all copies take their share.
+    Copies count deleted documents differently until they are merged away, and so score differently.
     """
     return {"preference": f"hybridr-{crc32(text.encode('utf-8', 'surrogatepass')):08x}"}
 
 
 def murmur3(data: bytes) -> int:
-    """Hash bytes to a signed number of 32 bits: MurmurHash3 x86 with seed 0 (Appleby 2011)."""
+    """Return the MurmurHash3 (x86, 32 bits, seed 0; Appleby 2011) of bytes, as a signed number."""
 
     def rotated(value: int, bits: int) -> int:
+        """Return a 32-bit value rotated to the left by some bits."""
         return (value << bits | value >> 32 - bits) & 0xFFFFFFFF
 
     hashed = 0

@@ -58,11 +58,11 @@ class ClusterSettings(Stage):
 
     @classmethod
     def prefix(cls) -> str:
-        """Return the beginning without a stage: `HYBRIDR_URL`."""
+        """Return the prefix of the environment variables: `HYBRIDR_`, without the stage's name."""
         return "HYBRIDR_"
 
     def record(self) -> dict[str, Any]:
-        """Return the values as JSON; a password inside the url is masked too."""
+        """Return the values as JSON, with secrets and a password inside the url masked."""
         return {**super().record(), "url": self.url and re.sub(r"//[^/@]*@", "//***@", self.url)}
 
 
@@ -86,17 +86,17 @@ class NodeSettings(Stage):
 
     @property
     def is_core(self) -> bool:
-        """Return whether the node runs Elasticsearch: its core, without the modules of its distribution."""
+        """Return whether the node runs Elasticsearch (its core, without the modules of its distribution)."""
         return self.product == "elasticsearch"
 
     @property
     def title(self) -> str:
-        """Name the product and its version for people."""
+        """Return product and version as people read them, such as "OpenSearch 3.6.0"."""
         return f"{TITLES[self.product]} {self.release}"
 
     @property
     def release(self) -> str:
-        """Return the version of the product."""
+        """Return the version number of the product."""
         return CORE_VERSION if self.is_core else self.version
 
 

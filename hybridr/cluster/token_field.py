@@ -1,6 +1,7 @@
-"""The fields of token vectors and token bits: how an index keeps them, and what scores documents by them.
+"""The fields of token vectors and token bits: the stored values, the query that scores by bits, and late
+interaction.
 
-Token vectors are doc values, for a client to read and compare: 50 documents of 150 vectors in some
+Token vectors are doc values, which a client reads and compares: 50 documents of 150 vectors in some
 milliseconds. The k-NN plugin's `lateInteractionScore` reads them from the JSON of `_source`, in more than a
 hundred.
 """
@@ -60,18 +61,19 @@ return params.factor * Math.max(0.0, sum);
 
 
 def bits_value(bits: NDArray[np.uint8]) -> dict[str, str]:
-    """Return the field with the bits `(tokens, bytes)` of a document; an empty value without tokens."""
+    """Return the field of a document that holds its token bits `(tokens, bytes)` as base64."""
     return {BITS_FIELD: base64.b64encode(bits.tobytes()).decode()}
 
 
 def bits_query(
     query: NDArray[np.uint8], weights: NDArray[np.float32], width: int, factor: float
 ) -> dict[str, Any]:
-    """Score documents by late interaction with a query's tokens, times a factor; those without bits by none.
+    """Return the script query that scores documents by late interaction of their token bits with a query's.
 
     `query` is `(tokens, bytes)`, `weights` `(tokens,)`. The score is `factor` x the weighted sum, at least 0,
-    of 1 - 2 x hamming / width between each query token and its nearest token of the document. The script's
-    text depends on the width alone, so that a server compiles it once.
+    of 1 - 2 x hamming / width between each query token and its nearest token of the document; documents
+    without bits are not found. The script's text depends only on the width, so that a server compiles it
+    once.
     """
     longs = query.shape[1] // BYTES_OF_LONG
     shifted = [f"((bytes[at + {i}] & 255L) << {56 - 8 * i})" for i in range(BYTES_OF_LONG)]
@@ -93,7 +95,9 @@ def bits_query(
 def held_bytes(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], field: str = BITS_FIELD
 ) -> dict[str, bytes]:
-    """Read the doc values of those of the documents that have some; the index must be refreshed."""
+    """Return id -> binary doc value of a field, for those of the documents that have one; refresh the index
+    before.
+    """
     hits = hits_by_id(cluster, index, doc_ids, {"_source": False, "docvalue_fields": [field]})
     values = {hit["_id"]: hit["fields"][field][0] for hit in hits if "fields" in hit}
     return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded
@@ -106,8 +110,9 @@ STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
 
 
 class TokenState(RepresentationState):
-    """What an index remembers of its token vectors: which encoder made them, of how many dimensions, the form
-    of values, and how mean scores spread; None where that could not be measured."""
+    """What an index remembers of its token vectors: their encoder, dimensions, form of values, and the spread
+    of mean scores (None if it could not be measured).
+    """
 
     about = "token vectors"
     values: TokenValues
@@ -116,24 +121,26 @@ class TokenState(RepresentationState):
 
     @classmethod
     def of(cls, record: Record) -> TokenState | None:
-        """Read what an index remembers; None where it has no such vectors."""
+        """Return the state of token vectors in an index's record; None without token vectors."""
         text = record.representations.get(TOKENS_REPRESENTATION)
         return cls.read(text) if text else None
 
     @property
     def bytes_a_token(self) -> int:
-        """Return the bytes of a vector: 128 of 128 dimensions in bytes, 512 in floats."""
+        """Return the bytes of one token vector: 128 for 128 dimensions as bytes, 512 as floats."""
         return self.dim * np.dtype(STORED_AS[self.values]).itemsize
 
 
 def tokens_value(vectors: NDArray[np.float32], values: TokenValues) -> dict[str, str]:
-    """Return the field with the vectors `(tokens, dim)` of a document, as floats or bytes."""
+    """Return the field of a document that holds its token vectors `(tokens, dim)` as base64, in floats or
+    bytes.
+    """
     held = as_kept(vectors, values).astype(STORED_AS[values])
     return {TOKENS_FIELD: base64.b64encode(held.tobytes()).decode()}
 
 
 def token_vectors_in(held: bytes, state: TokenState) -> NDArray[np.float32]:
-    """Read the vectors `(tokens, dim)` of documents, of any length; none of what is no number of vectors."""
+    """Return the token vectors `(tokens, dim)` in a stored value; none if its length does not fit."""
     each = state.bytes_a_token
     rows = np.frombuffer(held if len(held) % each == 0 else b"", np.uint8).reshape(-1, each)
     return rows.view(STORED_AS[state.values]).astype(np.float32)
@@ -142,9 +149,10 @@ def token_vectors_in(held: bytes, state: TokenState) -> NDArray[np.float32]:
 def max_sims(
     query: NDArray[np.float32], documents: Sequence[bytes], state: TokenState
 ) -> NDArray[np.float32]:
-    """Score documents `(n,)` by the vectors `(tokens, dim)` of a query: sums of the largest cosines.
+    """Return late-interaction scores `(n,)`: for each document the sum over query tokens of the largest
+    cosine.
 
-    Those without vectors have NaN.
+    `query` is `(tokens, dim)`. Documents without vectors get NaN.
     """
     each = state.bytes_a_token
     counts = np.array([len(stored) // each if len(stored) % each == 0 else 0 for stored in documents])

@@ -1,4 +1,4 @@
-"""The forms in which an index can keep vectors: by engine, values and compression, and what each costs."""
+"""The forms in which an index can store vectors (engine, values, compression), what each needs and costs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ESTIMATE = "1.1 x (bytes of a vector + 8 m) each, the estimate of OpenSearch's d
 
 @dataclass(frozen=True)
 class Form:
-    """One way to keep vectors, by OpenSearch's own names.
+    """One way to store vectors, by OpenSearch's own names.
 
-    `bits` of a value are what a search has to have in memory, `disk_bits` what lies on disk, where engines
-    keep the floats beside a compressed copy. `native` needs libraries that an embedded node lacks.
+    `bits` per value have to be in memory for a search, `disk_bits` lie on disk, where engines keep the floats
+    beside a compressed copy. `native` forms need libraries that an embedded node lacks.
     """
 
     vectors: str
@@ -36,7 +36,7 @@ class Form:
     native: bool
 
     def __str__(self) -> str:
-        """Name the form as the options of `hybridr reindex` do."""
+        """Return the form as options of `hybridr reindex`."""
         level = f" --compression {self.compression}" if self.compression else ""
         return f"--engine {self.engine} --vectors {self.vectors}{level}"
 
@@ -60,10 +60,11 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Cost:
-    """What a form takes: bytes of one vector in memory, then bytes of all vectors and their graph per copy.
+    """The bytes that a form takes: of one vector in memory, then of all vectors and their graph per copy of
+    the index.
 
-    `memory_bytes` is an estimate, see `ESTIMATE`; `disk_bytes` has the vectors as JSON text too, which the
-    engine keeps for recovery (until merges drop it) and, before 3.0, in `_source`.
+    `memory_bytes` is an estimate (`ESTIMATE`); `disk_bytes` includes the vectors as JSON text, which the
+    engine keeps for recovery until merges drop it and, before 3.0, in `_source`.
     """
 
     engine: str
@@ -76,7 +77,7 @@ class Cost:
 
 
 def form_of(settings: VectorSettings) -> Form:
-    """Find the form that the settings name. Raises SettingsError where their engine has none."""
+    """Return the form that the settings name. Raises SettingsError if their engine has none such."""
     if settings.compression and settings.vectors != "on_disk":
         raise SettingsError(
             f"--compression is a level of on_disk, not of {settings.vectors}", hint="--vectors on_disk"
@@ -93,19 +94,22 @@ def form_of(settings: VectorSettings) -> Form:
 
 
 def is_embedded(cluster: Cluster) -> bool:
-    """Return whether this is hybridr's own node: it tells itself, and those of this machine are known."""
+    """Return whether the cluster is an embedded node of hybridr."""
     marked = any("hybridr_embedded" in node.get("attributes", {}) for node in cluster.nodes)
     return marked or any(node.running and node.url == cluster.url for node in nodes())
 
 
 def is_bare(cluster: Cluster) -> bool:
-    """Return whether a native engine would kill a node: an embedded one that nobody gave the libraries."""
+    """Return whether the cluster is an embedded node without the native libraries that faiss needs."""
     embedded = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
     return is_embedded(cluster) and not embedded
 
 
 def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> str | None:
-    """Return why an index of this cluster cannot keep vectors this way; None where it can."""
+    """Return why a cluster of this version cannot store vectors in this form; None if it can.
+
+    `bare` says that the cluster is an embedded node without native libraries.
+    """
     if version < form.since:
         needed, running = (".".join(map(str, number)) for number in (form.since, version))
         return f"{form} needs OpenSearch {needed}, this is {running}"
@@ -117,7 +121,7 @@ def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> st
 
 
 def require_form(form: Form, similarity: str, version: Version, *, bare: bool) -> None:
-    """Raise ClusterError, with what would work, where `obstacle` finds one."""
+    """Raise ClusterError, with a form that would work, if `obstacle` finds a reason."""
     reason = obstacle(form, similarity, version, bare=bare)
     if reason is None:
         return
@@ -128,7 +132,7 @@ def require_form(form: Form, similarity: str, version: Version, *, bare: bool) -
 
 
 def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chosen: bool = False) -> Cost:
-    """Estimate what `count` vectors and their graph take; the source of it is `ESTIMATE`."""
+    """Return the estimated cost of `count` vectors of `dim` values and their graph (see `ESTIMATE`)."""
     size, links = -(-dim * form.bits // 8), BYTES_PER_NEIGHBOUR * m
     text = dim * TEXT_BYTES.get(form.vectors, FLOAT_TEXT_BYTES) * (1 if version >= DERIVED_SOURCE else 2)
     on_disk = -(-dim * form.disk_bits // 8) + links + text

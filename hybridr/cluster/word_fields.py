@@ -1,7 +1,7 @@
-"""Which fields of an index the words of a query are searched in, and how the index scores them.
+"""Chooses the fields in which the words of a query are searched, and reads how the index scores them.
 
-Text that is encoded need not be text that can be searched: with `index: false` an application searches the
-words of a field in a multi-field of it, or in the target of a `copy_to`.
+A text field that is encoded need not be searchable: with `index: false` an application searches its words in
+a multi-field, or in the target of a `copy_to`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ WITH_NORMS = {"text", "search_as_you_type"}
 
 
 class Similarity(NamedTuple):
-    """The two numbers of BM25; OpenSearch's own unless told otherwise."""
+    """The two parameters k1 and b of BM25."""
 
     k1: float = 1.2
     b: float = 0.75
 
     def gain(self, *, old: bool) -> float:
-        """Return how many times larger scores are than those of `Similarity()` since OpenSearch 3.
+        """Return how many times larger scores are than those of the default BM25 since OpenSearch 3.
 
-        Of a word that occurs once in a text of mean length.
+        This holds for a word that occurs once in a text of mean length; `old` means a server with the factor
+        k1 + 1.
         """
         return (Similarity().k1 + 1) / (1.0 if old else self.k1 + 1)
 
 
 def similarity_of(info: IndexInfo, name: str = DEFAULT) -> Similarity | None:
-    """Read k1 and b of an index's similarity, its default one or another; None for one that is no BM25."""
+    """Return k1 and b of a similarity of the index, by name; None if that is no BM25."""
     before = f"index.similarity.{name}."
     options = {
         key.removeprefix(before): value for key, value in info.settings.items() if key.startswith(before)
@@ -46,7 +47,7 @@ def similarity_of(info: IndexInfo, name: str = DEFAULT) -> Similarity | None:
 
 
 def shared_similarity(info: IndexInfo, fields: Iterable[str]) -> Similarity | None:
-    """Return the BM25 by which all of these fields are scored; None where there is no one such."""
+    """Return the BM25 parameters by which all these fields are scored; None if there are no common ones."""
     mappings = [mapping_of(info, field) for field in fields]
     if any(
         mapping.get("type", "text") not in WITH_NORMS or not mapping.get("norms", True)
@@ -58,7 +59,7 @@ def shared_similarity(info: IndexInfo, fields: Iterable[str]) -> Similarity | No
 
 
 def search_analyzer_of(info: IndexInfo, field: str) -> str:
-    """Name the analyser of queries where it may be another one than that of documents; else empty.
+    """Return the name of the analyser of queries if it may differ from that of documents; else "".
 
     The index may have one for the queries of all texts, which comes before a field's own for documents.
     """
@@ -69,7 +70,7 @@ def search_analyzer_of(info: IndexInfo, field: str) -> str:
 
 
 def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
-    """Return whether `combined_fields` takes these fields, and scores them as the index scores each."""
+    """Return whether `combined_fields` accepts these fields and scores as the index scores each field."""
     mappings = {field: mapping_of(info, field) for field in fields}
     alike = {
         (search_analyzer_of(info, field) or mapping.get("analyzer", "default"), mapping.get("norms", True))
@@ -87,7 +88,7 @@ COMPUTED = ("derived", "runtime")
 
 
 class Searched(NamedTuple):
-    """A field that words are searched in, and how much a match there weighs compared with other fields."""
+    """A field whose words are searched, and its boost."""
 
     name: str
     boost: float = 1.0
@@ -96,9 +97,9 @@ class Searched(NamedTuple):
 def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
     """Return the fields in which the words of these text fields can be searched.
 
-    A text field stands for itself if it is indexed. Otherwise it is a multi-field of text below it, else the
-    target of its `copy_to` that holds most of `fields`, else the field itself where it is an indexed keyword.
-    A field with none of these is left out. Raises DataError when no field is left.
+    A text field stands for itself if it is indexed. Otherwise it is represented by a text multi-field, else
+    by the target of its `copy_to` that holds most of `fields`, else by itself if it is an indexed keyword. A
+    field with none of these is left out. Raises DataError if no field is left.
     """
     places: dict[str, str] = {}
     copies: dict[str, list[str]] = {}
@@ -134,9 +135,10 @@ def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
 
 
 def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
-    """Return the fields that words are searched in, for a choice of text fields.
+    """Return the fields in which words are searched, for a choice of text fields.
 
-    They are those that `hybridr load` made, else those of vectors of the same fields, else `word_fields`.
+    They are those that `hybridr load` made, else those recorded with vectors of the same fields, else
+    `word_fields`.
     """
     if info.record.load and info.record.lexical_fields:
         return info.record.lexical_fields
@@ -147,14 +149,14 @@ def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
 
 
 def indexed_texts(info: IndexInfo) -> str:
-    """List the fields of an index that words can be searched in, for a message."""
+    """Return the names of all fields whose words can be searched, as a list for a message."""
     names = [field.name for field in mapped_fields(info)]
     below = [part for name in names for part in text_subfields(info, name)]
     return ", ".join(name for name in [*names, *below] if is_indexed_text(info, name)) or "none"
 
 
 def text_place(info: IndexInfo, name: str) -> str:
-    """Return the field itself if its words are indexed, else its best multi-field of text, else ""."""
+    """Return the field itself if its words are indexed, else its best text multi-field, else ""."""
     if is_indexed_text(info, name):
         return name
     below = [part for part in text_subfields(info, name) if is_indexed_text(info, part)]
@@ -162,7 +164,7 @@ def text_place(info: IndexInfo, name: str) -> str:
 
 
 def preference(info: IndexInfo, name: str) -> tuple[bool, int, str]:
-    """Return a sort key that puts fields of whole words before those of parts of words."""
+    """Return a sort key that puts fields analysed into whole words before those of parts of words."""
     mapping = mapping_of(info, name)
     analyzer = str(mapping.get("analyzer", ""))
     prefix = f"index.analysis.analyzer.{analyzer}."
@@ -173,13 +175,14 @@ def preference(info: IndexInfo, name: str) -> tuple[bool, int, str]:
 
 
 def is_indexed_text(info: IndexInfo, name: str) -> bool:
-    """Return whether a query finds the words of a field."""
+    """Return whether a field is text whose words a query finds."""
     return mapping_of(info, name).get("type") in TEXT_TYPES and is_indexed(info, name)
 
 
 def is_indexed(info: IndexInfo, name: str) -> bool:
-    """Return whether a plain query sees the words of a field: it is indexed, and no object above is nested or
-    disabled."""
+    """Return whether a field is indexed, and no object above it is nested or disabled, so that queries see
+    it.
+    """
     if (semantic := info.semantic.get(name)) and not semantic.has_words:
         return False
     parts = name.split(".")
@@ -191,10 +194,10 @@ def is_indexed(info: IndexInfo, name: str) -> bool:
 
 
 def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
-    """Read names of text fields as a setting has them, `title^3` or `body`; sub-fields are fields too.
+    """Return the fields and boosts of a setting such as `title^3` or `body`; an alias becomes its target.
 
-    An alias stands for the field that it names. Raises SettingsError for what is no field of texts, is not
-    indexed, is inside nested objects, or has no positive boost.
+    Raises SettingsError for what is no text field, is not indexed, is inside nested objects, or has no
+    positive boost.
     """
     searched = []
     for text in names:
@@ -215,7 +218,7 @@ def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
 
 
 def problem_of_words(info: IndexInfo, name: str) -> str:
-    """Return what keeps words from being searched in a field; empty where nothing does."""
+    """Return why words cannot be searched in a field; "" if they can."""
     if any(name in info.mappings.get(part, {}) for part in COMPUTED):
         return f"'{name}' is computed by each search, and its words have no statistics to rank by"
     field = mapping_of(info, name).get("path", name)  # of an alias

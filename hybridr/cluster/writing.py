@@ -1,6 +1,6 @@
-"""Writes documents in bulk requests sized by bytes; every item of every answer is looked at.
+"""Writes documents by bulk requests of limited size, and checks the result of every document.
 
-What an engine refuses is kept in a file of this machine, and named by the record of its index.
+Documents that the engine refuses are kept in a file on this machine, and named in the index's record.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_suc
 
 
 class Action(NamedTuple):
-    """One line pair of a bulk request, encoded."""
+    """One action of a bulk request (index, update, delete) as encoded lines."""
 
     doc_id: str
     body: bytes
@@ -39,7 +39,7 @@ class Action(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What became of the actions: written, in conflict with what is there (409), or refused for good."""
+    """Counts of what became of bulk actions: written, version conflicts (409), or rejected for good."""
 
     written: int = 0
     conflicts: list[str] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class Rejects:
-    """The file of refused documents: one JSON object a line, readable by its owner only."""
+    """The file of documents that an index refused: one JSON object a line, readable by its owner only."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -56,11 +56,13 @@ class Rejects:
         self._anew = False
 
     def clear(self) -> None:
-        """Begin anew; what earlier runs noted stays in the file until `save`, in case this one is killed."""
+        """Start a new run; what earlier runs noted stays in the file until `save`, in case this run is
+        killed.
+        """
         self._own, self._anew = set(), True
 
     def save(self) -> None:
-        """Leave in the file what was noted since `clear`, and nothing else."""
+        """Write the file with only what was noted since `clear`; delete it if that is nothing."""
         if not self._own:
             self.file.unlink(missing_ok=True)
             return
@@ -68,11 +70,11 @@ class Rejects:
             temporary.write_text("".join(f"{line}\n" for line in sorted(self._own)), encoding="utf-8")
 
     def lines(self) -> set[str]:
-        """Read the records; none when there is no file on this machine."""
+        """Return the lines of the file; none if it does not exist."""
         return set(text_within(self.file, most_bytes()).splitlines()) if self.file.is_file() else set()
 
     def add(self, action: Action, reason: str) -> None:
-        """Keep a refused document with the server's reason, once however often it is tried."""
+        """Note a refused document with the server's reason; the same one is noted once only."""
         source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
         record = {"_id": action.doc_id, "reason": reason, "source": source}
         try:
@@ -84,7 +86,7 @@ class Rejects:
             ) from None
 
     def note(self, line: str) -> None:
-        """Keep a record that is written already, as a worker elsewhere sends it."""
+        """Note a refused document given as a JSON line, as a worker process sends it."""
         self._own.add(line)
         self._written = self.lines() if self._written is None else self._written
         if line not in self._written:
@@ -92,90 +94,97 @@ class Rejects:
             append_private(self.file, line + "\n")
 
     def taken(self) -> tuple[str, ...]:
-        """Return the records that are held in memory only, and forget them: none."""
+        """Return the lines held in memory only, and forget them; this class holds none."""
         return ()
 
     def ids(self) -> list[str]:
-        """List the refused documents, since `clear` if that was called."""
+        """Return the ids of the refused documents; after `clear` only those noted since."""
         lines = self._own if self._anew else self._own | self.lines()
         return sorted({json.loads(line)["_id"] for line in lines})
 
 
 class HeldRejects(Rejects):
-    """Refused documents in memory, where no file of theirs shall be: on the machine of a worker."""
+    """Refused documents kept in memory instead of a file, for a worker on another machine."""
 
     def __init__(self) -> None:
         super().__init__(Path())
 
     def note(self, line: str) -> None:
-        """Keep a record until it is taken."""
+        """Keep a JSON line in memory until `taken`."""
         self._own.add(line)
 
     def taken(self) -> tuple[str, ...]:
-        """Return the records since the last call, and forget them."""
+        """Return the lines noted since the last call, and forget them."""
         lines, self._own = tuple(sorted(self._own)), set()
         return lines
 
 
 def rejects_of(index: str) -> Rejects:
-    """Name the rejects of an index on this machine."""
+    """Return the rejects file of an index on this machine."""
     return Rejects(rejects_file(index))
 
 
 def refused_ids(info: IndexInfo) -> list[str]:
-    """List the documents that a destination refused: those that its record names, and this machine's."""
+    """Return the ids of refused documents by the index's record and by the file on this machine."""
     return sorted({*info.record.refused, *rejects_of(info.name).ids()})
 
 
 def accepted_ids(info: IndexInfo) -> frozenset[str]:
-    """Return the refused documents that `--accept-rejects` lets be missing; where they had no room, all."""
+    """Return the refused documents that `--accept-rejects` allows to be missing.
+
+    If the record had no room for all of them, all refused documents are returned.
+    """
     accepted = info.record.accepted
     is_full = len(accepted) >= MAX_REFUSED or sum(map(len, accepted)) > MAX_CHARACTERS - MAX_ID
     return frozenset(refused_ids(info) if is_full else accepted)
 
 
 def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
-    """Return what changes in a record when these documents are refused, and these of them may be missing."""
+    """Return the changed values of a record for these refused documents, of which the `accepted` ones may be
+    missing.
+    """
     reasons = {"rejected": len(refused), "refused": with_room(refused), "accepted": with_room(accepted)}
     return {name: value for name, value in reasons.items() if value != getattr(info.record, name)}
 
 
 def with_room(refused: Collection[str]) -> tuple[str, ...]:
-    """Return those of the refused documents that a record has room for, by their order."""
+    """Return as many of the refused ids, in sorted order, as a record has room for."""
     first = sorted(refused)[:MAX_REFUSED]
     sizes = accumulate(map(len, first))
     return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
 
 
 def index_action(doc_id: str, source: Any, **options: Any) -> Action:
-    """Write a whole document; `options` are those of the action line, None ones are left out."""
+    """Return the action that writes a whole document; `options` of the action line that are None are left
+    out.
+    """
     return action("index", doc_id, options, source)
 
 
 def delete_action(doc_id: str, **options: Any) -> Action:
-    """Delete a document."""
+    """Return the action that deletes a document."""
     return action("delete", doc_id, options)
 
 
 def update_action(doc_id: str, change: dict[str, Any], **options: Any) -> Action:
-    """Change a document: `change` is a partial `doc`, or a `script`."""
+    """Return the action that changes a document by a partial `doc` or a `script`."""
     return action("update", doc_id, options, change)
 
 
 def action(kind: str, doc_id: str, options: Mapping[str, Any], *body: Any) -> Action:
-    """Write an action line, and the line of its body where it has one."""
+    """Return an action of this kind: the action line, and the line of its body if there is one."""
     set_options = {name: value for name, value in options.items() if value is not None}
     lines = ({kind: {"_id": doc_id, **set_options}}, *body)
     return Action(doc_id, b"".join(as_json(line) + b"\n" for line in lines))
 
 
 def by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:
-    """Group actions into bodies of at most `max_bytes`; a larger single action stands alone."""
+    """Yield groups of actions of at most `max_bytes` each; a larger single action stands alone."""
     return filled_up(actions, lambda action: len(action.body), max_bytes)
 
 
 def filled_up(items: Iterable[T], size_of: Callable[[T], float], limit: float) -> Iterator[list[T]]:
-    """Group neighbours until the next one would be too much; a larger single one stands alone."""
+    """Yield groups of neighbouring items whose sizes sum to at most `limit`; a larger item stands alone."""
     group: list[T] = []
     size = 0.0
     for item in items:
@@ -197,15 +206,16 @@ def write(
     patience_s: float = 300.0,
     params: dict[str, str] | None = None,
 ) -> Outcome:
-    """Send actions until each one is written, in conflict or refused.
+    """Send bulk actions until each is written, in conflict or rejected, and return the counts.
 
-    Busy items and a cluster that is away are tried again with growing waits for `patience_s` seconds.
-    Raises ClusterError at once when the index is blocked (disk full, write block) or gone, Unreachable when
-    the patience ends.
+    Busy items and a cluster that is away are tried again with growing waits for `patience_s` seconds. Raises
+    ClusterError at once if the index is blocked (disk full, write block) or gone, Unreachable when the
+    patience ends.
     """
     outcome, left = Outcome(), actions
 
     def send() -> Outcome:
+        """Send the actions that are left. Raises Unreachable if the cluster was too busy for some."""
         nonlocal left
         left = send_once(cluster, index, left, outcome, rejects, patience_s, params or {})
         if left:
@@ -221,7 +231,9 @@ def write(
 def write_past_pipelines(
     cluster: Cluster, index: str, actions: Iterable[Action], rejects: Rejects, *, patience_s: float = 300.0
 ) -> Iterator[Outcome]:
-    """Write as `write` does, in requests of `BULK_BYTES` at most, without running any ingest pipeline."""
+    """Send bulk actions in requests of at most `BULK_BYTES`, without ingest pipelines; yield each request's
+    counts.
+    """
     for group in by_bytes(actions, BULK_BYTES):
         params = {"pipeline": "_none"}
         yield write(cluster, index, group, rejects=rejects, patience_s=patience_s, params=params)
@@ -236,7 +248,9 @@ def send_once(
     patience_s: float,
     params: dict[str, str],
 ) -> list[Action]:
-    """Send one request, book its items in `outcome`, and give the actions to try again."""
+    """Send one bulk request, count its items in `outcome`, and return the actions to try again; split it if
+    too large.
+    """
     body = b"".join(action.body for action in actions)
     try:
         answer = cluster.request("POST", path_of(index, "_bulk"), body, params, patience_s=patience_s)
@@ -257,10 +271,10 @@ def send_once(
 
 
 def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:
-    """Count one item; give it back when it is worth another try.
+    """Count the result of one bulk item in `outcome`; return its action in a list if it is worth another try.
 
     Raises ClusterError for a block and a full disk, AccessDenied for a missing right, NotFound for a missing
-    index; a document that is missing has nothing to delete.
+    index. A delete of a missing document counts as written.
     """
     error = error or {}
     if error.get("type") == "cluster_block_exception":

@@ -1,1 +1,1 @@
-"""Evaluation: measures, significance and reports; knows no cluster and no torch."""
+"""Evaluation of rankings: measures, significance tests and reports; needs no cluster and no torch."""

@@ -1,4 +1,4 @@
-"""Agreement: how much two rankings of one query have in common, without any judgement."""
+"""Agreement of two rankings of one query, measured without any judgements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ PERSISTENCE = 0.9  # the chance that a reader who saw a hit looks at the next on
 
 
 def overlap(a: Sequence[str], b: Sequence[str], depth: int) -> float:
-    """Return the share of the first `depth` hits that two rankings have in common, 0 to 1.
+    """Return the share of the first `depth` hits that two rankings have in common, 0 to 1; of the longer one,
+    and 1 if both are empty.
 
     It is a share of the longer of both lists; two that find nothing agree.
 
@@ -21,7 +22,7 @@ def overlap(a: Sequence[str], b: Sequence[str], depth: int) -> float:
 
 
 def rank_biased_overlap(a: Sequence[str], b: Sequence[str], persistence: float = PERSISTENCE) -> float:
-    """Return the rank-biased overlap of two rankings, 0 to 1: agreement at the top counts most.
+    """Return the rank-biased overlap of two rankings, 0 to 1, in which agreement at the top counts most.
 
     What lies below the longer list is taken to agree as the lists do at their end (Webber et al. 2010,
     section 4.3, for lists of one length). Two that find nothing agree.

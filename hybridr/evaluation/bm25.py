@@ -1,4 +1,4 @@
-"""BM25 in this process, for gates and benchmarks without a cluster."""
+"""BM25 in this process, for checks of encoders and for benchmarks that need no cluster."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
 
 
 class Bm25:
-    """BM25 over `texts` with Lucene's idf, which is never negative (OpenSearch's defaults).
+    """A BM25 index of `texts` with Lucene's idf, which is never negative (OpenSearch's defaults).
 
-    Scores hold the factor `gain`, k1 + 1, which Lucene leaves out since 8.0.
+    Scores include the factor `gain`, k1 + 1, which Lucene leaves out since 8.0.
     """
 
     def __init__(self, texts: Sequence[str], *, k1: float = 1.2, b: float = 0.75) -> None:
@@ -42,7 +42,9 @@ class Bm25:
         }
 
     def scores(self, query: str) -> NDArray[np.float64]:
-        """Score every text, `(texts,)`; 0 where no term occurs. Reads only the texts with a term in them."""
+        """Return the BM25 score of every text for a query, `(texts,)`; 0 for texts without any of its
+        terms.
+        """
         result: NDArray[np.float64] = np.zeros(self._texts)
         for term in terms_of(query):
             if term in self.idf:
@@ -57,12 +59,12 @@ class Bm25:
         return sum(self.idf.get(term, 0.0) for term in set(terms_of(query)))
 
     def search(self, query: str, k: int) -> dict[str, float]:
-        """Return the best `k` positions (as strings) with their scores, best first."""
+        """Return the `k` best texts for a query: position (as a string) -> score, best first."""
         return best(self.scores(query), k)
 
 
 def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
-    """Return the `k` best positions with a score above zero, as fusions take them, best first."""
+    """Return position (as a string) -> score of the `k` best scores above zero, best first."""
     k = min(k, len(scores))
     rows = np.argpartition(-scores, k - 1)[:k] if k else np.array([], dtype=np.int64)
     ordered = rows[np.lexsort((rows, -scores[rows]))]
@@ -70,26 +72,30 @@ def best(scores: NDArray[np.floating], k: int) -> dict[str, float]:
 
 
 def lucene_idf(documents: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return ln(1 + (N - n + 0.5) / (n + 0.5)) of every term (Lucene's BM25Similarity)."""
+    """Return term -> idf, ln(1 + (N - n + 0.5) / (n + 0.5)) as in Lucene's BM25Similarity."""
     containing = Counter(term for terms in documents for term in set(terms))
     return {term: idf(n, len(documents)) for term, n in containing.items()}
 
 
 def terms_of(text: str) -> list[str]:
-    """Split into lower-case words without stop words and plural endings; Chinese into character pairs."""
+    """Return the terms of a text: lower-case words without stop words and plural endings; Chinese as
+    character pairs.
+    """
     words = WORD.findall(text.lower())
     return [term for word in words if word not in STOP_WORDS for term in parts_of(word)]
 
 
 def parts_of(word: str) -> list[str]:
-    """Return the character pairs of an unspaced script, else the word's stem."""
+    """Return the character pairs of a word in an unspaced script (Chinese, Japanese), else the word's
+    singular.
+    """
     if not UNSPACED.fullmatch(word):
         return [singular(word)]
     return [word[i : i + 2] for i in range(len(word) - 1)] or [word]
 
 
 def singular(word: str) -> str:
-    """Remove an English plural ending (the S-stemmer, Harman 1991)."""
+    """Return an English word without its plural ending (the S-stemmer, Harman 1991)."""
     if word.endswith("ies") and not word.endswith(("eies", "aies")):
         return word[:-3] + "y"
     if word.endswith("es") and not word.endswith(("aes", "ees", "oes")):

@@ -1,10 +1,10 @@
-"""Clicks to relevance: how far down people look, how often they click, and which documents that speaks for.
+"""Estimates from clicks how likely each document is relevant: a position-based click model.
 
-The model is position-based (Richardson et al. 2007) with two kinds of documents: one at rank r is seen with
-probability `seen[r]`, and a seen one is clicked with `clicked[1]` where it is relevant, with `clicked[0]`
-where it is not. All are fitted at once by expectation-maximisation (regression EM, Wang et al. 2018, with a
-regression on the rank alone): a document that is shown at several ranks tells how much of its clicks the
-rank is owed, and so does that relevant documents of different ranks are clicked alike once they are seen.
+The model (Richardson et al. 2007) has two kinds of documents: one at rank r is seen with probability
+`seen[r]`, and a seen one is clicked with probability `clicked[1]` if it is relevant, with `clicked[0]` if
+not. All are fitted at once by expectation-maximisation (regression EM, Wang et al. 2018, with a regression on
+the rank alone): a document shown at several ranks tells which part of its clicks is due to the rank, and so
+does that relevant documents of different ranks are clicked alike once they are seen.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ FLOOR, CEILING = 1e-4, 1 - 1e-4
 
 
 class Views(NamedTuple):
-    """How often which document was shown and clicked at which rank: five arrays `(n,)`, one row for each.
+    """How often each document was shown and clicked at each rank: five arrays `(n,)`, one row per document
+    and rank.
 
-    `document` numbers pairs of query and document from 0, `query` says which query a row belongs to, `rank`
-    counts from 0. `shown` and `clicked` are people, each of whom counts once for a query.
+    `document` numbers pairs of query and document from 0, `query` is the number of the row's query, `rank`
+    counts from 0. `shown` and `clicked` are numbers of people, each of whom counts once for a query.
     """
 
     query: Indices
@@ -43,34 +44,38 @@ class Views(NamedTuple):
 
     @property
     def documents(self) -> int:
-        """Count the pairs of query and document."""
+        """Return the number of pairs of query and document."""
         return int(self.document.max(initial=-1)) + 1
 
 
 class ClickModel(NamedTuple):
-    """Probabilities: `seen` `(RANKS,)` by rank, the first is 1; `clicked` `(2,)` of a seen document that is
-    not relevant, and of one that is; `relevant` `(RANKS,)` of a document at its rank."""
+    """The fitted probabilities: `seen` `(RANKS,)` of looking at a rank (1 for the first); `clicked` `(2,)` of
+    clicking a seen document that is not relevant, and one that is; `relevant` `(RANKS,)` of a document being
+    relevant by its best rank.
+    """
 
     seen: Reals
     clicked: Reals
     relevant: Reals
 
     def odds(self, views: Views) -> Reals:
-        """Return the log-likelihood ratio of each pair's clicks, relevant against not, `(documents,)`."""
+        """Return the log-likelihood ratio of each pair's clicks if relevant against if not,
+        `(documents,)`.
+        """
         chance = np.clip(self.seen[ranks_of(views), None] * self.clicked, FLOOR, CEILING)
         missed = views.shown - views.clicked
         likely = views.clicked[:, None] * np.log(chance) + missed[:, None] * np.log1p(-chance)
         return summed(views, likely[:, 1] - likely[:, 0])
 
     def relevance(self, views: Views) -> Reals:
-        """Return the probability that the document of each pair is relevant, `(documents,)`."""
+        """Return the probability that each pair's document is relevant, `(documents,)`."""
         prior = np.clip(self.relevant[best_ranks(views)], FLOOR, CEILING)
         log_odds = np.clip(self.odds(views) + np.log(prior / (1 - prior)), -50, 50)
         return np.asarray(1 / (1 + np.exp(-log_odds)))
 
 
 def fit_clicks(views: Views) -> ClickModel:
-    """Fit the model. Raises DataError without a single click."""
+    """Fit the click model to views by expectation-maximisation. Raises DataError without a single click."""
     if not views.clicked.any():
         raise DataError("nobody clicked anything: there is nothing to learn", hint="collect clicks first")
     ranks = np.arange(RANKS)
@@ -83,7 +88,7 @@ def fit_clicks(views: Views) -> ClickModel:
 
 
 def refitted(model: ClickModel, views: Views) -> ClickModel:
-    """Make one round: who is relevant under the model, and the model under which that is likeliest."""
+    """Return the model after one round of expectation-maximisation."""
     relevance = model.relevance(views)
     share = np.column_stack([1 - relevance, relevance])[views.document]
     ranks = ranks_of(views)
@@ -106,7 +111,9 @@ def refitted(model: ClickModel, views: Views) -> ClickModel:
 
 
 def tempered(views: Views, limit: float) -> Views:
-    """Let no query weigh more than `limit` people do: a flood of one query is not a flood of evidence."""
+    """Return the views with each query's numbers scaled down so that no query counts more than `limit`
+    people.
+    """
     people = np.zeros(int(views.query.max(initial=-1)) + 1)
     np.maximum.at(people, views.query, summed(views, views.shown)[views.document])
     factor = np.minimum(1.0, limit / np.maximum(people, 1.0))[views.query]
@@ -119,12 +126,12 @@ def ranks_of(views: Views) -> Indices:
 
 
 def best_ranks(views: Views) -> Indices:
-    """Return the best rank `(documents,)` at which each pair was shown."""
+    """Return the best rank at which each pair of query and document was shown, `(documents,)`."""
     ranks = np.full(views.documents, RANKS - 1)
     np.minimum.at(ranks, views.document, ranks_of(views))
     return ranks
 
 
 def summed(views: Views, values: Reals) -> Reals:
-    """Add up what the rows of each pair have, `(documents,)`."""
+    """Return the sum of the rows' values for each pair of query and document, `(documents,)`."""
     return np.asarray(np.bincount(views.document, values, views.documents), dtype=np.float64)

@@ -1,6 +1,7 @@
-"""Topics and systems in, runs, per-query values, means, intervals and paired tests out.
+"""Evaluates systems on judged queries: runs, values per query, means, intervals and paired tests (`hybridr
+evaluate`).
 
-Measures are those of trec_eval's rules; where queries and judgements lie is read here for all who ask.
+Measures follow trec_eval's rules.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ Values = dict[str, dict[str, float]]
 
 
 def parse_measure(name: str) -> Any:
-    """Read a measure such as nDCG@10. Raises SettingsError, also for one whose package is not installed."""
+    """Return the ir-measures measure of a name such as nDCG@10.
+
+    Raises SettingsError for an unknown measure or one whose package is not installed.
+    """
     hint = "such as nDCG@10, R@100, R@1000, RR@10, AP, Judged@10"
     try:
         measure = ir_measures.parse_measure(name.strip())
@@ -41,15 +45,17 @@ def parse_measure(name: str) -> Any:
 
 
 def needed_depth(measures: Sequence[Any]) -> int:
-    """Return how many results the measures need: the largest cutoff, 1000 without one, at least 100."""
+    """Return how many results the measures need: the largest cutoff, 1000 for one without cutoff, at least
+    100.
+    """
     cutoffs: list[int] = [measure.params.get("cutoff", WHOLE_DEPTH) for measure in measures]
     return max(LEAST_DEPTH, *cutoffs)
 
 
 def values_of(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence[str]) -> Values:
-    """Compute measure -> query id -> value; a query without results gets 0 (`trec_eval -c`).
+    """Return measure -> query id -> value of a run; a query without results gets 0 (`trec_eval -c`).
 
-    Every measure sees the ranking that trec_eval makes of the scores (see `formats.ranked`); the packages
+    Every measure sees the ranking that trec_eval makes of the scores (`formats.ranked`), since the packages
     beneath ir-measures break ties in three different ways.
     """
     values = {str(measure): dict.fromkeys(queries, 0.0) for measure in measures}
@@ -61,13 +67,13 @@ def values_of(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence
 
 
 def places(scores: Mapping[str, float]) -> dict[str, float]:
-    """Replace scores by whole numbers without ties that rank the same."""
+    """Return document -> whole number without ties, in the order of the scores by trec_eval's rules."""
     order = ranked(scores)
     return {doc_id: float(len(order) - place) for place, (doc_id, _) in enumerate(order)}
 
 
 def checked_qrels(qrels: Qrels) -> Qrels:
-    """Return qrels with grades below 0 raised to 0: judged, not relevant. Raises DataError for fractions."""
+    """Return qrels with grades below 0 raised to 0 (judged, not relevant). Raises DataError for fractions."""
     for query_id, grades in qrels.items():
         for doc_id, grade in grades.items():
             if not isinstance(grade, Integral):
@@ -86,11 +92,11 @@ class System(Protocol):
     """Anything that ranks documents for queries, such as a Search."""
 
     def run(self, queries: Iterable[Query], k: int = 100) -> Run:
-        """Return document scores per query."""
+        """Return query id -> document id -> score for the `k` best documents of each query."""
 
 
 class Placed(NamedTuple):
-    """A document in a top list; grade None: nobody judged it."""
+    """A document in a top list with its grade; None if nobody judged it."""
 
     doc_id: str
     score: float
@@ -98,7 +104,7 @@ class Placed(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A query on which two systems differ, with the values and the top lists of both."""
+    """A query for which two systems differ, with the values and the top lists of both."""
 
     query: Query
     values: tuple[float, float]
@@ -107,11 +113,11 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means and their intervals per system and measure, the values behind them, and the runs.
+    """The result of an evaluation: means and intervals per system and measure, values per query, and runs.
 
-    `comparisons` are against `baseline`; `remarks` say what a system could not do as it should, and how many
-    of the queries are `without_relevant` documents: these count as 0, as with trec_eval. `changes` are
-    against an earlier evaluation, where one was given.
+    `comparisons` are against `baseline`; `remarks` say what a system could not do as it should.
+    `without_relevant` counts the queries without a relevant document, which get 0 as with trec_eval.
+    `changes` are against an earlier evaluation, if one was given.
     """
 
     queries: int
@@ -129,16 +135,16 @@ class Evaluation:
 
     @property
     def falls(self) -> list[MeanChange]:
-        """Return the changes that do not meet a bar."""
+        """Return the changes against the earlier evaluation that are worse than allowed."""
         return [change for change in self.changes if change.failure]
 
     @property
     def measures(self) -> list[str]:
-        """Name the measures, the leading one first."""
+        """Return the names of the measures, the leading one first."""
         return list(self.systems[self.baseline])
 
     def table(self, *, bounds: bool = False) -> tuple[list[str], list[list[Any]]]:
-        """Return columns and rows of the means, with the leading measure's change and its p after Holm.
+        """Return columns and rows of the means, with the leading measure's change and its p-value after Holm.
 
         With `bounds` every mean is a text with its interval: `0.6826 [0.6371, 0.7266]`.
         """
@@ -155,7 +161,9 @@ class Evaluation:
         return ["system", *self.measures, f"{lead} against {self.baseline}"], rows
 
     def comparison_table(self) -> tuple[list[str], list[list[Any]]]:
-        """Return columns and rows of every comparison with the baseline: p of both tests after Holm."""
+        """Return columns and rows of every comparison with the baseline: p-values of both tests after
+        Holm.
+        """
         share = f"{CONFIDENCE:.0%} interval"
         columns = ["system", "measure", "difference", share, "p (t)", "p (randomisation)", "wins/ties/losses"]
         rows = [
@@ -174,13 +182,15 @@ class Evaluation:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Name the baseline and the best of the other systems."""
+        """Return the names of the baseline and of the best other system."""
         others = [name for name in self.systems if name != self.baseline]
         best = max(others, key=lambda name: self.systems[name][self.measures[0]], default=self.baseline)
         return self.baseline, best
 
     def differences(self) -> list[Difference]:
-        """Return the queries on which the `pair` differs most by the leading measure, largest first."""
+        """Return the queries for which the systems of `pair` differ most by the leading measure, largest
+        first.
+        """
         left, right = (self.per_query[name][self.measures[0]] for name in self.pair)
         changed = [query for query in self.topics if left[query.query_id] != right[query.query_id]]
         changed.sort(key=lambda query: -abs(left[query.query_id] - right[query.query_id]))
@@ -195,7 +205,7 @@ class Evaluation:
         return differences
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the runs' scores as JSON values."""
+        """Return everything except the runs' scores as JSON values."""
         return {
             "queries": self.queries,
             "without_relevant": self.without_relevant,
@@ -209,7 +219,9 @@ class Evaluation:
         }
 
     def write_runs(self, folder: Path) -> dict[str, str]:
-        """Write one TREC run per system and give the paths by system; without `unwritable` documents."""
+        """Write one TREC run file per system and return system -> path; `unwritable` documents are left
+        out.
+        """
         for name in self.runs:
             if not is_file_name(name):
                 raise SettingsError(f"the system name '{name}' cannot be a file name")
@@ -218,7 +230,7 @@ class Evaluation:
         return {name: str(below(folder, f"{name}.trec")) for name in self.runs}
 
     def unwritable(self) -> set[str]:
-        """Return the documents that no run file can hold, for their ids have blanks in them."""
+        """Return the ids of documents that no run file can hold, because they contain blanks."""
         lists = chain.from_iterable(run.values() for run in self.runs.values())
         return {doc_id for doc_id in chain.from_iterable(lists) if not fits_word(doc_id)}
 
@@ -235,10 +247,10 @@ def evaluate(
 ) -> Evaluation:
     """Measure every system on the judged queries, and test each against `baseline` (default: the first).
 
-    `measures` are spelled as in ir-measures, computed by trec_eval's rules; a query without results counts
-    as 0, grades below 0 as 0. Raises SettingsError for an unknown measure or baseline, DataError for bad
-    grades, ids that come twice, queries without text, and qrels that share nothing with a run. Intervals and
-    the randomisation test draw `resamples` times.
+    `measures` are spelled as in ir-measures and computed by trec_eval's rules; a query without results counts
+    as 0, grades below 0 as 0. Intervals and the randomisation test draw `resamples` times. Raises
+    SettingsError for an unknown measure or baseline, DataError for bad grades, repeated ids, queries without
+    text, and qrels that share nothing with a run.
     """
     if not systems:
         raise SettingsError("no system to evaluate")
@@ -291,7 +303,9 @@ def without_relevant(queries: Sequence[Query], qrels: Qrels) -> int:
 
 
 def remarks_of(empty: int, queries: int) -> tuple[str, ...]:
-    """Return what to say of judged queries without a relevant document; nothing without any."""
+    """Return the remark about judged queries without a relevant document; an empty tuple if there are
+    none.
+    """
     if not empty:
         return ()
     remark = (
@@ -302,7 +316,7 @@ def remarks_of(empty: int, queries: int) -> tuple[str, ...]:
 
 
 def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
-    """Keep the queries that the qrels judge. Raises DataError when none is left or an id comes twice."""
+    """Return the queries that the qrels judge. Raises DataError if none is left or an id is repeated."""
     answered = [query for query in queries if query.query_id in qrels]
     seen: set[str] = set()
     for query in answered:
@@ -318,14 +332,14 @@ def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
 
 
 def check_ids(values: Mapping[str, Mapping[str, float]]) -> None:
-    """Raise DataError for an id that is no whole text: the package that measures would crash at it."""
+    """Raise DataError for an id with half a surrogate pair, at which the measuring package would crash."""
     for name in chain(values, *values.values()):
         if not name.isascii() and not is_text({"id": name}):
             raise DataError(f"the id {name!a} holds half a character (a lone surrogate)")
 
 
 def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
-    """Refuse to report zeros that come from qrels of another collection."""
+    """Raise DataError if a run or all runs share no query or document with the qrels."""
     for name, run in runs.items():
         if run and not run.keys() & qrels.keys():
             raise DataError(
@@ -342,7 +356,7 @@ def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
 
 
 def intervals(per_query: Mapping[str, Values], resamples: int) -> dict[str, dict[str, tuple[float, float]]]:
-    """Bound every mean: system -> measure -> (low, high)."""
+    """Return system -> measure -> (low, high), the confidence interval of each mean."""
     places = [(name, measure) for name, values in per_query.items() for measure in values]
     columns = [list(per_query[name][measure].values()) for name, measure in places]
     low, high = interval(np.column_stack(columns), resamples)
@@ -353,7 +367,8 @@ def intervals(per_query: Mapping[str, Values], resamples: int) -> dict[str, dict
 
 
 class JudgedQueries(NamedTuple):
-    """Queries with judgements: of a split of a BEIR folder, or with `qrels` those of that file.
+    """Where queries and judgements are read from: a split of a BEIR folder, or with `qrels` another qrels
+    file.
 
     Without the folder queries have no text, which is enough to measure runs.
     """
@@ -363,8 +378,9 @@ class JudgedQueries(NamedTuple):
     qrels: Path | None = None
 
     def read(self, *, with_texts: bool = False) -> tuple[list[Query], Qrels]:
-        """Read them. Raises SettingsError where there are no judgements, or no texts and these are needed,
-        DataError with file and line for what is wrong."""
+        """Read queries and qrels. Raises SettingsError if judgements, or needed texts, are missing, DataError
+        with file and line for malformed content.
+        """
         if self.qrels is None and self.beir is None:
             raise SettingsError("no judgements", hint="--qrels FILE, or --beir FOLDER")
         if with_texts and self.beir is None:
@@ -375,5 +391,5 @@ class JudgedQueries(NamedTuple):
         return read_queries(self.beir, judgements), judgements
 
     def read_if_given(self) -> tuple[list[Query], Qrels] | None:
-        """Read them with their texts; None where neither folder nor file was named."""
+        """Read queries with texts and qrels; None if neither folder nor file was named."""
         return self.read(with_texts=True) if self.beir or self.qrels else None

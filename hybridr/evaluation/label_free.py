@@ -1,4 +1,6 @@
-"""Label-free evidence: known-item queries made from documents, and what two rankings of them say."""
+"""Comparison of rankings without judgements: known-item queries made from documents ("probes"), and overlap
+of rankings.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ RankedIds: TypeAlias = Sequence[str]
 
 
 class Probe(NamedTuple):
-    """A query, how it was made (one of `KINDS`), and the position of its document."""
+    """A query made from a document: how (one of `KINDS`), its text, and the position of the document."""
 
     kind: str
     text: str
@@ -42,7 +44,7 @@ class Probe(NamedTuple):
 
 
 def make_probes(documents: Sequence[Document], seed: int) -> tuple[list[Probe], list[str]]:
-    """Make up to one probe of each kind from every document, and the texts without what became a query.
+    """Make up to one probe of each kind from every document; return the probes and the texts that are left.
 
     The title and one random sentence are taken out of the text; the keywords, 2 to 6 terms by tf-idf, come
     from what is left.
@@ -63,10 +65,10 @@ def make_probes(documents: Sequence[Document], seed: int) -> tuple[list[Probe], 
 
 
 def draw_probes(documents: Sequence[Document], count: int, seed: int) -> list[Probe]:
-    """Make about `count` probes, as many of each kind as of the others, from documents in random order.
+    """Make about `count` probes in equal numbers of each kind, from documents in random order.
 
-    A document gives at most one probe of a kind. What one kind cannot give (few titles, short texts) the
-    others give, while there are documents for it.
+    A document gives at most one probe of a kind. If one kind gives too few (few titles, short texts), the
+    others give more.
     """
     random = default_rng([seed, 5])
     idf = lucene_idf([terms_of(document.contents) for document in documents])
@@ -92,7 +94,9 @@ def random_sentence(text: str, random: Generator) -> str:
 
 
 def take_sentence(text: str, random: Generator) -> tuple[str, str]:
-    """Take a random sentence of 4 to 40 words out of a text that has others; empty when there is none."""
+    """Return a random sentence of 4 to 40 words and the text without it; ("", text) if there is none to
+    take.
+    """
     parts = [part for part in SENTENCE_END.split(text) if part and part.strip()]
     fitting = [i for i, part in enumerate(parts) if fits(part)]
     if len(parts) < 2 or not fitting:
@@ -108,7 +112,7 @@ def fits(sentence: str) -> bool:
 
 
 def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str:
-    """Draw 2 to 6 of a text's best words by tf-idf; empty when it has fewer than 2."""
+    """Return 2 to 6 of a text's best words by tf-idf, drawn at random; "" if it has fewer than 2."""
     counts = Counter(word for word in WORD.findall(text.lower()) if word not in STOP_WORDS)
     weight = {word: (1 + math.log(n)) * idf.get(singular(word), 0.0) for word, n in counts.items()}
     pool = sorted(weight, key=lambda word: (-weight[word], word))[:KEYWORD_POOL]
@@ -120,33 +124,33 @@ def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str
 
 
 def ndcg(probes: Sequence[Probe], scores: NDArray[np.floating]) -> float:
-    """Average nDCG@10 of the probes' own documents by `scores` `(probes, documents)`, best highest."""
+    """Return the mean nDCG@10 of the probes' own documents by `scores` `(probes, documents)`."""
     best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
     return float(np.mean([gain(list(row), probe.position) for row, probe in zip(best, probes, strict=True)]))
 
 
 def gain(grades: Sequence[object], answer: object) -> float:
-    """nDCG@10 with one relevant document: 1 / log2(rank + 1)."""
+    """Return nDCG@10 of a ranking with one relevant document: 1 / log2(rank + 1), 0 below rank 10."""
     return float(1 / np.log2(grades.index(answer) + 2)) if answer in grades[:10] else 0.0
 
 
 @dataclass(frozen=True)
 class Rankings:
-    """What one system finds for a list of queries: by words, by vectors, and fused."""
+    """The rankings of one system for a list of queries: by words, by vectors, and fused."""
 
     lexical: Sequence[RankedIds]
     dense: Sequence[RankedIds]
     fused: Sequence[RankedIds]
 
     def of(self, queries: Iterable[int]) -> Rankings:
-        """Return the rankings of some queries, by their positions."""
+        """Return the rankings of the queries at these positions."""
         chosen = list(queries)
         return Rankings(*([lists[i] for i in chosen] for lists in (self.lexical, self.dense, self.fused)))
 
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """One statistic before and after, means over queries, with a paired t-test."""
+    """The mean of one statistic for the old and the new system, with the p-value of a paired t-test."""
 
     name: str
     old: float
@@ -163,7 +167,7 @@ def own_document(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArr
 
 
 def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) -> list[BeforeAfter]:
-    """Compare how high each query's own document stands, dense and fused."""
+    """Compare nDCG@10 of each query's own document between old and new rankings, dense and fused."""
     return [
         compared(f"{name} nDCG@10, own document", own_document(before, answers), own_document(after, answers))
         for name, before, after in (("dense", old.dense, new.dense), ("hybrid", old.fused, new.fused))
@@ -171,7 +175,7 @@ def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) 
 
 
 def compare_overlap(old: Rankings, new: Rankings) -> BeforeAfter:
-    """Compare the share of the dense top 10 that is in the BM25 top 20."""
+    """Compare between old and new rankings the share of the dense top 10 that is in the BM25 top 20."""
     shares = []
     for side in (old, new):
         pairs = zip(side.dense, side.lexical, strict=True)
@@ -181,21 +185,23 @@ def compare_overlap(old: Rankings, new: Rankings) -> BeforeAfter:
 
 
 def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
-    """Compare the fused top 10 of the old system with itself (1) and with the new one's."""
+    """Return which share of the old fused top 10 is in the new fused top 10."""
     pairs = zip(old.fused, new.fused, strict=True)
     shares = [len({*was[:TOP]}.intersection(now[:TOP])) / max(1, min(TOP, len(was))) for was, now in pairs]
     return BeforeAfter("hybrid top 10 kept", 1.0, float(np.mean(shares)), 1.0, len(shares))
 
 
 def compared(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> BeforeAfter:
-    """Average two aligned lists of per-query values and test their difference."""
+    """Return the means of two aligned lists of per-query values with the p-value of a paired t-test."""
     same = len(old) < 2 or bool(np.allclose(old, new))
     p = 1.0 if same else float(stats.ttest_rel(new, old).pvalue)
     return BeforeAfter(name, float(old.mean()), float(new.mean()), 1.0 if np.isnan(p) else p, len(old))
 
 
 def objections(rows: Sequence[BeforeAfter]) -> list[str]:
-    """Return the objections to a new encoder; rows of own documents first, then overlap and what is kept."""
+    """Return the reasons against a new encoder; `rows` are those of own documents, then overlap, then kept
+    share.
+    """
     *measured, overlap, shares = rows
     reasons = [
         f"{row.name} falls from {row.old:.3f} to {row.new:.3f}; {RANKING_LOSS:g} is a disaster"

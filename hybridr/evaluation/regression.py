@@ -1,7 +1,6 @@
-"""A gate in CI: does a ranking fall below an earlier evaluation of the same judged queries?
+"""Compares an evaluation with an earlier one stored in a JSON file, so that CI fails if a ranking gets worse.
 
-The earlier evaluation is a JSON file that is kept with the code. It holds values and ids of queries, no
-texts.
+The file holds values and ids of queries, no texts.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ SystemValues: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 class Bars(NamedTuple):
-    """How far a mean may fall against the file `against`.
+    """How far a mean may fall against the stored evaluation in the file `against`.
 
-    A fall fails that is larger than `allow` and significant, and any that is larger than `at_most`.
+    A fall fails if it is larger than `allow` and significant, or larger than `at_most`.
     """
 
     against: Path | None = None
@@ -40,7 +39,7 @@ class Bars(NamedTuple):
     at_most: float | None = None
 
     def check(self) -> None:
-        """Raise SettingsError for a bar below 0, or one without a baseline."""
+        """Raise SettingsError for a limit below 0, or for a limit without a stored evaluation."""
         for option, drop in (("--allow", self.allow), ("--at-most", self.at_most)):
             if drop is not None and not (math.isfinite(drop) and drop >= 0):
                 raise SettingsError(f"{option} {drop}: needed a number of at least 0, such as 0.005")
@@ -50,9 +49,9 @@ class Bars(NamedTuple):
 
 @dataclass(frozen=True)
 class MeanChange:
-    """One system and measure, before and now; `p_holm` is of the paired t-test over the same queries.
+    """The mean of one system and measure before and now; `p_holm` is of the paired t-test over the queries.
 
-    `failure` says which bar was not met; it is empty where both were met.
+    `failure` says which limit was exceeded; it is empty if none was.
     """
 
     system: str
@@ -64,7 +63,7 @@ class MeanChange:
     failure: str
 
     def line(self) -> str:
-        """Return what to say of the fall."""
+        """Return a line for people about this fall."""
         return (
             f"{self.system} {self.measure} fell by {-self.difference:.4f}, from {self.before:.4f} to "
             f"{self.now:.4f} (p {self.p_holm:.2g}): {self.failure}"
@@ -72,7 +71,7 @@ class MeanChange:
 
 
 def write_baseline(file: Path, per_query: SystemValues, qrels: Qrels) -> None:
-    """Write means, the value of each query and the fingerprint of the judgements, whole or not at all."""
+    """Write the means, the values per query and the fingerprint of the judgements to a file."""
     means = {
         system: {measure: float(np.mean(list(values.values()))) for measure, values in measures.items()}
         for system, measures in per_query.items()
@@ -89,9 +88,9 @@ def write_baseline(file: Path, per_query: SystemValues, qrels: Qrels) -> None:
 
 
 def read_baseline(file: Path, systems: Collection[str], measures: Collection[str], qrels: Qrels) -> Any:
-    """Return system -> measure -> query id -> value of an earlier evaluation.
+    """Return system -> measure -> query id -> value of the stored evaluation.
 
-    Raise DataError where the file is none, or has other systems, measures or judgements.
+    Raise DataError for another file, or one with other systems, measures or judgements.
     """
     try:
         content = parsed_json(read_within(file))
@@ -118,7 +117,7 @@ def read_baseline(file: Path, systems: Collection[str], measures: Collection[str
 
 
 def has_values(content: Mapping[str, Any]) -> bool:
-    """Return whether every system has the same measures, and each a number for the same queries."""
+    """Return whether every system has the same measures, each with a number for the same queries."""
     try:
         lists = [values for measures in content["per_query"].values() for values in measures.values()]
         measures = [set(measures) for measures in content["per_query"].values()]
@@ -131,7 +130,7 @@ def has_values(content: Mapping[str, Any]) -> bool:
 
 
 def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Bars) -> list[MeanChange]:
-    """Compare every system and measure with the same in an earlier evaluation, paired by query.
+    """Compare every system and measure with the stored evaluation, paired by query.
 
     Two-sided p-values are corrected by Holm's method over all comparisons. Raise DataError for other queries.
     """

@@ -1,4 +1,4 @@
-"""Evaluations as Markdown and HTML."""
+"""Writes evaluations as Markdown or HTML reports."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ TableRows = Sequence[Sequence[Any]]
 
 
 def format_of(file: Path) -> Format:
-    """Take the format that the suffix of a report's file tells. Raises SettingsError."""
+    """Return the format of a report by its file's suffix. Raises SettingsError for another suffix."""
     if file.suffix.lower() not in SUFFIXES:
         raise SettingsError(f"'{file}' is no report", hint=f"a file that ends with {', '.join(SUFFIXES)}")
     return SUFFIXES[file.suffix.lower()]
 
 
 def rendered(result: Evaluation, kind: Format, title: str, texts: TextById | None = None) -> str:
-    """Write the evaluation in one of the formats; `texts` (document id -> text) are shown in HTML only.
+    """Return the report of an evaluation; `texts` (document id -> text) are shown in HTML only.
 
-    The HTML page loads nothing: it has the tables, then the top tens side by side.
+    The HTML page loads nothing from elsewhere: it has the tables, then the top tens side by side.
     """
     write, between = (html_table, "") if kind == "html" else (markdown, "\n")
     tables = write(*result.table(bounds=True))
@@ -77,7 +77,7 @@ def rendered(result: Evaluation, kind: Format, title: str, texts: TextById | Non
 
 
 def list_item(document: Placed, texts: TextById) -> str:
-    """Write a document of a top list, with its grade and the beginning of its text."""
+    """Return the HTML list item of a document in a top list, with grade and beginning of its text."""
     kind = "" if document.grade is None else ' class="relevant"' if document.grade > 0 else ' class="judged"'
     grade = "not judged" if document.grade is None else f"grade {document.grade}"
     text = html.unescape(without_tags(texts.get(document.doc_id, "")))
@@ -88,25 +88,26 @@ def list_item(document: Placed, texts: TextById) -> str:
 
 
 def shown_documents(result: Evaluation) -> list[str]:
-    """List the documents whose text the HTML page shows."""
+    """Return the ids of the documents whose texts the HTML report shows."""
     placed = [document for difference in result.differences() for top in difference.tops for document in top]
     return list(dict.fromkeys(document.doc_id for document in placed))
 
 
 def cell_text(cell: Any) -> str:
-    """Write a cell: floats with four decimals."""
+    """Return a table cell as text, floats with four decimals."""
     return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
 
 
 def is_numeric(cell: Any) -> bool:
-    """Return whether a cell is right-aligned."""
+    """Return whether a table cell is a number, which is right-aligned."""
     return isinstance(cell, (int, float))
 
 
 def markdown(columns: Sequence[str], rows: TableRows) -> str:
-    """Write a table of GitHub's Markdown."""
+    """Return a table in GitHub's Markdown."""
 
     def line(cells: Sequence[Any]) -> str:
+        """Return one row of the table."""
         texts = (" ".join(cell_text(cell).split()) for cell in cells)
         return "| " + " | ".join(html.escape(text, quote=False).replace("|", "\\|") for text in texts) + " |"
 
@@ -116,7 +117,7 @@ def markdown(columns: Sequence[str], rows: TableRows) -> str:
 
 
 def html_table(columns: Sequence[str], rows: TableRows) -> str:
-    """Write an HTML table."""
+    """Return a table in HTML."""
     lines = ["<table>", f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in columns)}</tr>"]
     for row in rows:
         kinds = (' class="number"' if is_numeric(cell) else "" for cell in row)

@@ -1,10 +1,10 @@
-"""Tests of significance and intervals over per-query values, all columns at once; interleaved rankings.
+"""Significance tests and confidence intervals over values per query; interleaving of two rankings.
 
-Arrays are `(queries, columns)`: a column is one system and measure, or the difference of two. Queries are
-the unit that is flipped and resampled (Smucker et al. 2007; Sakai 2006). Team draft (Radlinski et al. 2008)
-puts two rankings into one list: in each round a coin says who picks first, and each ranking picks its best
-document that is not there yet. Both have equally long lists, so that neither gets a click for being longer;
-what both rank alike from the top on belongs to neither, since a click there tells nothing.
+Arrays are `(queries, columns)`: a column is one system and measure, or the difference of two. Queries are the
+unit that is flipped and resampled (Smucker et al. 2007; Sakai 2006). Team draft (Radlinski et al. 2008)
+interleaves two rankings: in each round a coin says which picks first, and each picks its best document that
+is not in the list yet. Both rankings are cut to the same length, so that neither gets a click for being
+longer; the common beginning of both belongs to neither, since a click there tells nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ BLOCK = 4_000_000
 class Comparison:
     """One system against the baseline by one measure, paired by query.
 
-    `low` and `high` bound the mean difference; `p_value` is of the two-sided t-test, `p_randomisation` of
-    the sign-flip test; `_holm` values are corrected over the systems compared by the same measure.
+    `low` and `high` bound the mean difference; `p_value` is of the two-sided t-test, `p_randomisation` of the
+    sign-flip test; `_holm` values are corrected over the systems compared by the same measure.
     """
 
     system: str
@@ -55,7 +55,9 @@ class Comparison:
 def compare_systems(
     per_query: Mapping[str, Mapping[str, Mapping[str, float]]], baseline: str, resamples: int = RESAMPLES
 ) -> list[Comparison]:
-    """Compare every other system with the baseline, measure by measure; `per_query` as in Evaluation."""
+    """Compare every other system with the baseline by each measure; `per_query` is system -> measure -> query
+    id -> value.
+    """
     others = [name for name in per_query if name != baseline]
     pairs = [(name, measure) for name in others for measure in per_query[baseline]]
     if not pairs:
@@ -92,7 +94,9 @@ def compare_systems(
 
 
 def paired_t(differences: Array) -> Array:
-    """Return two-sided p-values `(columns,)` of the paired t-test; 1 where nothing differs or n is 1."""
+    """Return two-sided p-values `(columns,)` of the paired t-test; 1 if nothing differs or there is one
+    query.
+    """
     if len(differences) < 2:
         return np.ones(differences.shape[1])
     with warnings.catch_warnings():
@@ -102,9 +106,10 @@ def paired_t(differences: Array) -> Array:
 
 
 def randomisation(differences: Array, resamples: int, seed: int) -> Array:
-    """Return two-sided p-values `(columns,)` of Fisher's test: the sign of every difference is a coin's.
+    """Return two-sided p-values `(columns,)` of Fisher's randomisation test, which flips signs of differences
+    at random.
 
-    Exact when all sign patterns are no more than `resamples`, else (hits + 1) / (resamples + 1).
+    Exact if all sign patterns are no more than `resamples`, else (hits + 1) / (resamples + 1).
     """
     queries = len(differences)
     needed = np.abs(differences.sum(axis=0)) - TIE
@@ -121,7 +126,9 @@ def randomisation(differences: Array, resamples: int, seed: int) -> Array:
 
 
 def holm(p_values: Array) -> Array:
-    """Correct m p-values: the smallest times m, the next times m - 1, never falling (Holm 1979)."""
+    """Return p-values corrected by Holm's method (Holm 1979): the smallest times m, the next times m - 1,
+    never falling.
+    """
     order = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
     corrected = np.empty(len(p_values))
@@ -130,7 +137,7 @@ def holm(p_values: Array) -> Array:
 
 
 def by_family(p_values: Array, families: Sequence[str]) -> Array:
-    """Correct the p-values of each family alone, by Holm's method."""
+    """Return p-values corrected by Holm's method within each family."""
     labels, corrected = np.array(families), np.empty(len(p_values))
     for family in dict.fromkeys(families):
         corrected[labels == family] = holm(p_values[labels == family])
@@ -138,7 +145,9 @@ def by_family(p_values: Array, families: Sequence[str]) -> Array:
 
 
 def interval(values: Array, resamples: int = RESAMPLES) -> tuple[Array, Array]:
-    """Bound the mean of every column with 95 % confidence, by the percentile bootstrap over queries."""
+    """Return bounds of the 95 % confidence interval of every column's mean, by the percentile bootstrap over
+    queries.
+    """
     if len(values) < 2:
         return values.mean(axis=0), values.mean(axis=0)
     means = bootstrap(values, resamples, SEED)
@@ -157,7 +166,7 @@ class BoundedMean:
 
 
 def bounded_mean(values: Sequence[float] | Array) -> BoundedMean:
-    """Return the mean of the values of queries, with its bounds."""
+    """Return the mean of values per query with the bounds of its 95 % interval."""
     column = np.asarray(values)[:, None]
     (low,), (high,) = interval(column)
     return BoundedMean(float(column.mean()), float(low), float(high))
@@ -176,6 +185,7 @@ def bootstrap(values: Array, resamples: int, seed: int) -> Array:
 
 
 def _blocks(resamples: int, queries: int) -> Iterator[int]:
+    """Yield sizes that sum to `resamples`, each small enough for the memory (`BLOCK` random numbers)."""
     rows = max(1, BLOCK // queries)
     for start in range(0, resamples, rows):
         yield min(rows, resamples - start)
@@ -188,24 +198,26 @@ ALPHA = 0.05
 
 
 class Picked(NamedTuple):
-    """A document of an interleaved list, and the ranking that picked it; of neither where both agree."""
+    """A document of an interleaved list, and which ranking picked it ("" if it is in the common
+    beginning).
+    """
 
     doc_id: str
     team: Team
 
 
 class Standoff(NamedTuple):
-    """How often people chose more from `b` (a win) than from `a` (a loss); queries that tie are left out."""
+    """For how many queries people clicked more documents of `b` (wins) or of `a` (losses), ties left out."""
 
     wins: int
     losses: int
 
     @property
     def evidence(self) -> float:
-        """Return the Bayes factor of one ranking being better, against neither being better.
+        """Return the Bayes factor for one ranking being better, against neither being better.
 
-        2^(w+l) B(w+10, l+10) / B(10, 10). Without a difference it ever reaches 1 / alpha with a chance of at
-        most alpha, however often one looks (Ville 1939).
+        2^(w+l) B(w+10, l+10) / B(10, 10). Without a true difference it ever reaches 1 / alpha with a chance
+        of at most alpha, however often one looks (Ville 1939).
         """
         decided = self.wins + self.losses
         log = (
@@ -215,14 +227,14 @@ class Standoff(NamedTuple):
 
     @property
     def better(self) -> Team:
-        """Name the better ranking, once that is decided at a level of 5 %."""
+        """Return the ranking that is better at a level of 5 %; "" if that is not decided yet."""
         if self.evidence < 1 / ALPHA:
             return ""
         return "b" if self.wins > self.losses else "a"
 
 
 def team_draft(a: Sequence[str], b: Sequence[str], random: Random) -> list[Picked]:
-    """Make one list of two, as long as the shorter one; each is of different documents, best first."""
+    """Return the interleaved list of two rankings, as long as the shorter one."""
     length = min(len(a), len(b))
     first, second = a[:length], b[:length]
     alike = next((place for place in range(length) if first[place] != second[place]), length)
@@ -239,12 +251,12 @@ def team_draft(a: Sequence[str], b: Sequence[str], random: Random) -> list[Picke
 
 
 def preferred(teams: Collection[Team]) -> Team:
-    """Name the ranking of which more documents were clicked, by the teams of these; none where that ties."""
+    """Return the ranking with more clicked documents, given the team of each clicked one; "" if they tie."""
     a, b = (sum(team == side for team in teams) for side in ("a", "b"))
     return "a" if a > b else "b" if b > a else ""
 
 
 def standoff(preferences: Collection[Team]) -> Standoff:
-    """Count what was preferred, query by query."""
+    """Count for how many queries each ranking was preferred."""
     a, b = (sum(team == side for team in preferences) for side in ("a", "b"))
     return Standoff(b, a)

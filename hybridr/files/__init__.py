@@ -1,1 +1,1 @@
-"""Local files: what hybridr reads and writes beside a cluster."""
+"""Local files: reading, writing, downloading, and where hybridr keeps them."""

@@ -1,6 +1,5 @@
-"""Files, folders and programs that are there whole or not at all: made under another name, then renamed.
-
-And the account that runs programs, which is never root.
+"""Atomic writing of files and folders (made under another name, then renamed), locks, and the account that
+runs nodes.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ CLEARED_TIMES, CLEARED_AGAIN_S = 5, 0.2
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside `path`; move it into place when the block succeeds.
+    """Yield an empty temporary folder beside `path`; move it to `path` if the block succeeds.
 
-    What stood at `path` is replaced. Raises DownloadError when the disk is full or not writable.
+    A folder that stood at `path` is replaced. Raises DownloadError if the disk is full or not writable.
     """
     path = path.absolute()
     with storing(path):
@@ -51,7 +50,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def storing(path: Path, hint: str | None = None) -> Iterator[None]:
-    """Raise DownloadError, which names `path`, for an OSError inside the block; `hint` replaces its hint."""
+    """Run the block; turn an OSError in it into DownloadError with `path` in the message and a `hint`."""
     try:
         yield
     except OSError as error:
@@ -64,7 +63,7 @@ def storing(path: Path, hint: str | None = None) -> Iterator[None]:
 
 
 def require_space(folder: Path, needed_bytes: int) -> None:
-    """Raise DownloadError when the disk of `folder` has less than `needed_bytes` left."""
+    """Raise DownloadError if the disk of `folder` has less than `needed_bytes` free."""
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder).free
@@ -77,7 +76,7 @@ def require_space(folder: Path, needed_bytes: int) -> None:
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it into place when the block succeeds.
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
 
     `private` files, which hold text of documents, are readable by their owner only.
     """
@@ -94,7 +93,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 def append_private(path: Path, text: str) -> None:
-    """Append to a file that only its owner can read, and make it where there is none. Raise OSError."""
+    """Append text to a file that only its owner can read; create it if missing. Raise OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
     with path.open("a", encoding="utf-8") as file:
@@ -102,16 +101,16 @@ def append_private(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any, *, private: bool = False) -> None:
-    """Write `value` as indented JSON, whole or not at all."""
+    """Write `value` as indented JSON atomically."""
     with replacing(path, private=private) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def acquired_lock(path: Path, *, wait: bool = True) -> IO[str]:
-    """Return the lock file `path`, open and held until it is closed. Raise OSError where it cannot be opened.
+    """Open and lock the lock file `path`; return the open file, whose closing ends the lock. Raise OSError.
 
-    While another thread or process holds it, this waits, or raises BlockingIOError without `wait`. Windows
-    has no such lock: there nothing is held.
+    While another thread or process holds the lock, this waits, or raises BlockingIOError without `wait`. On
+    Windows nothing is locked.
     """
     file = path.open("a")
     if fcntl is not None:
@@ -124,7 +123,7 @@ def acquired_lock(path: Path, *, wait: bool = True) -> IO[str]:
 
 
 class Account(TypedDict, total=False):
-    """Arguments for `subprocess` that change who runs; empty for an ordinary user."""
+    """Arguments of `subprocess` for running a program as another user; empty for an ordinary user."""
 
     user: int
     group: int
@@ -132,14 +131,16 @@ class Account(TypedDict, total=False):
 
 
 def account() -> Account:
-    """Return the account that runs the node."""
+    """Return the `subprocess` arguments by which nodes run: an unprivileged account if this process is
+    root.
+    """
     if not is_root():
         return {}
     return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
 
 
 def make_reachable(path: Path) -> None:
-    """Make a folder that the node's account can enter; raises NodeError when one above it is closed."""
+    """Create a folder that the node's account can enter. Raises NodeError if a folder above it is closed."""
     created = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in created if is_root() else ():
@@ -152,7 +153,7 @@ def make_reachable(path: Path) -> None:
 
 
 def give(path: Path) -> None:
-    """Make the node's account the owner of `path` and of all below it."""
+    """Make the node's account the owner of `path` and of everything below it, if this process is root."""
     owner = account()
     if not owner:
         return
@@ -162,9 +163,10 @@ def give(path: Path) -> None:
 
 
 def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Path], Path]) -> Path:
-    """Return the folder of a program, which `make` builds below a temporary folder where it is missing.
+    """Return the folder `home` of a program; if `is_there` says no, build it first with `make` in a temporary
+    folder.
 
-    What a process that was killed left of it is deleted. Raises DownloadError, NodeError.
+    Leftovers of killed processes are deleted. Raises DownloadError, NodeError.
     """
     if is_there():
         return home
@@ -186,10 +188,8 @@ def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Pat
 
 
 def clear_leftovers(folder: Path, pattern: str) -> None:
-    """Delete temporary folders of processes that were killed.
-
-    What these had started may go on for a moment and delete or write there itself: then it is tried again.
-    What still cannot be deleted is in nobody's way.
+    """Delete temporary folders of processes that were killed; try again for a while if something still writes
+    there.
     """
     for _ in range(CLEARED_TIMES):
         leftovers = list(folder.glob(pattern))
@@ -201,13 +201,13 @@ def clear_leftovers(folder: Path, pattern: str) -> None:
 
 
 def storing_programs(folder: Path) -> AbstractContextManager[None]:
-    """Raise DownloadError for a full disk or read-only cache; its hint says how to move the cache."""
+    """Return a context that turns an OSError into DownloadError with a hint how to move the cache."""
     return storing(folder, "free some space or make it writable, or set HYBRIDR_CACHE to another folder")
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`; wait while another process holds it (the lock ends with its holder)."""
+    """Hold the lock file `path` during the block; wait while another process holds it. Raises NodeError."""
     if sys.platform == "win32":
         raise NodeError("the embedded node runs on Linux and macOS", hint="use docker-compose.yml, or WSL")
     try:

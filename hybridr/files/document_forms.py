@@ -1,7 +1,7 @@
-"""Forms in which others write documents: unwrapped to one object each, or refused by name with what to type.
+"""Reads documents from the file forms of other programs, or refuses a form with the command that converts it.
 
 Read are JSON lines and one JSON array, of plain documents, of hits (`_source`, as elasticsearch-dump writes
-them), of mongoexport (`{"$oid": …}` and its kin), and `_bulk` bodies; `id` is the id where there is no `_id`.
+them), of mongoexport (`{"$oid": …}` and its kin), and `_bulk` bodies; `id` is the id if there is no `_id`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ TEXT_TYPES = ("$oid", "$uuid", "$symbol", "$numberDecimal")
 
 
 def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:
-    """Return an id as a text. Raises DataError, with `where`, for what is no string and no whole number.
-
-    A text that a program makes of anything else is no id: 1.0 and 1 would be two, true would be one.
+    """Return an id as text. Raises DataError, with `where`, for what is neither a string nor a whole
+    number.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -66,7 +65,7 @@ def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Return the type of a JSON value, in words."""
+    """Return the type of a JSON value in words."""
     if value is None:
         return "null"
     kinds = {bool: "a truth value", float: "a number with a fraction", list: "a list", dict: "an object"}
@@ -74,9 +73,9 @@ def kind_of(value: Any) -> str:
 
 
 def documents_in(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, document with an `_id` of text) of the lines of a file, whatever form they have.
+    """Yield (line number, document with an `_id` of text) from the lines of a file in any form that is read.
 
-    Raises DataError that names a form that is not read, and what to type.
+    Raises DataError that names a form that is not read, and the command that converts it.
     """
     numbered = iter(lines)
     first = next(numbered, None)
@@ -100,7 +99,7 @@ def documents_in(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple
 
 
 def line_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
-    """Yield the values of JSON lines. Raises DataError."""
+    """Yield (line number, value) of JSON lines. Raises DataError."""
     for number, line in lines:
         try:
             yield number, parsed_json(line)
@@ -114,7 +113,7 @@ def line_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[i
 
 
 def array_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
-    """Yield the elements of one JSON array, with the lines where they begin. Raises DataError."""
+    """Yield (line number, element) of one JSON array that spans the lines. Raises DataError."""
     text, starts, size = [], [], 0
     for number, line in lines:
         starts.append((size, number))
@@ -145,7 +144,9 @@ def array_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[
 
 
 def without_actions(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield objects, those of a `_bulk` body as hits. Raises DataError for what is no object."""
+    """Yield (line number, object); of a `_bulk` body each action and its document as one hit. Raises
+    DataError.
+    """
     action: dict[str, Any] | None = None
     for number, value in values:
         where = f"{file}:{number}"
@@ -174,7 +175,7 @@ def without_actions(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[t
 
 
 def unwrapped(value: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the document in a hit, or in extended JSON. Raises DataError for a whole answer."""
+    """Return the document in a search hit or in extended JSON. Raises DataError for a whole search answer."""
     for path, (name, jq) in ANSWERS.items():
         inner: Any = value
         for key in path:
@@ -196,7 +197,7 @@ def unwrapped(value: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value of mongoexport's extended JSON as plain JSON; all others as they are."""
+    """Return a value of mongoexport's extended JSON as plain JSON; other values unchanged."""
     if isinstance(value, list):
         return [plain_value(inner) for inner in value]
     if not isinstance(value, dict):
@@ -217,15 +218,16 @@ def plain_value(value: Any) -> Any:
 
 
 def hint_for_id(record: Mapping[str, Any], names: tuple[str, ...], file: Path) -> str:
-    """Return the command that makes a field the id: the first of `names` that is there, else NAME."""
+    """Return the command that makes a field the id: the first of `names` that the record has, else NAME."""
     name = next((name for name in names if name in record), "NAME")
     fields = ", ".join(map(str, list(record)[:10]))
     return f"fields there: {fields}; jq -c '{{_id: .[\"{name}\"]}} + .' {file} > with_ids.jsonl"
 
 
 def unread_form(file: Path, line: str) -> DataError:
-    """Return the error for a file that does not begin as JSON: the form its first line shows, and what to
-    type."""
+    """Return the error for a file that does not begin as JSON: its form by the first line, and how to convert
+    it.
+    """
     start, columns = line.lstrip(), line.split("\t")
     if start.startswith("<"):
         return DataError(

@@ -1,10 +1,10 @@
-"""Downloads of pinned artifacts: streamed, checked against their sha256, then renamed into the cache.
+"""Downloads of pinned files (Maven artifacts, wheels) with sha256 checks, and bounded requests to the web.
 
-PyPI's jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names
-a mirror. The 3.6.0 distribution holds all its modules; that of 2.19.1 holds only its transport, so that
-`MODULES` lists the others, with what the descriptor of each must say. Wheels come through pip, compared
-with their sha256 before they are opened, and are never built from sources. What waits for another machine
-ends in time, whatever that machine sends.
+PyPI's jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names a
+mirror. The 3.6.0 distribution holds all its modules; that of 2.19.1 holds only its transport, so that
+`MODULES` lists the others, with what the descriptor of each must say. Wheels come through pip, compared with
+their sha256 before they are opened, and are never built from sources. Each wait for another machine has a
+time limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .manifest import sha256_of
 
 
 class Artifact(NamedTuple):
-    """One file of a Maven repository; `size` in bytes."""
+    """A pinned file of a Maven repository; `size` in bytes."""
 
     group: str
     name: str
@@ -46,7 +46,7 @@ class Artifact(NamedTuple):
 
     @classmethod
     def pinned(cls, said: Mapping[str, Any]) -> Artifact:
-        """Read what the asset says of a file."""
+        """Return the artifact of an entry in the asset `artifacts.json`."""
         group, name, version, packaging, *classifier = said["coordinates"].split(":")
         return cls(group, name, version, packaging, said["sha256"], said["size"], *classifier)
 
@@ -64,7 +64,9 @@ class Artifact(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A module that is laid out by hand; `policy` is what the security manager is to allow it."""
+    """A module of OpenSearch that is put together from jars; `policy` is what Java's security manager allows
+    it.
+    """
 
     classname: str
     jars: tuple[Artifact, ...]
@@ -73,7 +75,7 @@ class Module(NamedTuple):
 
 
 def pinned(entries: list[dict[str, Any]]) -> tuple[Artifact, ...]:
-    """Read what the asset says of several files."""
+    """Return the artifacts of several entries in the asset `artifacts.json`."""
     return tuple(map(Artifact.pinned, entries))
 
 
@@ -112,9 +114,9 @@ MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
 
 
 def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict[Artifact, Path]:
-    """Return the verified local file of each artifact; progress counts bytes.
+    """Download the missing artifacts and return artifact -> verified local file; progress counts bytes.
 
-    Raises DownloadError when one cannot be fetched or stored, or its sha256 is not the pinned one.
+    Raises DownloadError if one cannot be fetched or stored, or its sha256 is not the pinned one.
     """
     folder = cache_folder() / "artifacts"
     with storing_programs(folder), locked(folder / ".lock"):
@@ -130,14 +132,14 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
 
 
 def verified(path: Path, artifact: Artifact) -> bool:
-    """Return whether `path` holds exactly the pinned bytes."""
+    """Return whether the file `path` has the artifact's size and sha256."""
     return path.is_file() and path.stat().st_size == artifact.size and sha256_of(path) == artifact.sha256
 
 
 def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> None:
-    """Stream one artifact beside its place in `folder`, verify it, and rename it into place.
+    """Download one artifact into `folder`, verify its sha256, and rename it into place.
 
-    A broken connection is tried again, a missing, other or slow file is not.
+    A broken connection is tried again; a missing, different or slow file is not. Raises DownloadError.
     """
     import requests
 
@@ -170,7 +172,8 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
 
 
 def resolve(artifact: Artifact, folder: Path, received: Received) -> Path:
-    """Find the repository of an artifact by jgo, and download it from there.
+    """Find the Maven repository of an artifact with jgo, download the file into `folder`, and return its
+    path.
 
     jgo's own download is not used: it has no bound, waits as long as a `Retry-After` says, and logs the
     checksum that a repository offers as it is. The pinned sha256 is what counts.
@@ -178,9 +181,12 @@ def resolve(artifact: Artifact, folder: Path, received: Received) -> Path:
     from jgo.maven import MavenContext, PythonResolver
 
     class BoundedResolver(PythonResolver):
-        """Streams as many bytes as are pinned, and no more."""
+        """jgo's resolver, but with downloads of at most the pinned number of bytes."""
 
         def download(self, artifact: Any) -> Path | None:
+            """Download the artifact from the first repository that has it. Raises RuntimeError if none
+            has.
+            """
             for repository in artifact.context.remote_repos.values():
                 url = f"{repository}/{artifact.component.path_prefix.as_posix()}/{artifact.filename}"
                 if received.stream(url, artifact.cached_path):
@@ -202,10 +208,10 @@ def resolve(artifact: Artifact, folder: Path, received: Received) -> Path:
 
 
 def watched(work: Callable[[], Path], received: Received) -> Path:
-    """Return what a download gives. Raises what it raises, and DownloadError where hardly a byte arrives.
+    """Run a download and return its path. Raises its errors, and DownloadError if hardly any bytes arrive.
 
-    A server that sends a byte now and then keeps a read waiting for ever, so it is watched from outside, and
-    left to a thread of its own that no process waits for.
+    A server that sends a byte now and then keeps a read waiting for ever, so the download runs in a thread of
+    its own, which is abandoned if it is too slow.
     """
     download = started(work)
     while True:
@@ -224,7 +230,7 @@ def watched(work: Callable[[], Path], received: Received) -> Path:
 
 
 class ByteMeter:
-    """Sum the bytes of parallel downloads."""
+    """Sums the bytes of parallel downloads and reports them as progress."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress = progress
@@ -234,7 +240,7 @@ class ByteMeter:
         self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
-        """Count bytes that arrived; negative ones were lost with a broken connection."""
+        """Count bytes that arrived; a negative number takes back those of a broken connection."""
         with self._lock:
             self._done += count
             if abs(self._done - self._told) >= STEP or self._done == self._total:
@@ -243,14 +249,18 @@ class ByteMeter:
 
 
 class Received:
-    """The bytes of one attempt, never more than are pinned; `is_left` ends it."""
+    """The bytes of one download attempt, at most as many as are pinned; setting `is_left` ends the
+    attempt.
+    """
 
     def __init__(self, meter: ByteMeter, artifact: Artifact) -> None:
         self._meter, self.artifact = meter, artifact
         self.count, self.is_left = 0, False
 
     def stream(self, url: str, file: Path) -> bool:
-        """Stream a url into a file; False where there is none. Raises DownloadError for another length."""
+        """Download a url into a file; return False if it does not exist. Raises DownloadError for another
+        length.
+        """
         import requests
 
         headers = {"Accept-Encoding": "identity"}
@@ -276,7 +286,7 @@ class Received:
         return True
 
     def of_another_length(self, received_length: str) -> DownloadError:
-        """Return the error for a file that is not as long as the pinned one."""
+        """Return the error for a file whose length differs from the pinned one."""
         return DownloadError(
             f"{self.artifact.coordinates} has {received_length} bytes there, "
             f"{self.artifact.size:,} are needed",
@@ -301,12 +311,12 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 def run_pip(
     verb: str, package: str, hashes: Sequence[str], folder: Path, target: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
-    """Let pip `verb` ("download" or "install") one package, without those it would pull in.
+    """Let pip `verb` ("download" or "install") one package without its dependencies; return the finished
+    process.
 
-    A source package would run its own code, with the rights of this process, before its hash could be
-    looked at: only wheels are taken, and only those of `hashes`. pip compares a hash when it has the whole
-    file, so what it may write is bounded. The requirement is written into `folder`; `target` are the options
-    that say where the result goes.
+    Only wheels with one of the sha256 `hashes` are accepted, since a source package would run its own code
+    before its hash is checked. The size of what pip writes is bounded. The requirements file is written to
+    `folder`; `target` are the options that say where the result goes.
     """
     requirements = folder / "requirements.txt"
     requirements.write_text(" ".join([package, *(f"--hash=sha256:{each}" for each in hashes)]) + "\n")
@@ -328,19 +338,19 @@ T = TypeVar("T")
 
 
 class WebAnswer(NamedTuple):
-    """The status of an answer, and its whole content."""
+    """The status and the content of an HTTP answer."""
 
     status: int
     content: bytes
 
 
 class BoundedRetry(urllib3.Retry):
-    """Tries again, and waits as long as an answer asks for, but not for longer than `MOST_WAIT_S`."""
+    """A retry policy of urllib3 that obeys `Retry-After`, but waits at most `MOST_WAIT_S`."""
 
     MOST_WAIT_S = 10.0
 
     def parse_retry_after(self, retry_after: str) -> float:
-        """Return the seconds that a `Retry-After` asks for, within the bound."""
+        """Return the seconds that a `Retry-After` asks for, at most `MOST_WAIT_S`."""
         return min(float(super().parse_retry_after(retry_after)), self.MOST_WAIT_S)
 
 
@@ -353,12 +363,13 @@ def ask_web(
     body: bytes | None = None,
     retries: urllib3.Retry | bool = False,
 ) -> WebAnswer:
-    """Send a request and return its answer, cut at MOST_ANSWER bytes. No redirect is followed.
+    """Send an HTTP request and return its answer, cut at MOST_ANSWER bytes. No redirect is followed.
 
-    Raises urllib3's HTTPError, and TimeoutError where all of it, retries included, takes more than `seconds`.
+    Raises urllib3's HTTPError, and TimeoutError if everything, retries included, takes more than `seconds`.
     """
 
     def ask() -> WebAnswer:
+        """Send the request and return its answer."""
         with urllib3.PoolManager() as pool:
             response = pool.request(
                 method,
@@ -384,10 +395,11 @@ def ask_web(
 
 
 def started(work: Callable[[], T]) -> Future[T]:
-    """Start `work` in a thread that no process waits for, and return what will come of it."""
+    """Start `work` in a daemon thread and return the future of its result."""
     outcome = Future[T]()
 
     def run() -> None:
+        """Run the work and set the future's result or exception."""
         try:
             outcome.set_result(work())
         except BaseException as error:

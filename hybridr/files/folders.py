@@ -1,9 +1,10 @@
-"""Where hybridr keeps what it downloads, what its nodes store, and what it remembers.
+"""The folders of hybridr on this machine (cache, node data, state), its packaged assets, and safe paths by
+given names.
 
-`HYBRIDR_HOME` moves all three and `HYBRIDR_CACHE` the first; else they are the platform's own (XDG on
-Linux). Root's are the system's where other users cannot enter root's own: OpenSearch does not run as
-root, so its node runs under another account. What comes with hybridr are assets: the files of `opensearch/`,
-installed as `hybridr/assets`, or beside the package in a checkout.
+`HYBRIDR_HOME` moves all three folders and `HYBRIDR_CACHE` the cache; else they are the platform's own (XDG on
+Linux). For root the system's folders are used if other users cannot enter root's own: OpenSearch does not run
+as root, so its node runs under another account. Assets are the files of `opensearch/`, installed as
+`hybridr/assets`, or beside the package in a checkout.
 
 A name that a cluster, a document, a record, a manifest, a file or a client chose becomes a path by `below`
 alone; tests/hostile/test_paths.py holds all of hybridr to that.
@@ -44,20 +45,23 @@ def state_folder() -> Path:
 
 
 def _folder(part: str, own: Path, system: str) -> Path:
+    """Return the folder `part` of HYBRIDR_HOME, else the user's `own`, else (root, if closed to others) the
+    `system` one.
+    """
     if home := os.environ.get("HYBRIDR_HOME"):
         return Path(home).expanduser().absolute() / part
     return own if reachable(own) else Path(system)
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a name is that of one file: no path, no drive, neither `.` nor `..`."""
+    """Return whether a name is that of a single file: no path, no drive, neither `.` nor `..`."""
     return PLAIN.fullmatch(name) is not None and name.strip(". ") != "" and Path(name).name == name
 
 
 def below(folder: Path, name: str) -> Path:
-    """Return a path in a folder by a name that somebody else may have chosen.
+    """Return the path of a file in a folder, by a name that somebody else may have chosen.
 
-    Raises DataError for a name that could lead elsewhere.
+    Raises DataError for a name that could lead out of the folder.
     """
     if not is_file_name(name):
         raise DataError(
@@ -68,7 +72,9 @@ def below(folder: Path, name: str) -> Path:
 
 
 def delete_below(folder: Path, name: str) -> None:
-    """Delete what lies in a folder by this name, if it is there; of a link the link. Raises as `below`."""
+    """Delete the file or folder of this name in a folder, if it exists; of a link only the link. Raises as
+    `below`.
+    """
     path = below(folder, name)
     if path.is_symlink():
         path.unlink()
@@ -85,13 +91,13 @@ def asset_path(*parts: str) -> Path:
 
 
 def load_asset(*parts: str) -> dict[str, Any]:
-    """Read a JSON asset as a fresh dictionary that the caller may change."""
+    """Return a JSON asset as a new dictionary that the caller may change."""
     value: dict[str, Any] = json.loads(asset_path(*parts).read_text(encoding="utf-8"))
     return value
 
 
 def reachable(path: Path) -> bool:
-    """Return whether the account of a node can enter `path`: any folder's for a user, open ones for root."""
+    """Return whether the node's account can enter `path`; if this process is not root, always True."""
     if not is_root():
         return True
     folders = [folder for folder in (path, *path.parents) if folder.is_dir()]

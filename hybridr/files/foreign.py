@@ -1,9 +1,8 @@
-"""Files that others made: that they lie where they seem to lie, how large they may be, and how deep.
+"""Safe reading of files that others made: checks of links, size, depth of JSON, and unpacked size.
 
 A file is opened for reading here, or below a call of `regular`; tests/hostile/test_opening.py holds all of
-hybridr to that. Everything here raises ValueError, which each reader turns into its own error with the
-file's name.
-`HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits that a real file may meet.
+hybridr to that. Everything here raises ValueError, which each reader turns into its own error with the file's
+name. `HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits that a real file may meet.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ GROWTH = 50
 
 
 def most_bytes() -> int:
-    """Return the largest file of weights or graph that is opened."""
+    """Return the size in bytes of the largest model file (weights, graph) that is opened."""
     return int(_setting("HYBRIDR_MODEL_GB", 16) * 1e9)
 
 
@@ -40,6 +39,7 @@ def most_memory() -> int:
 
 
 def _setting(name: str, default: float) -> float:
+    """Return an environment variable as a number of at least 0, else the default. Raises ValueError."""
     text = os.environ.get(name) or default
     try:
         return max(float(text), 0.0)
@@ -48,9 +48,9 @@ def _setting(name: str, default: float) -> float:
 
 
 def require_own_files(folder: Path) -> None:
-    """Raise ValueError when something in `folder` is a link out of it, or neither file nor folder.
+    """Raise ValueError if something in `folder` is a link out of the folder, or neither file nor folder.
 
-    The model hub's cache keeps a snapshot's files beside it: links into its own `blobs` are followed.
+    Links of the model hub's cache into its own `blobs` folder are allowed.
     """
     whole = folder.resolve()
     store, roots = whole.parent.parent, [whole]
@@ -72,7 +72,7 @@ def require_own_files(folder: Path) -> None:
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a file. Raises OSError, ValueError for a pipe or a device, which may not end."""
+    """Return the path unchanged. Raises ValueError for a pipe or a device, which may not end, and OSError."""
     if not stat.S_ISREG(kind := path.stat().st_mode) and not stat.S_ISDIR(kind):
         raise ValueError(f"{path.name} is a pipe or a device, a regular file is needed")
     return path
@@ -96,10 +96,7 @@ def text_within(path: Path, limit: int = MOST_JSON) -> str:
 
 
 def require_size(path: Path) -> None:
-    """Raise ValueError when a file of weights or a graph is larger than it may be, or lists too much.
-
-    A million empty tensors take 40 seconds to make.
-    """
+    """Raise ValueError if a model file is too large, or if a safetensors file lists too many tensors."""
     if (size := path.stat().st_size) > most_bytes():
         raise ValueError(
             f"{path.name} has {size / 1e9:,.1f} GB, at most {most_bytes() / 1e9:g} are opened "
@@ -113,7 +110,7 @@ def require_size(path: Path) -> None:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError, for what is nested too deep as well."""
+    """Parse JSON. Raises ValueError, also for what is nested too deep."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -141,9 +138,10 @@ def numbered_lines(
 
 
 def members_within(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[str, bytes]:
-    """Read members of an archive of `size` bytes. Raises ValueError when they unpack to far more than that.
+    """Return name -> bytes of members of a zip archive of `size` bytes. Raises ValueError if they unpack to
+    far more.
 
-    What the archive declares is compared before anything is unpacked; a reader of `zipfile` stops there.
+    The declared sizes are compared before anything is unpacked; `zipfile` reads no more than is declared.
     """
     limit = min(GROWTH * size, most_bytes())
     declared = sum(archive.getinfo(name).file_size for name in names)

@@ -1,6 +1,5 @@
-"""Reads and writes the files of the field: BEIR folders, JSONL, TREC runs and qrels.
-
-Errors name file and line.
+"""Reads and writes the usual files of search evaluation: BEIR folders, JSONL, TREC runs and qrels; errors
+name file and line.
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 
 def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], list[Query], Qrels]:
-    """Read corpus, queries and qrels of one split; queries without qrels in the split are left out.
+    """Read corpus, queries and qrels of one split of a BEIR folder; queries without qrels in the split are
+    left out.
 
     Raises DataError with file and line for what is missing or malformed.
 
@@ -55,7 +55,10 @@ def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], 
 
 
 def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of `corpus.jsonl` in a BEIR folder, or of a file in a form of document_forms.py."""
+    """Yield the records of `corpus.jsonl` in a BEIR folder, or of a file in a form of document_forms.py.
+
+    Raises DataError for a repeated id or a lone surrogate.
+    """
     file = path / "corpus.jsonl" if path.is_dir() else path
     seen = SeenIds()
     for line, record in read_document_file(file):
@@ -70,15 +73,17 @@ def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_document_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, document with an `_id` of text); ids may be repeated. Raises DataError."""
+    """Yield (line number, document with an `_id` of text) of a file; ids may be repeated. Raises
+    DataError.
+    """
     require_file(file)
     return documents_in(file, read_lines(file))
 
 
 class SeenIds:
-    """Ids that were seen, as 8 bytes each: as strings, a million of them would take a hundred megabytes.
+    """A set of ids stored as 8-byte digests, to find repeated ids with little memory.
 
-    `twice` are the digests of those that came again: some are told at once, all after `sort_in`.
+    `twice` are the digests of repeated ids; some are found by `add`, the rest by `sort_in`.
     """
 
     def __init__(self) -> None:
@@ -87,7 +92,7 @@ class SeenIds:
         self._sorted = array("Q")
 
     def add(self, doc_id: str) -> None:
-        """Add an id."""
+        """Add an id; note its digest in `twice` if it was added recently."""
         if (digest := short_digest(doc_id)) in self._new:
             self.twice.add(digest)
         self._new.add(digest)
@@ -95,7 +100,7 @@ class SeenIds:
             self.sort_in()
 
     def sort_in(self) -> None:
-        """Sort the ids added since the last time into the others, and note those that came twice."""
+        """Merge the recently added digests into the sorted ones, and note repeated ones in `twice`."""
         self._sorted.extend(self._new)
         self._new.clear()
         ids = np.frombuffer(self._sorted, dtype=np.uint64)  # the same memory, which is sorted in place
@@ -107,12 +112,14 @@ class SeenIds:
 
 
 def short_digest(text: str) -> int:
-    """Return 64 bits of a text; that two of a million have the same happens once in 37 million times."""
+    """Return a 64-bit digest of a text."""
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def require_different(file: Path, seen: SeenIds) -> None:
-    """Raise DataError for the first line of a corpus whose id came before; others only look the same."""
+    """Raise DataError for the first line of a corpus whose id is repeated, among ids with a digest in
+    `seen.twice`.
+    """
     if not seen.twice:
         return
     names: set[str] = set()
@@ -126,7 +133,7 @@ def require_different(file: Path, seen: SeenIds) -> None:
 
 
 def is_text(record: Mapping[str, Any]) -> bool:
-    """Return whether all that a record holds can be written as UTF-8, which half a surrogate pair cannot."""
+    """Return whether a record can be written as UTF-8, which half a surrogate pair cannot."""
     try:
         return bool(json.dumps(record, ensure_ascii=False).encode())
     except UnicodeEncodeError:
@@ -134,7 +141,7 @@ def is_text(record: Mapping[str, Any]) -> bool:
 
 
 def document_of(record: Mapping[str, Any], origin: Path | str) -> Document:
-    """Return the Document of a BEIR record; text and title must be strings."""
+    """Return the Document of a BEIR record. Raises DataError if title or text is not a string."""
     title, text = record.get("title") or "", record.get("text") or ""
     if not isinstance(title, str) or not isinstance(text, str):
         raise DataError(f"{origin}: document '{record['_id']}' has a title or text that is not a string")
@@ -142,13 +149,15 @@ def document_of(record: Mapping[str, Any], origin: Path | str) -> Document:
 
 
 def read_topics(folder: Path, split: str) -> tuple[list[Query], Qrels]:
-    """Read the queries that have qrels in the split. Raises DataError."""
+    """Read the queries and the qrels of a split of a BEIR folder. Raises DataError."""
     qrels = read_qrels(qrels_file(folder, split))
     return read_queries(folder, qrels), qrels
 
 
 def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
-    """Read the judged queries. Raises DataError for one without text, missing, or there twice."""
+    """Read the judged queries of a BEIR folder. Raises DataError for one without text, missing, or
+    repeated.
+    """
     file = folder / "queries.jsonl"
     queries: dict[str, Query] = {}
     for line, record in read_jsonl(file):
@@ -207,7 +216,8 @@ def qrels_file(folder: Path, split: str) -> Path:
 
 
 def read_qrels(file: Path) -> Qrels:
-    """Read BEIR's `query-id<TAB>corpus-id<TAB>score` under a header, or TREC's `query 0 document grade`.
+    """Read qrels as BEIR (`query-id<TAB>corpus-id<TAB>score` under a header) or TREC (`query 0 document
+    grade`) has them.
 
     Raises DataError for grades that are not whole numbers and for a document judged twice.
     """
@@ -229,7 +239,7 @@ def read_qrels(file: Path) -> Qrels:
 
 
 def no_judgement(fields: list[str], file: Path, number: int) -> DataError:
-    """Return the error about a line that holds no judgement, with what makes one of it."""
+    """Return the error about a line that is no judgement, with a hint how to convert it."""
     hint = "or TREC's 'query 0 document grade'"
     if len(fields) in (3, 4) and _is_number(fields[-1]):
         hint = "grades are whole numbers, such as 0, 1, 2: decide which each of yours is"
@@ -242,6 +252,7 @@ def no_judgement(fields: list[str], file: Path, number: int) -> DataError:
 
 
 def _is_number(value: str) -> bool:
+    """Return whether a text is a number."""
     try:
         return bool(float(value) or True)
     except ValueError:
@@ -249,7 +260,7 @@ def _is_number(value: str) -> bool:
 
 
 def read_table(file: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield (line number, id, text) of `id<TAB>text` lines, the form of DDR. Raises DataError."""
+    """Yield (line number, id, text) of `id<TAB>text` lines. Raises DataError."""
     for number, line in read_lines(file):
         columns = line.split("\t")
         if len(columns) != 2 or not columns[0]:
@@ -261,7 +272,7 @@ def read_table(file: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank with their numbers, of a plain or gzip file. Raises DataError."""
+    """Yield (line number, line) of the non-blank lines of a plain or gzip file. Raises DataError."""
     try:
         for number, line in numbered_lines(file, "utf-8-sig", newline="\n"):
             if line.strip():
@@ -279,7 +290,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def require_file(file: Path) -> None:
-    """Raise DataError where a file of JSON lines is missing."""
+    """Raise DataError if a file is missing or is a folder."""
     if file.is_dir() or not file.exists():
         raise DataError(
             f"no file {file}", hint="give a BEIR folder (corpus.jsonl, queries.jsonl, qrels/) or a JSONL file"
@@ -287,7 +298,7 @@ def require_file(file: Path) -> None:
 
 
 def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) for every line that is not blank."""
+    """Yield (line number, object) of the non-blank lines of a JSONL file. Raises DataError."""
     require_file(file)
     for number, line in read_lines(file):
         try:
@@ -300,17 +311,17 @@ def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def fits_column(name: str) -> bool:
-    """Return whether a tab-separated file can hold an id: one that ends no line and no column."""
+    """Return whether an id can be written to a tab-separated file: no tab, no line end, not blank."""
     return bool(name.strip()) and not LINE_ENDS.intersection(name) and is_text({"id": name})
 
 
 def fits_word(name: str) -> bool:
-    """Return whether a file with blanks between its columns, such as a TREC run, can hold an id."""
+    """Return whether an id can be written to a file with blanks between its columns, such as a TREC run."""
     return name.split() == [name] and is_text({"id": name})
 
 
 def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Order documents as trec_eval does: by the score in single precision, then by descending id.
+    """Return (document, score) in trec_eval's order: by score in single precision, then by descending id.
 
     Raises DataError for a score that is not a finite number in single precision.
     """
@@ -327,9 +338,8 @@ def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
 def write_run(file: Path, run: Run, tag: str) -> None:
     """Write a TREC run: `query Q0 document rank score tag`, in trec_eval's order, ranks from 1.
 
-    Nine digits keep a score exact in single precision, so trec_eval and we rank the same, ties included.
-    Documents whose ids hold blanks are left out: the format cannot hold them (`fits_word`). Raises DataError
-    for such an id of a query.
+    Nine digits keep a score exact in single precision, so that trec_eval ranks the same, ties included.
+    Documents whose ids hold blanks are left out (`fits_word`). Raises DataError for such an id of a query.
     """
     label = "-".join(tag.split()) or "hybridr"
     with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
@@ -340,13 +350,14 @@ def write_run(file: Path, run: Run, tag: str) -> None:
 
 
 def _word(value: str) -> str:
+    """Return an id unchanged. Raises DataError if a TREC file cannot hold it."""
     if not fits_word(value):
         raise DataError(f"the id {value!a} is empty or holds a blank: a TREC file cannot hold it")
     return value
 
 
 def read_run(file: Path) -> Run:
-    """Read a TREC run; the ranks in it count for nothing, as in trec_eval.
+    """Read a TREC run; its ranks are ignored, as by trec_eval.
 
     Raises DataError with file and line for what is malformed, and for a document listed twice for a query.
     """
@@ -392,9 +403,9 @@ def write_beir(folder: Path, corpus: list[Document], queries: list[Query], qrels
 
 
 def qrels_table(values: Mapping[str, Mapping[str, float]], column: str = "score") -> str:
-    """Return a line for each judgement with its number, grades as BEIR has them.
+    """Return qrels (or other numbers) as text in BEIR's tab-separated form; `column` heads the numbers.
 
-    Raises DataError for an id that would end a column or a line: what follows would be read as a judgement.
+    Raises DataError for an id with a tab or a line end, which would be read as another judgement.
     """
     for name in chain(values, *values.values()):
         if not fits_column(name):

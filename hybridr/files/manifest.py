@@ -1,4 +1,4 @@
-"""Fingerprints of inputs and settings, and the manifest that stands beside every artifact."""
+"""Fingerprints of files and settings, and the manifest written beside every artifact that hybridr makes."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def fingerprint(value: Any) -> str:
 
 @cache
 def release() -> str:
-    """Return hybridr's version and 12 hex digits of its code, which may differ within a version."""
+    """Return hybridr's version and 12 hex digits of its code's digest, which may differ within a version."""
     return f"{metadata.version('hybridr')} ({code_digest()[:12]})"
 
 
 def code_digest(*packages: str) -> str:
-    """Return the sha256 of the modules of these packages, of all where none is named; 64 hex digits."""
+    """Return the sha256 of the Python modules of these packages of hybridr, or of all; 64 hex digits."""
     root = Path(__file__).parents[1]
     folders = [root / package for package in packages] or [root]
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))
@@ -73,7 +73,10 @@ def write_manifest(
     parents: Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Record how `folder` came to be; `outputs` are file names in it, stored with their sha256."""
+    """Write the manifest of an artifact's `folder` (settings, inputs, versions) and return it.
+
+    `outputs` are names of files in the folder, stored with their sha256.
+    """
     record = {
         "stage": stage,
         "hybridr": metadata.version("hybridr"),
@@ -91,7 +94,7 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """Read a folder's manifest; None when there is none. Raises DataError when it is damaged."""
+    """Read a folder's manifest; None if there is none. Raises DataError if it is damaged."""
     path = folder / FILE_NAME
     if not path.is_file():
         return None

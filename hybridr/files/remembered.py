@@ -1,8 +1,9 @@
-"""What hybridr remembers on this machine: where encoders lie, what was measured, which files hold text.
+"""Small state files on this machine: folders of encoders, measured values, and a list of local files that
+hold documents' text.
 
-Of folders only paths are kept; whoever loads one checks it against the fingerprint it should have. Files
-with text (refused documents, token caches, pseudo-queries, requests of a shadow) are readable by their
-owner only; `hybridr status` lists them and `hybridr clean` removes them.
+Of encoder folders only paths are kept; whoever loads one checks its fingerprint. Files with text (refused
+documents, token caches, pseudo-queries, requests of a shadow) are readable by their owner only; `hybridr
+status` lists them and `hybridr clean` removes them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _spreads: dict[str, float] = {}
 
 
 def known_in(file: str) -> dict[str, Any]:
-    """Return a JSON object of the state folder; an empty one where the file is missing or damaged."""
+    """Return a JSON object from a file of the state folder; empty if the file is missing or damaged."""
     try:
         entries: Any = json.loads(text_within(below(state_folder(), file)))
     except (OSError, ValueError):
@@ -37,10 +38,9 @@ def known_in(file: str) -> dict[str, Any]:
 
 @contextmanager
 def changing(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield a JSON object of the state folder; what the block changes in it is written at its end.
+    """Yield a JSON object of the state folder under a lock; write it back if the block changed it.
 
-    Other threads and processes that change it wait meanwhile: else the later one would undo the earlier.
-    Raises DownloadError.
+    Other threads and processes that want to change it wait. Raises DownloadError.
     """
     with storing(state_folder()):
         state_folder().mkdir(parents=True, exist_ok=True)
@@ -53,40 +53,46 @@ def changing(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
 
 
 def remember_encoder(key: str, folder: Path | None) -> None:
-    """Remember where an encoder lies, if it lies anywhere, by its fingerprint or the index of a promotion."""
+    """Store the folder of an encoder, if it has one, under its fingerprint or the index it was promoted
+    for.
+    """
     if folder is not None:
         with changing(ENCODERS) as entries:
             entries[key] = str(folder.resolve())
 
 
 def folder_of(fingerprint: str) -> Path | None:
-    """Return the folder of the encoder with this fingerprint, if it lies where it did."""
+    """Return the stored folder of the encoder with this fingerprint; None if unknown or gone."""
     folder = known_in(ENCODERS).get(fingerprint)
     return Path(folder) if folder and Path(folder).is_dir() else None
 
 
 def forget(key: str) -> None:
-    """Forget an index's promoted encoder; its folder stays."""
+    """Delete the stored folder of an index's promoted encoder; the folder itself stays."""
     with changing(ENCODERS) as entries:
         entries.pop(key, None)
 
 
 def remember_spread(key: str, spread: float) -> None:
-    """Store the spread of an encoder's cosines. Raise DownloadError where only this process can keep it."""
+    """Store the spread (standard deviation) of an encoder's cosines. Raise DownloadError if only this process
+    can keep it.
+    """
     _spreads[key] = spread
     with changing(SPREADS) as entries:
         entries[key] = spread
 
 
 def spread_known(key: str) -> float | None:
-    """Return the spread that this process or another measured before; None where none did."""
+    """Return the stored spread of an encoder's cosines; None if it was never measured on this machine."""
     if key not in _spreads and isinstance(spread := known_in(SPREADS).get(key), float):
         _spreads[key] = spread
     return _spreads.get(key)
 
 
 def remember_newest(file: str, key: str, value: Any, limit: int) -> None:
-    """Store a value as the newest of a file, which keeps the newest `limit`. Raise DownloadError."""
+    """Store a value as the newest entry of a state file, which keeps the newest `limit`. Raise
+    DownloadError.
+    """
     with changing(file) as entries:
         entries.pop(key, None)
         for name in list(entries)[: max(0, len(entries) + 1 - limit)]:
@@ -95,25 +101,29 @@ def remember_newest(file: str, key: str, value: Any, limit: int) -> None:
 
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
-    """Store the scales of an index's queries; a few indices' are kept. Raise DownloadError."""
+    """Store the scales of an index's queries; those of a few indices are kept. Raise DownloadError."""
     remember_newest(SCALES, index, dict(scales), MOST_INDICES)
 
 
 def scales_known(index: str) -> dict[str, float]:
-    """Return the scales of queries that were measured before on this machine."""
+    """Return query -> scale as stored on this machine for an index."""
     entry = known_in(SCALES).get(index)
     scales = entry.items() if isinstance(entry, dict) else ()
     return {name: scale for name, scale in scales if isinstance(scale, float) and 0 <= scale < math.inf}
 
 
 def known_checkpoint(repository: str) -> dict[str, Any]:
-    """Return the `revision` and `files` (name: sha256) that a repository had when it was first fetched."""
+    """Return the `revision` and `files` (name: sha256) that a model repository had when it was first
+    fetched.
+    """
     checkpoint = known_in(KNOWN_FILE).get(repository)
     return checkpoint if isinstance(checkpoint, dict) and isinstance(checkpoint.get("files"), dict) else {}
 
 
 def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -> None:
-    """Store what a repository was when it was first fetched. Raise DownloadError."""
+    """Store the revision and files that a model repository had when it was first fetched. Raise
+    DownloadError.
+    """
     with changing(KNOWN_FILE) as entries:
         entries[repository] = {"revision": revision, "files": files}
 
@@ -123,7 +133,9 @@ REJECTS, SHADOWS, REGISTER = "rejects", "shadows", "texts.json"
 
 @dataclass(frozen=True)
 class Text:
-    """A file or folder that holds text of documents; `index` None when it belongs to no single one."""
+    """A local file or folder that holds text of documents; `index` is None if it belongs to no single
+    index.
+    """
 
     path: Path
     kind: str
@@ -136,17 +148,19 @@ class Text:
 
 
 def rejects_file(index: str) -> Path:
-    """Return the file of the documents that an index refused. Raise DataError for what is no index's name."""
+    """Return the file of the documents that an index refused. Raise DataError for an invalid index name."""
     return below(state_folder() / REJECTS, f"{index}.jsonl")
 
 
 def shadow_file(source: str) -> Path:
-    """Return the file of the requests that two rankings of an index answered. Raise DataError likewise."""
+    """Return the file of the requests that a shadow ranking answered for an index. Raise DataError for an
+    invalid name.
+    """
     return below(state_folder() / SHADOWS, f"{source}.jsonl")
 
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:
-    """Store that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
+    """Register that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
     with changing(REGISTER, private=True) as entries:
         for name in [name for name in entries if not Path(name).exists()]:
             del entries[name]
@@ -154,7 +168,9 @@ def remember_text(path: Path, kind: str, index: str | None = None) -> None:
 
 
 def texts(name: str | None = None) -> list[Text]:
-    """List what is there, of one index and its destinations or of all."""
+    """Return the existing local files that hold documents' text, of one index and its destinations or of
+    all.
+    """
     folders = {
         "refused documents": state_folder() / REJECTS,
         "requests of a shadow": state_folder() / SHADOWS,
@@ -176,7 +192,7 @@ def texts(name: str | None = None) -> list[Text]:
 
 
 def delete_texts(chosen: list[Text]) -> None:
-    """Delete files and folders, and forget them."""
+    """Delete local files and folders that hold documents' text, and their registration."""
     for text in chosen:
         if text.path.is_dir() and not text.path.is_symlink():
             shutil.rmtree(text.path)
@@ -189,7 +205,9 @@ def delete_texts(chosen: list[Text]) -> None:
 
 
 def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:
-    """Delete the local files that hold text of documents; return what was, or would be, deleted."""
+    """Delete the local files that hold documents' text; return what was, or with `dry_run` would be,
+    deleted.
+    """
     local_texts = texts(name)
     if not dry_run:
         delete_texts(local_texts)

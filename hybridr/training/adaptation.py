@@ -1,4 +1,8 @@
-"""From documents to an encoder folder: start, fit, gate, export; only a DAM beside a REM needs torch."""
+"""`hybridr adapt`: fits an encoder to documents without labels, compares old and new encoder (the gate), and
+exports one.
+
+Only a DAM beside a REM needs torch.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ LEAST_HELD_OUT = 20  # documents, for the gate
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptResult(Trained):
-    """An encoder folder, whether it holds the adapted encoder, and how that was decided.
+    """The exported encoder folder, whether it holds the adapted encoder, and the comparison that decided.
 
     The `unseen_loss` pair is the loss on held-out documents before and after training, at full strength.
     """
@@ -57,7 +61,9 @@ class AdaptResult(Trained):
 
 @dataclass(frozen=True)
 class Start:
-    """The encoder as it is, the documents for the gate, and what is still to be done."""
+    """What `adapt` has before training: the old encoder, the documents for the gate, and the function that
+    fits.
+    """
 
     member: Any
     """The class of the adapter or objective."""
@@ -81,7 +87,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The candidate, and how its training went."""
+    """The adapted encoder (the candidate), and how its training went."""
 
     candidate: Exportable
     strength: float
@@ -101,15 +107,16 @@ def adapt(
     judgements: QueriesWithQrels | None = None,
     progress: Progress = silent,
 ) -> AdaptResult:
-    """Fit an encoder to documents without labels and export it, or the unadapted one if the gate says no.
+    """Fit an encoder to documents without labels and export it, or export the old one if the gate rejects the
+    new.
 
     `documents` are an iterable of Document, or (cluster, index). A retriever is joined with a second one; a
     DAM is fitted by masked-LM training and joined with the REM that `settings.rem` names, unless
-    `settings.objective` names another way. With 30 or more judged queries, which are queries and qrels, the
-    adapted encoder is kept only if it is shown to rank them better. The result lies in `settings.out`. A run
-    that was finished with the same documents and settings returns at once, a killed one goes on. Raises
-    DataError (too few documents, another language), ModelError (base, REM, loss), SettingsError,
-    DownloadError (base, disk). Under `accelerate launch` all processes call this together.
+    `settings.objective` names another way. With 30 or more judged queries (`judgements`) the adapted encoder
+    is kept only if it is shown to rank them better. The result is written to `settings.out`. A run that was
+    finished with the same documents and settings returns at once, a killed one continues. Raises DataError
+    (too few documents, another language), ModelError (base, REM, loss), SettingsError, DownloadError (base,
+    disk). Under `accelerate launch` all processes call this together.
     """
     require_replaceable(settings.out)
     log = read_query_log(settings.queries)
@@ -148,9 +155,10 @@ def adapt(
 
 
 def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
-    """Read a retriever and documents for an adapter, which trains nothing.
+    """Read the base retriever and documents, and prepare an adapter, which joins encoders without torch
+    training.
 
-    Raise SettingsError, also for a DAM alone, DataError, ModelError, DownloadError.
+    Raise SettingsError (also for a DAM alone), DataError, ModelError, DownloadError.
     """
     published, folder = entry_of(settings.base), Path(settings.base)
     if published is not None and published.kind == "full":
@@ -198,6 +206,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
     }
 
     def fit() -> Fitted:
+        """Fit the adapter to the documents and return the candidate."""
         share = member.strength if settings.strength is None else settings.strength
         texts, unseen = ([document.contents for document in part] for part in (others, held_out))
         training = adapter.fit(texts, unseen, share, progress)
@@ -207,7 +216,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
 
 
 def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
-    """Train the DAM, resuming a stopped run, and return what joins it with the REM.
+    """Train the DAM on the documents (resuming a stopped run) and prepare joining it with the REM.
 
     Raise SettingsError, DataError, ModelError, DownloadError.
     """
@@ -243,6 +252,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     held_out = held_out_of(len(chosen), max(own.held_out, LEAST_HELD_OUT))
 
     def fit() -> Fitted:
+        """Join the trained DAM with the REM and return the candidate."""
         strength = member.strength if settings.strength is None else settings.strength
         new = joined_encoder(dam.folder, settings, progress)
         new.usage = old.usage  # a fitted DAM's folder no longer says what a published name does
@@ -262,7 +272,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
 
 
 def require_language(language: str, needed: str, model: str) -> None:
-    """Raise DataError when the documents are in another language than the model reads."""
+    """Raise DataError if the documents are in another language than the model reads."""
     if language not in (needed, "und"):
         raise DataError(
             f"most documents look like language '{language}'; {model} reads '{needed}'",
@@ -278,7 +288,9 @@ def conclude(
     entry: Mapping[str, Any],
     progress: Progress,
 ) -> None:
-    """Export the encoder that the gate or `force` chooses, with the `adaptation` entry of its manifest."""
+    """Export the new encoder if the gate passed or `force` is set, else the old one, with the `adaptation`
+    entry of its manifest.
+    """
     member, promoted = start.member, gate.passed or settings.force
     source = getattr(member, "source", "")
     values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings

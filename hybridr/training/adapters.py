@@ -1,4 +1,4 @@
-"""LoRA (by peft) and parallel adapters inside a backbone: attached, filled, merged and taken back.
+"""LoRA (by peft) and parallel adapters in a backbone: attached, filled with weights, merged.
 
 The formulas are those of Zhan et al. 2022 (DDR), as their code computes them:
 
@@ -6,7 +6,7 @@ The formulas are those of Zhan et al. 2022 (DDR), as their code computes them:
     p = W_up f(W_down a + b_down) + b_up              a: what the feed-forward network reads
     h' = LayerNorm(FFN(a) + scaling * p + a)
 
-What a REM is made of say the settings of `adapter_config.json`; every unsupported one is refused by name.
+The settings in `adapter_config.json` say what a REM is made of; every unsupported one is refused by name.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Parallel:
     activation: str = "relu"
 
     def bottleneck(self, width: int, layer: int) -> int:
-        """Return the size of the bottleneck in a layer of `width`, numbered from 0."""
+        """Return the size of the bottleneck for a layer of `width`, numbered from 0."""
         factor = self.reduction_factor
         if isinstance(factor, Mapping):
             factor = factor[str(layer)] if str(layer) in factor else factor["default"]
@@ -81,7 +81,7 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Design:
-    """The parts of a REM; at least one is there."""
+    """The adapters of a REM: LoRA, parallel, or both."""
 
     lora: Lora | None = None
     parallel: Parallel | None = None
@@ -92,7 +92,9 @@ PUBLISHED = Design(Lora(rank=192, alpha=192), Parallel())
 
 
 def read_design(config: Mapping[str, Any]) -> Design:
-    """Read the `config` of `adapter_config.json`: one method, or a union of two. Raises ModelError."""
+    """Return the design in the `config` of `adapter_config.json`: one method, or a union of two. Raises
+    ModelError.
+    """
     parts = config.get("configs", ()) if config.get("architecture") == "union" else (config,)
     if not isinstance(parts, list | tuple) or not all(isinstance(part, Mapping) for part in parts):
         raise refusal("configs", parts, "a list of objects")
@@ -111,7 +113,7 @@ def read_design(config: Mapping[str, Any]) -> Design:
 
 
 def read_lora(part: Mapping[str, Any]) -> Lora:
-    """Read the settings of a LoRA. Raises ModelError."""
+    """Return the LoRA that a part of the configuration describes. Raises ModelError."""
     refuse_others(part, LORA_NEEDS)
     matrices = part.get("attn_matrices")
     projections = tuple(str(matrix) for matrix in matrices) if isinstance(matrices, list | tuple) else ()
@@ -127,7 +129,7 @@ def read_lora(part: Mapping[str, Any]) -> Lora:
 
 
 def read_parallel(part: Mapping[str, Any]) -> Parallel:
-    """Read the settings of a parallel adapter. Raises ModelError."""
+    """Return the parallel adapter that a part of the configuration describes. Raises ModelError."""
     refuse_others({"is_parallel": False} | dict(part), PARALLEL_NEEDS)
     activation = str(part.get("non_linearity"))
     if activation not in ACTIVATIONS:
@@ -148,7 +150,9 @@ def read_parallel(part: Mapping[str, Any]) -> Parallel:
 
 
 def refuse_others(part: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
-    """Raise ModelError at the first option whose value is not the supported one."""
+    """Raise ModelError for the first option of `part` whose value differs from the only supported one in
+    `needs`.
+    """
     for option, needed in needs.items():
         value = part.get(option, needed)
         if (value or None) != (needed or None):
@@ -156,21 +160,21 @@ def refuse_others(part: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
 
 
 def number(part: Mapping[str, Any], option: str) -> float:
-    """Read a number. Raises ModelError."""
+    """Return an option that is a number. Raises ModelError."""
     if not is_number(part.get(option)):
         raise refusal(option, part.get(option), "a number")
     return float(part[option])
 
 
 def is_number(value: Any) -> bool:
-    """Return whether `value` is a finite number, which a truth value is not."""
+    """Return whether `value` is a finite number (and no boolean)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return abs(value) < 1e300
 
 
 def refusal(option: str, value: Any, needed: str) -> ModelError:
-    """Return which option of the REM is not supported."""
+    """Return the ModelError that says which option of the REM is not supported."""
     return ModelError(
         f"the REM has {option} {repr(value)[:80]}, which is not supported: {needed} is needed",
         hint="train it again with the supported options, or take one of `hybridr models`",
@@ -218,7 +222,9 @@ ANATOMIES = {
 
 
 class ParallelAdapter(nn.Module):
-    """`scaling * (W_up f(W_down a + b_down) + b_up)`; starts as zero, as in He et al. 2022 (MAM)."""
+    """The module `scaling * (W_up f(W_down a + b_down) + b_up)`; its output is zero at first, as in He et al.
+    2022 (MAM).
+    """
 
     def __init__(self, width: int, bottleneck: int, design: Parallel, device: torch.device) -> None:
         super().__init__()
@@ -239,7 +245,7 @@ class ParallelAdapter(nn.Module):
 
 
 def attach(backbone: Any, design: Design) -> None:
-    """Add fresh adapters, which change nothing yet, to `backbone`; all else is frozen."""
+    """Add new adapters, which change nothing yet, to `backbone`, and freeze its other weights."""
     backbone.requires_grad_(False)
     anatomy = ANATOMIES[backbone.config.model_type]
     if design.lora:
@@ -269,19 +275,19 @@ def attach(backbone: Any, design: Design) -> None:
 
 
 def add_to_residual(host: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """BERT's output module reads (FFN, a) and adds a before its LayerNorm: hand it a + adapter(a)."""
+    """Forward pre-hook of BERT's output module: add the adapter's output to the residual input."""
     hidden, residual = inputs
     return hidden, residual + host.parallel_adapter(residual)
 
 
 def add_to_output(host: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
-    """DistilBERT's FFN module reads a; its LayerNorm comes after: give FFN(a) + adapter(a)."""
+    """Forward hook of DistilBERT's feed-forward module: add the adapter's output to the module's."""
     added: torch.Tensor = output + host.parallel_adapter(inputs[0])
     return added
 
 
 def adapter_weights(backbone: Any, name: str) -> dict[str, nn.Parameter]:
-    """Return the adapters' parameters by the keys they have in the files of a REM called `name`."""
+    """Return the adapters' parameters by their keys in the files of a REM called `name`."""
     kind = backbone.config.model_type
     anatomy = ANATOMIES[kind]
     parameters: dict[str, nn.Parameter] = {}
@@ -296,12 +302,14 @@ def adapter_weights(backbone: Any, name: str) -> dict[str, nn.Parameter]:
 
 
 def lora_layers(backbone: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Return the paths and modules that carry a low-rank change."""
+    """Yield (path, module) of the modules with a LoRA."""
     return ((path, module) for path, module in backbone.named_modules() if isinstance(module, LoraLayer))
 
 
 def fill_weights(weights: dict[str, nn.Parameter], tensors: Tensors, file: str) -> None:
-    """Copy `tensors` into `weights`: the same names and shapes. Raises ModelError, nothing changed then."""
+    """Copy `tensors` into `weights` of the same names and shapes. Raises ModelError, then without any
+    change.
+    """
     for complaint, names in (
         ("lacks", weights.keys() - tensors.keys()),
         (
@@ -324,7 +332,9 @@ OTHER_ONE = f"it was made for another backbone or configuration, or {FETCH_AGAIN
 
 
 def plain_copy(backbone: nn.Module) -> Any:
-    """Return a copy with the low-rank change folded in and peft's modules gone; parallel adapters stay."""
+    """Return a copy of a backbone with LoRA merged into the weights and peft's modules removed; parallel
+    adapters stay.
+    """
     result = copy.deepcopy(backbone)
     for path, layer in list(lora_layers(result)):
         if not layer.merged:

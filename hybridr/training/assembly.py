@@ -1,4 +1,4 @@
-"""Joins a DAM and a REM, by published name or from folders."""
+"""Joins a DAM (backbone fitted to a domain) and a REM (adapters fitted to relevance) to a ranker."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def assemble(
     load_rem_embeddings: bool = True,
     progress: Progress = silent,
 ) -> Ranker:
-    """Join a DAM (a masked-LM checkpoint of BERT, RoBERTa or DistilBERT) and a REM to a ranker.
+    """Join a DAM (a masked-LM checkpoint of BERT, RoBERTa or DistilBERT) and a REM to a ranker, and return
+    it.
 
     `dam` is a folder, `rem` a folder or zip; each may be a published name (`hybridr models`), which is
     downloaded. `ranker` is "dense", "unicoil", "splade", "colbert" or "rerank". For "dense", `pooling` is
-    "mean" or "cls" and `similarity` "ip" or "cosine"; None takes what a published name, or a REM that was
-    trained here, was trained with, else "mean" and "ip". `merge` folds the LoRA into the weights
-    (a parallel adapter stays beside them). `load_rem_embeddings=False` keeps the
-    DAM's embeddings where a REM (of splade and rerank) carries its own. The result encodes texts or token
-    ids in fp32 on the CPU, or where `.to(device)` puts it.
+    "mean" or "cls" and `similarity` "ip" or "cosine"; None takes what the published name or the REM was
+    trained with, else "mean" and "ip". `merge` folds the LoRA into the weights (a parallel adapter stays).
+    `load_rem_embeddings=False` keeps the DAM's embeddings if a REM (of splade and rerank) carries its own.
+    The ranker encodes texts or token ids in fp32 on the CPU, or where `.to(device)` puts it.
 
     Method: Zhan et al. 2022, "Disentangled Modeling of Domain and Relevance for Adaptable Dense Retrieval".
-    Raises SettingsError, DownloadError, and ModelError when a checkpoint is damaged, asks to run code, has
-    unsupported options, or does not fit.
+    Raises SettingsError, DownloadError, and ModelError for a checkpoint that is damaged, asks to run code,
+    has unsupported options, or does not fit.
     """
     left, right = entry_of(dam), entry_of(rem) if rem is not None else None
     for entry in (left, right):  # published names that do not go together: their sizes would not tell
@@ -84,9 +84,8 @@ def assemble(
 
 
 def usage_of(source: Path | str) -> dict[str, str]:
-    """Return the pooling and similarity that a published name, or a folder trained here, was trained with.
-
-    Of a DAM: the pooling, where its objective has one, as COCO has.
+    """Return the pooling and similarity that a published model, or a folder trained by hybridr, was trained
+    with.
     """
     if (entry := entry_of(source)) is not None:
         return {"pooling": entry.pooling, "similarity": entry.similarity}
@@ -102,7 +101,9 @@ def usage_of(source: Path | str) -> dict[str, str]:
 
 
 def local_path(source: Path | str, progress: Progress) -> Path:
-    """Return the local path of a folder, a zip or a published name. Raises ModelError, DownloadError."""
+    """Return the local path of a folder, zip or published name, downloaded if needed. Raises ModelError,
+    DownloadError.
+    """
     path = Path(source).expanduser()
     if path.exists():
         return path
@@ -115,7 +116,7 @@ def local_path(source: Path | str, progress: Progress) -> Path:
 
 
 def chosen(setting: str, value: str) -> str:
-    """Return `value`; raise SettingsError when it is not one of the setting's choices."""
+    """Return `value`. Raise SettingsError if it is not one of the setting's choices."""
     if value not in CHOICES[setting]:
         raise SettingsError(f"there is no {setting} '{value}'", hint=f"one of {', '.join(CHOICES[setting])}")
     return value
@@ -132,10 +133,11 @@ def export_joined(
     progress: Progress = silent,
     **usage: Any,
 ) -> Path:
-    """Join DAM and REM as `assemble` does, and `export` the result. Raises what both raise.
+    """Join DAM and REM by `assemble` and export the ranker to `folder`. Raises what `assemble` and `export`
+    raise.
 
-    `usage` is what `assemble` takes besides, `pooling` and `similarity`. The dense ranker gives an encoder,
-    the others folders of their own.
+    `usage` are further arguments of `assemble`. The dense ranker becomes an encoder, the others folders of
+    their own kinds.
     """
     require_replaceable(Path(folder))
     joined = assemble(dam, rem, ranker=ranker, progress=progress, **usage)
@@ -143,7 +145,7 @@ def export_joined(
 
 
 def joined_encoder(dam: Path | str, settings: AdaptSettings, progress: Progress) -> BiEncoder:
-    """Join a DAM with the REM to the encoder that can be exported; LoRA is folded in."""
+    """Return the exportable encoder made of a DAM and the REM in the settings."""
     ranker = assemble(
         dam, settings.rem, pooling=settings.pooling, similarity=settings.similarity, progress=progress
     )
@@ -154,10 +156,7 @@ def joined_encoder(dam: Path | str, settings: AdaptSettings, progress: Progress)
 
 
 def between(old: BiEncoder, new: BiEncoder, strength: float) -> BiEncoder:
-    """Return `old + strength * (new - old)`, weight by weight; 1 is `new`, 0 is `old`.
-
-    What both share, the REM's part, stays.
-    """
+    """Return the encoder with weights `old + strength * (new - old)`; weights equal in both stay."""
     if strength == 1:
         return new
     result = copy.deepcopy(new)

@@ -1,4 +1,4 @@
-"""A DAM folder: a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its tokenizer."""
+"""Reads and writes DAM folders: masked-LM checkpoints of BERT, RoBERTa or DistilBERT with tokenizer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COPIED = ("vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json")
 
 @dataclass(frozen=True)
 class Dam:
-    """A backbone with all that its folder says about it."""
+    """A masked-LM model with tokenizer, as read from its folder."""
 
     folder: Path
     model: Any
@@ -55,17 +55,17 @@ class Dam:
 
     @property
     def backbone(self) -> Any:
-        """The bare encoder."""
+        """The encoder without the masked-LM head."""
         return self.model.base_model
 
     @property
     def max_positions(self) -> int:
-        """The longest input that the backbone has positions for."""
+        """The number of tokens of the longest input."""
         return longest_input(self.backbone.config)
 
 
 def read_dam(folder: Path) -> Dam:
-    """Open a DAM folder on the CPU. Raises ModelError when it is missing, damaged, or of another kind."""
+    """Read a DAM folder to the CPU. Raises ModelError if it is missing, damaged, or of another kind."""
     config = read_dam_config(folder)
     tensors, kind = read_weights(folder, config.model_type), MODELS[config.model_type]
     heads = {key: tensors.pop(key) for key in list(tensors) if key.startswith("heads.")}
@@ -89,7 +89,7 @@ def read_dam(folder: Path) -> Dam:
 
 
 def read_dam_config(folder: Path) -> Any:
-    """Read `config.json`. Raises ModelError when the backbone is not one that a REM fits in."""
+    """Return the configuration in `config.json`. Raises ModelError for an unsupported kind of model."""
     if not (folder / "config.json").is_file():
         problem = "has no config.json" if folder.is_dir() else "does not exist"
         raise ModelError(f"the DAM {folder} {problem}", hint="`hybridr models` lists the published names")
@@ -102,9 +102,10 @@ def read_dam_config(folder: Path) -> Any:
 
 
 def read_weights(folder: Path, kind: str) -> Tensors:
-    """Read the weights, from safetensors where there are some. Raise ModelError.
+    """Return the weights by their names in a masked-LM checkpoint, from safetensors if present. Raise
+    ModelError.
 
-    Those of bare backbones, and of the first BERTs, get the names of a masked-LM checkpoint; `heads.` stay.
+    Names of bare backbones and of the first BERTs are converted; those that begin with `heads.` stay.
     """
     present = [name for name in WEIGHT_FILES if (folder / name).is_file()]
     if not present:
@@ -124,7 +125,7 @@ def read_weights(folder: Path, kind: str) -> Tensors:
 
 
 def require_sizes(folder: Path, tensors: Tensors, needed: Mapping[str, tuple[int, ...]], prefix: str) -> None:
-    """Raise ModelError when weights of the backbone are missing or too many, or any has another size."""
+    """Raise ModelError if weights of the backbone are missing, too many, or of another size than needed."""
     lost = [key for key in needed if key.startswith(prefix) and key not in tensors]
     beyond = [key for key in tensors.keys() - needed.keys() if key.startswith(prefix)]
     wrong = [key for key in tensors.keys() & needed.keys() if tuple(tensors[key].shape) != needed[key]]
@@ -138,7 +139,10 @@ def require_sizes(folder: Path, tensors: Tensors, needed: Mapping[str, tuple[int
 
 
 def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
-    """Read the tokenizer. Raises ModelError when it is damaged or has ids beyond the embeddings."""
+    """Return the tokenizer as JSON; None if the folder has none.
+
+    Raises ModelError if the tokenizer is damaged or has ids beyond the embeddings.
+    """
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return None
     with explaining(folder):
@@ -157,7 +161,7 @@ def write_dam_files(
 ) -> list[str]:
     """Write weights, configuration and tokenizer into `folder`; return the names of the files.
 
-    `heads` adds the weights of a ranker's head; without `language_head` the masked-LM head is left out.
+    `heads` are further weights, of a ranker's head; without `language_head` the masked-LM head is left out.
     """
     model, inner = dam.model, f"{dam.model.base_model_prefix}."
     first: dict[int, str] = {}
@@ -181,7 +185,7 @@ def write_dam_files(
 
 
 def write_dam_tokenizer(dam: Dam, folder: Path) -> list[str]:
-    """Write the tokenizer as it was, and what it needs to be opened by transformers; name the files."""
+    """Write the tokenizer's files and its configuration for transformers; return their names."""
     copied = [name for name in COPIED if (dam.folder / name).is_file()]
     for name in copied:
         shutil.copyfile(dam.folder / name, folder / name)

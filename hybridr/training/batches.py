@@ -1,4 +1,4 @@
-"""What a REM is trained on, as numbers: tokens cached once, and batches that follow from seed and step."""
+"""The training data of a REM as numbers: tokens cached once, and batches that follow from seed and step."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ TOKENIZED_AT_ONCE = 4_096  # texts; only their tokens stay
 
 
 class Rows:
-    """Rows of different lengths in one array: 4 bytes a value, whatever their number."""
+    """Rows of different lengths stored in one array, 4 bytes a value."""
 
     def __init__(self, values: NDArray[Any], starts: Numbers) -> None:
-        """Take the values of all rows, and where each row starts, with the end of the last."""
+        """Take the values of all rows, and the positions where rows start, with the end of the last."""
         self.values = values
         self.starts = starts
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any] | NDArray[Any]], kind: str = "i") -> Rows:
-        """Join rows of whole numbers, or with `kind` "f" of single-precision ones."""
+        """Return the rows joined: whole numbers, or single-precision ones with `kind` "f"."""
         values, starts = array(kind), array("q", [0])
         for row in rows:
             values.extend(row)
@@ -54,7 +54,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Examples:
-    """Queries and documents as tokens, and by numbers which belong together."""
+    """Queries and documents as tokens, with the numbers of positives and negatives of each query."""
 
     queries: Rows
     documents: Rows
@@ -70,14 +70,14 @@ class Examples:
 
 @dataclass(frozen=True)
 class Limits:
-    """Longest inputs in tokens, [CLS] and [SEP] included."""
+    """The longest query and document in tokens, [CLS] and [SEP] included."""
 
     query: int = 24
     document: int = 128
 
     @classmethod
     def of(cls, ranker: Ranker, settings: RemSettings) -> Limits:
-        """Return those of the settings. Raises DataError when the backbone has no positions for them."""
+        """Return the limits of the settings. Raises DataError if the backbone has no positions for them."""
         query, document = settings.max_query_tokens, settings.max_document_tokens
         if settings.ranker == "rerank":
             ranker.limit(query + document)
@@ -87,7 +87,7 @@ class Limits:
 def read_examples(
     judgements: Judged, negatives: Path | None, tokens: Tokens, limits: Limits, *, progress: Progress = silent
 ) -> Examples:
-    """Tokenise queries and corpus; without a file of negatives, they are drawn from the whole corpus.
+    """Tokenise queries and corpus; without a file of negatives, these are drawn from the whole corpus later.
 
     Raises DataError for ids that the corpus lacks, and for a relevant document without text.
     """
@@ -108,10 +108,11 @@ def read_distilled(
     *,
     progress: Progress = silent,
 ) -> Examples:
-    """Tokenise as `read_examples` does, with the teacher's scores.
+    """Tokenise queries and corpus as `read_examples`, and add the teacher's scores.
 
-    Negatives are the scored documents that are not relevant. Queries with no scored relevant document, or
-    fewer than `minimum` scored negatives, are left out and counted. Raises DataError, also when none is left.
+    Negatives are the scored documents that are not relevant. Queries without a scored relevant document, or
+    with fewer than `minimum` scored negatives, are left out and counted. Raises DataError, also if none is
+    left.
     """
     documents, numbers = read_corpus_tokens(judgements, tokens, limits, progress)
     scored: dict[str, dict[int, float]] = {query_id: {} for query_id in judgements.queries}
@@ -150,11 +151,12 @@ def read_distilled(
 def read_corpus_tokens(
     judgements: Judged, tokens: Tokens, limits: Limits, progress: Progress
 ) -> tuple[Rows, dict[str, int]]:
-    """Tokenise the corpus once and number its documents. Raises DataError."""
+    """Tokenise the corpus; return the tokens, and document id -> number. Raises DataError."""
     numbers: dict[str, int] = {}
     relevant = {doc_id for listed in judgements.positives.values() for doc_id in listed}
 
     def rows() -> Iterator[list[int]]:
+        """Yield the tokens of each document and number the documents on the way."""
         documents = judgements.documents()
         while part := list(islice(documents, TOKENIZED_AT_ONCE)):
             for document in part:
@@ -177,7 +179,7 @@ def read_corpus_tokens(
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step reads: numbers of n queries, of a positive each, and of k negatives each."""
+    """The data of one training step: numbers of n queries, of a positive each, and of k negatives each."""
 
     step: int
     queries: Numbers
@@ -190,7 +192,7 @@ class Batch:
     """Scores `(n, 1 + k)` of the positive and the negatives."""
 
     def share(self, rank: int, count: int) -> Batch:
-        """Return the part of one of `count` processes: an equal run of the queries."""
+        """Return the part for process `rank` of `count` processes: an equal range of the queries."""
         size = len(self.queries) // count
         own = slice(rank * size, (rank + 1) * size)
         teacher = None if self.teacher is None else self.teacher[own]
@@ -198,15 +200,18 @@ class Batch:
 
 
 class Batches:
-    """The batches of all processes together; each epoch visits every query once, less an unfilled batch.
+    """The batches of all processes together; each epoch visits every query once, less an incomplete last
+    batch.
 
-    A batch is a function of seed and step alone, so a killed run reads on as if nothing had happened. The
-    positive of a query is drawn anew at every visit, and so are its `per_query` negatives, without
-    replacement; where fewer are listed, random documents that are not relevant fill up.
+    A batch depends on seed and step alone, so a killed run continues exactly. At every visit the positive of
+    a query is drawn anew, and so are its `per_query` negatives, without replacement; if fewer are listed,
+    random documents that are not relevant are added.
     """
 
     def __init__(self, examples: Examples, size: int, per_query: int, seed: int) -> None:
-        """Take the number of queries in a batch. Raises DataError when there are too few to draw."""
+        """Take the number of queries in a batch (`size`). Raises DataError for too few queries or
+        documents.
+        """
         self.examples = examples
         self.size = size
         self.per_query = per_query
@@ -258,7 +263,9 @@ class Batches:
 
 @dataclass(frozen=True)
 class TargetTexts:
-    """Queries and documents of the domain that vectors shall not tell from the source, as tokens."""
+    """Queries and documents, as tokens, of the target domain, whose vectors shall not differ from those of
+    the source domain.
+    """
 
     queries: Rows
     documents: Rows
@@ -268,7 +275,7 @@ class TargetTexts:
 
 @dataclass(frozen=True)
 class TargetBatch:
-    """What a step reads of the target: numbers of n queries and of two documents beside each."""
+    """The target's data of one step: numbers of n queries and of two documents beside each."""
 
     queries: Numbers
     """`(n,)`"""
@@ -278,17 +285,19 @@ class TargetBatch:
     """`(n,)`: any"""
 
     def share(self, rank: int, count: int) -> TargetBatch:
-        """Return the part of one of `count` processes: an equal run of the queries."""
+        """Return the part for process `rank` of `count` processes: an equal range of the queries."""
         size = len(self.queries) // count
         own = slice(rank * size, (rank + 1) * size)
         return TargetBatch(self.queries[own], self.first[own], self.second[own])
 
 
 class TargetBatches:
-    """Batches of the target, a function of seed and step alone; few queries come more than once in one."""
+    """Batches of the target domain, by seed and step alone; if there are few queries, a batch repeats
+    some.
+    """
 
     def __init__(self, texts: TargetTexts, size: int, seed: int) -> None:
-        """Take the number of queries in a batch of all processes."""
+        """Take the number of queries in a batch of all processes (`size`)."""
         self.texts, self.size, self.seed = texts, size, seed
 
     def __call__(self, step: int) -> TargetBatch:
@@ -304,7 +313,7 @@ class TargetBatches:
 def taken(
     positives: Rows, negatives: Rows, queries: Numbers, places: Sequence[tuple[int, Numbers]]
 ) -> NDArray[Any]:
-    """Take what stands at the drawn places of the queries' rows; `(n, 1 + k)`."""
+    """Return the values at the drawn places of each query's rows of positives and negatives, `(n, 1 + k)`."""
     rows = [
         np.append(positives[query][first], negatives[query][others])
         for query, (first, others) in zip(queries.tolist(), places, strict=True)

@@ -1,4 +1,6 @@
-"""From documents to a DAM: token cache, training from the source DAM, folder with its history."""
+"""Trains a DAM on documents: token cache, training from a source DAM, and the written folder (`hybridr dam
+train`).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
 
 @dataclass(frozen=True, kw_only=True)
 class DamFit(runs.Trained):
-    """A DAM folder and how it was trained.
+    """The result: the DAM folder and how it was trained.
 
     The `unseen_loss` pair is the loss on fixed windows of the held-out documents before and after, None
     without any.
@@ -60,10 +62,12 @@ class DamFit(runs.Trained):
 
 
 class DamRun:
-    """What a run works on, and the keys that tell whether it was done before."""
+    """What a training run works on: settings, processes, base model, precision, and the keys by which a
+    finished run is recognised.
+    """
 
     def __init__(self, settings: DamSettings, progress: Progress) -> None:
-        """Open the base and check that this machine can train it."""
+        """Open the base model and choose the precision for this machine."""
         self.settings, self.processes = settings, Processes(settings.device)
         with self.processes.main_first():
             if is_default(settings.base):
@@ -85,10 +89,10 @@ class DamRun:
         self.state = settings.out / runs.STATE_FOLDER
 
     def key(self, corpus: Any) -> str:
-        """Return the fingerprint of all that the result depends on, the corpus included.
+        """Return the fingerprint of all that the result depends on, `corpus` included.
 
-        That is its texts, wherever they came from, for a result; its source for the tokens of an unfinished
-        run, which goes on from those.
+        For a result `corpus` is the fingerprint of its texts; for the tokens of an unfinished run it
+        describes their source.
         """
         compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
         compared["weight_decay"] = WEIGHT_DECAY  # it was a setting
@@ -104,17 +108,16 @@ def fit_dam(
     through: Through = iter,
     progress: Progress = silent,
 ) -> DamFit:
-    """Train a DAM on documents by `settings.objective`, from the source DAM `settings.base`.
+    """Train a DAM on documents by `settings.objective`, from the source DAM `settings.base`; write it to
+    `settings.out`.
 
-    The result lies in `settings.out`. `documents` are an iterable of Document, a CorpusFile, or (cluster,
-    index). Each is one example; repeated and empty texts are left out (Zhan et al. 2022, methods.md A.8).
-    A run that was finished with the same texts and settings is not done again. An unfinished one goes on bit
-    for bit, and on its own tokens: the source is not read again, so a plain iterable must be the same one.
-    What is read goes `through` a function that yields the same documents and may note them. Under
-    `accelerate launch` all processes call this together; the main one prepares and writes.
-
-    Raises ModelError (base, vocabulary, memory, loss), DataError (no usable text), DownloadError (base,
-    disk) and SettingsError.
+    `documents` are an iterable of Document, a CorpusFile, or (cluster, index). Each is one example; repeated
+    and empty texts are left out (Zhan et al. 2022, methods.md A.8). A run that was finished with the same
+    texts and settings is not repeated. An unfinished one continues exactly, on its own tokens: the source is
+    not read again, so a plain iterable must be the same one. Documents are read through the function
+    `through`, which yields them unchanged and may note them. Under `accelerate launch` all processes call
+    this together; the main one prepares and writes. Raises ModelError (base, vocabulary, memory, loss),
+    DataError (no usable text), DownloadError (base, disk) and SettingsError.
     """
     runs.require_own(settings.out, STAGE, "DAM")
     plan = DamRun(settings, progress)
@@ -132,7 +135,7 @@ def fit_dam(
 
 
 def frame_of(dam: Dam) -> Frame:
-    """Take the special tokens from a DAM's tokenizer. Raises ModelError when it lacks what is needed."""
+    """Return the special tokens of a DAM's tokenizer. Raises ModelError if a needed one is missing."""
     if dam.tokenizer is None:
         raise ModelError(
             f"the DAM {dam.folder} has no tokenizer, so texts cannot be read",
@@ -165,18 +168,18 @@ def frame_of(dam: Dam) -> Frame:
 
 
 def ids_that(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
-    """List the ids of the tokens that are `chosen`, ascending."""
+    """Return the ids of the tokens for which `chosen` is true, ascending."""
     return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if chosen(token)))
 
 
 def is_full_stop(token: str) -> bool:
-    """Return whether a token is nothing but full stops and their like."""
+    """Return whether a token consists of full stops and similar signs only."""
     marks = token.removeprefix(PIECE).removeprefix(BLANK)
     return bool(marks) and set(marks) <= SENTENCE_ENDS | BREAKLESS_ENDS
 
 
 def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
-    """Return what tells a token that goes on with the word before it.
+    """Return a function that tells whether a token continues the word before it.
 
     BERT marks such a token; RoBERTa marks the others by a blank, which punctuation may lack.
     """
@@ -186,10 +189,10 @@ def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
 
 
 def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, progress: Progress) -> TokenCache:
-    """Return the token cache: that of an unfinished run, or a new one, which the main process builds.
+    """Return the token cache of an unfinished run, or a new one, which the main process builds.
 
-    `through` passes the texts on, and may keep some of them. Raise DataError for too few different texts, and
-    for a tokenizer that does not know the language.
+    Texts are read through the function `through`. Raise DataError for too few different texts, and for a
+    tokenizer that does not know the language.
     """
     folder, key = plan.state / TOKENS_FOLDER, plan.key(source_record(documents))
     with plan.processes.main_first():
@@ -215,7 +218,9 @@ def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, prog
 
 
 def trained(plan: DamRun, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
-    """Train, measure the loss on unseen documents before and after, and write the folder."""
+    """Train the model, write the DAM folder, and return its manifest entry, with the loss on unseen
+    documents.
+    """
     settings, processes = plan.settings, plan.processes
     objective: FitsDam = plan.member(plan.dam, plan.frame, cache, settings, plan.precision, processes)
     require_memory(plan.dam.model, objective.budget, processes.device)

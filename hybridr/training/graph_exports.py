@@ -1,4 +1,6 @@
-"""Graph folders, written: traced by torch, described in a manifest, and compared with what torch gives."""
+"""Writes graph folders: a model traced by torch to ONNX, described in a manifest, and compared with the
+original.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,9 @@ with extra("train", "exporting a model"):
 
 @dataclass(frozen=True)
 class GraphExport:
-    """What is to be written: a model of torch (a `BackboneModel`), its tokenizer as JSON, and what the
-    manifest says of it besides.
+    """What to export: a torch model (a `BackboneModel`), its tokenizer as JSON, and details for the manifest.
 
-    `parity` compares the opened folder with the model; `files` are further ones by name.
+    `parity` compares the opened folder with the model; `files` are further files by name.
     """
 
     model: Any
@@ -44,7 +45,7 @@ class GraphExport:
 
 
 def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision = "fp32") -> Path:
-    """Write a graph folder into `folder`, which is replaced whole or not at all. Raises ModelError."""
+    """Export a model into `folder`, which is replaced as a whole, and return its path. Raises ModelError."""
     if exported.definition is None:
         raise ModelError("the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json")
     with staged_folder(folder) as staged:
@@ -79,7 +80,7 @@ def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision
 
 
 def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str], opset: int = OPSET) -> None:
-    """Let torch run a model once, and write down what it does with inputs of these names."""
+    """Run a model once in torch and write it as an ONNX graph with these inputs and outputs."""
     ids = torch.randint(0, model.config.vocab_size, (2, 9), generator=torch.Generator())
     mask = torch.ones_like(ids)
     mask[1, 6:] = 0
@@ -102,7 +103,7 @@ def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str]
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Hide what torch remarks while it traces: the parity check judges the result."""
+    """Run the block without torch's warnings and log lines about tracing."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Labelled queries: read, with negatives mined and a teacher's scores beside them."""
+"""Labelled queries for training: reading them, mining negatives, and reading a teacher's scores."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PICKLE = 0x80  # the first byte of a pickle
 
 @dataclass(frozen=True)
 class Judged:
-    """Queries with the documents that are relevant to them."""
+    """Queries with their relevant documents, and the corpus."""
 
     name: str
     queries: Mapping[str, str]
@@ -57,7 +57,7 @@ class Judged:
     """Names the contents of the files, 64 hex digits."""
 
     def sample(self, count: int | None, seed: int) -> Judged:
-        """Return a random choice of `count` queries in their order; all of them when there are no more."""
+        """Return a random choice of `count` queries in their order; all of them if there are no more."""
         if count is None or count >= len(self.queries):
             return self
         chosen = sorted(default_rng([seed, 2]).choice(len(self.queries), count, replace=False).tolist())
@@ -71,7 +71,7 @@ class Judged:
         )
 
     def require_documents(self, numbers: Mapping[str, int]) -> None:
-        """Raise DataError when a relevant document is not among the known ones."""
+        """Raise DataError if a relevant document is not among the corpus's ids in `numbers`."""
         for query_id, doc_ids in self.positives.items():
             for doc_id in doc_ids:
                 if doc_id not in numbers:
@@ -88,7 +88,7 @@ def read_labels(
     queries: Path | None = None,
     corpus: Path | None = None,
 ) -> Judged:
-    """Read labelled queries of a BEIR folder, or of three files. Raise SettingsError for a mixture."""
+    """Read labelled queries from a BEIR folder, or from three files. Raise SettingsError for a mixture."""
     if beir is not None and not any((qrels, queries, corpus)):
         return read_judged_beir(beir, split)
     if beir is None and qrels and queries and corpus:
@@ -102,7 +102,7 @@ def read_judged_beir(folder: Path, split: str = "train") -> Judged:
     """Read a BEIR folder with qrels of `split`; grades of 1 and more are relevant.
 
     Queries without a relevant document are left out. Raises DataError with file and line for what is missing
-    or malformed: a split, a query's text, a grade that is no whole number.
+    or malformed.
     """
     queries, qrels = read_topics(folder, split)
     files = [folder / "corpus.jsonl", folder / "queries.jsonl", qrels_file(folder, split)]
@@ -117,7 +117,8 @@ def read_judged_beir(folder: Path, split: str = "train") -> Judged:
 
 
 def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
-    """Read the files of DDR: qrels `qid 0 docid grade`, queries and corpus `id<TAB>text` (gzip allowed).
+    """Read the three files of DDR: qrels `qid 0 docid grade`, queries and corpus `id<TAB>text` (gzip
+    allowed).
 
     Grades of 1 and more are relevant. Raises DataError as `read_judged_beir`.
     """
@@ -132,6 +133,7 @@ def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
         raise DataError(f"{queries}: {len(missing)} judged queries have no text, such as '{min(missing)}'")
 
     def documents() -> Iterator[Document]:
+        """Yield the documents of the corpus. Raises DataError for a repeated id."""
         seen: set[str] = set()
         for line, doc_id, text in read_table(corpus):
             if doc_id in seen:
@@ -149,7 +151,9 @@ def labelled(
     documents: Callable[[], Iterator[Document]],
     files: Iterable[Path],
 ) -> Judged:
-    """Return the judged queries, without those that have no relevant document. Raise DataError."""
+    """Return the labelled queries, without those that have no relevant document. Raise DataError if none is
+    left.
+    """
     relevant = {
         query_id: tuple(doc_id for doc_id, grade in grades.items() if grade >= 1)
         for query_id, grades in qrels.items()
@@ -171,11 +175,12 @@ def mine(
     source: str = "bm25",
     progress: Progress = silent,
 ) -> Path:
-    """Mine `count` negatives for every query into the file `out`/negatives.tsv, best first.
+    """Mine `count` negatives for every query into the file `out`/negatives.tsv, best first, and return its
+    path.
 
-    BM25 over the corpus in this process ranks, or `rank` on a cluster (`source` names it, for the
-    fingerprint): the index must hold the same corpus. A killed run goes on, a finished one returns at once.
-    Raises DataError for document ids that a file cannot hold or the corpus does not.
+    The ranking is BM25 over the corpus in this process, or `rank` on a cluster whose index holds the same
+    corpus (`source` names the ranking in the fingerprint). A killed run continues, a finished one returns at
+    once. Raises DataError for ids that the file cannot hold or the corpus does not have.
     """
     key = fingerprint(
         {"version": MADE_BY, "judged": judgements.fingerprint, "count": count, "source": source}
@@ -203,9 +208,9 @@ def mine(
 def mine_rest(
     part: Path, judgements: Judged, count: int, rank: RanksQueries | None, progress: Progress
 ) -> None:
-    """Append the lines of the queries that `part` has not yet.
+    """Append the negatives of the queries that the file `part` lacks.
 
-    A document whose id has a blank in it is no negative: no line can hold it.
+    Documents whose ids have blanks are left out, since the file cannot hold them.
     """
     queries = [Query(query_id, text) for query_id, text in judgements.queries.items()]
     content = read_within(part, most_bytes()) if part.is_file() else b""
@@ -230,7 +235,9 @@ def mine_rest(
 
 
 def rank_here(judgements: Judged, progress: Progress) -> RanksQueries:
-    """Build BM25 over the corpus in this process. Raises DataError when a relevant document is not in it."""
+    """Return a function that ranks by BM25 over the corpus. Raises DataError if a relevant document is
+    missing.
+    """
     progress("index for BM25", 0, 1)
     ids, texts = [], []
     for document in judgements.documents():
@@ -241,6 +248,7 @@ def rank_here(judgements: Judged, progress: Progress) -> RanksQueries:
     progress("index for BM25", 1, 1)
 
     def rank(queries: list[Query], k: int) -> Run:
+        """Return the `k` best documents of each query by BM25."""
         return {
             query.query_id: {ids[int(place)]: score for place, score in index.search(query.text, k).items()}
             for query in queries
@@ -250,11 +258,12 @@ def rank_here(judgements: Judged, progress: Progress) -> RanksQueries:
 
 
 def rank_by(ranker: Any, judgements: Judged, limits: Any) -> RanksQueries:
-    """Rank the corpus by a dense ranker as it is now: exact inner products with all its vectors."""
+    """Return a function that ranks the corpus by a dense ranker: exact inner products with all vectors."""
     documents = [(document.doc_id, document.contents) for document in judgements.documents()]
     vectors = ranker.encode_documents([text for _, text in documents], max_tokens=limits.document)
 
     def rank(queries: list[Query], k: int) -> Run:
+        """Return the `k` best documents of each query by inner product."""
         query_vectors = ranker.encode_queries([query.text for query in queries], max_tokens=limits.query)
         scores = query_vectors @ vectors.T
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k].tolist()
@@ -269,11 +278,10 @@ def rank_by(ranker: Any, judgements: Judged, limits: Any) -> RanksQueries:
 def read_negatives(
     file: Path, judgements: Judged, numbers: Mapping[str, int]
 ) -> Iterator[tuple[str, list[int]]]:
-    """Yield (query id, numbers of its negatives) for each query of `judged`, in the order of the file.
+    """Yield (query id, numbers of its negatives) for each labelled query, in the order of the file.
 
-    Lines are `qid<TAB>d1 d2 d3 ...`. The file must cover exactly the judged queries: none may be missing
-    (of a sample, the sampled ones), none unknown, none twice; no negative may be relevant or outside the
-    corpus. Raises DataError that names the query.
+    Lines are `qid<TAB>d1 d2 d3 ...`. The file must cover exactly the judged queries; no negative may be
+    relevant or outside the corpus. Raises DataError that names the query.
     """
     seen: set[str] = set()
     for number, line in read_lines(file):
@@ -305,7 +313,7 @@ def read_negatives(
 
 
 def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
-    """Yield (query id, document id, score) of a teacher's file.
+    """Yield (query id, document id, score) of a file of a teacher's scores.
 
     JSONL holds objects with "query-id", "corpus-id" and "score", TSV lines `qid docid score`; either may be
     gzipped. Raises DataError for anything else, above all for a pickle, which can run code when it is read.
@@ -334,7 +342,7 @@ def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def is_pickle(file: Path) -> bool:
-    """Return whether a file begins as a pickle does. Raises DataError when it cannot be read."""
+    """Return whether a file begins as a pickle does. Raises DataError if it cannot be read."""
     try:
         with regular(file).open("rb") as content:
             return content.read(1) == bytes([PICKLE])

@@ -1,6 +1,7 @@
-"""The loop under every kind of training: exact continuation, several processes, one checkpoint file.
+"""The training loop of every objective: exact continuation after a stop, several processes, one checkpoint
+file.
 
-Below it: what a machine must have for a training, in which precision it computes, and its processes.
+Also the checks of disk and memory, and the choice of precision.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ CGROUP = Path("/sys/fs/cgroup")
 def train(
     objective: Objective, state: Path, key: str, memory: Memory | None = None, progress: Progress = silent
 ) -> Training:
-    """Train the objective's weights in place and checkpoint into the file `state`, `memory` included.
+    """Train the objective's weights in place, with checkpoints (`memory` included) in the file `state`.
 
-    A checkpoint with the same `key` is continued bit for bit, another one is ignored. The losses are
-    logged beside it, and what else was measured. Raises ModelError when the loss is not finite,
-    DownloadError when the disk is full.
+    A checkpoint with the same `key` is continued exactly, another one is ignored. Losses and other measured
+    values are logged beside the checkpoint. Raises ModelError if the loss is not finite, DownloadError if the
+    disk is full.
     """
     recipe, processes = objective.recipe, objective.processes
     optimizer = make_optimizer(objective.weights, recipe)
@@ -76,7 +77,7 @@ def train(
 
 
 def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) -> torch.optim.Optimizer:
-    """Make the recipe's optimiser; weight decay is on matrices only: vectors are biases and LayerNorm."""
+    """Return the recipe's optimiser; weight decay applies to matrices only, not to biases and LayerNorm."""
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(list(weights.values()), lr=recipe.learning_rate)
     groups: list[dict[str, Any]] = [
@@ -98,7 +99,7 @@ def make_optimizer(weights: Mapping[str, torch.nn.Parameter], recipe: Recipe) ->
 def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int) -> tuple[float, float]:
     """Take one optimiser step; return the loss before it and the norm of the gradient before clipping.
 
-    Raises ModelError when the loss is not finite.
+    Raises ModelError if the loss is not finite.
     """
     recipe, processes = objective.recipe, objective.processes
     entropy = np.random.SeedSequence([recipe.seed, step, processes.rank]).generate_state(1, np.uint64)[0]
@@ -134,7 +135,7 @@ def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int)
 
 
 def weight_bytes(model: Any) -> int:
-    """Count the bytes of a model's weights."""
+    """Return the number of bytes of a model's weights."""
     return sum(weight.numel() * weight.element_size() for weight in model.parameters())
 
 
@@ -154,7 +155,9 @@ def require_disk(folder: Path, model: Any, text_bytes: int) -> None:
 
 
 def require_memory(model: Any, tokens: int, device: torch.device) -> None:
-    """Raise ModelError unless weights, optimiser and a micro-batch of `tokens` fit into memory."""
+    """Raise ModelError unless weights, optimiser and a micro-batch of `tokens` fit into the device's
+    memory.
+    """
     config = model.config
     states = config.num_hidden_layers * STATES_PER_LAYER * config.hidden_size
     logits = MASKED_SHARE * 3 * config.vocab_size  # with the states what the backward pass keeps, in fp32
@@ -176,10 +179,11 @@ def require_memory(model: Any, tokens: int, device: torch.device) -> None:
 
 
 def choose_precision(precision: Literal["auto", "fp32", "bf16"], device: torch.device) -> TrainingPrecision:
-    """Choose bf16 where the device computes in it, else fp32; weights and optimiser are fp32 either way.
+    """Return bf16 if the device computes in it, else fp32; weights and optimiser are fp32 either way.
 
-    On a processor that is AMX, tried in a child process: some virtual machines list an AMX that kills
-    the process, and without AMX bf16 is slower than fp32. Raises ModelError when bf16 is asked for there.
+    On a CPU bf16 needs AMX, which is tried in a child process: some virtual machines list an AMX that kills
+    the process, and without AMX bf16 is slower than fp32. Raises ModelError if bf16 is asked for and AMX does
+    not work.
     """
     if precision == "fp32":
         return "fp32"
@@ -198,10 +202,10 @@ def choose_precision(precision: Literal["auto", "fp32", "bf16"], device: torch.d
 
 
 class Processes:
-    """This process among those that train together."""
+    """The processes that train together, seen from this one."""
 
     def __init__(self, device: str = "auto") -> None:
-        """Join the others; `device` "cpu" keeps off the GPU, "auto" and "cuda" take what there is."""
+        """Join the group; `device` "cpu" avoids the GPU, "auto" and "cuda" take one if there is one."""
         self._state = PartialState(cpu=device == "cpu")
         self.rank: int = self._state.process_index
         self.count: int = self._state.num_processes
@@ -211,19 +215,21 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this one writes the files."""
+        """Whether this process is the one that writes files."""
         return self.rank == 0
 
     def add_up(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Replace each tensor by its sum over the processes; all give the same shapes in the same order."""
+        """Replace each tensor by its sum over the processes; all must give the same shapes in the same
+        order.
+        """
         if self.count > 1:
             for tensor in tensors:
                 distributed.all_reduce(tensor)
 
     def gathered(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Join the `(n, ...)` tensors of all processes by rank to `(count * n, ...)`.
+        """Return the `(n, ...)` tensors of all processes joined in order of rank, `(count * n, ...)`.
 
-        The own slice keeps its gradient, the others are constants. All must have the same shape.
+        This process's part keeps its gradient, the others are constants. All must have the same shape.
         """
         if self.count == 1:
             return tensor
@@ -233,12 +239,12 @@ class Processes:
         return torch.cat(parts)
 
     def wait(self) -> None:
-        """Wait until every process is here."""
+        """Wait until every process has called this."""
         self._state.wait_for_everyone()
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
-        """Let the main process run the block alone, then the others."""
+        """Run the block in the main process alone, then in the others."""
         with self._state.main_process_first():
             yield
 
@@ -255,7 +261,7 @@ def store(
     run: Training,
     memory: Memory | None = None,
 ) -> None:
-    """Write the state after the last of the run's losses, whole or not at all. Raises DownloadError."""
+    """Write a checkpoint atomically: weights, optimiser, memory and losses so far. Raises DownloadError."""
     tensors = {f"weight.{name}": weight.detach().cpu().contiguous() for name, weight in weights.items()}
     for name, weight in weights.items():
         for part, value in optimizer.state.get(weight, {}).items():
@@ -277,7 +283,9 @@ def restore(
     optimizer: torch.optim.Optimizer,
     memory: Memory | None = None,
 ) -> Training:
-    """Load a checkpoint of the same `key` and give what was done; a run without one starts anew."""
+    """Load a checkpoint with the same `key` into weights, optimiser and memory, and return the losses so far;
+    else an empty run.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -303,10 +311,10 @@ def restore(
 
 
 def beginning(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors whose names begin with `start`, without that."""
+    """Return the tensors whose names begin with `start`, by the rest of their names."""
     return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 
 def moved(value: torch.Tensor, part: str, weight: torch.Tensor) -> torch.Tensor:
-    """Return a part of the optimiser's state on its device: the fused kernel wants the count there too."""
+    """Return one part of the optimiser's state on the device where AdamW's fused kernel needs it."""
     return value.to(weight.device) if part != "step" or weight.is_cuda else value

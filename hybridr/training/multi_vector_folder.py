@@ -1,4 +1,6 @@
-"""Folders of multi-vector encoders: a ColBERT of `assemble`, or of PyLate and sentence-transformers."""
+"""Reads and exports folders of multi-vector encoders: a ColBERT of `assemble`, or of PyLate and
+sentence-transformers.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ SIDES = ("query", "document")
 
 
 class TokenProjection(BackboneModel):
-    """A backbone, linear layers on the states of its tokens, and their scaling to length 1."""
+    """A backbone, linear layers on its token states, and scaling of each vector to length 1."""
 
     ranker = "colbert"
 
@@ -47,7 +49,7 @@ class TokenProjection(BackboneModel):
 
     @property
     def dim(self) -> int:
-        """Size of a token's vector."""
+        """The size of a token's vector."""
         return int(self.layers[-1].out_features)  # type: ignore[arg-type]
 
     def forward(
@@ -63,7 +65,8 @@ class TokenProjection(BackboneModel):
 
 
 def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str, Any]]:
-    """Open a folder of PyLate or of a MultiVectorEncoder, its tokenizer, and what a manifest says of its use.
+    """Read a folder of PyLate or of a MultiVectorEncoder; return model, tokenizer, and the manifest's entry
+    about its use.
 
     Raises ModelError.
     """
@@ -91,7 +94,9 @@ def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str,
 
 
 def tokenizer_with(definition: str, prefixes: Sequence[str]) -> Tokenizer:
-    """Open a tokenizer that reads a prefix that it knows as one token."""
+    """Return the tokenizer of a definition, changed so that prefixes in its vocabulary are read as one
+    token.
+    """
     tokenizer = Tokenizer.from_str(definition)
     words = tokenizer.get_vocab()
     for text in prefixes:
@@ -104,9 +109,11 @@ def tokenizer_with(definition: str, prefixes: Sequence[str]) -> Tokenizer:
 def usage_entry(
     knobs: Mapping[str, Any], masks: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
 ) -> dict[str, Any]:
-    """Return how long queries are, what they are filled up to, and which ids leave no vector in a document.
+    """Return the manifest's entry about the use: query length, query expansion, and the ids of documents left
+    out.
 
-    `knobs` are those of both files that have some; no query is longer than `longest`. Raises ModelError.
+    `knobs` are the settings of both configuration files; no query is longer than `longest`. Raises
+    ModelError.
     """
     by_pylate = any(f"{side}_prefix" in knobs for side in SIDES)  # it fills queries up unless it says no
     usual = None
@@ -135,7 +142,7 @@ def usage_entry(
 
 
 def read_layer(folder: Path) -> torch.nn.Linear:
-    """Read a linear layer. Raises ModelError for one that does more."""
+    """Read a linear layer. Raises ModelError for one with an activation or residual."""
     record = read_object(folder, "config.json", needed=True)
     bent = str(record.get("activation_function", "Identity")).rsplit(".", 1)[-1]
     if bent != "Identity" or record.get("use_residual"):
@@ -149,7 +156,7 @@ def read_layer(folder: Path) -> torch.nn.Linear:
 
 
 def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
-    """Write a multi-vector encoder into `folder`, replaced whole or not at all. Raises ModelError."""
+    """Export a multi-vector encoder into `folder`, which is replaced as a whole. Raises ModelError."""
     if precision != "fp32":
         raise ModelError("a multi-vector encoder is exported in fp32", hint="--precision fp32")
     model: Any
@@ -171,7 +178,7 @@ def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "f
 
 
 def token_parity(model: Any, inputs: int, opened: MultiVectorEncoder) -> dict[str, Any]:
-    """Compare the vectors of rows of ids by graph and by torch. Raises ModelError."""
+    """Compare the token vectors of the exported graph with torch's and return the gaps. Raises ModelError."""
     definition = read_within(opened.folder / TOKENIZER_FILE).decode()
     rows = opened.rows(generated_texts(definition, opened.max_tokens, GENERATED))
     ids = [np.array([row]) for row in rows]

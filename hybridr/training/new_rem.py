@@ -1,4 +1,4 @@
-"""A fresh REM: its adapters and heads, and how a trained one is written."""
+"""Makes a new REM (adapters and head) in a ranker, and writes a trained one."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ CLASSIFICATION = TAGGING | {"head_type": "classification", "bias": True, "use_po
 
 
 def design_of(kind: str, rank: int) -> Design:
-    """Return the design of a REM: "lora", "parallel", or "both" as published; alpha is the rank."""
+    """Return the design of a REM by kind: "lora", "parallel", or "both" as published; alpha is the rank."""
     lora = Lora(rank, rank) if kind in ("lora", "both") else None
     return Design(lora, Parallel() if kind in ("parallel", "both") else None)
 
 
 def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
-    """Add a REM that changes nothing yet to the ranker; all else is frozen.
+    """Add new adapters, which change nothing yet, to the ranker, and freeze its other weights.
 
-    A and W_down are Kaiming-uniform with a = sqrt(5) from `seed`, all the rest is zero (Zhan et al. 2022).
+    A and W_down are Kaiming-uniform with a = sqrt(5) from `seed`, the rest is zero (Zhan et al. 2022).
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -62,7 +62,7 @@ def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
 
 
 def config_of(design: Design) -> dict[str, Any]:
-    """Write a design as `read_design` reads it: one method, or a union of two."""
+    """Return the `config` of `adapter_config.json` for a design (the inverse of `read_design`)."""
     parts = []
     if lora := design.lora:
         own = {
@@ -89,7 +89,7 @@ def config_of(design: Design) -> dict[str, Any]:
 
 
 def whole(value: float) -> float:
-    """Return an integer where the number is one, as the published files write it."""
+    """Return a number as integer if it is whole, as published files write it."""
     return int(value) if value == int(value) else value
 
 
@@ -116,10 +116,10 @@ def write_rem(ranker: Ranker, design: Design, name: str, folder: Path) -> list[s
 
 
 def add_head(ranker: Ranker, width: int, seed: int) -> None:
-    """Add a fresh linear head of `width` outputs to a ranker that needs one and has none.
+    """Add a new linear head of `width` outputs to a ranker that needs one and has none.
 
-    Its weights are normal, as wide as the backbone's own initial ones, its bias is zero. Raises ModelError
-    for splade without a masked-LM head: that one cannot be made up.
+    Its weights are drawn with the backbone's own initial spread, its bias is zero. Raises ModelError for
+    splade without a masked-LM head, which cannot be made anew.
     """
     if ranker.outputs is None or not isinstance(ranker.head, torch.nn.Identity):
         ranker.require_complete()
@@ -133,19 +133,19 @@ def add_head(ranker: Ranker, width: int, seed: int) -> None:
 
 
 def head_weights(ranker: Ranker, name: str) -> Trainable:
-    """Return the head's parameters by the keys they have in a REM called `name`; empty without a head."""
+    """Return the head's parameters by their keys in a REM called `name`; empty without a head."""
     if isinstance(ranker, Splade):
         return ranker.head_weights()
     return {f"heads.{name}.1.{key}": weight for key, weight in ranker.head.named_parameters()}
 
 
 def embedding_weights(ranker: Ranker) -> Trainable:
-    """Return the input embeddings that a re-ranker's REM carries (splade's words are its head's decoder)."""
+    """Return the input embeddings that the REM of a re-ranker carries; empty for other rankers."""
     return dict(ranker.backbone.embeddings.named_parameters()) if isinstance(ranker, CrossEncoder) else {}
 
 
 def unfreeze(weights: Trainable) -> Trainable:
-    """Make parameters trainable, those that are tied once only."""
+    """Make parameters trainable and return them, tied ones only once."""
     once: Trainable = {}
     for key, weight in weights.items():
         if not any(weight is parameter for parameter in once.values()):
@@ -155,7 +155,7 @@ def unfreeze(weights: Trainable) -> Trainable:
 
 
 def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[str]:
-    """Write head and embeddings beside the adapters; return the names of the files."""
+    """Write the head (and a re-ranker's embeddings) beside the adapters; return the names of the files."""
     name = str(record["name"])
     weights = head_weights(ranker, name)
     if not weights:
@@ -180,5 +180,5 @@ def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[
 
 
 def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return copies on the CPU that any weights-only reader takes."""
+    """Return copies of the weights as contiguous fp32 tensors on the CPU."""
     return {key: weight.detach().float().cpu().clone().contiguous() for key, weight in weights.items()}

@@ -1,4 +1,4 @@
-"""Folders of pair scorers: a re-ranker of `assemble`, or a sequence classifier of transformers."""
+"""Reads and exports folders of re-rankers: one of `assemble`, or a sequence classifier of transformers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INT8_CORRELATION = 0.9  # the least with fp32 scores that still counts as the sa
 
 
 class PairClassifier(BackboneModel):
-    """A sequence classifier with one label, whose logit is the score of a pair."""
+    """A sequence classifier with one label, whose logit is the score of a pair of query and document."""
 
     ranker = "rerank"
 
@@ -43,7 +43,7 @@ class PairClassifier(BackboneModel):
 
     @property
     def fingerprint(self) -> str:
-        """Return the fingerprint of weights, tokenizer and limit; 64 hex digits."""
+        """Return the fingerprint of weights, tokenizer and input limit; 64 hex digits."""
         tokenizer = json.loads(str(self.tokens.definition))
         return fingerprint([digest_weights(self.backbone), tokenizer, self.max_tokens])
 
@@ -57,12 +57,12 @@ class PairClassifier(BackboneModel):
         return scores
 
     def score(self, pairs: list[tuple[str, str]]) -> np.ndarray:
-        """Score pairs of query and document to float32 `(n,)`, in their order."""
+        """Return the scores of pairs (query, document), float32 `(n,)`, in their order."""
         return score_pairs(self, self.tokens, pairs, self.max_tokens)
 
 
 def read_classifier(folder: Path) -> PairClassifier:
-    """Open a sequence classifier with one label. Raises ModelError."""
+    """Read a sequence classifier with one label. Raises ModelError."""
     require_no_links(folder)
     if (labels := len(read_configuration(folder).id2label)) != 1:
         raise ModelError(
@@ -76,11 +76,12 @@ def read_classifier(folder: Path) -> PairClassifier:
 
 
 def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
-    """Export a re-ranker of (query, text) pairs to `folder`, replaced atomically. Raise ModelError."""
+    """Export a re-ranker to `folder`, which is replaced atomically, and return its path. Raise ModelError."""
     model: Any = read_classifier(source) if isinstance(source, Path) else source
     entry = {"fingerprint": model.fingerprint, "ranker": model.ranker}
 
     def parity(opened: PairScorer) -> dict[str, Any]:
+        """Compare the exported graph's scores with torch's and return the gaps. Raises ModelError."""
         texts = generated_texts(str(model.tokens.definition), model.max_tokens, 2 * GENERATED)
         pairs = list(zip(texts[::2], reversed(texts[1::2]), strict=True))
         expected, compared = model.score(pairs), ("torch", f"{len(pairs)} pairs")

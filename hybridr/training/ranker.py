@@ -1,4 +1,6 @@
-"""What the five rankers have in common: a DAM, a REM in it, merging, limits and the fingerprint."""
+"""The common base of the five rankers: a DAM with a REM in it, merging, head and fingerprint; and their
+tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ Ids: TypeAlias = NDArray[np.int64]
 
 
 class Ranker(BackboneModel):
-    """A DAM with at most one REM in it; the sub-classes say how it scores."""
+    """A DAM with at most one REM in it; each subclass defines how it scores."""
 
     folder: Path
     ranker: ClassVar[str]
@@ -61,15 +63,16 @@ class Ranker(BackboneModel):
 
     @property
     def origins(self) -> dict[str, str | None]:
-        """The names of the DAM and the REM, without their paths, and of the method of the training."""
+        """The names of DAM and REM without paths, and the source of the training's method."""
         return origins_of(self.folder, self.rem.origin if self.rem else None)
 
     @property
     def fingerprint(self) -> str:
-        """Return the fingerprint of weights (LoRA folded in), tokenizer and usage, the same merged or not.
+        """Return the fingerprint of weights (LoRA merged), tokenizer and usage, the same before and after
+        merging.
 
-        That of a dense ranker whose REM is LoRA only is that of the encoder it is exported to. It is
-        computed once, and again after training.
+        For a dense ranker whose REM is LoRA only, it equals that of the exported encoder. It is computed
+        once, and again after training.
         """
         if not self._fingerprint:
             tokenizer = json.loads(self.tokens.definition) if self.tokens.definition else None
@@ -83,11 +86,11 @@ class Ranker(BackboneModel):
         return self._fingerprint
 
     def own_head(self) -> nn.Module:
-        """Return what the ranker puts on the backbone; an identity where that is nothing."""
+        """Return the module on top of the backbone; an identity if there is none."""
         return self.head
 
     def train(self, mode: bool = True) -> Ranker:
-        """Switch dropout on or off; the fingerprint is computed anew after training."""
+        """Switch training mode (dropout) on or off; training mode forgets the computed fingerprint."""
         if mode:
             self._fingerprint = ""
         super().train(mode)
@@ -96,7 +99,7 @@ class Ranker(BackboneModel):
     def add_rem(self, rem: RemFiles, *, load_embeddings: bool = True) -> None:
         """Add a REM to the backbone, unmerged.
 
-        Raises ModelError when there is one already, and when it does not fit: the ranker is then of no use.
+        Raises ModelError if there is one already, or if it does not fit; the ranker cannot be used then.
         """
         if self.rem is not None:
             state = "is merged into" if self.merged else "is in"
@@ -124,7 +127,9 @@ class Ranker(BackboneModel):
         self.take_rem_head(rem, head, load_embeddings)
 
     def take_head(self, heads: Tensors, name: str | None = None) -> None:
-        """Take the head `heads.NAME.1.*` of a REM, or the first one of a full model. Raises ModelError."""
+        """Set the head from the weights `heads.NAME.1.*` of a REM, or from the first such of a full model.
+        Raises ModelError.
+        """
         if self.outputs is None:
             return
         name = name or (next(iter(heads)).split(".")[1] if heads else "")
@@ -140,7 +145,7 @@ class Ranker(BackboneModel):
         self.head.load_state_dict({"weight": weight, "bias": bias})
 
     def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
-        """Take the head of a REM, which it must have where the ranker needs one. Raises ModelError."""
+        """Set the head from a REM's files, if the ranker has a head. Raises ModelError."""
         if self.outputs is None:
             return
         record: Any = {}
@@ -155,7 +160,7 @@ class Ranker(BackboneModel):
         self.take_head(head, rem.name)
 
     def require_complete(self) -> None:
-        """Raise ModelError when the ranker needs a head and neither DAM nor REM had one."""
+        """Raise ModelError if the ranker needs a head and neither DAM nor REM had one."""
         if self.outputs is not None and isinstance(self.head, nn.Identity):
             raise ModelError(
                 f"the ranker {self.ranker} needs a head, and neither the DAM nor the REM has one",
@@ -163,7 +168,7 @@ class Ranker(BackboneModel):
             )
 
     def merge(self) -> None:
-        """Fold the LoRA into the weights. Raises ModelError when it is, or when there is none."""
+        """Fold the LoRA into the weights. Raises ModelError if that was done already, or without LoRA."""
         if self.merged:
             raise ModelError("the REM is merged already", hint="assemble(…, merge=False)")
         layers = list(adapters.lora_layers(self.backbone))
@@ -174,20 +179,19 @@ class Ranker(BackboneModel):
         self.merged = True
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, **kinds: torch.Tensor) -> torch.Tensor:
-        """Return the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`.
-
-        They are fp32 under autocast too: what is pooled and compared would lose digits.
+        """Return the last hidden states `(n, tokens, width)` for ids and mask `(n, tokens)`, always in
+        fp32.
         """
         states: torch.Tensor = self.backbone(input_ids=ids, attention_mask=mask, **kinds).last_hidden_state
         return states.float()
 
     def retriever(self) -> BiEncoder:
-        """Return the plain encoder that can be exported. Raises ModelError: only dense rankers have one."""
+        """Return the plain encoder that can be exported. Raises ModelError, except for dense rankers."""
         raise ModelError(f"a {self.ranker} ranker gives no vector", hint="the dense ranker does")
 
 
 def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:
-    """Return the names of a DAM and a REM, and the source of the method that trained a `train_rem` folder."""
+    """Return the names of a DAM and a REM, and the source of the method that trained the folder."""
     folder = rem or dam
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
     trained = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None
@@ -196,10 +200,10 @@ def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:
 
 
 class Tokens:
-    """The tokenizer of a DAM; without one, only token ids can be given."""
+    """The tokenizer of a DAM, for texts or for given token ids; without a tokenizer only ids are accepted."""
 
     def __init__(self, definition: str | None, padding: int, separator: int | None, vocabulary: int) -> None:
-        """Take the tokenizer as JSON, and the ids of padding and of the token that ends a text."""
+        """Take the tokenizer as JSON, the ids of padding and separator, and the size of the vocabulary."""
         self.definition = definition
         self.padding = padding
         self.separator = separator
@@ -207,16 +211,18 @@ class Tokens:
         self._texts = None if definition is None else TextTokenizer(definition)
 
     def rows(self, inputs: Texts, limit: int) -> list[list[int]]:
-        """Return each input's ids with special tokens, at most `limit`. Raises DataError, ModelError."""
+        """Return each input's token ids with special tokens, at most `limit`. Raises DataError,
+        ModelError.
+        """
         if holds_ids(inputs):
             return [self.checked(row, limit) for row in inputs]
         return list(self._tokenizer().ids(checked_texts(inputs), limit))  # type: ignore[arg-type]
 
     def pair_rows(self, pairs: Pairs, limit: int) -> tuple[list[list[int]], list[list[int]]]:
-        """Return the ids of each pair, and for each id whether it is in the second text (1) or not (0).
+        """Return the token ids of each pair, and for each id 0 or 1 for the first or second text.
 
-        The longer text of a pair is cut first. Token ids are given as one row, both texts in it.
-        Raises DataError, ModelError.
+        The longer text of a pair is cut first. Given token ids are one row with both texts. Raises DataError,
+        ModelError.
         """
         if holds_ids(pairs):
             rows = [self.checked(row, limit) for row in pairs]
@@ -229,7 +235,9 @@ class Tokens:
         return [ids for ids, _ in read], [kinds for _, kinds in read]
 
     def checked(self, row: Any, limit: int) -> list[int]:
-        """Return one row of ids without padding at its end, cut to `limit` but for its last id."""
+        """Return a row of given ids without padding at its end, cut to `limit` but with its last id kept.
+        Raises DataError.
+        """
         ids = [int(value) for value in row]
         if not ids or min(ids) < 0 or max(ids) >= self.vocabulary:
             raise DataError(f"token ids from 0 to {self.vocabulary - 1} were needed, {ids[:8]} was given")
@@ -238,18 +246,19 @@ class Tokens:
         return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
     def segments(self, row: list[int]) -> list[int]:
-        """Number the two texts of a pair's row: 1 after the first separator. Raises ModelError."""
+        """Return 0 for each id up to the first separator, 1 after it. Raises ModelError."""
         if self.separator is None:
             self._tokenizer()
         first = row.index(self.separator) + 1 if self.separator in row else len(row)
         return [0] * first + [1] * (len(row) - first)
 
     def batch(self, rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
-        """Return ids and mask, both int64 `(rows, longest)`, filled up with the model's own padding."""
+        """Return ids and mask, both int64 `(rows, longest)`, padded with the model's own padding id."""
         ids, mask = padded(rows)
         return np.where(mask == 1, ids, self.padding), mask
 
     def _tokenizer(self) -> TextTokenizer:
+        """Return the tokenizer. Raises ModelError if the DAM has none."""
         if self._texts is None:
             raise ModelError(
                 "the DAM has no tokenizer, so texts cannot be read",
@@ -259,7 +268,7 @@ class Tokens:
 
 
 def holds_ids(inputs: Any) -> bool:
-    """Return whether the inputs are rows of token ids (of lists, tuples or an array) and not texts."""
+    """Return whether the inputs are rows of token ids (lists, tuples or an array) and not texts."""
     if isinstance(inputs, str) or len(inputs) == 0:
         return False
     first = inputs[0]

@@ -1,4 +1,6 @@
-"""The five rankers of DDR (Zhan et al. 2022): one backbone with a REM, five ways to score."""
+"""The five rankers of DDR (Zhan et al. 2022): dense, unicoil, splade, colbert and rerank, on one backbone
+with a REM.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +19,26 @@ from .torch_models import BackboneModel, BiEncoder
 
 
 class VectorRanker(Ranker):
-    """A ranker that encodes queries and documents apart, to one vector each."""
+    """A ranker that encodes queries and documents separately, to one vector each."""
 
     @property
     def dim(self) -> int:
-        """Size of a vector."""
+        """The size of a vector."""
         return int(self.config.hidden_size)
 
     def encode_queries(self, texts: Texts, *, max_tokens: int | None = None) -> Vectors:
         """Encode queries (texts, or rows of token ids) to float32 `(n, dim)`, in their order.
 
-        Raises DataError, and ModelError for texts when the DAM has no tokenizer.
+        Raises DataError, and ModelError for texts if the DAM has no tokenizer.
         """
         return self._encode(texts, max_tokens)
 
     def encode_documents(self, texts: Texts, *, max_tokens: int | None = None) -> Vectors:
-        """Encode documents as `encode_queries` does: the sides differ in nothing but their length."""
+        """Encode documents exactly as `encode_queries` encodes queries."""
         return self._encode(texts, max_tokens)
 
     def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
+        """Return the vectors of texts or rows of token ids, float32 `(n, dim)`."""
         rows = self.tokens.rows(texts, self.limit(max_tokens))
         return encode_ids(
             rows,
@@ -46,7 +49,8 @@ class VectorRanker(Ranker):
 
 
 class Dense(VectorRanker):
-    """One vector per text: the mean of the token states, [CLS] and [SEP] included, or that of [CLS].
+    """The dense ranker: one vector per text, the mean of the token states ([CLS] and [SEP] included) or the
+    [CLS] state.
 
     The head is an identity, or what a training put there.
     """
@@ -63,7 +67,7 @@ class Dense(VectorRanker):
         return vectors
 
     def retriever(self) -> BiEncoder:
-        """Return the same encoder as a `Retriever`, LoRA folded in. Raises ModelError without tokenizer."""
+        """Return the same encoder as a `BiEncoder`, LoRA merged. Raises ModelError without tokenizer."""
         if self.tokens.definition is None:
             raise ModelError(
                 "the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json"
@@ -73,16 +77,18 @@ class Dense(VectorRanker):
 
 
 class WordRanker(VectorRanker):
-    """A ranker that weighs the words of the vocabulary."""
+    """A ranker that gives each word of the vocabulary a weight."""
 
     @property
     def dim(self) -> int:
-        """Size of a vector: the vocabulary's."""
+        """The size of a vector, which is the vocabulary's."""
         return int(self.config.vocab_size)
 
 
 class Unicoil(WordRanker):
-    """Learned weights of the text's own words: relu(u h + c), the largest of each id; special ids are 0."""
+    """Learned weights of the text's own tokens: relu(u h + c), the largest for each id; special ids have
+    0.
+    """
 
     ranker = "unicoil"
     outputs = 1
@@ -95,7 +101,9 @@ class Unicoil(WordRanker):
         return weights.new_zeros(ids.shape[0], self.dim).scatter_reduce(1, ids, weights, "amax")
 
     def require_complete(self) -> None:
-        """Raise ModelError when the head or the special tokens, whose weights are 0, are not known."""
+        """Raise ModelError if the head is missing, or the special tokens (whose weights are 0) are
+        unknown.
+        """
         super().require_complete()
         unknown = sorted(self.special_tokens.keys() - self.special_ids.keys())
         if unknown:
@@ -106,11 +114,11 @@ class Unicoil(WordRanker):
 
 
 class Splade(WordRanker):
-    """Learned weights of all words: the largest log(1 + relu(logit)) of the masked-LM head.
+    """Learned weights of all words: the largest log(1 + relu(logit)) of the masked-LM head over the tokens.
 
     The head's decoder is tied to the word embeddings and a REM carries the whole head, so loading a REM
-    replaces the DAM's word embeddings, as in DDR's code. With `load_embeddings=False` the DAM's stay, in
-    the decoder too.
+    replaces the DAM's word embeddings, as in DDR's code. With `load_embeddings=False` the DAM's stay, in the
+    decoder too.
     """
 
     ranker = "splade"
@@ -138,7 +146,7 @@ class Splade(WordRanker):
         return nn.ParameterDict(names)
 
     def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
-        """Take the REM's masked-LM head, and with it its word embeddings. Raises ModelError."""
+        """Set the masked-LM head, with the word embeddings, from a REM. Raises ModelError."""
         words = self.backbone.get_input_embeddings().weight
         named = self.head_weights()
         own = {key: weight for key, weight in named.items() if key in head or not key.endswith(TIED)}
@@ -149,7 +157,7 @@ class Splade(WordRanker):
         self._has_head = True
 
     def require_complete(self) -> None:
-        """Raise ModelError when neither DAM nor REM had a masked-LM head."""
+        """Raise ModelError if neither DAM nor REM had a masked-LM head."""
         if not self._has_head:
             raise ModelError(
                 f"the DAM {self.folder} has no masked-LM head, which splade needs",
@@ -160,7 +168,7 @@ class Splade(WordRanker):
 class Colbert(VectorRanker):
     """One short vector of length 1 per token; padding is zero (ColBERT, without its [Q], [D] and [MASK]).
 
-    Scores are sums of largest products: `losses.max_sim`.
+    Scores are computed by `max_sim`.
     """
 
     ranker = "colbert"
@@ -168,7 +176,7 @@ class Colbert(VectorRanker):
 
     @property
     def dim(self) -> int:
-        """Size of a token's vector."""
+        """The size of a token's vector."""
         return len(self.head.get_parameter("bias"))
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -177,7 +185,7 @@ class Colbert(VectorRanker):
         return nn.functional.normalize(vectors, dim=-1) * mask.unsqueeze(-1)
 
     def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
-        """Return float32 `(n, tokens, dim)`, zero behind the end of a text."""
+        """Return the token vectors of texts, float32 `(n, tokens, dim)`, zero behind the end of a text."""
         rows = self.tokens.rows(texts, self.limit(max_tokens))
         lengths = [len(row) for row in rows]
         vectors = np.zeros((len(rows), max(lengths, default=0), self.dim), dtype=np.float32)
@@ -188,7 +196,7 @@ class Colbert(VectorRanker):
 
 
 class CrossEncoder(Ranker):
-    """Reads query and document together; the score is a linear function of the [CLS] state.
+    """The re-ranker: reads query and document together; the score is a linear function of the [CLS] state.
 
     A REM carries its own input embeddings, which replace the DAM's unless `load_embeddings=False`.
     """
@@ -206,15 +214,15 @@ class CrossEncoder(Ranker):
         return scores
 
     def score(self, pairs: Pairs, *, max_tokens: int | None = None) -> Vectors:
-        """Score pairs of query and document to float32 `(n,)`, in their order; the higher the better.
+        """Return scores of pairs (query, document), float32 `(n,)`, in their order; higher is better.
 
-        Instead of a pair of texts, one row of token ids with both in it can stand. Raises DataError, and
-        ModelError for texts when the DAM has no tokenizer.
+        Instead of a pair of texts, one row of token ids of both can be given. Raises DataError, and
+        ModelError for texts if the DAM has no tokenizer.
         """
         return score_pairs(self, self.tokens, pairs, self.limit(max_tokens))
 
     def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
-        """Take the REM's head, and its input embeddings where it has some. Raises ModelError."""
+        """Set the head, and the input embeddings if the REM has some. Raises ModelError."""
         super().take_rem_head(rem, head, load_embeddings)
         if load_embeddings and (tensors := rem.tensors(EMBEDDINGS)):
             own = dict(self.backbone.embeddings.named_parameters())
@@ -223,7 +231,7 @@ class CrossEncoder(Ranker):
 
 
 def score_pairs(model: BackboneModel, tokens: Tokens, pairs: Pairs, limit: int) -> Vectors:
-    """Score pairs of query and document by a model that reads both together, to float32 `(n,)`."""
+    """Return scores of pairs (query, document) by a model that reads both together, float32 `(n,)`."""
     rows, segments = tokens.pair_rows(pairs, limit)
     scores = np.zeros(len(rows), dtype=np.float32)
     for batch in batches([len(row) for row in rows], model.batch_tokens):

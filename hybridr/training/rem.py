@@ -1,4 +1,6 @@
-"""From labelled queries to a REM folder: negatives, tokens, training, files."""
+"""Trains a REM on labelled queries and writes its folder (`hybridr rem train`): negatives, tokens, training,
+files.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment
 
 @dataclass(frozen=True, kw_only=True)
 class RemTraining(runs.Trained):
-    """A folder with a REM (or a whole model), and how it came to be."""
+    """The result: a folder with a REM (or a whole model), and how it was trained."""
 
     kind: str
     """"rem", or "whole": all weights were trained."""
@@ -74,13 +76,14 @@ def train_rem(
     target: TargetDomain | None = None,
     progress: Progress = silent,
 ) -> RemTraining:
-    """Train a REM on labelled queries, the DAM frozen (Zhan et al. 2022), into the folder `settings.out`.
+    """Train a REM on labelled queries with the DAM frozen (Zhan et al. 2022), and write it to `settings.out`.
 
     Without a file of negatives they are mined by BM25, in this process or by `rank` (a cluster's
-    `Search(...).run`; `source` names it). Vectors learn not to tell a `target` from the source (MoDIR).
-    A run that was finished with the same inputs and settings returns at once, a killed one goes on. Under
-    `accelerate launch` every process takes `batch_size` queries. Raises SettingsError, DataError (labels,
-    negatives, teacher, clusters, units), ModelError (DAM, REM, loss), DownloadError (disk).
+    `Search(...).run`; `source` names it). With a `target` domain, vectors learn not to differ between source
+    and target (MoDIR). A run that was finished with the same inputs and settings returns at once, a killed
+    one continues. Under `accelerate launch` every process takes `batch_size` queries. Raises SettingsError,
+    DataError (labels, negatives, teacher, clusters, units), ModelError (DAM, REM, loss), DownloadError
+    (disk).
     """
     require_consistent(settings)
     run = RemRun(judgements, settings, source, target, progress)
@@ -90,7 +93,7 @@ def train_rem(
 
 
 class RemRun:
-    """What a run works on; its key tells whether it was done before."""
+    """A training run of a REM: what it works on, and the key by which a finished run is recognised."""
 
     def __init__(
         self,
@@ -100,7 +103,9 @@ class RemRun:
         target: TargetDomain | None,
         progress: Progress,
     ) -> None:
-        """Open DAM and REM. Raise SettingsError for another usage, or a missing file."""
+        """Open DAM and REM. Raise SettingsError if pooling or similarity differ from theirs, or a file is
+        missing.
+        """
         method = require_method(settings, invariant=target is not None)
         self.method: Any = member_of(OBJECTIVES, method) if method else None
         self.own = self.method.own_settings(**settings.method_settings) if self.method else None
@@ -143,14 +148,14 @@ class RemRun:
         self.key = fingerprint(runs.recorded(settings, without=NOT_COMPARED) | inputs)
 
     def state_of(self, episode: int) -> Path:
-        """Return the folder of an episode's state, numbered from 0."""
+        """Return the folder of an episode's checkpoint, numbered from 0."""
         state = self.settings.out / runs.STATE_FOLDER
         return below(state, f"episode-{episode + 1}") if episode else state
 
     def read(self, episode: int, rank: RanksQueries | None) -> Examples:
-        """Mine the negatives where no file is given, and tokenise what is trained on.
+        """Return the tokenised training data of an episode; mine negatives first if no file is given.
 
-        After the first episode the ranker itself mines them, as far as it is trained.
+        After the first episode the ranker mines negatives itself, as far as it is trained.
         """
         settings, judgements, tokens = self.settings, self.judgements, self.ranker.tokens
         limits, progress = Limits.of(self.ranker, settings), self.progress
@@ -168,9 +173,9 @@ class RemRun:
         return read_examples(judgements, file, tokens, limits, progress=progress)
 
     def train(self, rank: RanksQueries | None) -> dict[str, Any]:
-        """Train from the last checkpoint, where there is one, and write the folder; return its entry.
+        """Train from the last checkpoint, if there is one, write the folder, and return its manifest entry.
 
-        An episode goes on from the weights of the one before; optimiser and method begin anew.
+        An episode continues with the weights of the one before; optimiser and method begin anew.
         """
         settings, processes, ranker = self.settings, self.processes, self.ranker
         first = self.read(0, rank)
@@ -224,7 +229,7 @@ class RemRun:
         return entry
 
     def objective(self, examples: Examples, weights: Mapping[str, torch.nn.Parameter], episode: int) -> Any:
-        """Set up the loss of an episode, which draws batches of its own, and the method on top of it."""
+        """Return the objective of an episode, with batches of its own and the method on top of the loss."""
         processes, tokens, target = self.processes, self.ranker.tokens, self.target
         settings = self.settings.model_copy(update={"seed": self.settings.seed + episode})
         size = settings.batch_size * processes.count
@@ -247,7 +252,9 @@ class RemRun:
         return objective
 
     def write(self, run: runs.Training, entry: Mapping[str, Any]) -> None:
-        """Write weights, losses and manifest, whole or not at all; the unfinished state goes."""
+        """Write weights, losses and manifest to the result's folder atomically, in place of the unfinished
+        state.
+        """
         settings, dam = self.settings, self.dam
         with staged_folder(settings.out) as folder:
             if settings.full:

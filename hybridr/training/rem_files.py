@@ -1,6 +1,5 @@
-"""The files of a REM, from a folder, a flat zip or a zip with folders; nothing else in them is opened.
-
-Tensors and JSON are read, never anything else: weights-only unpickling or safetensors.
+"""Reads the files of a REM from a folder or a zip; only tensors and JSON are read, by weights-only unpickling
+or safetensors.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ FETCH_AGAIN = "the file is damaged: fetch or make it again"
 def read_tensors(source: Path | bytes, name: str) -> Tensors:
     """Read a `.bin` (torch pickle) or `.safetensors` file to float32 tensors on the CPU.
 
-    `name` says in errors which file it was. Whole numbers keep their type. Raises ModelError when the file
-    is missing, truncated, asks to run code, or holds anything but finite tensors.
+    `name` is the file's name in errors. Whole numbers keep their type. Raises ModelError if the file is
+    missing, truncated, asks to run code, or holds anything but finite tensors.
     """
     if isinstance(source, Path) and not source.is_file():
         raise ModelError(f"{name} is missing", hint=FETCH_AGAIN)
@@ -81,7 +80,7 @@ RANKERS = {"dense": "dense", "unicoil": "unicoil", "splade": "splade", "colbert"
 
 @dataclass(frozen=True)
 class RemFiles:
-    """A REM as it lies on disk: its configuration is read, its weights are read when asked for."""
+    """The files of a REM: the configuration is read, weights are read when asked for."""
 
     origin: Path
     files: Mapping[str, Path | bytes]
@@ -91,12 +90,12 @@ class RemFiles:
 
     @property
     def name(self) -> str:
-        """The adapter's name, which is a part of every key."""
+        """The adapter's name, which is a part of every key in its files."""
         return str(self.record["name"])
 
     @property
     def ranker(self) -> str | None:
-        """The ranker it was trained for, where its class names one."""
+        """The ranker that the REM was trained for, by its `model_class`; None if that names none."""
         kind = str(self.record.get("model_class") or "").lower()
         return next((ranker for end, ranker in RANKERS.items() if kind.endswith(end)), None)
 
@@ -110,16 +109,16 @@ class RemFiles:
         return digest.hexdigest()
 
     def tensors(self, file: str) -> Tensors:
-        """Read one weight file; empty when the REM has none. Raises ModelError."""
+        """Return the tensors of one weight file; empty if the REM lacks it. Raises ModelError."""
         return read_tensors(self.files[file], self.path_of(file)) if file in self.files else {}
 
     def path_of(self, file: str) -> str:
-        """Return a file's path, for messages."""
+        """Return a file's path as text for messages."""
         return f"{self.origin}: {file}"
 
 
 def read_rem(path: Path) -> RemFiles:
-    """Find the files of a REM in a folder or zip, however deep they lie. Raises ModelError."""
+    """Return the REM in a folder or zip, at any depth. Raises ModelError."""
     files = zipped_files(path) if path.is_file() else folder_files(path)
     missing = sorted({CONFIG, WEIGHTS} - files.keys())
     if missing:
@@ -138,7 +137,9 @@ def read_rem(path: Path) -> RemFiles:
 
 
 def folder_files(path: Path) -> dict[str, Path | bytes]:
-    """Find the known files under a folder; a folder that holds only a REM's zip gives that one's."""
+    """Return base name -> path of the known files below a folder, or those of the only zip in it. Raises
+    ModelError.
+    """
     if not path.is_dir():
         raise ModelError(f"there is no REM {path}", hint="`hybridr models` lists the published names")
     require_no_links(path)
@@ -151,7 +152,9 @@ def folder_files(path: Path) -> dict[str, Path | bytes]:
 
 
 def zipped_files(path: Path) -> dict[str, Path | bytes]:
-    """Read the known files of a zip into memory; nothing is unpacked to the disk. Raises ModelError."""
+    """Return base name -> bytes of the known files in a zip; nothing is unpacked to disk. Raises
+    ModelError.
+    """
     try:
         with zipfile.ZipFile(regular(path)) as archive:
             members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
@@ -165,6 +168,6 @@ def zipped_files(path: Path) -> dict[str, Path | bytes]:
 
 
 def require_one(path: Path, places: list[str]) -> None:
-    """Raise ModelError when more than one REM lies in the same place."""
+    """Raise ModelError if more than one REM is in the same folder or zip."""
     if len(places) > 1:
         raise ModelError(f"{path} holds {len(places)} REMs: {', '.join(places)}", hint="give one of them")

@@ -1,7 +1,7 @@
-"""A training run on disk: whether it was done before, its losses, and what is recorded of it.
+"""A training run on disk: whether it was finished before, its losses, and what is recorded about it.
 
-A run is known by its key, the fingerprint of all that its result follows from. While it lasts, its state
-lies in a folder inside the result's; the result itself takes that folder's place, whole or not at all.
+A run is identified by its key, the fingerprint of everything that its result depends on. During the run its
+state is in a folder inside the result's folder; the result replaces that folder atomically.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ R = TypeVar("R", bound="Trained")
 
 @dataclass
 class Training:
-    """What a run has done so far: one loss per step, and where it went on from."""
+    """What a run has done so far: one loss per step, other measured values, and where it was resumed."""
 
     losses: list[float] = field(default_factory=list)
     resumed_from: int = 0
@@ -37,13 +37,13 @@ class Training:
     """What else each step measured, by name: numbers, or lists of them."""
 
     def add(self, loss: float, observed: Mapping[str, Any]) -> None:
-        """Add a step, with what it measured."""
+        """Add a step's loss and its other measured values."""
         self.losses.append(loss)
         for name, value in observed.items():
             self.observed.setdefault(name, []).append(value)
 
     def followed_by(self, later: Training) -> Training:
-        """Join this run and one that went on from its weights."""
+        """Return this run joined with a later one that continued from its weights."""
         observed = {name: [*values, *later.observed[name]] for name, values in self.observed.items()}
         return Training(
             [*self.losses, *later.losses],
@@ -53,12 +53,12 @@ class Training:
         )
 
     def line(self, step: int) -> str:
-        """Return a step, numbered from 1, as JSON for the log."""
+        """Return a step, numbered from 1, as a JSON line for the log."""
         more = {name: values[step - 1] for name, values in sorted(self.observed.items())}
         return json.dumps({"step": step, "loss": self.losses[step - 1], **more}) + "\n"
 
     def record(self) -> dict[str, Any]:
-        """Describe the run as JSON for a manifest."""
+        """Return the run as JSON for a manifest."""
         tenth = max(1, len(self.losses) // 10)
         return {
             "steps": len(self.losses),
@@ -72,10 +72,10 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A folder, and how the training of what it holds went.
+    """Base of results: a folder, and how the training of its contents went.
 
-    `loss_start` and `loss_end` are means over the first and last tenth of the steps; of `losses` there are at
-    most 400, evenly spread. `documents` are different texts, without held-out ones.
+    `loss_start` and `loss_end` are means over the first and last tenth of the steps; `losses` are at most
+    400, evenly spread. `documents` counts different texts, without held-out ones.
     """
 
     folder: Path
@@ -90,17 +90,17 @@ class Trained:
 
 
 def thinned(losses: Sequence[float]) -> list[float]:
-    """Return 200 to 400 evenly spread losses, for a manifest; all where there are fewer."""
+    """Return 200 to 400 evenly spread losses for a manifest; all if there are fewer."""
     return list(losses[:: max(1, len(losses) // CURVE_POINTS)])
 
 
 def recorded(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
-    """Return the settings as JSON, less those that say where things lie or how they are computed."""
+    """Return the settings as JSON, without those named in `without`."""
     return {name: value for name, value in settings.record().items() if name not in without}
 
 
 def require_own(folder: Path, stage: str, what: str) -> None:
-    """Raise ModelError when `folder` holds anything but a result of `stage` or an unfinished run's state."""
+    """Raise ModelError if `folder` holds anything but a result of `stage` or an unfinished run's state."""
     if not folder.exists() or (folder / STATE_FOLDER).is_dir():
         return
     if not folder.is_dir() or (any(folder.iterdir()) and (manifest_of(folder) or {}).get("stage") != stage):
@@ -111,7 +111,7 @@ def require_own(folder: Path, stage: str, what: str) -> None:
 
 
 def read_finished(folder: Path, stage: str, key: str) -> dict[str, Any] | None:
-    """Return the manifest of a run of `stage` that was finished under `key`, if its files are intact."""
+    """Return the manifest of a finished run of `stage` with this key, if its files are intact; else None."""
     manifest = manifest_of(folder) or {}
     if manifest.get("stage") != stage or manifest.get(stage, {}).get("key") != key:
         return None
@@ -122,7 +122,7 @@ def read_finished(folder: Path, stage: str, key: str) -> dict[str, Any] | None:
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
-    """Read a folder's manifest; None when there is none or it is damaged."""
+    """Read a folder's manifest; None if there is none or it is damaged."""
     try:
         return read_manifest(folder)
     except HybridrError:
@@ -130,7 +130,7 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
 
 def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **more: Any) -> R:
-    """Make a result of what a manifest's `entry` records of the run, and of what it does not."""
+    """Return a result of class `kind`, made of a manifest's `entry` and further values."""
     names = {field.name for field in fields(kind)}
     values = {name: value for name, value in entry.items() if name in names}
     if "unseen_loss" in entry:
@@ -140,7 +140,7 @@ def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: 
 
 
 def write_steps(path: Path, run: Training) -> None:
-    """Start the log with the steps that are done."""
+    """Write the log of losses with the steps done so far."""
     lines = (run.line(step) for step in range(1, len(run.losses) + 1))
     with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

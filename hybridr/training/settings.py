@@ -1,4 +1,4 @@
-"""What is trained, on what, and for how long."""
+"""Settings of trainings: adaptation, DAM and REM; and checks that they go together."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class AdaptSettings(Stage):
     force: bool = Field(False, description="export the adapted encoder against the gate's advice")
 
     def own(self, stage: type[Stage]) -> dict[str, Any]:
-        """Return the objective's own settings, and the values that are set and that its `stage` has too."""
+        """Return the values that the objective's settings class `stage` shares, and the objective's own
+        settings.
+        """
         values = ((name, getattr(self, name)) for name in type(self).model_fields)
         shared = {name: value for name, value in values if value is not None and name in stage.model_fields}
         return shared | self.objective_settings
@@ -190,16 +192,17 @@ class RemSettings(Stage):
     @model_validator(mode="before")
     @classmethod
     def choose_loss(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Let clusters be weighed by queries with their own negatives, as in COCO-DR, unless a loss is given.
+        """Set the loss to pairwise for methods that weigh clusters, as in COCO-DR, unless a loss is given.
 
-        A query's loss depends on its own texts then, and one backward pass tells all clusters' gradients.
+        A query's loss then depends on its own texts only, and one backward pass gives all clusters'
+        gradients.
         """
         grouping = names_of(OBJECTIVES, on="method", by_clusters=True)
         return {"loss": "pairwise", **values} if values.get("method") in grouping else values
 
 
 def require_consistent(settings: RemSettings) -> None:
-    """Raise SettingsError when two settings contradict each other."""
+    """Raise SettingsError if two settings contradict each other."""
     taught = names_of(OBJECTIVES, on="labels", teacher=True)
     if settings.full and settings.rem:
         raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
@@ -223,10 +226,10 @@ def require_consistent(settings: RemSettings) -> None:
 
 
 def require_method(settings: RemSettings, *, invariant: bool) -> str | None:
-    """Return the method that stands on top of the loss: the one that is set, or that of a target.
+    """Return the name of the method on top of the loss: the one that is set, or that for a target domain.
 
-    `invariant` says whether there is a target that vectors shall not be told from. Raise SettingsError when
-    a method stands in another's way, or cannot stand on what is trained.
+    `invariant` says whether there is a target domain to be invariant to. Raise SettingsError if a method
+    conflicts with other settings.
     """
     of_target = names_of(OBJECTIVES, on="method", needs_target=True)
     if invariant and settings.method not in (None, *of_target):

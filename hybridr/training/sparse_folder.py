@@ -1,6 +1,6 @@
-"""Sparse encoder folders: uniCOIL and SPLADE with their head in the graph, and the query weights of a table.
+"""Reads and exports sparse encoders: uniCOIL and SPLADE as graphs, optionally with a table of query weights.
 
-From a ranker of `assemble`, or from a folder that sentence-transformers' SparseEncoder wrote.
+The source is a ranker of `assemble`, or a folder that sentence-transformers' SparseEncoder wrote.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ TRANSFORMERS = ("MLMTransformer", "Transformer")
 
 @dataclass(frozen=True)
 class Weigher:
-    """A ranker that weighs tokens, and the weights `(vocabulary,)` of a query's where it has a table."""
+    """A sparse encoder to export: a ranker that weighs tokens, and a table `(vocabulary,)` of query weights
+    if it has one.
+    """
 
     ranker: Any
     fingerprint: str
@@ -47,7 +49,7 @@ class Weigher:
 
 
 class PooledSplade(Splade):
-    """SPLADE as sentence-transformers pools it: by sum or maximum, with one logarithm or two."""
+    """SPLADE with sentence-transformers' pooling: by sum or maximum, with one logarithm or two."""
 
     summed, logarithms = False, 1
 
@@ -61,7 +63,7 @@ class PooledSplade(Splade):
 
 
 def weigher_of(source: Ranker | Path) -> Weigher:
-    """Return what a ranker or a folder of sentence-transformers weighs tokens by. Raises ModelError."""
+    """Return the sparse encoder of a ranker or of a sentence-transformers folder. Raises ModelError."""
     if not isinstance(source, Path):
         return Weigher(source, source.fingerprint, source.max_tokens)
     require_no_links(source)
@@ -82,7 +84,7 @@ def weigher_of(source: Ranker | Path) -> Weigher:
 
 
 def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
-    """Return the modules, each with its path, that a query and a document go through."""
+    """Return for "query" and "document" the (kind, path) of the modules that texts go through."""
     modules = named_modules(folder)
     if [kind for kind, _ in modules] != [ROUTER]:
         return {"query": modules, "document": modules}
@@ -102,7 +104,7 @@ def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
 
 
 def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
-    """Open the masked-LM of a folder, pooled as its configuration says. Raises ModelError."""
+    """Read the masked-LM model of a folder as SPLADE with the configured pooling. Raises ModelError."""
     strategy, activation = pooling.get("pooling_strategy", "max"), pooling.get("activation_function", "relu")
     if strategy not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise ModelError(f"{backbone} pools by '{strategy}' of '{activation}', which is not known")
@@ -113,7 +115,7 @@ def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
 
 
 def query_table(folder: Path, ranker: Ranker) -> Vectors:
-    """Read the weights of a query's tokens, special ones without any. Raises ModelError."""
+    """Read the weights of query tokens; special tokens get 0. Raises ModelError."""
     with explaining(folder):
         stored = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
     if stored.ndim != 1 or len(stored) > ranker.tokens.vocabulary:
@@ -130,7 +132,9 @@ def query_table(folder: Path, ranker: Ranker) -> Vectors:
 
 
 def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "fp32") -> Path:
-    """Write a sparse encoder into `folder`, which is replaced whole or not at all. Raises ModelError."""
+    """Export a sparse encoder into `folder`, which is replaced as a whole, and return its path. Raises
+    ModelError.
+    """
     if precision != "fp32":
         raise ModelError("a sparse encoder is exported in fp32", hint="--precision fp32")
     weigher = weigher_of(source)
@@ -152,9 +156,8 @@ def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "f
 
 
 def weight_parity(weigher: Weigher, encoder: SparseEncoder) -> dict[str, Any]:
-    """Return how far the exported graph's weights of generated texts are from those by torch.
-
-    Raises ModelError where they are further apart than rounding.
+    """Compare the exported graph's weights of generated texts with torch's and return the gaps. Raises
+    ModelError.
     """
     texts = generated_texts(str(weigher.ranker.tokens.definition), weigher.max_tokens, GENERATED)
     expected = weigher.ranker.encode_documents(texts, max_tokens=weigher.max_tokens)

@@ -1,4 +1,4 @@
-"""Token ids of a corpus on disk, and the windows that training reads of them."""
+"""The token cache: a corpus as token ids on disk, and the masked windows of it that training reads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Choose: TypeAlias = "Callable[[TokenIds, TokenIds, Frame, Generator], TokenIds]"
 
 @dataclass(frozen=True)
 class TokenCache:
-    """The documents that can be trained on, in a seeded order that is not that of reading."""
+    """The tokenised documents to train on, in a random order that depends on the seed."""
 
     folder: Path
     ids: NDArray[np.uint32]
@@ -69,11 +69,11 @@ class TokenCache:
         return len(self.order)
 
     def limited(self, count: int | None) -> TokenCache:
-        """Return a random sample, the first `count` documents in the seeded order; all for None."""
+        """Return a random sample, the first `count` documents in the cache's order; all for None."""
         return self if count is None else replace(self, order=self.order[:count])
 
     def spans(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the documents `rows` begin in `ids`, and their lengths; both `(n,)`."""
+        """Return the starts in `ids` of the documents `rows`, and their lengths; both `(n,)`."""
         chosen = np.asarray(self.order[rows])
         ends = np.asarray(self.ends[chosen])
         starts = np.where(chosen > 0, self.ends[chosen - 1], 0)
@@ -83,11 +83,11 @@ class TokenCache:
 def build_cache(
     documents: Iterable[Document], tokenizer: str, folder: Path, *, seed: int, key: str = ""
 ) -> TokenCache:
-    """Tokenise documents into `folder`, which only its owner can read; the manifest comes last.
+    """Tokenise documents into files in `folder`, readable by their owner only, and return the cache.
 
-    `tokenizer` is the JSON of the `tokenizers` package. Memory does not grow with the corpus but for 40
-    bytes a document while the order is made. Raises DataError when no text is left, DownloadError when the
-    disk is full.
+    `tokenizer` is the JSON of the `tokenizers` package. Memory does not grow with the corpus except for 40
+    bytes a document while the order is made. Raises DataError if no text is left, DownloadError if the disk
+    is full.
     """
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -115,7 +115,7 @@ def build_cache(
 
 
 def open_cache(folder: Path, key: str = "") -> TokenCache | None:
-    """Open a finished cache that was built for `key`; None when there is none."""
+    """Open a finished cache that was built for `key`; None if there is none."""
     try:
         record = read_manifest(folder)
     except DataError:
@@ -131,7 +131,7 @@ def open_cache(folder: Path, key: str = "") -> TokenCache | None:
 
 
 def map_file(folder: Path, name: str) -> NDArray[Any]:
-    """Map one file into memory; an empty file cannot be mapped."""
+    """Return one file of the cache as a memory-mapped array; an empty array for an empty file."""
     file = below(folder, f"{name}.bin")
     if not file.is_file() or not file.stat().st_size:
         return np.zeros(0, dtype=FILES[name])
@@ -139,7 +139,9 @@ def map_file(folder: Path, name: str) -> NDArray[Any]:
 
 
 def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Path) -> dict[str, int]:
-    """Write ids, ends and hashes block by block; count documents, tokens and unknown ones."""
+    """Write token ids, ends and hashes of documents; return the counts of documents, tokens and unknown
+    tokens.
+    """
     tokenizer.no_padding()
     tokenizer.no_truncation()
     name = getattr(tokenizer.model, "unk_token", None)
@@ -163,7 +165,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Tokenizer, folder: Pa
 
 
 def blocks(documents: Iterable[Document]) -> Iterator[list[str]]:
-    """Yield the texts of documents in blocks that bound what the tokenizer holds at once."""
+    """Yield the texts of documents in blocks of limited size."""
     texts: list[str] = []
     characters = 0
     for document in documents:
@@ -177,12 +179,12 @@ def blocks(documents: Iterable[Document]) -> Iterator[list[str]]:
 
 
 def tokenizable(text: str) -> str:
-    """Replace lone surrogates, which JSON can hold and UTF-8 cannot."""
+    """Return the text with lone surrogates replaced, which UTF-8 cannot hold."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def private_file(path: Path) -> BinaryIO:
-    """Open a file for writing that only its owner can read."""
+    """Open a new file for writing that only its owner can read."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     return path.open("wb")
@@ -191,7 +193,7 @@ def private_file(path: Path) -> BinaryIO:
 def write_order(folder: Path, seed: int) -> tuple[str, int]:
     """Write the order of training, by the seeded hash of the texts; return their fingerprint and number.
 
-    Of repeated texts the first counts; documents without tokens are left out.
+    Repeated texts are taken once; documents without tokens are left out.
     """
     ends, hashes = map_file(folder, "ends"), map_file(folder, "hashes")
     filled = np.flatnonzero(np.diff(ends, prepend=0))
@@ -203,9 +205,9 @@ def write_order(folder: Path, seed: int) -> tuple[str, int]:
 
 
 def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """Map 64-bit numbers `(n,)` one to one onto others that look random and depend on the seed.
+    """Map 64-bit numbers `(n,)` one to one onto pseudo-random ones that depend on the seed.
 
-    splitmix64's finaliser (Steele, Lea and Flood 2014).
+    By splitmix64's finaliser (Steele, Lea and Flood 2014).
     """
     salt = np.uint64(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
     with np.errstate(over="ignore"):  # it is arithmetic modulo 2^64
@@ -217,7 +219,9 @@ def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Frame:
-    """What the tokenizer puts around a text, and what it means by it."""
+    """The special token ids of a tokenizer: around a text, the mask, ends of sentences, and parts of
+    words.
+    """
 
     before: int
     after: int
@@ -233,7 +237,9 @@ class Frame:
 
 
 class TokenWindows(NamedTuple):
-    """The inputs of one optimiser step: documents one after the other, special tokens included."""
+    """The inputs of one optimiser step: masked windows of documents one after the other, special tokens
+    included.
+    """
 
     ids: TokenIds
     """What the model reads, `(tokens,)`."""
@@ -248,10 +254,10 @@ class TokenWindows(NamedTuple):
 def windows_of_step(
     cache: TokenCache, frame: Frame, *, first: int, size: int, max_tokens: int, seed: int, step: int
 ) -> TokenWindows:
-    """Draw the `size` documents of a step (numbered from 1), a window of each, and the masks.
+    """Return the masked windows of the `size` documents of a step, numbered from 1.
 
-    Each epoch visits every document once, in its own order. The documents of the cache before `first` are
-    not trained on. A window has at most `max_tokens` tokens, special ones included.
+    Each epoch visits every document once, in an order of its own. Documents of the cache before `first` are
+    held out. A window has at most `max_tokens` tokens, special ones included.
     """
     rows = first + visits(len(cache) - first, (step - 1) * size, size, seed)
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, WINDOWS, step]))
@@ -260,12 +266,12 @@ def windows_of_step(
 def fixed_windows(
     cache: TokenCache, frame: Frame, rows: TokenIds, *, max_tokens: int, seed: int
 ) -> TokenWindows:
-    """Return windows and masks of the documents `rows` that are always the same, to compare losses."""
+    """Return masked windows of the documents `rows` that are always the same, to compare losses."""
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, FIXED]))
 
 
 def visits(count: int, start: int, size: int, seed: int) -> TokenIds:
-    """Return the documents `(size,)` of the visits from number `start`: each of `count` once per epoch."""
+    """Return the documents `(size,)` of `size` visits from number `start`: each of `count` once per epoch."""
     numbers = np.arange(start, start + size, dtype=np.int64)
     epochs, places = np.divmod(numbers, count)
     orders = [permuted(places[epochs == epoch], count, seed, int(epoch)) for epoch in np.unique(epochs)]
@@ -275,8 +281,8 @@ def visits(count: int, start: int, size: int, seed: int) -> TokenIds:
 def permuted(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
     """Map places in 0..count-1 one to one onto the same range, at random by seed and epoch.
 
-    A Feistel network over the next even power of 2, walked until it ends in the range (Black and Rogaway
-    2002): no permutation of the whole corpus has to be kept in memory.
+    A Feistel network over the next even power of 2, repeated until the result is in the range (Black and
+    Rogaway 2002): no permutation of the whole corpus has to be kept in memory.
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     keys = [int(key) for key in np.random.SeedSequence([seed, VISITS, epoch]).generate_state(ROUNDS)]
@@ -299,7 +305,9 @@ def masked_windows(
     random: Generator,
     choose: Choose | None = None,
 ) -> TokenWindows:
-    """Cut a window out of each span, given by where it begins and its length, and mask what is chosen."""
+    """Return a random window of each span (given by start and length), with the tokens chosen by `choose`
+    masked.
+    """
     starts, sizes = spans
     inner = np.minimum(sizes, longest - AROUND)
     starts = starts + random.integers(0, sizes - inner + 1)
@@ -320,7 +328,7 @@ def masked_windows(
 
 
 def choose_masked(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator) -> TokenIds:
-    """Choose 15 % of the text's positions, each by itself; one when chance chooses none."""
+    """Return 15 % of the text's positions, each chosen independently; at least one."""
     usable = text[~np.isin(ids[text], frame.special)]
     chosen = usable[random.random(len(usable)) < MASKED]
     if len(chosen):
@@ -330,7 +338,7 @@ def choose_masked(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator
 
 
 def choose_words(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator) -> TokenIds:
-    """Choose 15 % of the words, each with all its tokens; single tokens when chance chooses no word."""
+    """Return the positions of 15 % of the words, each with all its tokens; at least one token."""
     begins = ~np.isin(ids[text], frame.rests) | (np.diff(text, prepend=-2) > 1)
     word = np.cumsum(begins) - 1
     chosen = text[(random.random(len(text)) < MASKED)[word] & ~np.isin(ids[text], frame.special)]
@@ -338,10 +346,10 @@ def choose_words(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator)
 
 
 def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
-    """Group documents into micro-batches of at most `budget` tokens with padding, longest first.
+    """Yield groups of documents as micro-batches of at most `budget` tokens with padding, longest first.
 
-    A longer document is a micro-batch of its own. Each micro-batch costs its tokens and `overhead` more;
-    of all ways to cut the documents sorted by length, the cheapest is taken.
+    A longer document is a micro-batch of its own. Each micro-batch costs its tokens plus `overhead`; of all
+    ways to cut the documents sorted by length, the cheapest is taken.
     """
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]
@@ -362,9 +370,11 @@ def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
 
 
 class GateDocuments:
-    """The first documents in the order of the token cache, so that those it holds out come first.
+    """The documents for the gate: the first ones in the order of the token cache, so that held-out ones come
+    first.
 
-    They lie in a file that only its owner can read: a run that goes on does not read the source again.
+    They are kept in a file that only its owner can read, so that a resumed run need not read the source
+    again.
     """
 
     def __init__(self, file: Path, seed: int) -> None:
@@ -372,7 +382,7 @@ class GateDocuments:
         self.seed = seed
 
     def passing(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield all documents, and write the chosen ones at the end."""
+        """Yield all documents unchanged, and write the chosen ones to the file at the end."""
         drawn: dict[int, Document] = {}
         lowest: list[int] = []
         for document in documents:

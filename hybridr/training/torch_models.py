@@ -1,4 +1,4 @@
-"""Models of transformers and sentence-transformers, opened by torch."""
+"""Opens models of transformers and sentence-transformers folders with torch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ with extra("train", "adapting or exporting a model"):
 
 
 class BackboneModel(UsedModel, torch.nn.Module):
-    """A backbone and how it is used: what all that encodes or scores with one has in common."""
+    """Base of models with a transformer backbone and its usage (pooling, similarity, limits)."""
 
     def __init__(self, backbone: Any, usage: Usage, folder: Path | None) -> None:
         super().__init__()
@@ -68,17 +68,17 @@ class BackboneModel(UsedModel, torch.nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         device: torch.device = next(self.backbone.parameters()).device
         return device
 
     @property
     def batch_tokens(self) -> int:
-        """How many tokens a batch should have: a GPU is idle with what a processor's cache holds."""
+        """The number of tokens that a batch should have, larger on a GPU."""
         return GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
 
     def pool(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return vectors `(n, dim)` of states `(n, tokens, dim)`."""
+        """Return vectors `(n, dim)` pooled from token states `(n, tokens, dim)`."""
         if self.usage.pooling == "cls":
             vectors = states[:, 0]
         else:
@@ -88,13 +88,13 @@ class BackboneModel(UsedModel, torch.nn.Module):
         return torch.nn.functional.normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
 
     def infer(self, *arrays: NDArray[np.int64]) -> Any:
-        """Run one batch without gradients, where the weights are."""
+        """Run one batch of arrays without gradients on the weights' device, and return the model's output."""
         self.eval()
         with torch.inference_mode():
             return self(*(torch.from_numpy(array).to(self.device) for array in arrays))
 
     def run(self, *arrays: NDArray[np.int64]) -> Vectors:
-        """Run one batch without gradients, for its vectors or scores."""
+        """Run one batch of arrays without gradients, and return its vectors or scores as an array."""
         output = self.infer(*arrays)
         vectors: torch.Tensor = output[-1] if isinstance(output, tuple) else output
         result: Vectors = vectors.float().cpu().numpy()
@@ -102,7 +102,7 @@ class BackboneModel(UsedModel, torch.nn.Module):
 
 
 class BiEncoder(BackboneModel, TorchBiEncoder):
-    """Backbone, pooling and normalisation; has what `Encoder` asks for, on any torch device."""
+    """An encoder by torch: backbone, pooling and normalisation; it fulfils the protocol `Encoder`."""
 
     def __init__(self, backbone: Any, tokenizer: str, usage: Usage, folder: Path | None = None) -> None:
         super().__init__(backbone, usage, folder)
@@ -111,17 +111,17 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
 
     @property
     def dim(self) -> int:
-        """Size of a vector."""
+        """The size of a vector."""
         return min(self.width, self.usage.truncate_dim or self.width)
 
     @property
     def width(self) -> int:
-        """Size of a token's state."""
+        """The size of a token's state."""
         return int(self.config.hidden_size)
 
     @property
     def fingerprint(self) -> str:
-        """Return the fingerprint of weights (as they are now, in fp32), tokenizer, usage; 64 hex digits."""
+        """Return the fingerprint of the present weights (in fp32), tokenizer and usage; 64 hex digits."""
         return encoder_fingerprint(digest_weights(self.backbone), self.tokenizer_json, self.usage)
 
     def forward(
@@ -136,13 +136,13 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
         return states, self.pool(states, attention_mask)
 
     def read(self, *arrays: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        """Run one batch without gradients, for states `(n, tokens, width)` and vectors `(n, dim)`."""
+        """Run one batch without gradients; return states `(n, tokens, width)` and vectors `(n, dim)`."""
         states, vectors = self.infer(*arrays)
         return states.float().cpu().numpy(), vectors.float().cpu().numpy()
 
 
 def digest_weights(backbone: torch.nn.Module) -> str:
-    """Return the sha256 of names, shapes and fp32 values of the weights that reach the vectors."""
+    """Return the sha256 of names, shapes and fp32 values of the weights that vectors depend on."""
     items = (item for item in sorted(backbone.state_dict().items()) if not item[0].startswith("pooler."))
     return digest_of((name, tensor.detach().float().cpu().numpy()) for name, tensor in items)
 
@@ -150,9 +150,8 @@ def digest_weights(backbone: torch.nn.Module) -> str:
 def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tensor]:
     """Read a `.bin` (torch pickle) or `.safetensors` file, by the end of its `name`, as named tensors.
 
-    A pickle is read by torch's weights-only reader, which refuses every call to other code. Raises
-    ValueError for anything else than plain tensors of the file's own bytes, and what torch and safetensors
-    raise.
+    A pickle is read by torch's weights-only reader, which refuses every call to other code. Raises ValueError
+    for anything but plain tensors of the file's own bytes, and what torch and safetensors raise.
     """
     if isinstance(source, Path):
         require_size(source)
@@ -187,8 +186,8 @@ NOT_HANDED_ON = {"transformers_version", "dtype", "architectures", "model_type",
 def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> BiEncoder:
     """Open a sentence-transformers bi-encoder in fp32 on the CPU.
 
-    The input limit is `max_tokens`, 512 without it, and never more than the model's own. Raises ModelError
-    when the folder is missing, damaged, or holds another kind of model, MissingExtra without transformers.
+    The input limit is `max_tokens`, 512 without it, and never more than the model's own. Raises ModelError if
+    the folder is missing, damaged, or holds another kind of model, MissingExtra without transformers.
     """
     folder = Path(folder)
     require_intact(folder)
@@ -201,9 +200,10 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> BiEn
 
 
 def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
-    """Open a model of transformers in fp32, named by its `head`, and the tokenizer beside it as JSON.
+    """Return a transformers model of the class that ends in `head` in fp32, its tokenizer as JSON, and the
+    names of missing weights.
 
-    The third are the names of weights that it lacks. Raises ModelError.
+    Raises ModelError.
     """
     with explaining(folder):
         config = read_configuration(folder)
@@ -234,10 +234,10 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
 
 
 def read_configuration(folder: Path) -> Any:
-    """Return a backbone's configuration as transformers has it, from its folder. Raise ModelError.
+    """Return a backbone's configuration as a transformers object, from its folder. Raise ModelError.
 
-    Only what the kind's own configuration knows is handed on, so that nothing in the file can name code,
-    kernels or another place.
+    Only options that transformers' own configuration class knows are passed on, so that nothing in the file
+    can name code, kernels or another place.
     """
     record = known_configuration(folder)
     make = getattr(imported_transformers(), f"{STEMS[record['model_type']]}Config")
@@ -247,7 +247,7 @@ def read_configuration(folder: Path) -> Any:
 
 
 def imported_transformers() -> Any:
-    """Import transformers. Raises MissingExtra: what encodes and searches does without."""
+    """Import and return the package transformers. Raises MissingExtra."""
     with extra("train", "adapting or exporting a model"):
         import transformers
     return transformers
@@ -265,12 +265,14 @@ def require_matching_size(folder: Path, kind: Any, config: Any, weights: Mapping
 
 
 def is_place(key: str) -> bool:
-    """Return whether a key of a tokenizer's configuration names a file, wherever it may lie."""
+    """Return whether a key of a tokenizer's configuration names a file."""
     return key.endswith("_file") and key != "special_tokens_map_file"
 
 
 def read_tokenizer(folder: Path, kind: str) -> str:
-    """Read the tokenizer as JSON of the `tokenizers` package; that of older folders by the kind's class."""
+    """Return the tokenizer as JSON of the `tokenizers` package; older folders are converted by
+    transformers.
+    """
     path = folder / TOKENIZER_FILE
     if path.is_file():
         return read_within(path).decode()
@@ -282,7 +284,9 @@ def read_tokenizer(folder: Path, kind: str) -> str:
 
 
 def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
-    """Remove an untrained pooler, which the vectors do not use; any other missing weight is an error."""
+    """Remove a pooler without weights, which vectors do not use. Raise ModelError for any other missing
+    weight.
+    """
     lost = sorted(name for name in missing if not name.startswith("pooler."))
     if lost:
         raise ModelError(f"the model {folder} lacks {len(lost)} weights, such as {lost[0]}", hint=FETCH_AGAIN)
@@ -292,7 +296,7 @@ def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence transformers' progress bars and warnings: what it loads is checked here."""
+    """Run the block without transformers' progress bars and warnings."""
     logging: Any = imported_transformers().utils.logging
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
@@ -306,12 +310,13 @@ def quiet() -> Iterator[None]:
 
 
 def open_torch(folder: Path, precision: str) -> Engine:
-    """Open the weights with torch, on the GPU where there is one."""
+    """Return an engine that encodes with torch, on the GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = read_retriever(folder).to(device)
 
     @contextmanager
     def computing() -> Iterator[None]:
+        """Run the block in the chosen precision. Raises ModelError if the GPU's memory is too small."""
         try:
             with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
                 yield
@@ -322,10 +327,12 @@ def open_torch(folder: Path, precision: str) -> Engine:
             ) from error
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        """Return the vectors of a batch."""
         with computing():
             return model.run(ids, mask)
 
     def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        """Return the token states and vectors of a batch."""
         with computing():
             return model.read(ids, mask)
 

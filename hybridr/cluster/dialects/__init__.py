@@ -1,7 +1,7 @@
-"""Dialects: how a product is spoken to by who knows OpenSearch's REST API alone, one file each.
+"""Dialects: how hybridr's requests in OpenSearch's REST API are translated for each product, one file each.
 
-Above `cluster` every request is written, and every answer read, as OpenSearch has it. What another product
-calls otherwise is translated here, on the way out and in; what it lacks is refused in its own name.
+All code outside `cluster` writes requests and reads answers as OpenSearch has them. A dialect translates both
+for its product, and raises ClusterError for what the product lacks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Version: TypeAlias = tuple[int, int, int]
 
 
 class Sent(NamedTuple):
-    """A request: `body` is an object, lines of JSON as bytes, or None."""
+    """An HTTP request: `body` is an object, lines of JSON as bytes, or None."""
 
     method: str
     path: str
@@ -24,12 +24,12 @@ class Sent(NamedTuple):
 
 
 class Dialect(Protocol):
-    """How one product is spoken to.
+    """How requests and answers of OpenSearch's REST API are translated for one product.
 
-    `like` is the version of OpenSearch that understands the same requests, None for its own; `lacking` says
-    of verbs, options and values why the product has no such thing. `most_dimensions` is what a vector may
-    have, `has_parts` says that vectors come by a plugin, which nodes name. Before the version `plain_scores`
-    BM25 has Lucene's old factor, k1 + 1; None: in all versions.
+    `like` is the version of OpenSearch whose requests the product understands (None: its own version);
+    `lacking` maps features to the reason why the product has no such thing. `most_dimensions` is the largest
+    vector, `has_parts` says whether vectors come by a plugin that nodes list. Before the version
+    `plain_scores` BM25 has Lucene's old factor k1 + 1 (None: in all versions).
     """
 
     name: ClassVar[str]
@@ -41,21 +41,21 @@ class Dialect(Protocol):
     lacking: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, version: Version) -> None:
-        """Speak to this version of the product."""
+        """Make the dialect for this version of the product."""
 
     def require(self, *features: str | None) -> None:
-        """Raise ClusterError for the first of these verbs, options or values that the product lacks."""
+        """Raise ClusterError if the product lacks one of these features (commands, options or values)."""
         for feature in features:
             if feature and feature in self.lacking:
                 raise ClusterError(self.lacking[feature], hint="docs/elasticsearch.md says what works where")
 
     def sent(self, request: Sent) -> Sent:
-        """Translate a request of OpenSearch's API into the product's.
+        """Return a request of OpenSearch's API as the product understands it.
 
-        Raise NotFound for a path that it cannot have, and ClusterError for what it lacks inside a body.
+        Raise NotFound for a path that the product lacks, and ClusterError for what it lacks inside a body.
         """
         return request
 
     def answered(self, request: Sent, answer: Any) -> Any:
-        """Translate the product's answer to a request into the form of OpenSearch's."""
+        """Return the product's answer to a request in the form that OpenSearch would give."""
         return answer

@@ -1,4 +1,6 @@
-"""Elasticsearch's dialect: vectors, views and parameters by its own names, and what it has not is refused."""
+"""Elasticsearch's dialect: translates vector fields, `knn` queries, points in time and parameters; refuses
+what it lacks.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ LACKING = {
 
 
 class Elastic(Dialect):
-    """What Elasticsearch is told, and says."""
+    """The dialect of Elasticsearch."""
 
     name = "elastic"
     product = "Elasticsearch"
@@ -60,7 +62,7 @@ class Elastic(Dialect):
         self.version = version
 
     def sent(self, request: Sent) -> Sent:
-        """Return a request as Elasticsearch understands it."""
+        """Return a request of OpenSearch's API as Elasticsearch understands it."""
         method, path, body, params = request
         if path.startswith(ABSENT):
             raise NotFound(f"Elasticsearch has no {path.split('?')[0]}", status=404)
@@ -79,7 +81,9 @@ class Elastic(Dialect):
         return Sent(method, path, body, renamed or None)
 
     def answered(self, request: Sent, answer: Any) -> Any:
-        """Return an answer as OpenSearch would have given it: views, and indices with their vectors."""
+        """Return an answer of Elasticsearch as OpenSearch would have given it (points in time, index
+        descriptions).
+        """
         if request.method == "POST" and request.path.endswith(f"/{VIEW}"):
             return {**answer, "pit_id": answer["id"]}
         if request.method != "GET" or not isinstance(answer, Mapping):
@@ -93,7 +97,7 @@ class Elastic(Dialect):
         return indices
 
     def translated(self, value: Any) -> Any:
-        """Translate what a body holds, wherever it is; lists of numbers are left as they are."""
+        """Return a value of a request body with all parts of it translated; lists of numbers stay."""
         if isinstance(value, list) and value and isinstance(value[0], HOLDING):
             return [self.translated(child) for child in value]
         if isinstance(value, UNNAMED) or not isinstance(value, Mapping):
@@ -109,7 +113,9 @@ class Elastic(Dialect):
         return translation
 
     def part(self, name: str, value: Any) -> dict[str, Any]:
-        """Translate a member that Elasticsearch may call otherwise; nothing where it needs none."""
+        """Return one member of a request body by Elasticsearch's name and form; empty if it must be left
+        out.
+        """
         if name == "_meta":
             return {name: value}
         if name == "hybrid" and isinstance(value, Mapping) and "queries" in value:
@@ -128,7 +134,7 @@ class Elastic(Dialect):
         return {NAMES.get(name, name): self.translated(value)}
 
     def near(self, field: str, clause: Mapping[str, Any]) -> dict[str, Any]:
-        """Write a `knn` query; as many candidates are looked at as OpenSearch was told to."""
+        """Return the body of Elasticsearch's `knn` query for OpenSearch's clause of one vector field."""
         wide = clause.get("method_parameters", {}).get("ef_search", clause["k"])
         request: dict[str, Any] = {"field": field, "query_vector": clause["vector"]}
         request |= {"num_candidates": min(max(clause["k"], wide), MOST_CANDIDATES)}
@@ -138,7 +144,9 @@ class Elastic(Dialect):
 
 
 def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Map a `dense_vector` by what maps a `knn_vector`. Raises ClusterError for a form that it has not."""
+    """Return the `dense_vector` mapping for a `knn_vector` mapping. Raises ClusterError for a form that it
+    lacks.
+    """
     method = mapping["method"]
     if method["engine"] != "lucene" or "mode" in mapping:
         raise ClusterError(
@@ -154,7 +162,9 @@ def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_knn_fields(value: Any) -> Any:
-    """Write each `dense_vector` of a mapping as the `knn_vector` that is the same, if one is."""
+    """Return a mapping with each `dense_vector` field replaced by the equal `knn_vector` field, if there is
+    one.
+    """
     if not isinstance(value, Mapping):
         return value
     if value.get("type") == "dense_vector":
@@ -163,7 +173,9 @@ def with_knn_fields(value: Any) -> Any:
 
 
 def knn_field(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Map a `knn_vector` by what maps a `dense_vector`, which itself stays where that would lose anything."""
+    """Return the `knn_vector` mapping for a `dense_vector` mapping; the latter itself if something would be
+    lost.
+    """
     options, kind = mapping.get("index_options", {}), mapping.get("similarity")
     graph = {name: options[name] for name in ("m", "ef_construction") if name in options}
     if options.get("type") == "int8_hnsw":

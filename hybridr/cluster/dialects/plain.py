@@ -6,7 +6,7 @@ from . import Dialect, Version
 
 
 class Native(Dialect):
-    """What OpenSearch is told, and says."""
+    """The dialect of OpenSearch itself: requests and answers stay as they are."""
 
     name = "plain"
     product = "OpenSearch"
@@ -15,4 +15,4 @@ class Native(Dialect):
     plain_scores = (3, 0, 0)
 
     def __init__(self, version: Version = (0, 0, 0)) -> None:
-        """Translate for no version in particular."""
+        """Make the dialect; no version changes anything in it."""

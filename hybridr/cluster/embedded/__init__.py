@@ -1,1 +1,1 @@
-"""The embedded node: an OpenSearch on this machine, for trying hybridr and for its tests."""
+"""The embedded node: an OpenSearch server started on this machine, for trying hybridr and for its tests."""

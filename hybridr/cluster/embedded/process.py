@@ -1,4 +1,4 @@
-"""Start, watch and stop the processes of embedded nodes."""
+"""Starts, watches and stops the server processes of embedded nodes."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
 
 
 def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
-    """Install what is missing and start a node, or give the running one of that name.
+    """Install what is missing and start a node, or return the running one of that name.
 
-    It is detached: it survives this process, and `stop` ends it. Raises SettingsError for settings that
-    no node can have together, NodeError when it cannot be installed, does not start or is not ready in
-    time, and DownloadError when a file cannot be had.
+    The process survives this one until `stop` ends it. Raises SettingsError for settings that do not go
+    together, NodeError if the node cannot be installed, does not start or is not ready in time,
+    DownloadError.
     """
     require_possible(settings)
     with locked(state_file(settings.name).with_suffix(".lock")):
@@ -72,9 +72,10 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
 
 
 def stop(name: str, *, delete_data: bool = False) -> bool:
-    """End a node and its children; tell whether it was running. `delete_data` forgets it wholly.
+    """End a node's process and its children; return whether it ran. `delete_data` also deletes its data and
+    state.
 
-    Raises NodeError when a process does not end although it was killed.
+    Raises NodeError if a process does not end although it was killed.
     """
     with locked(state_file(name).with_suffix(".lock")):
         state = read_state(name)
@@ -89,14 +90,14 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
 
 
 def logs(name: str) -> list[str]:
-    """Return the last 200 lines that a node logged; raises NodeError for an unknown node."""
+    """Return the last 200 lines of a node's log. Raises NodeError for an unknown node."""
     if (state := read_state(name)) is None:
         raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
     return last_lines(Path(state.log), 200)
 
 
 def require_possible(settings: NodeSettings) -> None:
-    """Refuse what cannot be: a plugin that the public repository lacks, more heap than memory."""
+    """Raise SettingsError for a plugin that cannot be had for this version, or more heap than memory."""
     if settings.is_core and (settings.secure or settings.with_ml):
         raise SettingsError(
             "[node] product: of Elasticsearch the core alone can be had, without security and models",
@@ -122,7 +123,7 @@ def require_possible(settings: NodeSettings) -> None:
 
 
 def require_same(state: NodeState, settings: NodeSettings) -> None:
-    """Refuse to take a running node, or old data, for one with other settings."""
+    """Raise NodeError if a running node, or a node's data, were made with other settings than these."""
     needs: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
     if state.running:
         needs |= {"with_ml": settings.with_ml, "heap": settings.heap, "port": settings.port or state.port}
@@ -140,7 +141,7 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
 
 
 def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeState:
-    """Start the JVM, detached, and remember it before it is ready."""
+    """Write the configuration, start the node's JVM as a detached process, and write and return its state."""
     folder = node_folder(settings.name)
     make_reachable(folder)
     for stray in find_strays(folder / "data"):
@@ -172,7 +173,7 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeSta
 
 
 def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
-    """Start a process that survives this one and writes to `log`; the log before is kept as `.1`."""
+    """Start a detached process that writes to `log`; the previous log is kept as `.1`."""
     if log.exists():
         log.replace(log.with_name(f"{log.name}.1"))
     with log.open("wb") as output:
@@ -190,7 +191,7 @@ def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
 
 
 def free_port(port: int = 0) -> int | None:
-    """Return the port if nothing listens on it, None if something does; of 0 give any free one."""
+    """Return the port if nothing listens on it, else None; for 0 return any free port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -201,7 +202,9 @@ def free_port(port: int = 0) -> int | None:
 
 
 def await_ready(state: NodeState, progress: Progress) -> NodeState:
-    """Wait until the node's health is yellow; raises NodeError when it dies or takes too long."""
+    """Wait until the node's health is yellow and return its state. Raises NodeError if it ends or takes too
+    long.
+    """
     deadline = time.monotonic() + START_S
     progress(START, 0, 1, state.url)
     while not is_ready(state):
@@ -222,7 +225,7 @@ def await_ready(state: NodeState, progress: Progress) -> NodeState:
 
 
 def end(process: psutil.Process) -> None:
-    """Ask a process and its children to end, then kill what is left."""
+    """Terminate a process and its children; kill those that do not end."""
     with suppress(psutil.NoSuchProcess):
         family = [process, *process.children(recursive=True)]
         for signal in ("terminate", "kill"):
@@ -243,7 +246,7 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def is_ready(state: NodeState) -> bool:
-    """Return whether the node's health is at least yellow; raises NodeError when it refuses the password."""
+    """Return whether the node's health is at least yellow. Raises NodeError if it refuses the password."""
     headers = {}
     if state.password_file is not None:
         password = text_within(Path(state.password_file), MOST_SETTINGS).strip()

@@ -1,4 +1,4 @@
-"""What is remembered of each node: a small file per name, without secrets."""
+"""The state file of each embedded node: a small JSON file per name, without secrets."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from ..settings import TITLES, NodeSettings
 
 @dataclass(frozen=True)
 class NodeState(Reported):
-    """One embedded node; `password_file` and `ca_certs` are paths, the password itself is nowhere here.
+    """The state of one embedded node; `password_file` and `ca_certs` are paths, the password itself is not
+    here.
 
-    `pid` is that of the last start, `started` its time in seconds since 1970, `since_boot` since the machine
-    started, which no clock that is set moves; `running` says whether that process is still this node.
+    `pid` is the process of the last start, `started` its start in seconds since 1970, `since_boot` in seconds
+    since the machine started (independent of clock changes); `running` says whether that process still is
+    this node.
     """
 
     name: str
@@ -49,7 +51,7 @@ class NodeState(Reported):
 
     @property
     def title(self) -> str:
-        """Name the product and its version for people."""
+        """Return product and version as people read them, such as "OpenSearch 3.6.0"."""
         return f"{TITLES.get(self.product, self.product)} {self.version}"
 
 
@@ -58,24 +60,26 @@ READ: TypeAdapter[NodeState] = TypeAdapter(NodeState)
 
 
 def node_folder(name: str) -> Path:
-    """Name the folder of a node's data, configuration and logs; SettingsError when it is no name."""
+    """Return the folder of a node's data, configuration and logs. Raises SettingsError for an invalid
+    name.
+    """
     return below(data_folder() / "node", NodeSettings(name=name).name)
 
 
 def state_file(name: str) -> Path:
-    """Name the file that remembers a node; SettingsError when it is no name."""
+    """Return the path of a node's state file. Raises SettingsError for an invalid name."""
     return below(state_folder() / "node", f"{NodeSettings(name=name).name}.json")
 
 
 def write_state(state: NodeState) -> None:
-    """Remember a node."""
+    """Write a node's state file."""
     remembered = state.to_json()
     del remembered["running"]
     write_json(state_file(state.name), remembered)
 
 
 def read_state(name: str) -> NodeState | None:
-    """Recall a node and see whether it runs; None when there is no such node."""
+    """Read a node's state file and check whether the node runs; None if there is no such node."""
     path = state_file(name)
     try:
         state = READ.validate_python(json.loads(text_within(path)))
@@ -88,7 +92,7 @@ def read_state(name: str) -> NodeState | None:
 
 
 def damaged_states() -> Iterator[HybridrError]:
-    """Yield why a state file cannot be read, for each that cannot."""
+    """Yield the error of each state file that cannot be read."""
     for path in (state_folder() / "node").glob("*.json"):
         try:
             read_state(path.stem)
@@ -97,7 +101,7 @@ def damaged_states() -> Iterator[HybridrError]:
 
 
 def find_process(state: NodeState) -> psutil.Process | None:
-    """Return the node's process; None when it ended, or when its number now belongs to a stranger."""
+    """Return the process of a node; None if it ended, or if its pid now belongs to another program."""
     try:
         began, process = seconds_since_boot(state.pid), psutil.Process(state.pid)
         moved = began - state.since_boot if state.since_boot else process.create_time() - state.started
@@ -109,13 +113,13 @@ def find_process(state: NodeState) -> psutil.Process | None:
 
 
 def seconds_since_boot(pid: int) -> float:
-    """Return when a process began, by a clock that nobody sets. Raises psutil.Error."""
+    """Return how many seconds after the machine's start a process began. Raises psutil.Error."""
     boot = psutil.boot_time()  # before the process is asked, which counts from the last one that was read
     return float(psutil.Process(pid).create_time() - boot)
 
 
 def find_strays(data: Path) -> list[psutil.Process]:
-    """Find processes that hold a node's data although no state names them (a start that was killed)."""
+    """Return the processes that use a node's data folder although no state file names them."""
     argument = data_argument(str(data))
     return [
         process for process in psutil.process_iter(["cmdline"]) if argument in (process.info["cmdline"] or ())
@@ -123,7 +127,7 @@ def find_strays(data: Path) -> list[psutil.Process]:
 
 
 def nodes() -> list[NodeState]:
-    """List the known nodes, by name, but those whose file cannot be read: see `damaged_states`."""
+    """Return the states of all nodes whose state file can be read, by name (the others: `damaged_states`)."""
     states = []
     for path in sorted((state_folder() / "node").glob("*.json")):
         with suppress(HybridrError):
@@ -132,12 +136,12 @@ def nodes() -> list[NodeState]:
 
 
 def running_node() -> NodeState | None:
-    """Return the running node that is called "default", else the only running one."""
+    """Return the running node named "default", else the only running node, else None."""
     running = [state for state in nodes() if state.running]
     default = [state for state in running if state.name == "default"]
     return default[0] if default else running[0] if len(running) == 1 else None
 
 
 def data_argument(data: str) -> str:
-    """Return the argument by which a node's process is known: no other program has it."""
+    """Return the command-line argument by which a node's process is recognised."""
     return f"-Epath.data={data}"

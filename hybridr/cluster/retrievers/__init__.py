@@ -1,4 +1,4 @@
-"""Retrievers: what finds candidates for a query, one file each."""
+"""Retrievers: the queries that find candidate documents (by words, vectors, token weights), one file each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FAMILY = "cluster.retrievers"
 
 
 class Retriever(Protocol):
-    """One way to find documents of an index; a search in the mode of its name takes it alone.
+    """One way to find documents of an index; a search in the mode of its name uses it alone.
 
-    `reads` says what a query is asked by: its text, the encoder's vector `(dim,)`, or what the representation
-    of its name makes of the text. Scores are the engine's own, best first. `part` names for people what a
-    retriever adds to a score. `unseen` is the score of a document that it does not score. A retriever
-    `of_words` scores the words of a query: signals share its weight, feedback expands it, and a client's own
-    query takes its place.
+    `reads` says what `query` takes: the text, the encoder's vector `(dim,)`, or what the representation of
+    the retriever's name makes of the text. Scores are the engine's own, best first. `part` is the name that
+    people see for the retriever's share of a score. `unseen` is the score of a document without a value. A
+    retriever `of_words` scores the words of a query: signals share its weight, feedback expands it, and a
+    client's own query replaces it.
     """
 
     name: ClassVar[str]
@@ -29,17 +29,17 @@ class Retriever(Protocol):
 
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
-        """Return why an index with this record cannot be searched by it; None where it can."""
+        """Return why an index with this record cannot be searched by this retriever; None if it can."""
         return None
 
     @classmethod
     def unscaled(cls, record: Record) -> str | None:
-        """Return why its scores cannot be added to those of others; None where they can."""
+        """Return why this retriever's scores cannot be added to those of others; None if they can."""
         return None
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> Retriever:
-        """Return the retriever of an index, by its record and the text fields that are searched."""
+        """Return the retriever for an index, by its record and the text fields that are searched."""
 
     def query(
         self,
@@ -50,42 +50,45 @@ class Retriever(Protocol):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Return the query for the best `k` documents among those that match `filter`.
+        """Return the OpenSearch query for the best `k` documents that match `filter`.
 
-        With `explain` it has the retriever's name, so that hits tell its score. `boost` multiplies scores.
+        With `explain` the query carries the retriever's name, so that hits report its score. `boost`
+        multiplies the scores.
         """
 
     def scores_of(self, query: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
-        """Return the query that finds exactly these documents, with their true scores.
+        """Return the query that scores exactly these documents with their true scores.
 
-        Documents without a score stay away: by default those that its query does not match.
+        Documents that get no score are not found: by default those that do not match the query.
         """
         return among(doc_ids, self.query(query, len(doc_ids)))
 
     def true_scores(self, query: Any, weight: float = 1.0, *, explain: bool = False) -> dict[str, Any]:
-        """Return the clause that scores documents by this retriever's own scores, times a weight.
+        """Return the query clause that gives documents this retriever's true score times a weight.
 
-        By default it is that of `query`: a document that does not match has no score.
+        By default a document that does not match the query gets no score.
         """
         return self.query(query, 0, explain=explain, boost=None if weight == 1 else weight)
 
     def among(self, doc_ids: Sequence[str]) -> Retriever:
-        """Return the same retriever for scoring these documents alone, which takes no script."""
+        """Return a retriever for scoring only these documents, in a form that needs no script."""
         return self
 
     def spread_of(self, query: Any) -> float | None:
-        """Return how its scores of a query spread; None: as the encoder's cosines do."""
+        """Return the standard deviation of this retriever's scores for a query; None: that of the encoder's
+        cosines.
+        """
         return None
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
-        """Return what brings true scores to the scale of (1 + cosine).
+        """Return the factor that brings this retriever's scores to the scale of (1 + cosine).
 
-        `idf_sum` is that of the query's terms; `spread` the factor of the retriever's own spread, else of the
-        encoder's cosines.
+        `idf_sum` is the sum of the idf of the query's terms; `spread` the factor for how widely scores
+        spread.
         """
 
 
 def among(doc_ids: Sequence[str], query: dict[str, Any]) -> dict[str, Any]:
-    """Return the query for these documents only; the scores stay."""
+    """Return a query limited to these documents; scores stay."""
     return {"bool": {"must": [query], "filter": [{"ids": {"values": list(doc_ids)}}]}}

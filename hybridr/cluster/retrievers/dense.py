@@ -1,4 +1,4 @@
-"""The dense retriever: how an index maps vectors, and how they are asked for."""
+"""The dense retriever: the vector field's mapping, and the queries that find or score documents by vector."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ MAX_NEIGHBOURS = 10_000  # the largest k that OpenSearch takes
 
 @dataclass(frozen=True)
 class DenseRetriever(Retriever):
-    """The vectors of one field, asked by a query vector `(dim,)` as the index keeps it (`as_kept`).
+    """Finds documents by the vectors of one field; takes a query vector `(dim,)` in the stored form
+    (`as_kept`).
 
-    With `most_passages` a document has up to that many vectors, and the best one counts. `only` names the
-    documents that are to be scored, where the cluster runs no scripts.
+    With `most_passages` a document has up to that many vectors (of passages), and the best one counts. `only`
+    names the documents to score if the cluster runs no scripts.
     """
 
     settings: VectorSettings
@@ -44,7 +45,7 @@ class DenseRetriever(Retriever):
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> DenseRetriever:
-        """Search the vectors that an index's record tells of, whichever fields they were made of."""
+        """Return the retriever for the vectors that an index's record describes; `fields` play no part."""
         named = {"vector_field": record.vector_field, "engine": record.engine}
         settings = VectorSettings(**named, vectors=record.vectors, compression=record.compression)
         limit = record.passages.most if record.passages else None
@@ -52,12 +53,12 @@ class DenseRetriever(Retriever):
 
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
-        """Return why dense search is not possible: there are no vectors."""
+        """Return a message if the index has no vectors, else None."""
         return None if record.vector_field else "the index has no vectors"
 
     @property
     def field(self) -> str:
-        """Name the field."""
+        """Return the name of the vector field."""
         return self.settings.vector_field
 
     def query(
@@ -69,7 +70,7 @@ class DenseRetriever(Retriever):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Find the nearest `k`; where they are `shown`, with the best passage of each."""
+        """Return the query for the `k` nearest documents; with `explain` hits report their best passage."""
         vector, name = as_numbers(query_vector), self.name if explain else None
         passages = self.most_passages is not None
         query = dense_query(vector, self.field, k, name, passages=passages, filter=filter, boost=boost)
@@ -78,9 +79,11 @@ class DenseRetriever(Retriever):
     def scores_of(
         self, vector: np.ndarray, doc_ids: Sequence[str], *, passages: bool = False
     ) -> dict[str, Any]:
-        """Score exactly these documents; with `passages` tell the best one of each too.
+        """Return the query that scores exactly these documents; with `passages` hits report their best
+        passage.
 
-        The engine compares every vector instead of walking its graph when k covers all that pass the filter.
+        The engine compares every vector, instead of walking its graph, if k covers all documents of the
+        filter.
         """
         each = self.most_passages or 1
         many = max(1, MAX_NEIGHBOURS // each)
@@ -101,9 +104,10 @@ class DenseRetriever(Retriever):
     def true_scores(
         self, query_vector: np.ndarray, weight: float = 1.0, *, explain: bool = False
     ) -> dict[str, Any]:
-        """Compare the query vector with that of each document by a script, or with its best passage's.
+        """Return the clause that scores every document by its vector (or best passage), by a script, times a
+        weight.
 
-        Documents without a vector are scored by .5 times the weight.
+        A document without a vector gets .5 times the weight.
         """
         vector, name = as_numbers(query_vector), self.name if explain else None
         held: dict[str, Any] = {"exists": {"field": self.field}}
@@ -123,17 +127,19 @@ class DenseRetriever(Retriever):
         return {"bool": {"should": [query, {"constant_score": unseen}], **named}}
 
     def among(self, doc_ids: Sequence[str]) -> DenseRetriever:
-        """Score these documents alone."""
+        """Return the retriever for scoring only these documents, without a script."""
         return replace(self, only=tuple(doc_ids))
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
-        """Make 1 + cosine of an engine's score, spread as those of the packaged encoder."""
+        """Return the factor from an engine's score to 1 + cosine, adjusted to the encoder's spread."""
         return 2 * spread
 
 
 def engine_scores(similarity: str, near: np.ndarray) -> np.ndarray:
-    """Return an engine's scores of cosines or inner products: above 0, and 1 for an inner product of 0."""
+    """Return the engine's scores for cosines or inner products: always above 0, and 1 for an inner product of
+    0.
+    """
     if similarity == "cosine":
         return (1 + near) / 2
     return np.where(near < 0, 1 / (1 - np.minimum(near, 0)), 1 + near)
@@ -152,9 +158,9 @@ ENGINE_SCORES = {
 def exact_scores(
     vector: Sequence[float], field: str, similarity: str, weight: float, name: str | None = None
 ) -> dict[str, Any]:
-    """Score documents exactly as an engine does, and by .5 without a vector, times a weight.
+    """Return the script query that scores documents by vector as the engine would, times a weight.
 
-    Some other index that a client searches along with this one may not have the field.
+    A document without a vector gets .5; the script also works in indices that lack the field.
     """
     unseen = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
     before, near = ENGINE_SCORES[similarity]
@@ -168,18 +174,18 @@ def exact_scores(
 
 
 def as_numbers(vector: np.ndarray) -> list[float]:
-    """Return a vector `(dim,)` as a request holds it: to 8 decimals, half the bytes of float32."""
+    """Return a vector `(dim,)` as a list for JSON, rounded to 8 decimals."""
     if np.issubdtype(vector.dtype, np.integer):
         return vector.tolist()  # type: ignore[no-any-return]
     return np.round(vector.astype(np.float64), 8).tolist()  # type: ignore[no-any-return]
 
 
 def as_kept(vectors: np.ndarray, source: str) -> np.ndarray:
-    """Return the values of vectors `(n, dim)` that are sent: int8 for `byte`, else as they are.
+    """Return vectors `(n, dim)` in the values that are stored: int8 if `source` is "byte", else unchanged.
 
-    The largest value of each vector becomes 127 or -127. Cosine does not see lengths, so the score remains
-    (1 + cosine) / 2; a fixed factor of 127 would leave most values of a unit vector a few steps only.
-    Raises ModelError for what is no number.
+    Each vector is scaled so that its largest value becomes 127 or -127. Cosine ignores lengths, so the score
+    stays (1 + cosine) / 2; a fixed factor would leave most values of a unit vector only a few steps. Raises
+    ModelError for NaN or infinity.
     """
     if not np.isfinite(vectors).all():
         raise ModelError("the encoder gives no numbers (NaN or infinity)", hint="export it again")
@@ -193,7 +199,9 @@ def as_kept(vectors: np.ndarray, source: str) -> np.ndarray:
 def vector_mapping(
     dim: int, similarity: str, settings: VectorSettings, version: tuple[int, int, int]
 ) -> dict[str, Any]:
-    """Map the k-NN field; the engine is always named, since the server's default is not safe everywhere."""
+    """Return the mapping of a k-NN field; it always names the engine, since the server's default is not safe
+    everywhere.
+    """
     form = form_of(settings)
     parameters: dict[str, Any] = {"m": settings.m, "ef_construction": settings.ef_construction}
     options: dict[str, Any] = {}
@@ -221,9 +229,9 @@ def dense_query(
     filter: dict[str, Any] | None = None,
     boost: float | None = None,
 ) -> dict[str, Any]:
-    """Find the k documents nearest to a query vector in each shard, by their best passage with `passages`.
+    """Return the query for the `k` nearest documents of each shard; with `passages` by their best passage.
 
-    `filter` is what documents must match, `boost` multiplies the scores.
+    `name` makes hits report the query, `filter` is what documents must match, `boost` multiplies the scores.
     """
     named = {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
     # A walk of the graph as wide as k alone missed the nearest of all on an open collection.
@@ -240,7 +248,9 @@ def dense_query(
 
 
 def with_passages(query: dict[str, Any], name: str = "passages") -> dict[str, Any]:
-    """Have a query of passages tell the best one of each document, as inner hits of this name."""
+    """Return the nested query of passages so that hits report the best passage, as inner hits of this
+    name.
+    """
     nested = query["nested"]
     places = [f"{nested['path']}.{end}" for end in ("start", "end")]
     return {"nested": {**nested, "inner_hits": {"name": name, "size": 1, "_source": places}}}

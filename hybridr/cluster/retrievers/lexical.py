@@ -1,4 +1,4 @@
-"""The lexical retriever: what matches the words of a query."""
+"""The lexical retriever: BM25 queries for the words of a text, or a user's own query template."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ INNER = ("function_score", "script_score", "boosting")  # what changes the score
 
 @dataclass(frozen=True)
 class Template:
-    """A user's own query, in which `{{query}}` stands for the text, in any of its strings.
+    """A user's own query, in whose strings `{{query}}` stands for the searched text.
 
-    `scale` is what its scores are divided by, to be as large as those of the plain query.
+    Scores are divided by `scale`, so that they are as large as those of the plain BM25 query.
     """
 
     body: Mapping[str, Any]
@@ -34,7 +34,9 @@ class Template:
 
     @classmethod
     def read(cls, file: Path) -> Template:
-        """Read a query, or a search body with one. Raises SettingsError that says what is wrong with it."""
+        """Read a query, or a search body with one, from a JSON file. Raises SettingsError that says what is
+        wrong.
+        """
         try:
             value = parsed_json(read_within(file))
             texts = list(texts_in(value))
@@ -52,12 +54,16 @@ class Template:
         return cls(body)
 
     def filled(self, text: str) -> dict[str, Any]:
-        """Put a text into its places: into values that were read as JSON, so that it can be nothing else."""
+        """Return the query with the text in its placeholders (inside parsed JSON, so the text stays a
+        string).
+        """
         query: dict[str, Any] = put(self.body, text)
         return query if self.scale == 1 else {"bool": {"must": [query], "boost": 1 / self.scale}}
 
     def within(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Join a filter and what all hits of the template have to match besides the text; None for none."""
+        """Return a filter query of `filter` and the template's own conditions that do not depend on the text;
+        None without.
+        """
         conditions, unwanted = conditions_of(self.body)
         conditions += [] if filter is None else [filter]
         parts = {"filter": conditions, "must_not": unwanted}
@@ -69,7 +75,9 @@ SHAPE = 'it looks like {"query": {"multi_match": {"query": "{{query}}", "fields"
 
 
 def texts_in(value: Any, *, in_script: bool = False) -> Iterator[tuple[str, bool]]:
-    """Yield every string value of a query, and whether it is part of a script, which its `params` are not."""
+    """Yield every string value of a query, and whether it is inside a script (`params` of scripts do not
+    count).
+    """
     if isinstance(value, str):
         yield value, in_script
     elif isinstance(value, dict):
@@ -81,7 +89,7 @@ def texts_in(value: Any, *, in_script: bool = False) -> Iterator[tuple[str, bool
 
 
 def put(value: Any, text: str) -> Any:
-    """Return the query with the text in its placeholders."""
+    """Return a copy of the query with the text in its placeholders."""
     if isinstance(value, Mapping):
         return {name: put(part, text) for name, part in value.items()}
     if isinstance(value, list):
@@ -90,7 +98,7 @@ def put(value: Any, text: str) -> Any:
 
 
 def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
-    """Find what all hits of a query have to match, and what none may, where the text plays no part in it."""
+    """Return the `filter` and `must_not` clauses of a query that do not depend on the searched text."""
     [(kind, body)] = query.items() if len(query) == 1 else [("", {})]
     if kind in INNER:
         return conditions_of(body.get("query") or body.get("positive") or {})
@@ -98,6 +106,7 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         return [], []
 
     def fixed(name: str) -> list[Any]:
+        """Return the clauses of this kind in the `bool` query that hold no placeholder."""
         clauses = body.get(name, [])
         listed = clauses if isinstance(clauses, list) else [clauses]
         return [clause for clause in listed if not any(PLACE in text for text, _ in texts_in(clause))]
@@ -106,13 +115,16 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
 
 
 def lexical_root(idf_sum: float) -> float:
-    """Return the divisor that brings BM25 to the scale of a cosine; 0 for a query without terms."""
+    """Return the divisor that brings BM25 scores to the scale of a cosine; 0 for a query without terms."""
     return SCALE * math.sqrt(idf_sum)
 
 
 @dataclass(frozen=True)
 class LexicalRetriever(Retriever):
-    """BM25 over some text fields, or a user's own query; asked by a text, or by what feedback made of it."""
+    """Finds documents by BM25 over some text fields, or by a user's own query template.
+
+    `query` takes a text, or the query that feedback made of it.
+    """
 
     fields: tuple[Searched, ...]
     template: Template | None = None
@@ -125,7 +137,7 @@ class LexicalRetriever(Retriever):
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> LexicalRetriever:
-        """Return a retriever that searches these fields, each with weight 1."""
+        """Return a retriever that searches these fields, each with boost 1."""
         return cls(tuple(map(Searched, fields)))
 
     @classmethod
@@ -136,7 +148,9 @@ class LexicalRetriever(Retriever):
         version: tuple[int, int, int],
         template: Template | None = None,
     ) -> LexicalRetriever:
-        """Search these fields of an index as well as a server of this version can."""
+        """Return a retriever for these fields of an index; it uses `combined_fields` if server and fields
+        allow that.
+        """
         names = [field.name for field in fields]
         return cls(tuple(fields), template, version >= COMBINED_FIELDS and read_as_one(info, names))
 
@@ -149,7 +163,9 @@ class LexicalRetriever(Retriever):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Match the words of the text; the size of the search says how many are found, not `k`."""
+        """Return the query that matches the words of the text; `k` plays no part (the search's size
+        counts).
+        """
         if not isinstance(query, str):
             clause = dict(query)
         elif self.template:
@@ -160,38 +176,40 @@ class LexicalRetriever(Retriever):
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
-        """Divide by four roots of the idf sum; 0 for a query without terms."""
+        """Return the factor from BM25 scores to the scale of (1 + cosine): 1 / (4 x root of idf sum), or
+        0.
+        """
         root = lexical_root(idf_sum)
         return 1 / root if root else 0.0
 
     @property
     def in_pieces(self) -> bool:
-        """Return whether a text is split into pieces, as for several fields."""
+        """Return whether a text is split into pieces, as it is for several fields without a template."""
         return len(self.fields) > 1 and self.template is None
 
     def clauses_of(self, words: int) -> int:
-        """Bound what a cluster makes of so many words of all fields: what is asked as one counts once."""
+        """Return at most how many clauses the cluster makes of so many words counted over all fields."""
         return words // len(self.fields) if self.as_one else words
 
     def of_pieces(self, pieces: Mapping[str, float]) -> dict[str, Any]:
-        """Match the pieces of a text, each with its boost."""
+        """Return the query that matches any of the pieces of a text, each with its boost."""
         clauses = (words_query(piece, self.fields, self.as_one, boost) for piece, boost in pieces.items())
         return {"bool": {"should": list(clauses)}}
 
 
 def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
-    """Match the text in some fields, whatever they are."""
+    """Return the query that matches the words of a text in some fields with equal boosts."""
     return words_query(text, [Searched(field) for field in fields])
 
 
 def words_query(
     text: str, fields: Sequence[Searched], as_one: bool = False, boost: float = 1.0
 ) -> dict[str, Any]:
-    """Match the text in one field, or in several as if they were one: a document's score does not hang on how
-    many fields its words are spread over.
+    """Return the query that matches the words of a text in one field, or in several as if they were one
+    field.
 
-    `as_one` says that the cluster takes `combined_fields` of them, which is BM25 of the joined text; else
-    each word counts where it counts most, and a little where else it is.
+    `as_one` uses `combined_fields`, which is BM25 of the joined text; else `cross_fields` counts each word
+    mainly in the field where it scores best.
     """
     if len(fields) == 1:
         return {"match": {fields[0].name: {"query": text}}}
@@ -203,7 +221,7 @@ def words_query(
 
 
 def weighed(fields: Sequence[Searched], unit: float) -> list[str]:
-    """Write fields with their boosts, in shares of a unit."""
+    """Return the fields as strings with boosts, such as `title^3`, divided by `unit`."""
     return [field.name if field.boost == unit else f"{field.name}^{field.boost / unit:g}" for field in fields]
 
 
@@ -213,7 +231,7 @@ def named_query(
     filter: dict[str, Any] | None = None,
     boost: float | None = None,
 ) -> dict[str, Any]:
-    """Name a lexical query, weigh it, and limit it to what matches `filter`; its own scores stay."""
+    """Return a query with a name (reported by hits), a filter and a boost; without any of them unchanged."""
     added = {"filter": None if filter is None else [filter], "_name": name, "boost": boost}
     options = {key: value for key, value in added.items() if value is not None}
     return {"bool": {"must": [query], **options}} if options else query
@@ -222,11 +240,11 @@ def named_query(
 def highlight(
     info: IndexInfo, fields: Sequence[str], text: str, searched: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Mark the query's words in the best fragment of each field; the document's own HTML is escaped.
+    """Return the `highlight` part of a search: the query's words marked in the best fragment of each field.
 
-    The beginning of a field is looked at: one that is longer than the index allows to analyse would be an
-    error of the whole search. Where words cannot be searched in one of `fields`, those that match in the
-    `searched` fields are marked.
+    HTML of the document is escaped. Only the beginning of a field is analysed, since a field longer than the
+    index allows would fail the search. If words cannot be searched in one of `fields`, the words that match
+    in the `searched` fields are marked.
     """
     elsewhere = bool(searched) and not all(is_indexed_text(info, field) for field in fields)
     allowed = int(info.settings.get("index.highlight.max_analyzed_offset", MOST_MARKED))

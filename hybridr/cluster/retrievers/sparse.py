@@ -1,4 +1,4 @@
-"""The sparse retriever: token weights as `rank_features`, asked by those of a query; needs no ml-commons."""
+"""The sparse retriever: learned token weights stored as `rank_features`, which needs no ml-commons plugin."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ UNSAFE = re.compile(r"[.%*\s\x00-\x1f]")
 
 @dataclass(frozen=True)
 class SparseRetriever(Retriever):
-    """Sums of products of weights, asked by token -> weight. `spread` is that of scores of this index by
-    queries of length 1; None where it could not be measured."""
+    """Finds documents by the sum of products of token weights; takes token -> weight of the query.
+
+    `spread` is the standard deviation of scores in this index for queries of length 1; None if unmeasured.
+    """
 
     spread: float | None = None
     name = "sparse"
@@ -33,19 +35,19 @@ class SparseRetriever(Retriever):
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> SparseRetriever:
-        """Ask the weights that an index's record tells of."""
+        """Return the retriever with the spread in an index's record."""
         return cls(spread_in(record))
 
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
-        """Return why sparse search is not possible: no weights, or not of all documents."""
+        """Return why sparse search is not possible (no weights, or incomplete ones); None if it is."""
         if cls.name not in record.representations:
             return "the index has no weights of tokens, which hybridr reindex --sparse-encoder DIR writes"
         return None if record.state == "complete" else "its weights are not complete"
 
     @classmethod
     def unscaled(cls, record: Record) -> str | None:
-        """Return why scores cannot be scaled: none were measured."""
+        """Return a message if the spread of scores was not measured, else None."""
         return None if spread_in(record) else "the scores of its sparse retriever are not calibrated"
 
     def query(
@@ -57,7 +59,9 @@ class SparseRetriever(Retriever):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Match documents that share a token; the size of the search says how many are found, not `k`."""
+        """Return the query that matches documents which share a token; `k` plays no part (the search's size
+        counts).
+        """
         heaviest = sorted(weights, key=lambda token: -weights[token])[:MOST_ASKED]
         if not heaviest:
             return {"match_none": {}}
@@ -72,18 +76,22 @@ class SparseRetriever(Retriever):
         return {"bool": {"should": clauses, "minimum_should_match": 1, **options}}
 
     def spread_of(self, weights: Mapping[str, float]) -> float | None:
-        """Return the spread of the index, times the length of the query."""
+        """Return the standard deviation of scores for this query: that of the index times the query's
+        length.
+        """
         return (self.spread or 0.0) * math.sqrt(sum(weight * weight for weight in weights.values()))
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
-        """Bring scores to the usual spread."""
+        """Return `spread`, the factor that brings scores to the usual spread."""
         return spread
 
 
 class SparseState(RepresentationState):
-    """What an index remembers of its weights: which encoder made them, how many of a document are kept, the
-    least of them as a share of its largest, and how scores spread by queries of length 1."""
+    """What an index remembers of its token weights: their encoder, the pruning (how many weights of a
+    document are kept, and the least as a share of its largest), and the spread of scores for queries of
+    length 1.
+    """
 
     about = "sparse weights"
     pruning: tuple[int, float]
@@ -91,11 +99,15 @@ class SparseState(RepresentationState):
 
 
 def spread_in(record: Record) -> float | None:
-    """Read how scores of an index spread; None where it has no weights, or it could not be measured."""
+    """Return the spread of sparse scores in an index's record; None without weights or if it was not
+    measured.
+    """
     text = record.representations.get(SparseRetriever.name)
     return SparseState.read(text).spread if text else None
 
 
 def feature_name(token: str) -> str:
-    """Write a token so that it can be a feature: as %XX what its name must not hold, as %0 an empty one."""
+    """Return a token as a valid name of a `rank_features` feature: forbidden signs as %XX, an empty token as
+    %0.
+    """
     return UNSAFE.sub(lambda letter: f"%{ord(letter[0]):02X}", token) or "%0"

@@ -30,7 +30,7 @@ TrainingPrecision = Literal["fp32", "bf16"]
 
 
 class Objective(Protocol):
-    """What is minimised, and on what; `parts` must be a pure function of weights, seed, step and rank."""
+    """What a training minimises; `parts` must depend only on weights, seed, step and rank."""
 
     name: str
     """That of the file."""
@@ -51,17 +51,19 @@ class Objective(Protocol):
 
     @property
     def Settings(self) -> type[Stage]:  # noqa: N802
-        """The settings that it is made with."""
+        """The class of the settings that the objective takes."""
 
     def parts(self, step: int) -> Sequence[Any]:
         """Return this process's micro-batches of an optimiser step, numbered from 1."""
 
     def loss(self, part: Any) -> torch.Tensor:
-        """Return a scalar; the gradients of all parts of all processes add up to the step's."""
+        """Return the loss of a micro-batch; the gradients of all micro-batches of all processes add up to the
+        step's.
+        """
 
 
 class FitsDam(Objective, Protocol):
-    """An objective on documents without labels, which fits the backbone of a REM."""
+    """An objective on documents without labels, which trains a DAM."""
 
     title: str
     """Its name in words, for curves and manifests."""
@@ -77,28 +79,32 @@ class FitsDam(Objective, Protocol):
     """Settings that the result does not follow from."""
 
     def unseen_loss(self) -> float | None:
-        """Measure the loss on documents that are not trained on, always the same; None without any."""
+        """Return the loss on the held-out documents, always computed the same way; None without any."""
 
     def leave(self, folder: Path) -> list[str]:
-        """Write what was trained beside the DAM into its folder, and name the files."""
+        """Write further trained weights beside the DAM into its folder; return the names of the files."""
 
 
 class Memory(Protocol):
-    """What a training carries from step to step beside the weights and the optimiser."""
+    """State that a training keeps from step to step, beside weights and optimiser."""
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Return what a checkpoint holds of it."""
+        """Return the state as tensors for a checkpoint."""
 
     def take(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on from what `tensors` gave at a checkpoint."""
+        """Restore the state from the tensors of a checkpoint."""
 
     def observed(self) -> Mapping[str, Any]:
-        """Return what the last step measured, numbers or lists, for the log: always the same names."""
+        """Return the values (numbers or lists) measured in the last step for the log, always by the same
+        names.
+        """
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the weights are moved: by AdamW, or by plain gradient descent ("sgd")."""
+    """How the weights are trained: steps, learning rate and its schedule, optimiser (AdamW or plain
+    "sgd").
+    """
 
     steps: int
     learning_rate: float

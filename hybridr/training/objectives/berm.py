@@ -1,4 +1,4 @@
-"""BERM (Xu et al. 2023): balance and extraction of matching units."""
+"""BERM (Xu et al. 2023): balance and extraction of matching units (sentences) in passages."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ AnswerScores: TypeAlias = Callable[[int, int], NDArray[Any] | None]
 
 
 def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = False) -> list[TokenSpan]:
-    """Cut a passage's tokens `(tokens,)`, first and last special, into units between the `ends`.
+    """Return the units of a passage's tokens `(tokens,)`: the spans between tokens in `ends`; first and last
+    are special.
 
-    What follows the last end is a unit too, and where two ends meet there is none. In the `released` form
-    nothing follows the last end, and a unit of no token is the state of the end itself. BERM.
+    Tokens after the last end are a unit too, and two adjacent ends enclose none. In the `released` form of
+    the authors' code nothing follows the last end, and a unit without tokens is the end itself.
     """
     places = np.flatnonzero(np.isin(ids, list(ends))).tolist()
     starts = [1, *(place + 1 for place in places)]
@@ -49,7 +50,7 @@ def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = Fal
 
 @dataclass(frozen=True)
 class Bm25Units:
-    """BM25 of a passage's units for its query, with the collection's statistics (BERM, methods.md I).
+    """BM25 scores of a passage's units for its query, with the collection's statistics (BERM, methods.md I).
 
     Words are token ids. Without the factor k1 + 1, which would only matter beside a reader's scores.
     """
@@ -70,7 +71,7 @@ class Bm25Units:
     """Weight of the reader's largest score inside a unit."""
 
     def __call__(self, query: int, document: int, spans: Sequence[TokenSpan]) -> NDArray[np.float64]:
-        """Score the units."""
+        """Return the score of each unit `spans` of a document for a query, `(units,)`."""
         words, tokens = self.queries[query][1:-1], self.documents[document]
         held = self.frequencies[words].astype(np.float64)
         idf = np.log(1 + (self.count - held + 0.5) / (held + 0.5))
@@ -88,7 +89,9 @@ class Bm25Units:
 
 
 def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> tuple[Numbers, int, float]:
-    """Count the passages that hold a token, by its id, the units, and the tokens of a unit on average."""
+    """Return for each token id the number of passages with it, the number of units, and the mean tokens of a
+    unit.
+    """
     frequencies = np.zeros(vocabulary, dtype=np.int64)
     tokens = units = 0
     for row in documents:
@@ -99,9 +102,10 @@ def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> 
 
 
 def unit_means(states: Tensor, units: Sequence[Sequence[TokenSpan]]) -> tuple[Tensor, Tensor]:
-    """Average token states `(n, tokens, width)` over each passage's units.
+    """Return the mean token states of each passage's units, from states `(n, tokens, width)`.
 
-    Vectors are `(n, units, width)`, 0 where a passage has fewer, and which they are `(n, units)`.
+    The result is vectors `(n, units, width)`, 0 where a passage has fewer units, and a mask `(n, units)` of
+    those that exist.
     """
     limit = max(1, *(len(spans) for spans in units))
     shares = np.zeros((len(units), limit, states.shape[1]), dtype=np.float32)
@@ -114,17 +118,17 @@ def unit_means(states: Tensor, units: Sequence[Sequence[TokenSpan]]) -> tuple[Te
 
 
 def log_shares(scores: Tensor, there: Tensor) -> Tensor:
-    """Return the log-softmax of scores `(n, units)` over the units that are there; 0 elsewhere."""
+    """Return the log-softmax of scores `(n, units)` over the units that exist (`there`); 0 elsewhere."""
     hidden = scores.masked_fill(~there, torch.finfo(scores.dtype).min)
     return functional.log_softmax(hidden, dim=1).masked_fill(~there, 0.0)
 
 
 def balance(texts: Tensor, units: Tensor, there: Tensor, *, per_unit: bool = False) -> Tensor:
-    """Return the losses `(n,)`, least where a passage's vector is equally near to all its units.
+    """Return BERM's balance losses `(n,)`, least if a passage's vector is equally near to all its units.
 
-    Texts are `(n, dim)`, units and `there` as `unit_means` gives them. KL divergence of the softmax of their
-    products from the uniform distribution; `per_unit` divides it by their number once more, as the released
-    code does. BERM (Xu et al. 2023), its balance loss.
+    `texts` are `(n, dim)`, `units` and `there` as `unit_means` gives them. It is the KL divergence of the
+    softmax of their products from the uniform distribution; `per_unit` divides once more by the number of
+    units, as the released code does.
     """
     shares = log_shares((units @ texts.unsqueeze(2)).squeeze(2), there)
     counts = there.sum(1).clamp(min=1).to(shares.dtype)
@@ -142,11 +146,11 @@ def extract(
     *,
     twice: bool = False,
 ) -> Tensor:
-    """Return the losses `(n,)`, least where query and passage together point to the essential unit.
+    """Return BERM's extract losses `(n,)`, least if query and passage together point to the essential unit.
 
-    Cross-entropy of the products of the units with GELU(query * text); `twice` takes the softmax twice, as
-    the released code does. `essential` `(n,)` is negative where there is no unit, whose loss is 0. BERM, its
-    extract loss.
+    It is the cross-entropy of the products of the units with GELU(query * text); `twice` takes the softmax
+    twice, as the released code does. `essential` `(n,)` is the number of the unit, negative without one, for
+    a loss of 0.
     """
     matching = functional.gelu(queries * texts)
     shares = log_shares((units @ matching.unsqueeze(2)).squeeze(2), there)
@@ -157,7 +161,7 @@ def extract(
 
 
 class BermSettings(Stage):
-    """Of BERM; defaults are those of Xu et al. 2023."""
+    """Settings of BERM; defaults are those of Xu et al. 2023."""
 
     table: ClassVar[str] = "rem.method_settings"
 
@@ -167,11 +171,12 @@ class BermSettings(Stage):
 
 
 class Berm(Plain):
-    """A passage's vector balances its units, and the query finds the essential one (Xu et al. 2023).
+    """BERM as a method: a passage's vector balances its units, and the query finds the essential one (Xu et
+    al. 2023).
 
-    Two terms beside the ranking loss. Only positives are cut. The "code" variant is the released form with
-    its faults, for comparison: the last passage that has a unit is not read and counted all the same, and
-    passages without any are not counted.
+    Two terms beside the ranking loss. Only positives are cut into units. The "code" variant is the released
+    form with its faults, for comparison: the last passage that has a unit is not read and counted all the
+    same, and passages without any are not counted.
     """
 
     name = "berm"
@@ -190,7 +195,9 @@ class Berm(Plain):
         beta: float = 1.0,
         variant: Literal["paper", "code"] = "paper",
     ) -> None:
-        """Take how units are scored, the tokens that end them, and the weights of balance and extract."""
+        """Take the function that scores units, the tokens that end units, and the weights of balance and
+        extract.
+        """
         self.objective, self.scores, self.ends = objective, scores, ends
         self.alpha, self.beta, self.released = alpha, beta, variant == "code"
         self.seen: dict[str, Any] = {}
@@ -198,7 +205,7 @@ class Berm(Plain):
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Berm:
-        """Make it with BM25 of the corpus. Raises DataError."""
+        """Return the method with units scored by BM25 of the corpus. Raises DataError."""
         own, tokens = materials.own, objective.module.tokens
         examples = objective.batches.examples
         tokenizer = Tokenizer.from_str(tokens.definition) if tokens.definition else None
@@ -228,7 +235,7 @@ class Berm(Plain):
         )
 
     def loss(self, compared: ComparedBatch) -> Tensor:
-        """Return ranking loss, balance and extract, weighed."""
+        """Return the weighted sum of ranking loss, balance and extract."""
         objective, passages = self.objective, compared.passages
         own = objective.own(compared.batch)
         ids, lengths = passages.ids.cpu().numpy(), passages.mask.sum(1).tolist()
@@ -258,7 +265,7 @@ class Berm(Plain):
         return ranking + self.alpha * terms[0] + self.beta * terms[1]
 
     def mean(self, terms: Tensor, essential: Tensor) -> Tensor:
-        """Average the terms `(n,)` of all processes' passages."""
+        """Return the mean of the terms `(n,)` over all processes' passages."""
         gathered = self.objective.processes.gathered
         terms, has_units = gathered(terms), gathered((essential >= 0).to(terms.device))
         if not self.released:
@@ -267,12 +274,14 @@ class Berm(Plain):
         return read.sum() / max(1, len(read) + 1)
 
     def observed(self) -> dict[str, Any]:
-        """Return the terms of the loss and the units of a passage, on average."""
+        """Return the terms of the last loss and the mean number of units of a passage."""
         names = ("loss_ranking", "loss_balance", "loss_extract")
         return {name: self.seen[name] for name in names} | {"units": float(self.seen["unit_counts"].mean())}
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Return the units of a passage on average, and both terms at the start and at the end."""
+        """Return the mean number of units of a passage, and both terms at the start and at the end of the
+        run.
+        """
         observed, tenth = run.observed, max(1, len(run.losses) // 10)
         ends = {
             name: [float(np.mean(observed[name][:tenth])), float(np.mean(observed[name][-tenth:]))]

@@ -1,8 +1,8 @@
-"""COCO (Yu et al. 2022, COCO-DR): contrast of spans, and masked-LM, for a DAM.
+"""COCO (Yu et al. 2022, COCO-DR): contrast of spans and masked-LM training, for a DAM.
 
-Spans of one document, masked once, are told from all others of the batch, and
-their masked tokens are restored. Its batch may be larger than memory (gradient cache, Gao et al. 2021): the
-vectors of all micro-batches come first, then the contrast and its gradient, then each micro-batch once more.
+The two spans of one document are told from all others of the batch, and their masked tokens are restored. A
+batch may be larger than memory (gradient cache, Gao et al. 2021): the vectors of all micro-batches are
+computed first, then the contrast and its gradient, then each micro-batch once more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ CLOSED_EARLY = 0.1  # chance that a sentence begins a span though it would still
 
 
 class SpansAndMaskedLm(MaskedLm):
-    """Continuous contrastive pretraining, "COCO": L_co + L_mlm, with a Condenser head + L_mlm of that."""
+    """The objective COCO: contrast of spans + masked-LM loss, with a Condenser head also that head's
+    masked-LM loss.
+    """
 
     name = "coco"
     help = "for a DAM, spans of one document attract, and masked-LM"
@@ -66,7 +68,7 @@ class SpansAndMaskedLm(MaskedLm):
     """Whether the backbone's own states restore masked tokens too, beside a head's ("late masked-LM")."""
 
     def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
-        """Take the head that a run before left beside the DAM. Raises DataError, SettingsError."""
+        """Set up spans, batch size, pooling and the Condenser head. Raises DataError, SettingsError."""
         _, sizes = self.cache.spans(np.arange(len(self.cache)))
         fit = sizes >= LEAST_SPAN
         self.held_out = int(fit[: self.held_out].sum())
@@ -101,7 +103,9 @@ class SpansAndMaskedLm(MaskedLm):
             self.weights = {**self.weights, **self.condenser.named()}
 
     def leave(self, folder: Path) -> list[str]:
-        """Write the Condenser head, which goes on with the next corpus; a ranker has no use for it."""
+        """Write the Condenser head, with which training on another corpus can continue; return the files'
+        names.
+        """
         if self.condenser is None:
             return []
         weights = {
@@ -111,7 +115,9 @@ class SpansAndMaskedLm(MaskedLm):
         return [CONDENSER_FILE]
 
     def windows(self, step: int) -> TokenWindows:
-        """Draw the whole batch of a step, a1 b1 a2 b2 …; an epoch visits no document twice."""
+        """Return the whole batch of spans of a step, in pairs a1 b1 a2 b2 …; an epoch visits no document
+        twice.
+        """
         batches = max(1, self.documents // self.batch_size)
         epoch, batch = divmod(step - 1, batches)
         start = epoch * self.documents + batch * self.batch_size
@@ -119,17 +125,17 @@ class SpansAndMaskedLm(MaskedLm):
         return self.pairs(rows, default_rng([self.seed, WINDOWS, step]))
 
     def unseen_windows(self) -> TokenWindows:
-        """Return fixed pairs of the held-out documents."""
+        """Return fixed pairs of spans of the held-out documents."""
         rows = np.arange(self.held_out - self.held_out % self.processes.count)
         return self.pairs(rows, default_rng([self.seed, FIXED]))
 
     def pairs(self, rows: TokenIds, random: Generator) -> TokenWindows:
-        """Draw two spans of each document, and mask their words."""
+        """Return two random spans of each document with masked words."""
         spans = draw_pairs(self.cache, self.frame, rows, self.span_tokens, self.seed, random)
         return masked_windows(self.cache, self.frame, spans, self.max_tokens, random, choose_words)
 
     def share(self, windows: TokenWindows) -> Iterator[Any]:
-        """Cut this process's pairs into micro-batches; where there are more than one, cache the gradient."""
+        """Yield this process's micro-batches of pairs; if there are several, with the cached gradient."""
         pairs = np.arange(len(windows.lengths)).reshape(-1, 2)
         own = pairs[self.processes.rank :: self.processes.count].ravel()
         batches = [(np.searchsorted(own, rows), part) for rows, part in self.micro_batches(windows, own)]
@@ -139,7 +145,9 @@ class SpansAndMaskedLm(MaskedLm):
         return iter(parts if alone else self.cached(parts))
 
     def cached(self, parts: list[Spans]) -> list[Spans]:
-        """Set each micro-batch's part of the contrast, as a value and as a gradient by its vectors."""
+        """Return the micro-batches with their part of the contrast, as value and as gradient of their
+        vectors.
+        """
         with torch.no_grad():
             vectors = torch.cat([self.forward(part)[0] for part in parts])
         places = torch.cat([part.places for part in parts])
@@ -154,11 +162,11 @@ class SpansAndMaskedLm(MaskedLm):
         ]
 
     def loss(self, part: Spans) -> Tensor:  # type: ignore[override]
-        """Return a micro-batch's part of the loss; its gradient is its part of the one big batch's."""
+        """Return the loss of a micro-batch, whose gradient is its part of the whole batch's gradient."""
         return sum(self.terms(part).values(), start=torch.zeros((), device=self.processes.device))
 
     def terms(self, part: Spans) -> dict[str, Tensor]:
-        """Return the losses that add up, by name: contrast, mlm_backbone, mlm_head."""
+        """Return the parts of a micro-batch's loss by name: contrast, mlm_backbone, mlm_head."""
         vectors, states = self.forward(part)
         if part.gradient is None:  # the only micro-batch
             contrast = self.contrast(vectors[torch.argsort(part.places)]).mean()
@@ -174,7 +182,9 @@ class SpansAndMaskedLm(MaskedLm):
         return losses
 
     def forward(self, part: Spans) -> tuple[Tensor, list[Tensor]]:
-        """Return the vectors `(n, dim)`, and the states `(n, longest, dim)` of all layers or of the last."""
+        """Return the vectors `(n, dim)` of spans, and the states `(n, longest, dim)` of all layers or of the
+        last.
+        """
         if self.dropout:
             torch.manual_seed(part.seed)
         batch, deep = part.batch, self.condenser is not None
@@ -186,7 +196,7 @@ class SpansAndMaskedLm(MaskedLm):
         return vectors, [*(output.hidden_states[:-1] if deep else ()), output[0]]
 
     def contrast(self, vectors: Tensor) -> Tensor:
-        """Return the losses of all rows, in fp32."""
+        """Return the contrastive losses of all rows, computed in fp32."""
         with torch.autocast(self.processes.device.type, enabled=False):
             return sequence_contrastive(vectors, self.temperature)
 
@@ -208,9 +218,9 @@ class Spans(NamedTuple):
 def draw_pairs(
     cache: TokenCache, frame: Frame, rows: TokenIds, longest: int, seed: int, random: Generator
 ) -> tuple[TokenIds, TokenIds]:
-    """Draw two different spans of each document; begins in `cache.ids` and lengths, `(2n,)`: a1 b1 a2 b2 …
+    """Return starts (in `cache.ids`) and lengths of two random spans of each document, `(2n,)`: a1 b1 a2 b2 …
 
-    A document of one span gives it twice; the two are masked each by itself.
+    A document with only one span gives that span twice; the two are masked differently.
     """
     pairs = []
     for start, size in zip(*(array.tolist() for array in cache.spans(rows)), strict=True):
@@ -224,11 +234,10 @@ def draw_pairs(
 
 
 def cut_spans(ids: TokenIds, start: int, frame: Frame, longest: int, seed: int) -> list[int]:
-    """Cut a document into spans of whole sentences, always the same; where they begin, and the end.
+    """Return the start positions of a document's spans of whole sentences, and its end; always the same.
 
-    A sentence goes into the last span as long as that keeps to `longest` tokens, but one in ten begins a
-    span of its own (Yu et al. 2022, methods.md B.1). Longer sentences, which the paper's code leaves whole,
-    are cut: texts without full stops would be one span.
+    A sentence joins the last span as long as that keeps to `longest` tokens, but one in ten begins a new span
+    (Yu et al. 2022, methods.md B.1). Longer sentences, which the paper's code leaves whole, are cut.
     """
     ends = np.flatnonzero(np.isin(ids, frame.stops)) + 1
     ends = np.unique(np.concatenate([ends, [len(ids)]]))
@@ -246,10 +255,10 @@ def cut_spans(ids: TokenIds, start: int, frame: Frame, longest: int, seed: int) 
 
 
 def sequence_contrastive(states: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return the losses `(2n,)` of telling a span of the same document from all others, to be averaged.
+    """Return the losses `(2n,)` of telling a span of the same document from all others in the batch.
 
-    `states` `(2n, dim)` are [CLS] states, those of a document adjacent. Products, a span is no candidate
-    for itself. COCO-DR (Yu et al. 2022, equation 5), after coCondenser (Gao and Callan 2022).
+    `states` `(2n, dim)` are [CLS] states, those of one document adjacent. Scores are products; a span is no
+    candidate for itself. COCO-DR (Yu et al. 2022, equation 5), after coCondenser (Gao and Callan 2022).
     """
     scores = states @ states.T / temperature
     scores = scores.masked_fill(torch.eye(len(states), dtype=torch.bool, device=states.device), -torch.inf)
@@ -264,11 +273,11 @@ CONDENSER = "condenser."
 class CondenserHead(torch.nn.Module):
     """Layers of BERT that restore masked tokens from an early layer and the last [CLS] (Gao and Callan 2021).
 
-    Whatever [CLS] does not say, they do not know: so it learns to say more.
+    So [CLS] learns to hold what these layers cannot see otherwise.
     """
 
     def __init__(self, config: Any, layers: int) -> None:
-        """Make layers of the sizes of a backbone's configuration, drawn as those of a fresh BERT are."""
+        """Make layers of the sizes in a backbone's configuration, with random initial weights as BERT has."""
         super().__init__()
         sizes = {name: getattr(config, name) for name in ("hidden_size", "num_attention_heads")}
         self.layers = BertEncoder(  # type: ignore[no-untyped-call]
@@ -286,13 +295,13 @@ class CondenserHead(torch.nn.Module):
                 torch.nn.init.zeros_(module.bias)
 
     def set_attn_implementation(self, attention: str) -> None:
-        """Choose how attention is computed: "eager" or "sdpa"."""
+        """Set how attention is computed: "eager" or "sdpa"."""
         self.layers.config._attn_implementation = attention
 
     def forward(self, last: Tensor, early: Tensor, mask: Tensor | None) -> Tensor:
-        """Return states `(n, tokens, dim)` of [CLS] from `last` and the other tokens from `early`.
+        """Return the states `(n, tokens, dim)` computed from [CLS] of `last` and the other tokens of `early`.
 
-        `mask` `(n, tokens)` is 0 at padding; None where there is none.
+        `mask` `(n, tokens)` is 0 at padding; None without padding.
         """
         hidden = None
         if mask is not None:
@@ -309,10 +318,10 @@ class CondenserHead(torch.nn.Module):
 
 
 def condenser_of(dam: Dam, count: int | None, seed: int) -> CondenserHead | None:
-    """Open the Condenser head beside a DAM, or make one of `wanted` layers drawn from the seed.
+    """Return the Condenser head stored beside a DAM, or a new one of `count` layers drawn from the seed.
 
-    None as wanted takes what the DAM has; None is given for no layers. Raises ModelError when the DAM has
-    another number of layers.
+    `count` None takes as many layers as the DAM has; without any layers the result is None. Raises ModelError
+    if the DAM has another number of layers.
     """
     path = dam.folder / CONDENSER_FILE
     stored = read_tensors(path, str(path)) if path.is_file() else {}
@@ -333,7 +342,7 @@ def condenser_of(dam: Dam, count: int | None, seed: int) -> CondenserHead | None
 
 
 def fill(head: CondenserHead, stored: dict[str, Tensor], path: Path) -> None:
-    """Copy stored weights into a head; nothing where none are. Raises ModelError when they do not fit."""
+    """Copy stored weights, if there are any, into a head. Raises ModelError if they do not fit."""
     weights = head.named()
     if stored and {name: tensor.shape for name, tensor in stored.items()} != {
         name: parameter.shape for name, parameter in weights.items()

@@ -1,4 +1,4 @@
-"""Contrast: tell a query's relevant documents from all others of the batch."""
+"""Contrastive loss: tell a query's relevant document from all other documents of the batch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MASKED = 10_000.0  # what is taken off the score of a false negative
 class Contrastive(EncodedApart):
     """Cross-entropy over the documents of the global batch (Zhan et al. 2022, methods.md A.8).
 
-    The candidates of every query are the positives of all processes, then their hard negatives; documents
-    that are labelled relevant too are masked.
+    The candidates of every query are the positives of all processes, then their hard negatives; other
+    documents that are labelled relevant are masked.
     """
 
     name = "contrast"
@@ -29,7 +29,7 @@ class Contrastive(EncodedApart):
     on = "labels"
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Return the cross-entropies `(n,)`."""
+        """Return the cross-entropy of each query, `(n,)`."""
         relevant = self.batches.examples.positives
         numbers = batch.queries.tolist()
         masked = find_false_negatives(
@@ -47,10 +47,10 @@ def contrastive_rows(
 ) -> Tensor:
     """Return the losses `(n,)`, or their `reduction`, of each query's positive against the whole batch.
 
-    `scores` are `(n, n + m)`, of the n positives in the order of the queries, then of m negatives;
-    `false_negatives`, of the same shape, is true where a document is relevant too. Cross-entropy of
-    `scores / temperature`. DDR (Zhan et al. 2022; temperature 1 for English with "ip", 1/20 for Chinese
-    with "cosine").
+    `scores` are `(n, n + m)`: of the n positives in the order of the queries, then of m negatives;
+    `false_negatives`, of the same shape, is true for other relevant documents. It is the cross-entropy of
+    `scores / temperature`. DDR (Zhan et al. 2022; temperature 1 for English with "ip", 1/20 for Chinese with
+    "cosine").
     """
     scores = scores * (1 / temperature) - MASKED * false_negatives.to(scores.dtype)
     targets = torch.arange(len(scores), device=scores.device)
@@ -62,9 +62,9 @@ def find_false_negatives(
     doc_ids: Sequence[Hashable],
     relevant: Mapping[Hashable, Collection[Hashable]],
 ) -> Tensor:
-    """Mark the documents that are relevant to a query without being its own positive; bool `(n, n + m)`.
+    """Return a mask `(n, n + m)` of documents that are relevant to a query without being its own positive.
 
-    `doc_ids` are those of the n positives, then of the m negatives. DDR.
+    `doc_ids` are those of the n positives, then of the m negatives.
     """
     marks = [
         [row != column and doc in relevant.get(query, ()) for column, doc in enumerate(doc_ids)]

@@ -1,4 +1,4 @@
-"""Distillation: the margins of a teacher (Hofstätter et al. 2020)."""
+"""Distillation: the student's score margins are to equal a teacher's (Hofstätter et al. 2020)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ with extra("train", "training a model"):
 
 
 class MarginMse(EncodedApart):
-    """Squared difference of the margins to a teacher's (Hofstätter et al. 2020; methods.md A.8)."""
+    """The squared difference between the margins of the student and of the teacher (Hofstätter et al. 2020;
+    methods.md A.8).
+    """
 
     name = "distil"
     help = "from a teacher's scores"
@@ -22,16 +24,16 @@ class MarginMse(EncodedApart):
     rows_apart = True
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Return the means over the queries' negatives, `(n,)`."""
+        """Return the loss of each query, `(n,)`."""
         scores = self.own_scores(batch, queries, positives, negatives)
         return margin_mse_rows(scores, torch.as_tensor(batch.teacher).to(scores))
 
 
 def margin_mse_rows(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Match a teacher's score differences; `(n,)`, to be averaged.
+    """Return for each query the mean squared difference of its score margins from the teacher's, `(n,)`.
 
-    Both are `(n, 1 + k)`: the positive, then k negatives. Mean over k of the squared difference of the
-    margins. Margin-MSE (Hofstätter et al. 2020); DDR divides its scores by the temperature before.
+    Both inputs are `(n, 1 + k)`: the positive, then k negatives. Margin-MSE (Hofstätter et al. 2020); DDR
+    divides its scores by the temperature before.
     """
     margins, expected = (values[:, :1] - values[:, 1:] for values in (scores, teacher))
     return functional.mse_loss(margins, expected, reduction="none").mean(1)

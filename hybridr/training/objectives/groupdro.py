@@ -1,4 +1,6 @@
-"""GroupDRO (Sagawa et al. 2020), greedy as COCO-DR compares with: the worst groups count more."""
+"""GroupDRO (Sagawa et al. 2020), greedy as in COCO-DR's comparison: the groups with the largest losses count
+more.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ with extra("train", "training a model"):
 
 @dataclass(frozen=True)
 class GreedyDro:
-    """GroupDRO that weighs the worst groups up to a share of the samples (Sagawa et al. 2020; COCO-DR)."""
+    """The rule that gives larger weights to the worst groups, up to a share of the samples (Sagawa et al.
+    2020; COCO-DR).
+    """
 
     share: float = 0.25
     """Of the samples that the worst groups make up, above 0 to 1."""
@@ -26,7 +30,7 @@ class GreedyDro:
     floor: float = 0.01
 
     def loss(self, losses: Tensor, groups: Tensor, weights: Tensor) -> Tensor:
-        """Return the scalar to minimise, from losses and groups `(n,)` and the weights `(k,)`."""
+        """Return the weighted mean loss, from losses and groups `(n,)` and weights `(k,)`."""
         return (weights[groups] * losses).sum() / len(losses)
 
     def step(
@@ -34,8 +38,8 @@ class GreedyDro:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the next running losses and sizes, and the weights of the groups; all are `(k,)`.
 
-        Running losses start at 0, running sizes at 1. `group_losses` and `batch_sizes` are of the batch,
-        as `group_means` gives them.
+        Running losses start at 0, running sizes at 1. `group_losses` and `batch_sizes` are of the batch, as
+        `group_means` gives them.
         """
         moved = (1 - self.decay) * means + self.decay * group_losses.detach()
         means = torch.where(batch_sizes > 0, moved, means)
@@ -52,7 +56,7 @@ class GreedyDro:
 
 
 class GroupDro(Grouped):
-    """The groups with the largest losses are weighed more (greedy GroupDRO, as in COCO-DR's table 7)."""
+    """GroupDRO as a method: groups with the largest losses get larger weights (as in COCO-DR's table 7)."""
 
     name = "groupdro"
     help = "by the size of its loss"
@@ -76,19 +80,19 @@ class GroupDro(Grouped):
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> GroupDro:
-        """Make it with the published constants."""
+        """Return the method with the published constants."""
         return cls(objective, cls.clusters(objective, materials), materials.own.clusters)
 
     def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Move running means and sizes with the weights that follow, and weigh the queries' losses."""
+        """Update running means, sizes and weights; return the new weights and the weighted loss."""
         self.means, self.sizes, weights = self.rule.step(self.means, self.sizes, means, sizes)
         return weights, self.rule.loss(losses, groups, weights if self.used == "new" else self.weights)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return weights, running means and running sizes."""
+        """Return weights, groups, running means and running sizes for a checkpoint."""
         return super().tensors() | {"means": self.means, "sizes": self.sizes}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from these."""
+        """Restore the state from the tensors of a checkpoint."""
         super().take(tensors)
         self.means, self.sizes = (tensors[name].to(self.means.device) for name in ("means", "sizes"))

@@ -1,4 +1,4 @@
-"""iDRO (Yu et al. 2022, COCO-DR): weights of query groups, larger where learning helps the others most."""
+"""iDRO (Yu et al. 2022, COCO-DR): weights of query groups, larger if training on a group helps the others."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Layers = Sequence[int] | Literal["all"] | None
 
 
 def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
-    """Return the cluster of each vector `(n, dim)`, 0..count-1, by plain L2 k-means as in COCO-DR.
+    """Return the cluster of each vector `(n, dim)`, 0..count-1, by L2 k-means as in COCO-DR.
 
-    A cluster may stay empty. Raises DataError for fewer vectors than clusters, or when all fall into one.
+    A cluster may stay empty. Raises DataError for fewer vectors than clusters, or if all fall into one.
     """
     with extra("train", "clusters of queries"):
         from sklearn.cluster import KMeans
@@ -58,7 +58,7 @@ def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
 
 
 def group_means(losses: Tensor, groups: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Average losses `(n,)` by their group `(n,)` (numbers from 0); means, 0 where absent, and sizes."""
+    """Return the mean of losses `(n,)` in each group (0 for absent groups), and the groups' sizes."""
     member = functional.one_hot(groups, count).to(losses.dtype)  # (n, count)
     sizes = member.sum(0)
     return losses @ member / sizes.clamp(min=1), sizes
@@ -66,7 +66,8 @@ def group_means(losses: Tensor, groups: Tensor, count: int) -> tuple[Tensor, Ten
 
 @dataclass(frozen=True)
 class IdroRule:
-    """Implicit distributionally robust optimisation: weights of query groups (COCO-DR, equations 7-10).
+    """The rule of implicit distributionally robust optimisation: weights of query groups (COCO-DR, equations
+    7-10).
 
     The "code" variant is the released one: cosines of the gradients, the former weight to the power `decay`,
     a floor. The "paper" variant takes raw products, the whole former weight, and no floor.
@@ -87,7 +88,7 @@ class IdroRule:
         return torch.ones(count) if self.variant == "code" else torch.full((count,), 1 / count)
 
     def loss(self, group_losses: Tensor, weights: Tensor) -> Tensor:
-        """Return the scalar to minimise from group means and weights `(k,)`."""
+        """Return the weighted loss from group means and weights `(k,)`."""
         if self.variant == "code":
             return (weights * group_losses).sum()
         return (group_losses.detach() ** self.power * weights * group_losses).sum()
@@ -115,7 +116,7 @@ class IdroRule:
 
 
 class ClusteringSettings(Stage):
-    """Of methods that weigh clusters of queries."""
+    """Settings of methods that weigh clusters of queries."""
 
     table: ClassVar[str] = "rem.method_settings"
 
@@ -123,20 +124,20 @@ class ClusteringSettings(Stage):
 
 
 class IdroSettings(ClusteringSettings):
-    """Of iDRO."""
+    """Settings of iDRO."""
 
     variant: Literal["paper", "code"] | None = Field(None, description="of its paper, or None: as released")
 
 
 class Grouped(Plain):
-    """Weights of query groups: how far each counts in the loss, moved at every step."""
+    """Base of methods that weigh groups of queries in the loss and change the weights at every step."""
 
     own_settings = ClusteringSettings
 
     def __init__(self, objective: EncodedApart, groups: Numbers, weights: Tensor, used: str) -> None:
-        """Take the group of every query, numbers from 0, and the weights `(k,)` to begin with.
+        """Take the group of every query, numbers from 0, and the initial weights `(k,)`.
 
-        `used` says which weights make the loss of a step: the "former", or the "new" that follow from it.
+        `used` says which weights make the loss of a step: the "former", or the "new" ones computed in it.
         """
         self.objective = objective
         self.groups = torch.from_numpy(groups).to(objective.processes.device)
@@ -147,7 +148,7 @@ class Grouped(Plain):
 
     @staticmethod
     def clusters(objective: EncodedApart, materials: Materials) -> Numbers:
-        """Cluster the queries by their vectors as they are now, the same in all processes."""
+        """Return the cluster of each query by its present vector, the same in all processes."""
         settings, processes = materials.settings, objective.processes
         groups = torch.zeros(len(objective.batches.examples.queries), dtype=torch.int64)
         if processes.is_main:
@@ -158,7 +159,7 @@ class Grouped(Plain):
         return groups.cpu().numpy()
 
     def loss(self, compared: ComparedBatch) -> Tensor:
-        """Return the weighted loss, and move the weights; they are constants in it."""
+        """Return the weighted loss of a batch, and update the weights, through which no gradient flows."""
         numbers = torch.from_numpy(compared.batch.queries).to(self.groups.device)
         groups, former = self.groups[numbers], self.weights
         means, sizes = group_means(compared.losses, groups, len(former))
@@ -173,27 +174,27 @@ class Grouped(Plain):
         return loss
 
     def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the new weights `(k,)` and the scalar to minimise.
+        """Return the new weights `(k,)` and the weighted loss.
 
         `losses` and `groups` are those of the batch, `(n,)`, `means` and `sizes` those of its groups, `(k,)`.
         """
         raise NotImplementedError
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return weights and groups."""
+        """Return weights and groups for a checkpoint."""
         return {"weights": self.weights, "groups": self.groups}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from these."""
+        """Restore weights and groups from the tensors of a checkpoint."""
         self.weights, self.groups = (tensors[name].to(self.weights.device) for name in ("weights", "groups"))
 
     def observed(self) -> dict[str, Any]:
-        """Return the unweighted loss, and weights and mean losses by group."""
+        """Return the unweighted loss, and weights and mean losses by group, of the last step."""
         values: dict[str, Any] = {name: self.seen[name].tolist() for name in GROUPED}
         return values | {"loss_ranking": self.seen["row_losses"].mean().item()}
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Return each cluster's queries, its mean and last weights, and its loss where present."""
+        """Return for each cluster its number of queries, mean and last weight, and mean loss."""
         weights, losses, sizes = (np.array(run.observed[name]) for name in GROUPED)
         seen = np.maximum(1, (sizes > 0).sum(0))
         rows = zip(
@@ -208,7 +209,9 @@ class Grouped(Plain):
 
 
 class Idro(Grouped):
-    """Groups that the others gain from too are weighed more (Yu et al. 2022, section 3.3)."""
+    """iDRO as a method: groups whose gradients help the other groups get larger weights (Yu et al. 2022,
+    section 3.3).
+    """
 
     name = "idro"
     help = "by what learning a group does for the others"
@@ -238,32 +241,32 @@ class Idro(Grouped):
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Idro:
-        """Make the released variant, or that of the paper."""
+        """Return the method in the released variant, or in that of the paper."""
         own, groups = materials.own, cls.clusters(objective, materials)
         return cls(objective, groups, own.clusters, IdroRule(variant=own.variant or "code"))
 
     def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-        """Move the weights by the rule, and weigh the mean losses of the groups."""
+        """Update the weights by the rule; return them and the weighted mean loss of the groups."""
         products = self.gradients.products(losses, groups, means, sizes)
         weights = self.rule.step(self.weights, means, sizes, products)
         return weights, self.rule.loss(means, weights if self.used == "new" else self.weights)
 
     def finish(self) -> None:
-        """Watch the layers no more."""
+        """Remove the hooks from the layers."""
         for hook in self.gradients.hooks:
             hook.remove()
 
 
 class GroupGradients:
-    """Inner products of the gradients of groups' mean losses, over the weights of some layers.
+    """Computes inner products between the gradients of groups' mean losses, over the weights of some layers.
 
-    Where a query's loss depends on its own texts only, one backward pass tells the gradients of all groups:
-    that of a linear layer's output, times its input, summed over a group's texts. Else there is one backward
-    pass a group.
+    If a query's loss depends on its own texts only, one backward pass gives the gradients of all groups: the
+    gradient of a linear layer's output, times its input, summed over a group's texts. Else each group takes a
+    backward pass.
     """
 
     def __init__(self, objective: EncodedApart, layers: Layers) -> None:
-        """Watch the layers' trained weights."""
+        """Find the trained weights of the layers and register hooks on their modules."""
         self.processes = objective.processes
         count = int(objective.module.config.num_hidden_layers)
         if layers == "all":
@@ -288,12 +291,12 @@ class GroupGradients:
         self.hooks = [owner.register_forward_hook(self.keep) for owner in watched]
 
     def keep(self, module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        """Remember what a module read and gave."""
+        """Forward hook: store a module's input and output."""
         if torch.is_grad_enabled():
             self.calls.append((module, inputs[0].detach(), output))
 
     def products(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> Tensor:
-        """Return the products `(k, k)` of the gradients of mean losses `(k,)`; 0 for absent groups."""
+        """Return the inner products `(k, k)` of the gradients of mean losses `(k,)`; 0 for absent groups."""
         present = sizes.nonzero().flatten()
         products = losses.new_zeros(len(present), len(present))
         if not self.at_once:
@@ -326,10 +329,10 @@ class GroupGradients:
 def gradients_of(
     module: Any, uses: Sequence[tuple[Tensor, Tensor]], groups: Tensor, present: Tensor
 ) -> Iterator[Tensor]:
-    """Yield the gradients `(groups present, values)` of each of a module's weights, by group.
+    """Yield for each weight of a module its gradients by group, `(groups present, values)`.
 
-    A use is what the module read, and the gradient of what it gave; both begin with the texts' axis, some
-    texts for each of the queries, whose groups are `(n,)`.
+    A use is the module's input and the gradient of its output; both begin with the axis of texts, some texts
+    for each of the queries, whose groups are `(n,)`.
     """
     matrices: list[Tensor] = []
     vectors: list[Tensor] = []

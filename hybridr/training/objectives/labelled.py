@@ -1,4 +1,6 @@
-"""What objectives on labelled queries share: a ranker, its trained weights, the batches and the schedule."""
+"""The common base of objectives on labelled queries: a ranker, its trained weights, batches and schedule; and
+of methods.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ RATES = {False: 2e-5, True: 1e-5}
 
 @dataclass(frozen=True)
 class Passages:
-    """Texts as this process encoded them, in one call."""
+    """Texts as this process encoded them in one call: vectors, token ids, mask and token states."""
 
     vectors: Tensor
     """`(n, dim)`, of ColBERT `(n, limit, dim)`"""
@@ -40,7 +42,9 @@ class Passages:
 
 @dataclass(frozen=True)
 class ComparedBatch:
-    """What a method is given of a step: the batch of all processes, and the loss of each of its queries."""
+    """A training step as a method sees it: the batch of all processes, its vectors, and the loss of each
+    query.
+    """
 
     batch: Batch
     losses: Tensor
@@ -58,7 +62,7 @@ class ComparedBatch:
 
 @dataclass(frozen=True)
 class Materials:
-    """What a method is made of beside the objective."""
+    """What a method is created from besides the objective: settings and target texts."""
 
     settings: RemSettings
     own: Any
@@ -67,49 +71,53 @@ class Materials:
 
 
 class Plain:
-    """No method: the mean of the queries' losses. What all methods are made from."""
+    """No method: the mean of the queries' losses. Base class of all methods."""
 
     own_settings: type[Stage] = NoSettings
 
     @staticmethod
     def kept_vectors(own: Any) -> int:
-        """Return how many vectors a query of a checkpoint holds, by the method's own settings."""
+        """Return how many vectors per query a checkpoint holds, by the method's own settings."""
         return 0
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Plain:
-        """Make it for a training."""
+        """Return the method for a training."""
         return cls()
 
     def encoded(self, step: int) -> tuple[Tensor, ...]:
-        """Encode what the method reads beside the batch of a step, by all processes together."""
+        """Return vectors that the method needs besides the batch of a step, encoded by all processes
+        together.
+        """
         return ()
 
     def loss(self, compared: ComparedBatch) -> Tensor:
-        """Return the scalar to minimise."""
+        """Return the loss of a step."""
         return compared.losses.mean()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what a checkpoint holds."""
+        """Return the method's state as tensors for a checkpoint."""
         return {}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the method's state from the tensors of a checkpoint."""
 
     def observed(self) -> dict[str, Any]:
-        """Return what the last step measured, for the log."""
+        """Return the values measured in the last step, for the log."""
         return {}
 
     def finish(self) -> None:
-        """Take back what the method put into the model."""
+        """Remove what the method added to the model (hooks)."""
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Describe as JSON what came of it in a run, for the manifest."""
+        """Return as JSON what the method did in a run, for the manifest."""
         return {}
 
 
 class Labelled:
-    """A ranker, its trained weights and the batches, as `RemSettings` say."""
+    """Base of objectives on labelled queries: a ranker, its trained weights and the batches, as `RemSettings`
+    say.
+    """
 
     Settings = RemSettings
 
@@ -122,7 +130,7 @@ class Labelled:
         precision: TrainingPrecision,
         processes: Processes,
     ) -> None:
-        """Take a ranker with the REM in it, and what is trained of it by name, in a fixed order."""
+        """Take a ranker with the REM in it, and its trained weights by name, in a fixed order."""
         self.module: Any = ranker
         self.weights = weights
         self.batches = batches
@@ -140,23 +148,23 @@ class Labelled:
         )
 
     def parts(self, step: int) -> Sequence[Batch]:
-        """Return the batch of all processes, of which each encodes its share."""
+        """Return the batch of all processes, of which each process encodes its share."""
         return [self.batches(step)]
 
     def own(self, batch: Batch) -> Batch:
-        """Return this process's share."""
+        """Return this process's share of a batch."""
         return batch.share(self.processes.rank, self.processes.count)
 
     def tensors(self, *arrays: Numbers) -> list[Tensor]:
-        """Bring arrays to where the model is."""
+        """Return arrays as tensors on the model's device."""
         return [torch.from_numpy(array).to(self.processes.device) for array in arrays]
 
 
 class EncodedApart(Labelled):
-    """Queries and documents are encoded apart, by all processes together.
+    """Base of objectives that encode queries and documents separately, by all processes together.
 
-    Every process sees the vectors of all; the gradient flows through its own share. `method` makes one loss
-    of those of the queries.
+    Every process gets the vectors of all; the gradient flows through its own share. `method` combines the
+    queries' losses into one.
     """
 
     shared_loss = True
@@ -177,11 +185,15 @@ class EncodedApart(Labelled):
             return self.method.loss(batch) + self.penalty(part.step, queries, positives, negatives)
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Return the losses `(n,)` of n queries by their vectors, n positives and n * k negatives."""
+        """Return the losses `(n,)` of n queries from their vectors, those of n positives and of n * k
+        negatives.
+        """
         raise NotImplementedError
 
     def own_scores(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Score every query against its positive and its own negatives; `(n, 1 + k)`, temperature taken."""
+        """Return the scores of every query with its positive and its own negatives, `(n, 1 + k)`, divided by
+        the temperature.
+        """
         others = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
         documents = torch.cat([positives.unsqueeze(1), others], dim=1)  # (n, 1 + k, ...)
         if isinstance(self.module, Colbert):
@@ -191,7 +203,8 @@ class EncodedApart(Labelled):
         return self.inv_temperature * scores
 
     def penalty(self, step: int, queries: Tensor, *documents: Tensor) -> Tensor | float:
-        """Return SPLADE's penalty; positives and negatives count together.
+        """Return SPLADE's penalty on dense vectors, 0 for other rankers; positives and negatives count
+        together.
 
         Its weight grows with the square of the step up to the end of the first epoch (methods.md A.9).
         """
@@ -201,7 +214,9 @@ class EncodedApart(Labelled):
         return self.flops * ramp * (flops(queries) + flops(*documents))
 
     def encoded(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Passages]:
-        """Encode queries, positives and negatives apart, each padded to its own longest."""
+        """Return the vectors of queries, positives and negatives of a batch, and the positives' token
+        states.
+        """
         examples = self.batches.examples
         queries = self.encode(examples.queries, batch.queries, self.limits.query).vectors
         positives = self.encode(examples.documents, batch.positives, self.limits.document)
@@ -211,7 +226,7 @@ class EncodedApart(Labelled):
         return queries, positives.vectors, negatives.vectors, positives
 
     def encode(self, rows: Rows, numbers: Numbers, limit: int) -> Passages:
-        """Encode rows in one call; vectors are fp32, ColBERT's are zero at padding."""
+        """Encode rows of tokens in one call; vectors are fp32, ColBERT's are zero at padding."""
         batch = self.module.tokens.batch([rows[int(number)].tolist() for number in numbers])
         ids, mask = self.tensors(*batch)
         if isinstance(self.module, Dense):
@@ -224,18 +239,18 @@ class EncodedApart(Labelled):
 
 
 def flops(*vectors: Tensor) -> Tensor:
-    """Penalise dense term weights; a scalar.
+    """Return SPLADE's FLOPS penalty: the sum over words of the squared mean absolute weight.
 
-    Each argument is `(n, vocabulary)`; they count as one batch. Sum over words of the squared mean absolute
-    weight. Paria et al. 2020, as SPLADE uses it (Formal et al. 2021, equation 4).
+    Each argument is `(n, vocabulary)`; together they count as one batch. Paria et al. 2020, as SPLADE uses it
+    (Formal et al. 2021, equation 4).
     """
     return (torch.cat(vectors).abs().mean(0) ** 2).sum()
 
 
 def max_sim(queries: Tensor, documents: Tensor) -> Tensor:
-    """Score every query against every document, token by token; `(n, m)`.
+    """Return ColBERT's scores of every query with every document, `(n, m)`.
 
-    Queries are `(n, tokens, dim)`, documents `(m, tokens, dim)`, zero where there is no token. Sum over the
-    query's tokens of the largest product with a document's. ColBERT (Khattab and Zaharia 2020, equation 3).
+    Queries are `(n, tokens, dim)`, documents `(m, tokens, dim)`, zero at padding. A score is the sum over the
+    query's tokens of the largest product with a token of the document (Khattab and Zaharia 2020, equation 3).
     """
     return torch.einsum("qid,pjd->qpij", queries, documents).amax(3).sum(2)

@@ -1,4 +1,6 @@
-"""Masked-LM training of a DAM: the head runs at masked positions only, micro-batches are cut by length."""
+"""Masked-LM training of a DAM; the head runs at masked positions only, and micro-batches are cut by
+length.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ TOKEN_BUDGETS = {"cpu": 4096, "cuda": 65_536}
 
 
 class MaskedLm:
-    """Masked-LM training as the training loop wants it; the gradient is that of the one big batch."""
+    """The masked-LM objective; the gradients of the micro-batches add up to that of the whole batch."""
 
     name = "mlm"
     help = "for a DAM, masked-LM"
@@ -51,8 +53,8 @@ class MaskedLm:
     ) -> None:
         """Take a DAM, whose model is trained in place.
 
-        The first documents of the cache, at most a fifth, are not trained on. `precision` is what the loop
-        computes in.
+        The first documents of the cache, at most a fifth, are held out from training. `precision` is the
+        number format of the training.
         """
         attention = fastest_attention(processes.device, precision)
         self.model: Any = prepared(dam.model, settings.dropout, attention).to(processes.device)
@@ -79,11 +81,11 @@ class MaskedLm:
         self.complete(dam, settings, precision)
 
     def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
-        """Add what an objective needs besides, to what is made already."""
+        """Set up what a subclass needs besides; called at the end of `__init__`."""
 
     @property
     def documents(self) -> int:
-        """How many are trained on."""
+        """The number of documents that are trained on."""
         return len(self.cache) - self.held_out
 
     def parts(self, step: int) -> list[MicroBatch]:
@@ -91,7 +93,7 @@ class MaskedLm:
         return list(self.share(self.windows(step)))
 
     def windows(self, step: int) -> TokenWindows:
-        """Draw the whole batch of a step."""
+        """Return the whole batch of a step."""
         return windows_of_step(
             self.cache,
             self.frame,
@@ -103,13 +105,15 @@ class MaskedLm:
         )
 
     def share(self, windows: TokenWindows) -> Iterator[Any]:
-        """Cut this process's share of a batch into micro-batches; those without a mask teach nothing."""
+        """Yield the micro-batches of this process's share of a batch, without those that have no masked
+        token.
+        """
         order = np.argsort(-windows.lengths, kind="stable")
         own = order[self.processes.rank :: self.processes.count]
         return (part for _, part in self.micro_batches(windows, own) if len(part.positions))
 
     def micro_batches(self, windows: TokenWindows, own: TokenIds) -> Iterator[tuple[TokenIds, MicroBatch]]:
-        """Cut the texts `own` of a batch into micro-batches; also say which each holds.
+        """Yield (rows, micro-batch) for the texts `own` of a batch, cut by length.
 
         Sizes are rounded up, the width to at most the limit: oneDNN keeps a kernel and the allocator a block
         for each size that it meets, and with thousands of sizes memory grows to several times what is needed.
@@ -140,11 +144,13 @@ class MaskedLm:
             )
 
     def loss(self, part: MicroBatch) -> Tensor:
-        """Return the summed cross-entropy of a micro-batch over the masked tokens of the whole batch."""
+        """Return the cross-entropy summed over a micro-batch, divided by the masked tokens of the whole
+        batch.
+        """
         return self.restored(self.model.base_model(input_ids=part.ids, attention_mask=part.mask)[0], part)
 
     def restored(self, states: Tensor, part: MicroBatch) -> Tensor:
-        """Return that loss from the states `(documents, longest, dim)`."""
+        """Return the masked-LM loss of a micro-batch from the states `(documents, longest, dim)`."""
         logits = self.head(states.flatten(0, 1)[part.positions])  # (masked, vocabulary)
         return (
             functional.cross_entropy(logits.float(), part.targets, reduction="sum", ignore_index=IGNORED)
@@ -152,7 +158,7 @@ class MaskedLm:
         )
 
     def unseen_loss(self) -> float | None:
-        """Measure the loss on fixed windows of the held-out documents in fp32; None without any."""
+        """Return the loss on fixed windows of the held-out documents in fp32; None without any."""
         if not self.held_out:
             return None
         self.module.eval()
@@ -169,17 +175,17 @@ class MaskedLm:
         return fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
 
     def leave(self, folder: Path) -> list[str]:
-        """Write what was trained beside the DAM, and name the files: nothing."""
+        """Write further trained weights beside the DAM and return the files' names: none."""
         return []
 
 
 def fastest_attention(device: torch.device, precision: TrainingPrecision) -> str:
-    """Choose the implementation of attention; torch's fused one is slow backwards in bf16 on a processor."""
+    """Return the faster implementation of attention; torch's fused one is slow backwards in bf16 on a CPU."""
     return "eager" if device.type == "cpu" and precision == "bf16" else "sdpa"
 
 
 def prepared(model: Any, dropout: float, attention: str) -> Any:
-    """Set dropout and attention of a model as `read_dam` opens it."""
+    """Set dropout and attention of a model and return the model."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = dropout
@@ -189,7 +195,7 @@ def prepared(model: Any, dropout: float, attention: str) -> Any:
 
 
 def language_head(model: Any) -> Callable[[Tensor], Tensor]:
-    """Return the masked-LM head, which maps states `(n, dim)` to logits `(n, vocabulary)`."""
+    """Return the masked-LM head as a function from states `(n, dim)` to logits `(n, vocabulary)`."""
     kind = model.config.model_type
     if kind == "distilbert":
         return lambda states: model.vocab_projector(
@@ -200,7 +206,7 @@ def language_head(model: Any) -> Callable[[Tensor], Tensor]:
 
 
 class MicroBatch(NamedTuple):
-    """One micro-batch."""
+    """One micro-batch of masked texts as tensors."""
 
     ids: Tensor
     """`(documents, longest)`."""
@@ -215,5 +221,5 @@ class MicroBatch(NamedTuple):
 
 
 def rounded(size: Any, step: int) -> Any:
-    """Round a number, or each of an array, up to a multiple of `step`."""
+    """Return a number, or each number of an array, rounded up to a multiple of `step`."""
     return -(-size // step) * step

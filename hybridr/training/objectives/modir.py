@@ -1,4 +1,6 @@
-"""MoDIR (Xin et al. 2022): an adversarial classifier of domains, and what confuses it."""
+"""MoDIR (Xin et al. 2022): training that makes vectors of source and target domain indistinguishable to a
+classifier.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ Traversal = Literal["all", "released", "repeat"]
 
 
 def domain_logits(classifier: Tensor, vectors: Tensor, bound: float = 5.0) -> Tensor:
-    """Return the logits `(n, 2)` of vectors' `(n, dim)` domains by a classifier `(2, dim)`, cut to +-`bound`.
+    """Return the domain logits `(n, 2)` of vectors `(n, dim)` by a classifier `(2, dim)`, cut to +-`bound`.
 
     Column 0 is the source domain, column 1 the target. MoDIR (Xin et al. 2022).
     """
@@ -45,25 +47,25 @@ def domain_logits(classifier: Tensor, vectors: Tensor, bound: float = 5.0) -> Te
 
 
 def domain_loss(logits: Tensor, domain: int) -> Tensor:
-    """Return the cross-entropy of logits `(n, 2)` with one domain, 0 or 1; a scalar. MoDIR.
+    """Return the mean cross-entropy of logits `(n, 2)` with one domain, 0 or 1.
 
-    On detached vectors it trains the classifier; on the target's with domain 0 it is the "GAN" loss.
+    On detached vectors it trains the classifier; on the target's with domain 0 it is the "GAN" loss of MoDIR.
     """
     return functional.cross_entropy(logits, torch.full((len(logits),), domain, device=logits.device))
 
 
 def confusion(logits: Tensor) -> Tensor:
-    """Return the loss that is least, log 2, where neither domain fits better; a scalar. MoDIR's default."""
+    """Return MoDIR's default loss, which is least (log 2) if neither domain fits better."""
     return (domain_loss(logits, 0) + domain_loss(logits, 1)) / 2
 
 
 def minimax(source: Tensor, target: Tensor) -> Tensor:
-    """Return minus the classifier's loss on the logits of both domains; a scalar. MoDIR."""
+    """Return minus the classifier's loss on the logits of both domains."""
     return -(domain_loss(source, 0) + domain_loss(target, 1))
 
 
 def adversarial(kind: str, logits: Sequence[Tensor]) -> Tensor:
-    """Return what the encoder minimises, summed over the four tensors of a step; a scalar.
+    """Return the encoder's adversarial loss, summed over the four groups of texts of a step.
 
     `logits` are of source queries, source documents, target queries and target documents; `kind` is
     "confusion", "minimax" or "gan".
@@ -78,7 +80,7 @@ def adversarial(kind: str, logits: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class Game:
-    """How encoder and classifier play against each other; defaults are those of Xin et al. 2022."""
+    """The settings of the adversarial training; defaults are those of Xin et al. 2022."""
 
     loss: str = "confusion"
     """What the encoder minimises: "confusion", "minimax" or "gan"."""
@@ -104,7 +106,9 @@ class Game:
             )
 
     def reads(self, length: int) -> list[int]:
-        """Return the entries that a step reads, 0 the oldest; the newest repeats where they are few."""
+        """Return the numbers of the queue's entries that a step reads, 0 the oldest; the newest repeats if
+        there are few.
+        """
         if self.traversal == "repeat":
             return [length - 1] * self.queue
         first = 1 if self.traversal == "released" else 0
@@ -115,7 +119,7 @@ class Classifier:
     """A linear classifier of domains, trained on a queue of the last steps' vectors."""
 
     def __init__(self, game: Game, weights: Tensor) -> None:
-        """Take the weights `(2, dim)` to begin with."""
+        """Take the initial weights `(2, dim)`."""
         self.game = game
         self.weights = torch.nn.Parameter(weights.clone())
         self.optimizer = make_optimizer({"classifier": self.weights}, game.recipe)
@@ -127,11 +131,15 @@ class Classifier:
         """Losses and norms of the gradient before each update of the last step."""
 
     def logits(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the domain logits of each of four tensors; the classifier is a constant."""
+        """Return the domain logits of each of the four groups of vectors; no gradient reaches the
+        classifier.
+        """
         return [domain_logits(self.weights.detach(), part, self.game.bound) for part in vectors]
 
     def learn(self, vectors: Tensor) -> None:
-        """Add a step's vectors `(4, n, dim)` to the queue, and train on it, the oldest entries first."""
+        """Add a step's vectors `(4, n, dim)` to the queue, and train the classifier on the queue, oldest
+        entries first.
+        """
         self.queue.append(vectors)
         self.reads = self.game.reads(len(self.queue))
         size = self.game.entries
@@ -151,13 +159,13 @@ class Classifier:
             self.norms.append(float(norm))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return weights, moments and queue."""
+        """Return weights, the optimiser's moments and the queue for a checkpoint."""
         moments = self.optimizer.state.get(self.weights, {})
         tensors = {f"moment.{name}": value for name, value in moments.items() if value is not None}
         return tensors | {"classifier": self.weights.detach(), "queue": torch.stack(list(self.queue))}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from these."""
+        """Restore weights, moments and queue from the tensors of a checkpoint."""
         with torch.no_grad():
             self.weights.copy_(tensors["classifier"])
         self.queue.extend(tensors["queue"].to(self.weights.device))
@@ -171,7 +179,7 @@ class Classifier:
 
 
 class ModirSettings(Stage):
-    """Of MoDIR; defaults are those of Xin et al. 2022."""
+    """Settings of MoDIR; defaults are those of Xin et al. 2022."""
 
     table: ClassVar[str] = "rem.method_settings"
 
@@ -183,12 +191,14 @@ class ModirSettings(Stage):
     queue_entries: int = Field(50, ge=1, description="of the queue, in one of its updates")
 
     def model_post_init(self, _: Any) -> None:
-        """Refuse before anything is mined what the game would refuse."""
+        """Raise SettingsError early for a queue that is no multiple of its entries."""
         Game(queue=self.queue, entries=self.queue_entries)
 
 
 class Modir(Plain):
-    """Vectors that do not tell source from target: a term beside the ranking loss (Xin et al. 2022)."""
+    """MoDIR as a method: a loss beside the ranking loss that makes source and target vectors alike (Xin et
+    al. 2022).
+    """
 
     name = "modir"
     help = "vectors that do not tell the source's from the target's"
@@ -207,7 +217,9 @@ class Modir(Plain):
         classifier: Tensor | None = None,
         diagnosis: Diagnosis | None = None,
     ) -> None:
-        """Take the target's batches; the classifier is drawn from the recipe's seed unless it is given."""
+        """Take the target's batches; the classifier's weights are drawn from the recipe's seed unless
+        given.
+        """
         self.objective, self.target, self.game = objective, target, game
         device = objective.processes.device
         if classifier is None:
@@ -221,12 +233,14 @@ class Modir(Plain):
 
     @staticmethod
     def kept_vectors(own: Any) -> int:
-        """Return the vectors of a query in all entries of the queue."""
+        """Return the number of vectors per query in all entries of the queue."""
         return len(DOMAINS) * int(own.queue)
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Modir:
-        """Make it for the target and as the settings say; diagnosed before the first step and three more."""
+        """Return the method for the target by the settings, with a diagnosis before the first step and three
+        more.
+        """
         settings, own, target = materials.settings, materials.own, materials.target
         assert target is not None  # which chose this method
         rate = CLASSIFIER_RATE * objective.recipe.learning_rate
@@ -242,7 +256,9 @@ class Modir(Plain):
         return cls(objective, batches, game, diagnosis=Diagnosis(objective, batches, every, settings.seed))
 
     def encoded(self, step: int) -> tuple[Tensor, ...]:
-        """Encode target queries, and a document each: the second one in odd steps, the first in even ones."""
+        """Return vectors of target queries and of one document each: the second in odd steps, the first in
+        even ones.
+        """
         objective = self.objective
         if self.diagnosis is not None and (step - 1) % self.diagnosis.every == 0:
             self.diagnosis.now()
@@ -254,7 +270,9 @@ class Modir(Plain):
         return tuple(objective.processes.gathered(passages.vectors) for passages in (queries, documents))
 
     def loss(self, compared: ComparedBatch) -> Tensor:
-        """Train the classifier on the queue, and give ranking and adversarial loss of the same vectors."""
+        """Train the classifier on the queue, and return the ranking loss plus the weighted adversarial
+        loss.
+        """
         step, ranking = compared.batch.step, compared.losses.mean()
         documents = compared.positives
         if step % 2:  # in odd steps the first negative of each source query
@@ -278,7 +296,7 @@ class Modir(Plain):
         return ranking + weight * term
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return classifier and queue, and what was diagnosed last."""
+        """Return classifier, queue and last diagnosis for a checkpoint."""
         tensors = self.classifier.tensors()
         return (
             tensors | {"diagnosis": torch.tensor(list(self.diagnosis.last.values()))}
@@ -287,13 +305,13 @@ class Modir(Plain):
         )
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from these."""
+        """Restore classifier, queue and last diagnosis from the tensors of a checkpoint."""
         self.classifier.take(tensors)
         if self.diagnosis is not None:
             self.diagnosis.last = dict(zip(self.diagnosis.last, tensors["diagnosis"].tolist(), strict=True))
 
     def observed(self) -> dict[str, Any]:
-        """Return the terms of the loss, lambda, and how well the classifier tells a new batch."""
+        """Return the terms of the loss, lambda, and the classifier's accuracy on the last batch."""
         names = ("loss_ranking", "loss_adversarial", "lambda", "local_accuracy")
         values = {name: self.seen[name] for name in names} | {"loss_classifier": self.classifier.losses[-1]}
         if self.diagnosis is not None:
@@ -301,7 +319,9 @@ class Modir(Plain):
         return values
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Return how well the domains are told apart, at the start and at the end of a run."""
+        """Return the classifier's accuracy at the start and at the end of a run, and the sizes of the
+        target.
+        """
         observed, tenth = run.observed, max(1, len(run.losses) // 10)
         local = observed["local_accuracy"]
         assert self.diagnosis is not None  # as `made` makes it
@@ -317,10 +337,10 @@ class Modir(Plain):
 
 
 class Diagnosis:
-    """How well a fresh classifier tells the domains apart, by samples encoded every so many steps."""
+    """Measures how well a new classifier tells the domains apart, by samples encoded every `every` steps."""
 
     def __init__(self, objective: EncodedApart, target: TargetBatches, every: int, seed: int) -> None:
-        """Draw the samples, at most `SAMPLE` queries and documents of each domain."""
+        """Draw the samples, at most `QUEUE_SAMPLE` queries and documents of each domain."""
         examples, limits = objective.batches.examples, objective.limits
         random = default_rng([seed, 12])
         relevant = Rows.of([row[:1] for row in examples.positives]).values
@@ -338,7 +358,7 @@ class Diagnosis:
         """What was measured last."""
 
     def now(self) -> dict[str, float]:
-        """Encode the samples and train the classifier; the training's own random numbers stay."""
+        """Encode the samples, train a classifier, and return its accuracy for queries and documents."""
         module = self.objective.module
         training = module.training
         queries, documents, others, passages = (
@@ -358,11 +378,11 @@ TRAIN_SHARE, FITTED_STEPS, BATCH, LEARNING_RATE, CLAMP = 0.7, 500, 48, 5e-4, 5.0
 
 
 def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> list[float]:
-    """Train one linear classifier of source against target and give its accuracy on unseen pairs, by group.
+    """Return the accuracy on unseen pairs of a linear classifier of source against target, for each group.
 
     A group is (source, target), vectors `(n, dim)` of documents, or of queries. Global Domain-Acc of MoDIR:
     equal numbers, 70/30 split, softmax(W e) without bias, logits clamped to [-5, 5], Adam 5e-4, 500 steps of
-    48 of each group. .5 cannot be told apart, 1 fully. Raises DataError for fewer than 10 vectors of a side.
+    48 of each group. .5 means indistinguishable. Raises DataError for fewer than 10 vectors of a side.
     """
     random = np.random.default_rng(seed)
     splits: list[list[Marked]] = []

@@ -1,4 +1,6 @@
-"""Pairs: a re-ranker tells a query's positive from its negatives."""
+"""The objective of a re-ranker, which reads query and document together: tell a query's positive from its
+negatives.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from .labelled import Labelled
 
 
 class PairChoice(Labelled):
-    """A re-ranker tells a query's positive from its negatives: cross-entropy over 1 + k (methods.md A.9)."""
+    """A re-ranker's cross-entropy over a query's positive and its k negatives (methods.md A.9)."""
 
     name = "pairs"
     on = "pairs"
     shared_loss = False
 
     def loss(self, part: Batch) -> torch.Tensor:
-        """Return this process's share of the mean over the batch of all processes."""
+        """Return this process's share of the mean loss over the batch of all processes."""
         own = self.own(part)
         documents = np.column_stack([own.positives, own.negatives])
         examples = self.batches.examples
@@ -34,6 +36,8 @@ class PairChoice(Labelled):
         return torch.nn.functional.cross_entropy(scores, targets) / self.processes.count
 
     def paired(self, query: list[int], document: list[int]) -> list[int]:
-        """Join two texts' tokens as the tokenizer would; RoBERTa puts two separators between them."""
+        """Return the tokens of query and document joined as the tokenizer does; RoBERTa uses two
+        separators.
+        """
         twice = self.module.config.model_type == "roberta"
         return [*query, *([query[-1]] if twice else []), *document[1:]]

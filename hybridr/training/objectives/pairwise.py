@@ -1,4 +1,4 @@
-"""Pairwise: tell a query's relevant document from its own negatives, and from no other query's."""
+"""Pairwise loss: tell a query's relevant document from its own negatives only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Pairwise(EncodedApart):
     rows_apart = True
 
     def compared(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Return the cross-entropies `(n,)`."""
+        """Return the cross-entropy of each query, `(n,)`."""
         scores = self.own_scores(batch, queries, positives, negatives)
         targets = scores.new_zeros(len(scores)).long()
         return functional.cross_entropy(scores, targets, reduction="none")
