@@ -161,12 +161,6 @@ def foreign_config() -> str | None:
     )
 
 
-def read_environment(stage: type[Stage]) -> dict[str, str]:
-    """Return the stage's settings from environment variables; empty ones count as not set."""
-    names = {field: f"{stage.prefix()}{field.upper()}" for field in stage.model_fields}
-    return {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
-
-
 def resolve_stage(
     stage: type[S], flags: Mapping[str, Any], *, config: Path | None = None
 ) -> tuple[S, dict[str, str]]:
@@ -185,9 +179,10 @@ def merged(
     stage: type[Stage], flags: Mapping[str, Any], config: Path | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the values that are set, and the origin of each field's value."""
+    variables = {name: os.environ.get(f"{stage.prefix()}{name.upper()}") for name in stage.model_fields}
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("file", read_config(config).get(stage.table, {})),
-        ("environment", read_environment(stage)),
+        ("environment", {name: value for name, value in variables.items() if value}),
         ("flag", {name: value for name, value in flags.items() if value is not None}),
     ]
     values: dict[str, Any] = {}
@@ -198,7 +193,8 @@ def merged(
                 values.pop(name, None)
                 origin[name] = "default"
         for name, value in layer.items():
-            listed = isinstance(value, str) and name in stage.model_fields and is_list(stage, name)
+            field = stage.model_fields.get(name)
+            listed = isinstance(value, str) and field is not None and get_origin(field.annotation) is tuple
             values[name] = tuple(part.strip() for part in value.split(",")) if listed else value
             origin[name] = source
     return values, origin
@@ -228,11 +224,6 @@ def is_outside(name: str, value: Any) -> bool:
     if name == "aws_region":  # the keys are in this account's own files
         return True
     return name.endswith("_file") and not Path(str(value)).resolve().is_relative_to(Path.cwd().resolve())
-
-
-def is_list(stage: type[Stage], field: str) -> bool:
-    """Return whether a field takes several names, given as `a,b,c` in a flag or variable."""
-    return get_origin(stage.model_fields[field].annotation) is tuple
 
 
 def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:

@@ -1,4 +1,4 @@
-"""The `hybridr` command: parse, call one library function, render."""
+"""The `hybridr` command: each verb parses its options, calls one library function, and prints the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app.commands = {name: app.commands[name] for name in VERBS}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command line and return its exit code."""
     return run(app, arguments)
 
 

@@ -1,4 +1,4 @@
-"""`python -m hybridr_cli`."""
+"""The entry point of `python -m hybridr_cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Options that several verbs share and that no setting is behind."""
+"""Typer options and arguments that several verbs share and that are no settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @dataclass(frozen=True)
 class JudgedOptions:
-    """Queries and judgements; without a folder there are none."""
+    """The options that name judged queries; without a folder there are none."""
 
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with queries.jsonl and qrels/.")] = None
     split: Annotated[str, typer.Option(help="Split of the folder's qrels.")] = "test"
@@ -33,13 +33,15 @@ class JudgedOptions:
     ] = False
 
     def named(self) -> JudgedQueries:
-        """Return what was named on the command line."""
+        """Return the judged queries of the folder and split that the options name."""
         from hybridr import JudgedQueries
 
         return JudgedQueries(self.beir, self.split)
 
     def of(self, index: Index) -> JudgedQueries:
-        """Return those of the page where these are asked for. Raise SettingsError."""
+        """Return the judged queries of the options: those of the index's page with --judgements. Raise
+        SettingsError.
+        """
         if not self.judgements:
             return self.named()
         from hybridr.errors import SettingsError
@@ -50,5 +52,5 @@ class JudgedOptions:
 
 
 def names(text: str | None) -> list[str]:
-    """Return the names of `a,b,c`; of None none."""
+    """Return the names in a comma-separated text; an empty list for None."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]

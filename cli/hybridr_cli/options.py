@@ -1,7 +1,7 @@
-"""Options made from settings: name, type, default and help of an option are those of the field.
+"""Makes command-line options from settings: name, type, default and help of an option are those of the field.
 
-A verb's parameter is one option by itself, or several: the fields of a stage of settings, or those of a
-dataclass. The stage comes resolved (flag > environment > file > default), the dataclass as it was given.
+A verb's parameter becomes one option, or several: the fields of a settings class (a stage), or of a
+dataclass. Settings are resolved (flag > environment > file > default), dataclasses are as given.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 class Only:
-    """Marks a stage of which a verb takes these fields only: `Annotated[SearchSettings, Only("depth")]`.
+    """Marks a settings parameter of a verb that takes only some fields: `Annotated[SearchSettings,
+    Only("depth")]`.
 
-    By keyword it says what such a verb does without a field: `Only("precision", precision="as before")`.
+    Keyword arguments say what the verb does without a field, for its help: `Only("precision", precision="as
+    before")`.
     """
 
     def __init__(self, *names: str, **unset: str) -> None:
@@ -38,7 +40,7 @@ class Only:
 
 
 def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a verb without its session; their annotations are types, not names."""
+    """Return the parameters of a verb function without its session, with evaluated annotations."""
     from .stages import STAGES
 
     # A verb's module imports stages for the type checker only, so that `--help` does not wait for them.
@@ -46,7 +48,7 @@ def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """Return the options, as typer reads them, of a verb's parameter."""
+    """Return the typer options for one parameter of a verb."""
     kind, only = plain(parameter.annotation)
     if is_stage(kind):
         names = only.names or listed(kind)
@@ -60,7 +62,7 @@ def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
 
 
 def value_of(parameter: inspect.Parameter, values: Mapping[str, Any], resolve: Callable[..., Any]) -> Any:
-    """Return the value of a verb's parameter, made of the options on the command line."""
+    """Return the value of a verb's parameter, made from the options on the command line."""
     kind, _ = plain(parameter.annotation)
     flags = {option.name: values[option.name] for option in options_of(parameter)}
     if is_stage(kind):
@@ -69,39 +71,39 @@ def value_of(parameter: inspect.Parameter, values: Mapping[str, Any], resolve: C
 
 
 def unused(stage: type[Stage], flags: Iterable[str]) -> dict[str, Any]:
-    """Fill required fields that a verb has no option for: it makes no use of them."""
+    """Return placeholder values for required fields of a stage that the verb has no option for."""
     return {
         name: "-" for name, field in stage.model_fields.items() if field.is_required() and name not in flags
     }
 
 
 def plain(annotation: Any) -> tuple[Any, Only]:
-    """Split a type from its `Only`; one without names stands for all fields."""
+    """Return the type in an annotation and its `Only` mark (without one: all fields)."""
     kind, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     return kind, next((mark for mark in marks if isinstance(mark, Only)), Only())
 
 
 def is_stage(kind: Any) -> bool:
-    """Whether a parameter is a stage of settings."""
+    """Return whether a parameter's type is a settings class."""
     from hybridr.settings import Stage
 
     return isinstance(kind, type) and issubclass(kind, Stage)
 
 
 def is_group(kind: Any) -> bool:
-    """Whether a parameter is a dataclass of options."""
+    """Return whether a parameter's type is a dataclass of options."""
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
 def listed(stage: type[Stage]) -> list[str]:
-    """Name the fields that are options unless a verb says which it takes."""
+    """Return the names of a settings class's fields that are options by default."""
     from hybridr.settings import Option
 
     return [name for name, field in stage.model_fields.items() if Option(None) not in field.metadata]
 
 
 def stage_option(name: str, field: FieldInfo, unset: str | None = None) -> inspect.Parameter:
-    """Make an option of a field. It is None where it is not given: then the other places are asked."""
+    """Return the typer option of a settings field; its value is None if it is not given."""
     help, default = described(field)
     option = typer.Option(
         *spellings(name, field),
@@ -109,12 +111,13 @@ def stage_option(name: str, field: FieldInfo, unset: str | None = None) -> inspe
         show_default=unset or default or False,
         metavar=metavar(field),
     )
-    kind = one_value(field.annotation)
+    # Typer reads choices and lists as text, which the stage checks and splits.
+    kind = next((kind for kind in alternatives(field.annotation) if kind in NUMBERS_AND_PATHS), str)
     return inspect.Parameter(name, KEYWORD, default=None, annotation=Annotated[kind | None, option])
 
 
 def spellings(name: str, field: FieldInfo) -> list[str]:
-    """Return the option's names: that of the field or its own; `--no-…` too for what is on by default."""
+    """Return the option's names: `--field-name` or the field's own, with `--no-…` if the default is True."""
     from hybridr.settings import Option
 
     own = next((mark.name for mark in field.metadata if isinstance(mark, Option) and mark.name), None)
@@ -122,21 +125,17 @@ def spellings(name: str, field: FieldInfo) -> list[str]:
     return [f"{flag}/--no-{flag[2:]}" if field.default is True else flag]
 
 
-def one_value(annotation: Any) -> Any:
-    """Return the type that typer reads: text for choices and lists, which the stage checks and splits."""
-    kinds = [kind for kind in alternatives(annotation) if kind in NUMBERS_AND_PATHS]
-    return kinds[0] if kinds else str
-
-
 def alternatives(annotation: Any) -> list[Any]:
-    """List what a type may be besides None."""
+    """Return the types in a union other than None."""
     unions = (Union, UnionType)
     kinds = get_args(annotation) if get_origin(annotation) in unions else (annotation,)
     return [kind for kind in kinds if kind is not type(None)]
 
 
 def metavar(field: FieldInfo) -> str | None:
-    """Show the choices, or that there may be several; None leaves it to typer."""
+    """Return the placeholder of an option's value in the help: its choices, or a list; None leaves it to
+    typer.
+    """
     kind = alternatives(field.annotation)[0]
     several, marks = get_origin(kind) is tuple, marks_of(field)
     if marks:
@@ -147,7 +146,7 @@ def metavar(field: FieldInfo) -> str | None:
 
 
 def marks_of(field: FieldInfo) -> list[OneOf]:
-    """Return the family that a field, or each of its several values, is a member of; empty for none."""
+    """Return the families of which a field's value, or each of its values, must be a member."""
     from hybridr.families import OneOf
 
     inner = (mark for kind in get_args(field.annotation) for mark in getattr(kind, "__metadata__", ()))
@@ -155,14 +154,14 @@ def marks_of(field: FieldInfo) -> list[OneOf]:
 
 
 def described(field: FieldInfo) -> tuple[str, str]:
-    """Split a description into a sentence and the default: what it says of None, else the value."""
+    """Return the help of an option and its default as text, from the field's description."""
     said, *unset = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
     said = "; ".join([said, *(mark.help for mark in marks_of(field) if mark.help)])
     return said[:1].upper() + said[1:] + "." * bool(said), unset[0] if unset else help_text(field)
 
 
 def help_text(field: FieldInfo) -> str:
-    """Show a default that is a value; the empty text shows none."""
+    """Return the default of a field as text for the help; "" if it is not worth showing."""
     value = field.default
     if field.is_required() or value is None or value is False or value == ():
         return ""

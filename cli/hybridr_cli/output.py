@@ -1,4 +1,4 @@
-"""Where everything a command says goes: results to stdout, the rest to stderr."""
+"""All printing of the commands: results to stdout, notes, warnings, errors and progress to stderr."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ WIDTH = 110
 
 
 class Output:
-    """Render one command: tables for people, one JSON object with `--json`, nothing extra with `--quiet`.
+    """Prints for one command: tables and lines for people, one JSON object with `--json`, less with
+    `--quiet`.
 
-    With `muted` nothing but errors is said: of several processes that train together, one speaks.
+    `muted` prints only errors: of several processes that train together, one prints.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False, muted: bool = False) -> None:
@@ -37,26 +38,28 @@ class Output:
         self._plain: dict[str, tuple[float, float, int]] = {}
 
     def result(self, value: Any) -> None:
-        """Print `value` as JSON when `--json` was given."""
+        """Print `value` as JSON if `--json` was given."""
         if self.as_json and not self.muted:
             # What a terminal would obey stands in texts only, where JSON reads these escapes back.
             with writing():
                 sys.stdout.write(printable(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
 
     def line(self, text: str = "") -> None:
-        """Print one line of a result for people, whatever stands in it."""
+        """Print one line of a result for people; nothing with `--json`."""
         if not (self.as_json or self.muted):
             with writing():
                 sys.stdout.write(on_one_line(text) + "\n")
 
     def refusal(self, refusal: Mapping[str, Any] | None) -> None:
-        """Return in words how a dry run would be refused; empty where it would not."""
+        """Print why the command would be refused without --dry-run, with the hint; nothing for None."""
         if refusal:
             self.line(f"it would be refused: {refusal['message']}")
             self.line(f"hint: {refusal['hint']}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
-        """Print a table, nothing with --json; columns of numbers go right, floats have four decimals."""
+        """Print a table for people; nothing with `--json`. Numbers are right-aligned, floats have four
+        decimals.
+        """
         if self.as_json:
             return
         from io import StringIO
@@ -79,7 +82,7 @@ class Output:
             self.line(text.rstrip())
 
     def requests(self, requests: Sequence[Mapping[str, Any]]) -> None:
-        """Print requests as they can be sent by hand."""
+        """Print HTTP requests in the form in which they can be sent by hand."""
         for request in requests:
             self.line(f"{request['method']} {request['path']}")
             if request.get("body") is not None:
@@ -87,25 +90,25 @@ class Output:
                     self.line(text)
 
     def note(self, text: str) -> None:
-        """Print something beside the result."""
+        """Print a remark to stderr, unless `--quiet` or `--json` was given."""
         if not (self.quiet or self.as_json):
             self.warning(text)
 
     def warning(self, text: str) -> None:
-        """Print what must be known, whatever else is left out."""
+        """Print a warning to stderr, also with `--quiet` and `--json`."""
         if not self.muted:
             self.close()
             sys.stderr.write(indented(text) + "\n")
 
     def error(self, message: str, hint: str | None) -> None:
-        """Print an error and its hint."""
+        """Print an error and its hint to stderr."""
         self.close()
         sys.stderr.write(indented(f"error: {message}") + "\n")
         if hint:
             sys.stderr.write(indented(f"hint: {hint}") + "\n")
 
     def progress(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
-        """Show a bar with the time left on a terminal, else a plain line every few seconds."""
+        """Show progress: a bar with the remaining time on a terminal, else a line every few seconds."""
         if self.quiet or self.as_json:
             return
         stage, note = printable(stage), printable(note)
@@ -115,12 +118,13 @@ class Output:
             self._plain_line(stage, done, total, note)
 
     def close(self) -> None:
-        """Take the bar away and leave what it showed."""
+        """Stop the progress bar; what it showed stays."""
         if self._bar is not None:
             self._bar.stop()
             self._bar, self._tasks = None, {}
 
     def _advance_bar(self, stage: str, done: int, total: int | None, note: str) -> None:
+        """Show progress in the bar of a terminal."""
         if self._bar is None:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -139,6 +143,7 @@ class Output:
         self._bar.update(self._tasks[stage], completed=done, total=total, note=note)
 
     def _plain_line(self, stage: str, done: int, total: int | None, note: str) -> None:
+        """Print progress as a line, if the last one is some seconds ago or the stage is done."""
         now = time.monotonic()
         started, printed, first = self._plain.get(stage, (now, 0.0, done))
         finished = total is not None and done >= total
@@ -152,7 +157,7 @@ class Output:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Turn what a full disk does to the result into a DownloadError; a pipe that ended is no error."""
+    """Run the block; turn a write error (a full disk) into DownloadError, except for a closed pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -163,7 +168,7 @@ def writing() -> Iterator[None]:
 
 
 def remaining(done: int, total: int, elapsed_s: float) -> str:
-    """Return how long the rest takes at the speed so far."""
+    """Return the estimated time left as text for a progress line."""
     if done <= 0 or done >= total:
         return ""
     seconds = round(elapsed_s * (total - done) / done)

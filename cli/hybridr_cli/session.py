@@ -1,4 +1,6 @@
-"""What every verb gets: where it says things, its settings and the connection; and how errors end."""
+"""The session that every verb gets (output, settings, connection), and how a command ends with an exit
+code.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Session:
-    """The shared options of one call."""
+    """The output, settings and connection of one call of the command."""
 
     def __init__(
         self, values: Mapping[str, Any], connection: Mapping[str, Any] = NOTHING, verb: str = ""
@@ -39,23 +41,23 @@ class Session:
             self.output.warning(f"warning: {reason}")
 
     def settings(self, stage: type[S], **flags: Any) -> S:
-        """Resolve a stage's settings from flags, environment and file."""
+        """Return a stage's settings, resolved from flags, environment and file."""
         from hybridr.settings import resolve_stage
 
         return resolve_stage(stage, flags, config=self.config)[0]
 
     def cluster_settings(self) -> ClusterSettings:
-        """Resolve how to reach the cluster that the options, the environment or the file name."""
+        """Return the settings of the cluster, resolved from options, environment and file."""
         from hybridr.cluster.settings import ClusterSettings
 
         return self.settings(ClusterSettings, **self._connection)
 
     def index(self, name: str) -> Index:
-        """Connect to that cluster and return its index of that name."""
+        """Connect to the cluster and return the index of this name."""
         return self.connect().index(name)
 
     def connect(self) -> Connection:
-        """Connect to that cluster."""
+        """Connect to the cluster and return the connection."""
         from hybridr.cluster.greeting import addressed
         from hybridr.index import Connection
 
@@ -67,7 +69,9 @@ class Session:
         return Connection.connect(settings, asked_by=f"hybridr/{self.verb}")
 
     def confirm(self, question: str, yes: bool) -> None:
-        """Ask before something is deleted; without somebody to ask, only `--yes` will do."""
+        """Ask the user before something is deleted. Raises SettingsError if nobody can be asked, unless
+        `yes`.
+        """
         from hybridr.errors import SettingsError
 
         if yes:
@@ -78,7 +82,9 @@ class Session:
 
 
 def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
-    """Run the app and give the exit code; library errors become one line and a hint."""
+    """Run the command line app and return its exit code; library errors are printed as one line and a
+    hint.
+    """
     from hybridr.errors import HybridrError
 
     prepare_streams()
@@ -101,7 +107,7 @@ def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
 
 
 def prepare_streams() -> None:
-    """Make both streams take every character, and be there where the shell closed them (`>&-`)."""
+    """Make stdout and stderr accept every character, and replace them if they are closed."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""Every stage that has settings, in the order of `hybridr settings`, each imported when it is asked for."""
+"""Every settings class (stage) in the order of `hybridr settings`, imported when asked for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = {
 
 
 class Stages(dict[str, Any]):
-    """The stages by name, each imported when it is read: a command needs a few of them."""
+    """The settings classes by name, each imported when it is read."""
 
     def __missing__(self, name: str) -> Any:
         if name not in PACKAGES:

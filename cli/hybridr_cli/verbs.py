@@ -1,4 +1,4 @@
-"""How a function becomes a verb: the app, its groups, and the options that every verb shares."""
+"""Turns functions into verbs (commands) of the app, with the options that every verb shares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ABOUT = "Make an existing OpenSearch index search better, without labels and wit
 
 @dataclass(frozen=True)
 class Shared:
-    """What every verb takes."""
+    """The options of every verb."""
 
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")] = False
@@ -28,7 +28,7 @@ class Shared:
 
 
 class Verb(TyperCommand):
-    """A command whose options are made when it is called: they need the settings, which import slowly."""
+    """A command whose options are made when it is first called, since the settings import slowly."""
 
     def __init__(self, name: str, function: Callable[..., None], *, cluster: bool) -> None:
         super().__init__(name, help=inspect.getdoc(function))
@@ -36,7 +36,7 @@ class Verb(TyperCommand):
         self.cluster = cluster
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options, which typer makes the first time."""
+        """Return the options; they are made the first time."""
         if not self.params:
             app = typer.Typer(add_completion=False)
             app.command()(self.typed())
@@ -45,11 +45,12 @@ class Verb(TyperCommand):
         return super().get_params(ctx)
 
     def typed(self) -> Callable[..., None]:
-        """Write the call as a function that typer understands: one parameter an option."""
+        """Return a function with one typer option per parameter that calls the verb."""
         own = signature_of(self.function)
         connection = connection_options() if self.cluster else []
 
         def call(**arguments: Any) -> None:
+            """Make the session and the verb's arguments from the options, and call the verb."""
             cluster = {option.name: arguments[option.name] for option in connection}
             session = Session(arguments, cluster, str(self.name))
             try:
@@ -71,7 +72,7 @@ class Verb(TyperCommand):
 
 
 def version_option() -> Any:
-    """Make the option of `hybridr` itself that prints the version and ends."""
+    """Return the option `--version` of `hybridr` itself."""
     app = typer.Typer(add_completion=False)
 
     @app.command()
@@ -87,7 +88,7 @@ def version_option() -> Any:
 
 
 def show_version(value: bool) -> None:
-    """Print the installed version and end, where that was asked for."""
+    """Print the installed version and exit, if `value` is set."""
     if value:
         from importlib.metadata import version
 
@@ -96,17 +97,17 @@ def show_version(value: bool) -> None:
 
 
 class App(TyperGroup):
-    """The command `hybridr`: options that verbs share may stand before the verb too."""
+    """The command `hybridr`; shared options may stand before the verb too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments."""
+        """Parse the arguments, with shared options moved behind the verb."""
         if args and args[0].startswith("-") and args[0] not in ("--help", "--version"):
             args = verb_first(args, Verb("any", lambda session: None, cluster=True).get_params(ctx))
         return super().parse_args(ctx, args)
 
 
 def verb_first(arguments: list[str], options: Iterable[Any]) -> list[str]:
-    """Put options that stand before the verb, such as `--url`, behind all that belongs to it."""
+    """Return the arguments with options that stand before the verb, such as `--url`, moved behind its own."""
     takes_value = {
         name: not option.is_flag for option in options for name in (*option.opts, *option.secondary_opts)
     }
@@ -121,7 +122,7 @@ app = App(name="hybridr", help=ABOUT, no_args_is_help=True, params=[version_opti
 
 
 def connection_options() -> list[inspect.Parameter]:
-    """Return the options that say how to reach the cluster."""
+    """Return the options for reaching the cluster."""
     from hybridr.cluster.settings import ClusterSettings
 
     parameters = options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
@@ -131,19 +132,21 @@ def connection_options() -> list[inspect.Parameter]:
 
 
 def group(name: str, help: str) -> TyperGroup:
-    """Add a verb that has verbs of its own."""
+    """Add a group of verbs to the app, and return the group."""
     command_group = TyperGroup(name=name, help=help, no_args_is_help=True)
     app.add_command(command_group)
     return command_group
 
 
 def verb(parent: TyperGroup, name: str, *, cluster: bool = False) -> Callable[[F], F]:
-    """Add a function as a verb; its first parameter is the `Session`, of the others options are made.
+    """Return a decorator that adds a function as a verb; its first parameter is the `Session`, the others
+    become options.
 
-    With `cluster` it takes the options of the connection too.
+    With `cluster` the verb also gets the options of the connection.
     """
 
     def add(function: F) -> F:
+        """Add the function as a verb and return it."""
         parent.add_command(Verb(name, function, cluster=cluster))
         return function
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..cluster.embedded.process import start
@@ -67,7 +66,8 @@ def demonstrate(
     with clock.timing("node"):
         node = start(node_wish, progress=progress)
         index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
-    folder = demo_folder()
+    folder = data_folder() / "demo"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with clock.timing("load"):
         write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
         analyzer = "standard" if node_wish.is_core else None  # that of a language is in a module
@@ -100,10 +100,3 @@ class Clock:
         started = time.monotonic()
         yield
         self.seconds[step] = time.monotonic() - started
-
-
-def demo_folder() -> Path:
-    """Return the folder of the demo's corpus and encoder, readable by its owner only."""
-    folder = data_folder() / "demo"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder

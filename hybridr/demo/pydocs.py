@@ -111,22 +111,21 @@ def is_query(entry: Entry) -> bool:
 
 
 def _read_library(root: Path) -> Iterator[Entry]:
-    paths = ((path.relative_to(root), path) for path in root.rglob("*.py"))
-    for relative, path in sorted((relative, path) for relative, path in paths if _is_public(relative)):
+    """Yield the documented entries of all public Python files below a folder."""
+    for relative, path in sorted((path.relative_to(root), path) for path in root.rglob("*.py")):
+        parts = relative.with_suffix("").parts
+        if any(part in SKIPPED or (part.startswith("_") and part != "__init__") for part in parts):
+            continue
         try:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
             continue  # unreadable files and code written for another Python: not ours to judge
-        name = ".".join(part for part in relative.with_suffix("").parts if part != "__init__")
+        name = ".".join(part for part in parts if part != "__init__")
         yield from _entries(tree, (name,))
 
 
-def _is_public(relative: Path) -> bool:
-    parts = relative.with_suffix("").parts
-    return not any(part in SKIPPED or (part.startswith("_") and part != "__init__") for part in parts)
-
-
 def _entries(node: Described, names: tuple[str, ...]) -> Iterator[Entry]:
+    """Yield an entry for a documented module, class or function, and for all definitions inside."""
     docstring = ast.get_docstring(node) or ""
     if len(docstring.split()) >= MIN_WORDS:
         summary, _, body = docstring.partition("\n\n")
@@ -188,4 +187,5 @@ def _sample(entries: list[Entry], size: int, seed: int) -> list[Entry]:
 
 
 def _folded(text: str) -> str:
+    """Return a text's words in lower case, joined by blanks, to compare texts."""
     return " ".join(re.findall(r"\w+", text.lower()))

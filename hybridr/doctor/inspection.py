@@ -213,6 +213,7 @@ def _report(
     searched: Sequence[str],
     counter: TokenCounter | None,
 ) -> FieldReport:
+    """Return the report about one field: type, filling, lengths, and whether and why the field is used."""
     used = field.name in choice.fields
     why = choice.reasons.get(field.name, "")
     is_searched = field.name in searched
@@ -284,6 +285,7 @@ def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) 
 
 
 def _language_advice(report: Inspection, languages: tuple[str, ...]) -> list[str]:
+    """Return advice on an analyser or encoder that does not fit the language of the texts."""
     if report.language.code == UNKNOWN:
         return ["the language could not be told: choose the analyser and the encoder yourself"]
     said = []

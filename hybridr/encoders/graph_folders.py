@@ -91,6 +91,7 @@ def open_once(kind: type[F], folder: Path | None, fingerprint: str = "") -> F:
 
 @lru_cache(maxsize=4)
 def _opened(kind: type[GraphFolder], folder: Path, fingerprint: str) -> GraphFolder:
+    """Open a folder; the last few opened folders are cached."""
     return kind(folder)
 
 
@@ -222,6 +223,7 @@ class SparseEncoder(GraphFolder):
             yield encode_ids(part, self._size, self._engine.run, threads=self._threads)
 
     def _named(self, row: NDArray[np.float32]) -> dict[str, float]:
+        """Return token -> weight for the positive weights of a row."""
         return {self.tokens[place]: float(row[place]) for place in np.flatnonzero(row > 0)}
 
 

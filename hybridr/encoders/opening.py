@@ -95,6 +95,7 @@ class OnnxEncoder(TextModel):
 
     @cached_property
     def _queries(self) -> Engine:
+        """The engine that encodes queries, always in fp32."""
         if self.precision == "fp32":
             return self._documents
         return open_engine(self.folder, "fp32", self.backend, self._at_once)

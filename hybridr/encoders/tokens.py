@@ -115,6 +115,7 @@ class TextTokenizer:
     def _encoded(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], limit: int | None, *, offsets: bool = True
     ) -> Iterator[Any]:
+        """Yield the tokenizer's encoding of each text or pair, cut to `limit` tokens."""
         tokenizer = self._tokenizer(limit)
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
         for start in range(0, len(texts), TOKENIZED_AT_ONCE):
@@ -132,6 +133,7 @@ class TextTokenizer:
         return [(start, end, word) for (start, end), word in words]
 
     def _tokenizer(self, limit: int | None) -> Tokenizer:
+        """Return a tokenizer that cuts texts to `limit` tokens, made once for each limit."""
         if limit not in self._limited:
             with failing_by_name():
                 tokenizer = Tokenizer.from_str(self._definition)

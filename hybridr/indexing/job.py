@@ -207,6 +207,7 @@ class Job:
         return self._before(self.destination)
 
     def _before(self, name: str) -> IndexInfo:
+        """Return the description of an index as it was when the job began, else fetch one."""
         seen = [info for info in self.seen if info.name == name]
         return seen[0] if seen else self.cluster.index_info(name)
 

@@ -85,6 +85,7 @@ class Numbered:
             return [(count, added["sum"] or 0.0, added["sum_of_squares"] or 0.0) for count, added in counted]
 
     def _added_up(self, shard: int, spans: Sequence[Operations], values: Mapping[str, Any]) -> list[Any]:
+        """Return statistics of `values` for each span of operations in a shard, by one aggregation."""
         ranges = [{"from": span.low, "to": span.high} for span in spans]
         numbers = {"numbers": {"extended_stats": values}}
         grouped = {"range": {"field": self.field, "ranges": ranges}, "aggs": numbers}

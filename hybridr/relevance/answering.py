@@ -113,9 +113,10 @@ def calibrate(
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
         asking = Search(cluster, info, encoder, settings=settings)
         note = meaningless(asking.context, asking.reordering.names)
-        answers = measured_before(asking) if unchanged and not note else None
-        if answers:
-            return Calibration(info.name, answers)
+        if unchanged and not note and (answers := info.record.answers):
+            ranking = scoring_of(asking.context, asking.reordering.names)
+            if answers.ranking == ranking and answers.documents == cluster.count(info.name):
+                return Calibration(info.name, answers)
         answers = None if note else calibrated(asking, progress)
         if answers and answers.queries < LEAST:
             note, answers = f"{answers.queries} queries tell too little, {LEAST} are needed", None
@@ -129,17 +130,6 @@ def calibrate(
         return Calibration(info.name, answers, costs=costs)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
-
-
-def measured_before(search: Search) -> Calibrated | None:
-    """Return the calibration in the record if it is of this ranking and the same number of documents; else
-    None.
-    """
-    answers = search.info.record.answers
-    ranking = scoring_of(search.context, search.reordering.names)
-    if answers is None or answers.ranking != ranking:
-        return None
-    return answers if answers.documents == search.cluster.count(search.info.name) else None
 
 
 def missing_cosines(

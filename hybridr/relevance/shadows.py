@@ -289,6 +289,7 @@ class ShadowFile:
         return requests, stopped
 
     def _values(self) -> Iterable[dict[str, Any]]:
+        """Yield the JSON objects in the lines of the file."""
         if not self.path.is_file():
             return
         for _, line in numbered_lines(self.path):

@@ -53,6 +53,7 @@ class TermFeedback:
     def _expanded(
         self, text: str, query: TermVectors, best: Mapping[str, float], vectors: Mapping[str, TermVectors]
     ) -> dict[str, Any]:
+        """Return the query expanded by RM3 with weighted terms of the best documents."""
         analyzers = {field.name: field.analyzer for field in mapped_fields(self.info)}
         clauses = []
         for field in self.fields:

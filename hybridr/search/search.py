@@ -293,6 +293,7 @@ class Search:
         return [] if self.reordering.tuned else [reranker.name for reranker in self.reordering.members]
 
     def _check_one_request(self) -> None:
+        """Raise SettingsError if this ranking cannot be written as one request."""
         fusion = self.context.fusion
         if self.reranked_by or not fusion.one_request:
             ranks = "a re-ranker" if self.reranked_by else f"the fusion '{self.fusion}'"

@@ -195,6 +195,7 @@ class Shapes:
 
     @property
     def _name(self) -> str:
+        """The key under which the scales of this index and these fields are stored."""
         return " ".join([self.info.uuid, *self.plain.fields])
 
     def _recall(self) -> None:
@@ -205,6 +206,7 @@ class Shapes:
             self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
 
     def _ask_for(self, shape: bytes) -> None:
+        """Queue a shape of queries to be measured by the background thread."""
         if len(self._waiting) < MOST_WAITING:
             self._waiting[shape] = None
             if not self._working:
@@ -212,6 +214,7 @@ class Shapes:
                 Thread(target=self._work, name="hybridr-shapes", daemon=True).start()
 
     def _work(self) -> None:
+        """Measure the queued shapes, with rests in between, and store the scales (background thread)."""
         fitted = 0
         while True:
             with self._lock:

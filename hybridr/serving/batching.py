@@ -105,6 +105,7 @@ class BatchQueue:
         self._polite.close()
 
     def _lane(self, job: EncodingJob) -> Lane:
+        """Return the lane (queue with a thread) for urgent or for other jobs."""
         return self._urgent if job.urgent else self._polite
 
 
@@ -182,6 +183,7 @@ class Lane:
             self._worker.join()
 
     def _work(self) -> None:
+        """Encode batches until `close` (the lane's thread)."""
         if self.polite and sys.platform == "linux":  # which alone has a priority for each thread
             os.nice(POLITE)  # also for those that it starts
         while self._encode_next():
@@ -247,6 +249,7 @@ class Lane:
             start += len(positions)
 
     def _found(self, parts: Sequence[JobPart]) -> Sequence[Any]:
+        """Return the vectors of a batch, and update the measured speed of the encoder."""
         texts = [job.texts[position] for job, positions in parts for position in positions]
         tokens = sum(job.tokens[position] for job, taken in parts for position in taken)
         self._count(len(texts), tokens)

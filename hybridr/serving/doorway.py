@@ -81,6 +81,7 @@ class Doorway:
             log_request({"method": scope["method"], "route": route, **facts})
 
     async def _admit(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
+        """Pass a request on to the application, and answer refusals and failures."""
         try:
             self._check(scope)
             await self._enter(scope, receive, exchange)
@@ -116,6 +117,7 @@ class Doorway:
             self._check_size(int(announced))
 
     def _check_size(self, size: int) -> None:
+        """Raise Refused for a body beyond the limit."""
         if size > (limit := self.settings.max_body_bytes):
             raise Refused(413, f"the body is larger than {limit} bytes", "send less in one request")
 
@@ -362,6 +364,7 @@ class TimedProtocol(H11Protocol):
             self.unread = None
 
     def _watch(self) -> None:
+        """Start the deadline if the connection waits for a client, else cancel it."""
         if self.waits and self.deadline is None:
             self.deadline = self.loop.call_later(self.settings.read_timeout_s, self.transport.close)
         elif not self.waits and self.deadline is not None:

@@ -166,6 +166,7 @@ class QueryCache:
                 self._states -= len(oldest.states)
 
     def _key(self, use: Use, text: str) -> bytes:
+        """Return the cache key of a text and its use."""
         return blake2b(f"{use} {self._start} {text}".encode(), digest_size=20).digest()
 
 

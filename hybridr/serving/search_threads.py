@@ -78,6 +78,7 @@ class SearchThreads:
                     stop()
 
     def _enter(self, work: Callable[[], Any]) -> Turn:
+        """Queue a call and return its turn. Raises Busy if too many calls wait."""
         turn = Turn(CLIENT.get(), work, copy_context())  # with the name that its client gave it
         with self._lock:
             of_client = self._held[turn.client]
@@ -102,6 +103,7 @@ class SearchThreads:
             self._pool.submit(turn.context.run, self._work, turn)
 
     def _work(self, turn: Turn) -> None:
+        """Run a turn's work in a thread, and set its result or error."""
         try:
             value = turn.work()
         except BaseException as error:
@@ -112,6 +114,7 @@ class SearchThreads:
             turn.result.set_result(value)
 
     def _end(self, turn: Turn) -> None:
+        """Note that a turn's work has ended, and begin waiting turns."""
         with self._lock:
             self._running[turn.client] -= 1
             self._moved[None] = self._moved[turn.client] = time.monotonic()
@@ -119,6 +122,7 @@ class SearchThreads:
             self._begin()
 
     def _leave(self, turn: Turn) -> None:
+        """Forget a turn that has ended or was withdrawn."""
         self._held[turn.client] -= 1
         if not self._held[turn.client]:
             del self._held[turn.client], self._running[turn.client]

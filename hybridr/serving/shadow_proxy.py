@@ -85,6 +85,7 @@ class ShadowingProxy(Proxy):
     msearch = search
 
     def _work(self) -> None:
+        """Repeat the waiting requests with the other ranking and keep the answers (background thread)."""
         while not self.stopped:
             exchange = self._waiting.get()
             began = time.perf_counter()

@@ -84,6 +84,7 @@ class LookUp:
         await asyncio.shield(self._next)  # a client that leaves takes nothing from the others
 
     async def _take_turn(self) -> None:
+        """Wait for the turn, and analyse all texts that wait by one request."""
         try:
             await self._turn.acquire()
         finally:
@@ -295,6 +296,7 @@ class Searches:
             embedder.close()
 
     def _follow(self) -> None:
+        """Check the index every few seconds, or when asked to, until `end` (background thread)."""
         while not self._ended.wait(LEAST_S):
             self._asked.wait(EVERY_S - LEAST_S)
             self._asked.clear()
@@ -302,6 +304,7 @@ class Searches:
                 self.look()
 
     def _look(self) -> None:
+        """Check whether the index has changed, and open a new snapshot if it has."""
         self._looked = time.monotonic()
         problem = self.problem
         try:
@@ -347,6 +350,7 @@ class Searches:
         LOGGER.info("opened", extra={"facts": {"opened": info.name, "lost": snapshot.lost or None}})
 
     def _opened(self, index: str | IndexInfo, embedder: Embedder) -> IndexSnapshot:
+        """Return a new snapshot of an index, with a search for each mode that is possible."""
         hybrid = Search(self.cluster, index, embedder.encoder, settings=self.settings)
         record = hybrid.info.record
         single = [name for name in names_of(RETRIEVERS) if not member_of(RETRIEVERS, name).obstacle(record)]
@@ -357,6 +361,7 @@ class Searches:
     def _snapshot(
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
     ) -> IndexSnapshot:
+        """Return a snapshot made of opened searches."""
         limit = self.serving.max_query_characters
         shapes = Shapes(self.cluster, search.info, search.context.plain, background=True)
         plain = search.reranked() if search.reranked_by else search  # no re-ranker is part of a body

@@ -1,1 +1,3 @@
-"""One module per verb; each has `register(app)`."""
+"""The verbs of the command `hybridr`, one or a few per module; a module adds its verbs when it is
+imported.
+"""

@@ -1,4 +1,4 @@
-"""`hybridr adapt`."""
+"""The verb `hybridr adapt`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def adapt(
 
 
 def render(session: Session, index: str, adaptation: AdaptResult) -> None:
-    """Show what was trained, the gate's table and decision, and what to run next."""
+    """Print what was trained, the gate's table and decision, and the next command."""
     output = session.output
     if adaptation.steps:
         show_training(output, f"{adaptation.steps} steps on {adaptation.documents:,} documents", adaptation)
@@ -54,7 +54,7 @@ def render(session: Session, index: str, adaptation: AdaptResult) -> None:
 
 
 def fitted(adaptation: AdaptResult) -> str:
-    """Return what was fitted without training, and how much of the vectors it keeps."""
+    """Return a text about an adapter: what it was fitted to, and which share of the vectors it keeps."""
     seen, unseen = (1 - (lost or 0) for lost in (adaptation.loss_end, adaptation.unseen_loss_end))
     return (
         f"to {adaptation.documents:,} documents, {adaptation.seconds:.0f} s: {seen:.1%} of their vectors "
@@ -63,7 +63,7 @@ def fitted(adaptation: AdaptResult) -> str:
 
 
 def decision(adaptation: AdaptResult) -> str:
-    """Return which encoder the folder holds, and by what that was decided."""
+    """Return a text that says which encoder the folder holds, and what decided that."""
     by = f", by {adaptation.gate.judged} judged queries" if adaptation.gate.judged else ""
     if not adaptation.promoted:
         return f"the folder holds the UNADAPTED encoder{by} (--force exports the adapted one)"
@@ -72,7 +72,7 @@ def decision(adaptation: AdaptResult) -> str:
 
 
 def as_json(adaptation: AdaptResult) -> dict[str, Any]:
-    """Return the result as one JSON object."""
+    """Return the result of `adapt` as one JSON object."""
     from dataclasses import asdict
 
     return {**asdict(adaptation), "folder": str(adaptation.folder), "gate": adaptation.gate.record()}

@@ -1,4 +1,6 @@
-"""`hybridr export-text`, `encode`, `import-vectors`: a reindex in three stages, with Parquet between them."""
+"""The verbs `hybridr export-text`, `encode` and `import-vectors`: a reindex in three stages with Parquet
+files between them.
+"""
 
 from __future__ import annotations
 

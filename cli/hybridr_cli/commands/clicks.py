@@ -1,4 +1,4 @@
-"""`hybridr clicks`."""
+"""The verb `hybridr clicks`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def clicks(
 
 
 def show(session: Session, report: ClickReport) -> None:
-    """Print what a log held, and what came of it."""
+    """Print what a click log held and which judgements came of it."""
     line = session.output.line
     machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
     line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")

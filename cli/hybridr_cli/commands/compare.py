@@ -1,4 +1,4 @@
-"""`hybridr compare`."""
+"""The verb `hybridr compare`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compare(
 
 
 def render(output: Output, comparison: EncoderComparison) -> None:
-    """Print the table, and which encoder to take."""
+    """Print the table of compared encoders, and which one to take."""
     kind = "judged" if comparison.judged else "made from documents"
     output.line(
         f"{comparison.index}: {comparison.sampled:,} of {comparison.documents:,} documents, "
@@ -77,5 +77,5 @@ def render(output: Output, comparison: EncoderComparison) -> None:
 
 
 def bounded(value: BoundedMean) -> str:
-    """Return a mean and its bounds."""
+    """Return a mean with the bounds of its interval as text."""
     return f"{value.mean:.4f} [{value.low:.3f}, {value.high:.3f}]"

@@ -1,4 +1,4 @@
-"""`hybridr demo`."""
+"""The verb `hybridr demo`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> No
 
 
 def tell(session: Session, done: Demonstration) -> None:
-    """Print on one screen what was done, what came out, and what to try next."""
+    """Print what the demo did, its results, and what to try next."""
     from hybridr.demo.demo import AT_LEAST, INDEX, QUESTION, UNANSWERED
 
     from .search import show, show_found
@@ -66,14 +66,14 @@ def tell(session: Session, done: Demonstration) -> None:
 
 
 def verdict(adaptation: AdaptResult) -> str:
-    """Return what was trained or fitted, and which encoder the gate chose."""
+    """Return a text that says what was trained or fitted, and which encoder is used."""
     chosen = "the adapted encoder is used" if adaptation.promoted else "the packaged encoder stays"
     done = f"{adaptation.steps} steps" if adaptation.steps else f"fitted {fitted(adaptation)}"
     return f"{done}; {chosen}"
 
 
 def demo_json(done: Demonstration) -> dict[str, object]:
-    """Return the result as JSON values."""
+    """Return the result of the demo as JSON values."""
     return {
         "url": done.node.url,
         "documents": done.loading.documents,

@@ -1,4 +1,4 @@
-"""`hybridr deploy` and `hybridr undeploy`."""
+"""The verbs `hybridr deploy` and `hybridr undeploy`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def deploy(
 
 
 def show_fates(session: Session, file: Path, explained: Explained) -> None:
-    """Print what becomes of each request, by field, and what of the file is none."""
+    """Print for each request of a file whether it would be ranked, with the reason, and a table by field."""
     out, log = session.output, explained.log
     out.result({"file": str(file), **explained.to_json()})
     rows = [
@@ -81,7 +81,7 @@ def undeploy(
 
 
 def show(session: Session, done: DeployResult, ingest: Ingesting | None, dry_run: bool) -> None:
-    """Print what was or would be sent, what will not be ranked, and how to ask."""
+    """Print which requests were or would be sent, which limits apply, and how to search."""
     session.output.result(asdict(done) | {"ingest": asdict(ingest) if ingest else None, "dry_run": dry_run})
     for limit in done.limits:
         session.output.note(limit)

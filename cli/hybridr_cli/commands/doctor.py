@@ -1,4 +1,6 @@
-"""`hybridr doctor`, `inspect`, `models` and `settings`: what is there. Nothing is changed."""
+"""The verbs `hybridr doctor`, `inspect`, `models` and `settings`, which show what is there and change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def inspect(
 
 
 def render(session: Session, inspection: Inspection) -> None:
-    """Print the report for people."""
+    """Print the report of `inspect`."""
     say = session.output.line
     say(
         f"{inspection.index}: {inspection.documents:,} documents in {inspection.shards} shard(s), "
@@ -85,7 +87,7 @@ def render(session: Session, inspection: Inspection) -> None:
 
 
 def described(inspection: Inspection) -> str:
-    """Return how long texts are, and what the model's limit cuts off."""
+    """Return a text about the lengths of texts, and how much the model's input limit cuts off."""
     lengths = inspection.lengths
     said = f"median {lengths.median}, p90 {lengths.p90} {lengths.unit}"
     if lengths.cut is None:
@@ -98,7 +100,7 @@ def described(inspection: Inspection) -> str:
 
 
 def row(field: FieldReport) -> tuple[Any, ...]:
-    """Return a field's line of the table."""
+    """Return the table row of a field for `inspect`."""
     filled = "-" if field.filled is None else f"{field.filled:.0%}"
     median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
     kind = "semantic" if field.semantic else field.type
@@ -115,7 +117,7 @@ def models(session: Session) -> None:
 
 
 def show_encoders(session: Session) -> dict[str, Any]:
-    """List the encoders of the registry."""
+    """Print the table of known encoders; return them as JSON."""
     from hybridr.encoders.registry import ENCODERS
 
     session.output.table(
@@ -138,7 +140,7 @@ def show_encoders(session: Session) -> dict[str, Any]:
 
 
 def origin(entry: KnownEncoder) -> str:
-    """Return where an encoder comes from, in the order in which the sources are tried."""
+    """Return where an encoder is fetched from, in the order in which the sources are tried."""
     from hybridr.encoders.registry import is_default
 
     if entry.package is None:
@@ -148,7 +150,7 @@ def origin(entry: KnownEncoder) -> str:
 
 
 def show_modules(session: Session) -> dict[str, Any]:
-    """List the published modules of DDR and the baselines beside them."""
+    """Print the table of published DAMs, REMs and baselines; return them as JSON."""
     from dataclasses import asdict
 
     from hybridr.encoders.export.fetched_models import published

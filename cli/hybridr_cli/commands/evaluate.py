@@ -1,4 +1,4 @@
-"""`hybridr evaluate`."""
+"""The verb `hybridr evaluate`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is measured, on which judgements, and by what."""
+    """The options for what is measured: systems, run files, measures, baseline and qrels."""
 
     qrels: Annotated[Path | None, typer.Option(help="Qrels of TREC or BEIR instead of the split's.")] = None
     systems: Annotated[
@@ -43,7 +43,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Written:
-    """What is written."""
+    """The options for the files to write."""
 
     runs: Annotated[Path | None, typer.Option(help="Folder for TREC run files.")] = None
     report: Annotated[
@@ -53,7 +53,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Gate:
-    """What an earlier evaluation demands of this one."""
+    """The options for comparing with an earlier evaluation, so that CI fails if a measure fell."""
 
     write: Annotated[
         Path | None, typer.Option(help="File for the values of each query, a baseline for --against.")
@@ -116,7 +116,9 @@ def evaluate(
 
 
 def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
-    """Read `NAME=FILE` pairs; a file without a name gets its own. Raises SettingsError for one name twice."""
+    """Return name -> file of `NAME=FILE` values; a file without a name gets its own. Raises SettingsError for
+    a repeated name.
+    """
     from hybridr.errors import SettingsError
 
     files: dict[str, Path] = {}
@@ -133,7 +135,7 @@ def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
 def render(
     session: Session, evaluation: Evaluation, title: str, files: Written, written: dict[str, str]
 ) -> None:
-    """Print the tables for people, and which files were written."""
+    """Print the tables of an evaluation, its remarks, and which files were written."""
     out = session.output
     out.result(evaluation.to_json() | {"runs": written, "report": files.report and str(files.report)})
     out.table(*evaluation.table(), title=title)

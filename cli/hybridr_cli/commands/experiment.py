@@ -1,4 +1,6 @@
-"""`hybridr experiment`: two rankings before the users of an index."""
+"""The verbs `hybridr experiment start`, `report`, `stop` and `promote`: two rankings shown to users in one
+list.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def promote(
 
 
 def show(session: Session, done: ExperimentStep, dry_run: bool, further: str = "") -> None:
-    """Print what was done."""
+    """Print what was done with an experiment, and how the index ranks now."""
     out = session.output
     out.result(done.to_json())
     would = "would rank" if dry_run else "ranks"
@@ -80,7 +82,7 @@ def show(session: Session, done: ExperimentStep, dry_run: bool, further: str = "
 
 
 def show_report(session: Session, name: str, report: ExperimentReport) -> None:
-    """Print what people chose."""
+    """Print how often people chose from each ranking, and whether that decides."""
     line, (a, b) = session.output.line, report.names
     machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
     ended = f", ended ({report.ended})" if report.ended else ""

@@ -1,4 +1,4 @@
-"""`hybridr export`."""
+"""The verb `hybridr export`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Number(str, Enum):
 
 @dataclass(frozen=True)
 class Joined:
-    """A DAM and what is joined to it."""
+    """The options for a DAM, the REM to join with it, and how the result is used."""
 
     dam: Annotated[str | None, typer.Option(help="Instead of FOLDER: domain module, folder or name.")] = None
     rem: Annotated[str | None, typer.Option(help="With --dam: relevance module, folder, zip or name.")] = None
@@ -47,7 +47,7 @@ class Joined:
     similarity: Annotated[str | None, typer.Option(help="With --dam: ip or cosine.")] = None
 
     def stated(self, *names: str) -> dict[str, Any]:
-        """Return those of the named values that are set."""
+        """Return name -> value for those of the named options that are set."""
         return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
@@ -84,7 +84,7 @@ def export(
 
 
 def require_one_source(folder: str | None, joined: Joined) -> None:
-    """Raise SettingsError unless there is either a folder, or a DAM with what is joined to it."""
+    """Raise SettingsError unless either a folder is given, or a DAM with options that go with it."""
     from hybridr.errors import SettingsError
 
     if bool(folder) == bool(joined.dam):
@@ -100,7 +100,9 @@ def require_one_source(folder: str | None, joined: Joined) -> None:
 
 
 def read_texts(path: Path | None) -> list[Document]:
-    """Read as many documents as are measured. Raises DataError."""
+    """Return the first documents of a file, as many as are measured; none without a file. Raises
+    DataError.
+    """
     if path is None:
         return []
     from hybridr.encoders.export.parity import DOCUMENTS
@@ -110,7 +112,7 @@ def read_texts(path: Path | None) -> list[Document]:
 
 
 def render(session: Session, folder: Path, precision: str) -> None:
-    """Show where the encoder is, how near the graphs are to torch, and what to run next."""
+    """Print the exported folder, how closely the graphs agree with torch, and the next command."""
     from hybridr.encoders.export.model_files import render_ndcg
     from hybridr.files.manifest import read_manifest
 

@@ -1,4 +1,4 @@
-"""`hybridr learn`."""
+"""The verb `hybridr learn`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def show_assessed(session: Session, said: Assessment) -> None:
 
 
 def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
-    """Print what was forgotten."""
+    """Print whether the memory of learnt queries is, or would be, deleted."""
     out = session.output
     out.result(done.to_json())
     if done.memory is None:
@@ -71,7 +71,7 @@ def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
 
 
 def show(session: Session, name: str, result: LearnResult, dry_run: bool) -> None:
-    """Print what was learnt, and how to undo it."""
+    """Print how many queries were learnt, and how to undo that."""
     out = session.output
     would = "would be learnt" if dry_run else "learnt"
     out.line(
@@ -86,7 +86,7 @@ def show(session: Session, name: str, result: LearnResult, dry_run: bool) -> Non
 
 
 def show_rehearsal(session: Session, result: Rehearsal) -> None:
-    """Print what a memory would bring, and for what traffic that holds."""
+    """Print how much learning would gain by a rehearsal on the judged queries, with advice."""
     out = session.output
     share = result.returning / result.asked
     out.line(
@@ -101,5 +101,5 @@ def show_rehearsal(session: Session, result: Rehearsal) -> None:
 
 
 def said(gain: BoundedMean) -> str:
-    """Return a gain with its bounds."""
+    """Return a gain with the bounds of its interval as text."""
     return f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"

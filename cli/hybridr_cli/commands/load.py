@@ -1,4 +1,4 @@
-"""`hybridr load`."""
+"""The verb `hybridr load`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hybridr node`: an OpenSearch of our own."""
+"""The verbs `hybridr node start`, `stop`, `status` and `logs`, for embedded nodes on this machine."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def logs(
 
 
 def row(state: NodeState) -> list[Any]:
-    """Return the cells of one node."""
+    """Return the table row of a node."""
     now = ("running", state.url, state.pid) if state.running else ("stopped", "-", "-")
     return [state.name, state.product, state.version, *now, state.heap, state.data]

@@ -1,4 +1,4 @@
-"""`hybridr reindex`."""
+"""The verb `hybridr reindex`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reindex(
 
 
 def show_plan(session: Session, todo: Plan) -> None:
-    """Print what would be sent, and what its owner should know."""
+    """Print the plan of a dry run: documents, fields, costs, remarks, and the requests."""
     out, record, proposal = session.output, todo.record, todo.proposal
     out.result(todo.to_json() | {"dry_run": True})
     place = f"'{record.source}'" + (" itself" if record.in_place else "")
@@ -68,7 +68,7 @@ def show_plan(session: Session, todo: Plan) -> None:
 
 
 def show_estimates(session: Session, todo: Plan) -> None:
-    """Print memory, disk and time."""
+    """Print the estimates of memory, disk and time in a plan."""
     out = session.output
     show_costs(session, todo)
     if todo.disk:
@@ -84,7 +84,7 @@ def show_estimates(session: Session, todo: Plan) -> None:
 
 
 def show_costs(session: Session, todo: Plan) -> None:
-    """Print what each form of vectors takes, the chosen one first."""
+    """Print the bytes that each form of storing vectors takes, with a mark at the chosen one."""
     from hybridr.cluster.vector_forms import ESTIMATE
 
     out = session.output
@@ -98,7 +98,7 @@ def show_costs(session: Session, todo: Plan) -> None:
 
 
 def show_result(session: Session, done: ReindexResult, name: str) -> None:
-    """Print what was done and what to do next; exit 3 when documents were refused."""
+    """Print the result of a reindex and what to do next; exit with 3 if documents were refused."""
     out = session.output
     show_counts(session, done, done.destination, "there")
     if done.shortened:
@@ -127,7 +127,7 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
 
 
 def show_counts(session: Session, done: ReindexResult, index: str, already: str) -> None:
-    """Print how many documents were written."""
+    """Print how many documents were written, and the result as JSON."""
     session.output.result(done.to_json())
     from_clients = f" ({done.from_clients:,} of them written by clients)" if done.from_clients else ""
     session.output.line(
@@ -142,13 +142,13 @@ def show_counts(session: Session, done: ReindexResult, index: str, already: str)
 
 
 def show_notes(session: Session, done: ReindexResult) -> None:
-    """Print what the user should know of fields and answers."""
+    """Print the notes of a reindex about fields and answers."""
     for note in done.notes:
         session.output.line(note)
 
 
 def stop_if_refused(session: Session, done: ReindexResult, left: str) -> None:
-    """Print where the reasons are and what is `left` to decide, and exit 3, when documents were refused."""
+    """If documents were refused, print where the reasons are and the text `left`, and exit with 3."""
     if not done.rejected:
         return
     session.output.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
@@ -158,7 +158,7 @@ def stop_if_refused(session: Session, done: ReindexResult, left: str) -> None:
 
 
 def show_succession(session: Session, done: ReindexResult) -> None:
-    """Print whether the new index is deployed as the one before it was."""
+    """Print whether the new index is deployed as the one before was."""
     if (event := done.deployment) is None:
         return
     if event.command is None:
@@ -171,7 +171,7 @@ def show_succession(session: Session, done: ReindexResult) -> None:
 
 
 def show_tuning(session: Session, done: ReindexResult) -> None:
-    """Print that what was tuned for the index before is not taken over."""
+    """Print a warning if the index before was tuned or has learnt, since that is not taken over."""
     if done.tuned_before:
         session.output.line(
             f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}' "
@@ -180,7 +180,7 @@ def show_tuning(session: Session, done: ReindexResult) -> None:
 
 
 def show_in_place(session: Session, done: ReindexResult, accepted: bool) -> None:
-    """Print what was written into the index itself; exit 3 when documents were refused."""
+    """Print the result of a reindex in place; exit with 3 if documents were refused."""
     show_counts(session, done, done.source, "current")
     session.output.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
     show_notes(session, done)

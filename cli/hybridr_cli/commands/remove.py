@@ -1,4 +1,4 @@
-"""`hybridr rollback`, `remove` and `clean`: the ways back."""
+"""The verbs `hybridr rollback`, `remove` and `clean`, which undo what hybridr made."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rollback(
 
 
 def show_rollback(session: Session, done: dict[str, Any], dry_run: bool) -> None:
-    """Print what was moved, and what became of the documents that clients wrote."""
+    """Print how the alias was moved, and what became of documents that clients wrote."""
     out, writes, returned = session.output, done["writes"], done["returned"]
     moved = "would move" if dry_run else "moved"
     along = f", and with it {', '.join(done['along'])}," if done["along"] else ""
@@ -93,7 +93,7 @@ def remove(
 
 
 def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
-    """List what goes and what comes back; `fate` says whether it went already."""
+    """Print what a removal deletes and restores; `fate` is "to be deleted" or "deleted"."""
     if returned := todo["returned"]:
         session.output.line(
             f"{returned['changed']:,} documents copied back to the source, "

@@ -1,4 +1,4 @@
-"""`hybridr rules`."""
+"""The verb `hybridr rules`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN_LEFT_OUT = 20  # rules
 
 @dataclass(frozen=True)
 class RuleCondition:
-    """For which queries a new rule holds: one of these."""
+    """The options for the queries for which a new rule holds; one of them is given."""
 
     text: Annotated[str | None, typer.Option(help="The whole query is this; case does not count.")] = None
     words: Annotated[str | None, typer.Option(help="All these words are in it.")] = None
@@ -32,7 +32,7 @@ class RuleCondition:
 
 @dataclass(frozen=True)
 class RuleAction:
-    """What a new rule does."""
+    """The options for what a new rule does."""
 
     pin: Annotated[list[str] | None, typer.Option(help="Document to put on top; may be repeated.")] = None
     ban: Annotated[list[str] | None, typer.Option(help="Document never to show; may be repeated.")] = None
@@ -77,7 +77,7 @@ def rules(
 
 
 def needed(subject: str | None, what: str) -> str:
-    """Return the name of a rule or file. Raises SettingsError where it is missing."""
+    """Return the name of a rule or file. Raises SettingsError if the argument is missing."""
     from hybridr.errors import SettingsError
 
     if subject is None:
@@ -86,7 +86,7 @@ def needed(subject: str | None, what: str) -> str:
 
 
 def new_rule(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
-    """Make a rule of options. Raises DataError."""
+    """Return the rule that the options describe. Raises DataError."""
     from hybridr.search.rules.rule import read_rule
 
     from .search import read_filter
@@ -98,7 +98,7 @@ def new_rule(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
 
 
 def listed(session: Session, version: RulesVersion) -> None:
-    """Print the rules as a table."""
+    """Print the rules as a table, with warnings about rules that are left out."""
     session.output.result(version.to_json())
     for rule, reason in list(version.left_out.items())[:SHOWN_LEFT_OUT]:
         session.output.warning(f"warning: rule {rule} is left out: {reason}")
@@ -114,13 +114,13 @@ def listed(session: Session, version: RulesVersion) -> None:
 
 
 def done(action: tuple[str, Any]) -> str:
-    """Return what an action does."""
+    """Return a text that says what an action of a rule does."""
     name, subject = action
     return f"{name} {', '.join(subject) if isinstance(subject, tuple) else json.dumps(subject)}"
 
 
 def exported(session: Session, version: RulesVersion, file: str | None) -> None:
-    """Write the rules as JSON lines, into a file or to stdout."""
+    """Write the rules as JSON lines into a file, or print them."""
     session.output.result(version.to_json())
     lines = [json.dumps(rule.to_json(), ensure_ascii=False) for rule in version.rules]
     if file is None:
@@ -132,7 +132,7 @@ def exported(session: Session, version: RulesVersion, file: str | None) -> None:
 
 
 def changed(session: Session, done: RulesChange) -> None:
-    """Print what is in force now, and what is pinned in vain."""
+    """Print how many rules are in force now, and which pinned documents do not exist."""
     now = done.now
     session.output.result({"version": now.version, "rules": len(now.rules), "missing": list(done.missing)})
     session.output.line(f"{len(now.rules):,} rules in force, version {now.version}")

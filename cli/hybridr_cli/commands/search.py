@@ -1,4 +1,4 @@
-"""`hybridr search`."""
+"""The verb `hybridr search`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SHOWN = 500  # characters
 
 
 def refuse_size(text: str | None) -> None:
-    """Raise BadParameter for `--size`, `--top-k` and `--limit`, and name `-k`, which is what they mean."""
+    """Raise BadParameter for `--size`, `--top-k` and `--limit`, with -k as the option to use."""
     if text is not None:
         raise typer.BadParameter(f"the number of hits is -k here: -k {text}")
 
 
 @dataclass(frozen=True)
 class Page:
-    """Which hits."""
+    """The options for which hits are returned: number, offset and filter."""
 
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="Number of hits.")] = 10
     size: Annotated[
@@ -41,7 +41,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Ranked:
-    """What ranks them."""
+    """The options for how hits are ranked: mode and encoder."""
 
     mode: Annotated[str, typer.Option(help="Which retrievers rank: hybrid, or one by its name.")] = "hybrid"
     encoder: EncoderFolder = None
@@ -84,7 +84,7 @@ def search(
 
 
 def read_filter(text: str | None) -> dict[str, Any] | None:
-    """Read a filter. Raises SettingsError for what is no JSON object."""
+    """Return the filter given as JSON; None without one. Raises SettingsError for what is no JSON object."""
     from hybridr.errors import SettingsError
 
     try:
@@ -97,7 +97,7 @@ def read_filter(text: str | None) -> dict[str, Any] | None:
 
 
 def show(session: Session, hits: list[Hit]) -> None:
-    """Print the hits as a table, with their confidence where it is known."""
+    """Print hits as a table, with their confidence if it is known."""
     if not hits:
         return session.output.line("nothing found")
     sure = ("confidence",) * (hits[0].confidence is not None)
@@ -116,7 +116,7 @@ def show(session: Session, hits: list[Hit]) -> None:
 
 
 def show_found(session: Session, hits: Hits) -> None:
-    """Print the hits, or say that nothing fits, and what comes nearest."""
+    """Print hits as a table, or that nothing fits and which document is nearest."""
     if (hit := hits.nearest) is None:
         return show(session, hits)
     sure = f"confidence {raw(hit.confidence)}"
@@ -124,7 +124,7 @@ def show_found(session: Session, hits: Hits) -> None:
 
 
 def show_parts(session: Session, hits: list[Hit]) -> None:
-    """Print what each part adds to the scores; of a fusion that is no sum, the raw scores."""
+    """Print a table of what each part adds to the hits' scores; without parts the raw scores."""
     parts = list(hits[0].parts or ()) if hits else []
     if not parts:
         return show(session, hits)
@@ -136,12 +136,12 @@ def show_parts(session: Session, hits: list[Hit]) -> None:
 
 
 def raw(score: float | None) -> str:
-    """Render the raw score of a retriever; a dash where it did not find the document."""
+    """Return a score as text; "-" if the retriever did not find the document."""
     return "-" if score is None else f"{score:.3f}"
 
 
 def marked(text: str) -> str:
-    """Show highlighted words between stars, on one line, without tags; a long passage by its beginning."""
+    """Return a highlighted text on one line with matching words between stars, cut if it is long."""
     from hybridr.languages import without_tags
 
     line = without_tags(unescape(text.replace("<em>", "*").replace("</em>", "*")))

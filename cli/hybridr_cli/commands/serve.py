@@ -1,4 +1,4 @@
-"""`hybridr serve` and `hybridr mcp`."""
+"""The verbs `hybridr serve` and `hybridr mcp`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def mcp(
 def reports_of(
     session: Session, connection: Connection, settings: McpSettings, encoder: Path | None
 ) -> dict[str, Callable[..., dict[str, Any]]]:
-    """Return what makes the reports of agents: methods of `Index`. Raise what reading the judgements does."""
+    """Return name -> function for the reports that agents can ask for: inspect, plan, and evaluate with
+    judgements.
+    """
     from hybridr import Compared, JudgedQueries
     from hybridr.indexing.settings import ReindexSettings
     from hybridr.search.settings import SearchSettings
@@ -89,14 +91,17 @@ def reports_of(
     search, writing = session.settings(SearchSettings), session.settings(ReindexSettings)
 
     def inspect(name: str, progress: Progress) -> dict[str, Any]:
+        """Return the report of `Index.inspect` as JSON."""
         return connection.index(name).inspect(encoder=encoder, progress=progress).to_json()
 
     def plan(name: str, progress: Progress) -> dict[str, Any]:
+        """Return the plan of a reindex as JSON."""
         index = connection.index(name)
         options: dict[str, Any] = {"encoder": encoder, "settings": writing, "search": search}
         return index.plan_reindex(**options, progress=progress).to_json()
 
     def evaluate(name: str, systems: tuple[str, ...], progress: Progress) -> dict[str, Any]:
+        """Return the evaluation of systems as JSON."""
         named, index = Compared(systems), connection.index(name)
         options: dict[str, Any] = {"encoder": encoder, "settings": search, "progress": progress}
         return index.evaluate(judged_queries, named, **options).to_json()

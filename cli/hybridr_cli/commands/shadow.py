@@ -1,4 +1,4 @@
-"""`hybridr shadow`."""
+"""The verb `hybridr shadow`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hybridr status`."""
+"""The verb `hybridr status`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def status(session: Session, name: Reindexed) -> None:
 
 
 def show(session: Session, source: str, holding: IndexStatus) -> None:
-    """Print one index with vectors."""
+    """Print the status of one index with vectors."""
     out = session.output
     due = holding.documents + (holding.lag.inserts if holding.lag else 0)
     share = holding.current / due if due else 1.0
@@ -78,7 +78,7 @@ def show(session: Session, source: str, holding: IndexStatus) -> None:
 
 
 def in_words(details: Mapping[str, Any]) -> str:
-    """Return names and values in one line, nested ones in parentheses; a value of None is left out."""
+    """Return names and values as one line of text, nested ones in parentheses, without None values."""
     return ", ".join(
         f"{name} ({in_words(value)})" if isinstance(value, Mapping) else f"{name} {value}"
         for name, value in details.items()
@@ -87,7 +87,7 @@ def in_words(details: Mapping[str, Any]) -> str:
 
 
 def show_progress(session: Session, source: str, holding: IndexStatus) -> None:
-    """Print how far an index is filled, and how far behind."""
+    """Print how far an index is filled, how far it is behind its source, and what clients wrote."""
     out = session.output
     if holding.restored:
         out.line("  OUTDATED: the source was restored from a snapshot since; hybridr reindex makes another")

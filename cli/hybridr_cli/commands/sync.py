@@ -1,4 +1,4 @@
-"""`hybridr sync`."""
+"""The verb `hybridr sync`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def sync(
 
 
 def opened(session: Session, name: str, place: str) -> SyncGauges:
-    """Open the place where Prometheus asks."""
+    """Start the port where Prometheus reads the metrics of the rounds, and return the gauges."""
     from hybridr.serving.gauges import SyncGauges
 
     gauges = SyncGauges(name)
@@ -73,7 +73,7 @@ def opened(session: Session, name: str, place: str) -> SyncGauges:
 
 
 def show_missed(session: Session, failure: ClusterError) -> None:
-    """Print why a round failed; the next one takes what it left."""
+    """Print why a round failed."""
     from hybridr.cluster.failures import kind_of
 
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -85,13 +85,13 @@ def show_missed(session: Session, failure: ClusterError) -> None:
 
 
 def stop_by_signals() -> None:
-    """Take both for Ctrl-C: a service manager stops by SIGTERM, and in the background SIGINT is not heard."""
+    """Let SIGINT and SIGTERM both end the process like Ctrl-C."""
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
 
 
 def show_round(session: Session, done: SyncResult, more: Mapping[str, str] = NOTHING) -> None:
-    """Print one line a round."""
+    """Print the result of one round of sync."""
     session.output.result({**more, **done.to_json()})
     session.output.line(
         f"{done.started} {done.destination}: {done.copied:,} copied, {done.deleted:,} deleted, "

@@ -1,4 +1,6 @@
-"""`hybridr dam` trains a domain module on documents, `hybridr rem` a relevance module on labelled queries."""
+"""The verbs `hybridr dam train` (a domain module, on documents) and `hybridr rem train` (a relevance module,
+on labelled queries).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ dam = group("dam", "Train a domain module (DAM) on documents without labels.")
 
 @dataclass(frozen=True)
 class Documents:
-    """Where the documents are: one of these."""
+    """The options for where the documents are; one of them is given."""
 
     index: Annotated[str | None, typer.Option(help="Index whose documents are read.")] = None
     beir: Annotated[Path | None, typer.Option(help="Instead: a BEIR folder.")] = None
@@ -44,7 +46,7 @@ def train_domain(session: Session, place: Documents, settings: DamSettings) -> N
 
 
 def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -> Source:
-    """Open the one source that was given. Raises SettingsError."""
+    """Return the one source of documents that the options name. Raises SettingsError."""
     from hybridr.errors import SettingsError
     from hybridr.relevance.corpus import CorpusFile
 
@@ -60,7 +62,7 @@ def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -
 
 
 def render_dam(session: Session, fit: DamFit) -> None:
-    """Show what was trained and what to run next."""
+    """Print how the DAM was trained and the next command."""
     output = session.output
     show_training(output, f"{fit.steps:,} steps on {fit.documents:,} documents in {fit.precision}", fit)
     show_unseen(output, fit, "text")
@@ -78,7 +80,9 @@ rem = group("rem", "Train a relevance module (REM) on labelled queries.")
 
 @dataclass(frozen=True)
 class Labels:
-    """Labelled queries, in a BEIR folder or in three files, and who ranks negatives for them."""
+    """The options for labelled queries, in a BEIR folder or in three files, and the index that ranks
+    negatives.
+    """
 
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with labelled queries.")] = None
     split: Annotated[str, typer.Option(help="Split of its qrels.")] = "train"
@@ -91,13 +95,15 @@ class Labels:
     ] = None
 
     def read(self) -> Judged:
-        """Read the labels. Raise SettingsError for a mixture."""
+        """Read the labelled queries. Raise SettingsError for a mixture of both kinds of options."""
         from hybridr.training.judged import read_labels
 
         return read_labels(self.beir, self.split, self.qrels, self.queries, self.corpus)
 
     def ranking(self, session: Session) -> dict[str, Any]:
-        """Open BM25 on the cluster, and name it; in this process without an index."""
+        """Return the arguments `rank` and `source` of `train_rem`: BM25 of the index, or None for BM25 in
+        this process.
+        """
         if not self.index:
             return {"rank": None, "source": "bm25"}
         search = session.index(self.index).open_search("lexical")
@@ -106,7 +112,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Domain:
-    """Another domain, which vectors shall not tell from that of the labels (MoDIR)."""
+    """The options for a target domain whose vectors shall not differ from those of the labels (MoDIR)."""
 
     invariant_to: Annotated[
         str | None, typer.Option(help="Index, BEIR folder or JSONL of a domain to be invariant to.")
@@ -119,7 +125,7 @@ class Domain:
     ] = None
 
     def read(self, session: Session, seed: int) -> TargetDomain | None:
-        """Read the domain; None without one. Raises SettingsError, DataError."""
+        """Read the target domain; None without one. Raises SettingsError, DataError."""
         from hybridr.errors import SettingsError
         from hybridr.files.formats import read_query_log
         from hybridr.relevance.corpus import CorpusFile, read_target
@@ -152,7 +158,7 @@ def train_relevance(session: Session, labels: Labels, domain: Domain, settings: 
 
 
 def render_rem(session: Session, dam: str, trained: RemTraining) -> None:
-    """Show what was trained, and what to run next."""
+    """Print how the REM was trained and the next command."""
     output = session.output
     show_training(output, f"{trained.steps} steps on {trained.queries:,} queries", trained)
     what = "all weights" if trained.kind == "whole" else "the REM"
@@ -167,7 +173,7 @@ def render_rem(session: Session, dam: str, trained: RemTraining) -> None:
 
 
 def following(dam: str, trained: RemTraining) -> str:
-    """Return the command or code that uses the folder: a REM is put into the DAM of another corpus."""
+    """Return the command or code that uses the trained folder."""
     from hybridr.files.manifest import read_manifest
 
     if trained.kind == "whole":
@@ -178,7 +184,7 @@ def following(dam: str, trained: RemTraining) -> str:
 
 
 def show_training(output: Output, work: str, done: AdaptResult | DamFit | RemTraining) -> None:
-    """Print how much was trained, how the loss fell and how long it took."""
+    """Print what was trained, the loss before and after, and the time."""
     output.line(
         f"trained    {work}, loss {done.loss_start:.3f} -> {done.loss_end:.3f}, {done.seconds:.0f} s"
         + (" (done before)" if done.reused else "")
@@ -186,7 +192,7 @@ def show_training(output: Output, work: str, done: AdaptResult | DamFit | RemTra
 
 
 def show_unseen(output: Output, done: AdaptResult | DamFit, texts: str) -> None:
-    """Print how the loss fell on texts that were not trained on, if there were any."""
+    """Print the loss on held-out texts before and after training, if there were any."""
     if done.unseen_loss_start is not None and done.unseen_loss_end is not None:
         start, end = done.unseen_loss_start, done.unseen_loss_end
         output.line(f"unseen     loss {start:.3f} -> {end:.3f} on held-out {texts}")

@@ -1,4 +1,4 @@
-"""`hybridr tune`."""
+"""The verb `hybridr tune`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tune(
 
 
 def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
-    """Print what was, or in a dry run would be, taken back."""
+    """Print which tuned values were, or in a dry run would be, removed."""
     out = session.output
     out.result(done.to_json())
     if done.tuned is None:
@@ -57,7 +57,7 @@ def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
 
 
 def show_use(session: Session, name: str, result: TuneResult, dry_run: bool) -> None:
-    """Print what searches use from now on, and how that is undone."""
+    """Print which tuned values searches use from now on, and how to undo that."""
     names = result.in_use
     if dry_run:
         would = f"would be in use: {', '.join(names)}" if names else "nothing would change"
@@ -68,7 +68,7 @@ def show_use(session: Session, name: str, result: TuneResult, dry_run: bool) -> 
 
 
 def show_choice(session: Session, name: str, choice: Choice) -> None:
-    """Print what judged queries choose."""
+    """Print which settings the judged queries chose, and the gain."""
     bounds = f"[{choice.low:+.4f}, {choice.high:+.4f}]"
     settings = "" if choice.chosen.is_default else f", not {choice.chosen}"
     said = str(choice.chosen) if choice.applied else f"{choice.best} is kept{settings}"
@@ -76,7 +76,7 @@ def show_choice(session: Session, name: str, choice: Choice) -> None:
 
 
 def show(session: Session, result: TuneResult) -> None:
-    """Print what was found."""
+    """Print the result of tuning."""
     out, choice = session.output, result.choice
     if result.by_log is not None:
         out.line(f"{result.by_log.queries} queries of the log: dense weight {result.by_log.dense_weight:g}")

@@ -1,4 +1,4 @@
-"""`hybridr verify`."""
+"""The verb `hybridr verify`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def verify(
 
 
 def compared(session: Session, index: Index, encoder: Path | None, sample: int) -> bool:
-    """Compare an index with its source, and print what differs; tell whether nothing does."""
+    """Compare an index with its source and print the findings; return whether nothing differs."""
     result = index.verify(encoder=encoder, sample=sample, progress=session.output.progress)
     session.output.result({**vars(result), "findings": [vars(f) for f in result.findings], "ok": result.ok})
     rows = [
@@ -66,12 +66,12 @@ def compared(session: Session, index: Index, encoder: Path | None, sample: int) 
 
 
 def looked_at(finding: Finding) -> int | str:
-    """Return how many documents were compared, or what else was."""
+    """Return how many documents (or other things) a finding compared."""
     return finding.looked_at if finding.of == "documents" else f"{finding.looked_at} {finding.of}"
 
 
 def recalled(session: Session, index: Index, encoder: Path | None, sample: int, queries: Path | None) -> bool:
-    """Compare the graph with exact search, and print what it finds; tell whether that is enough."""
+    """Measure the recall of the vector graph and print it; return whether it is enough."""
     result = index.measure_recall(queries, encoder=encoder, sample=sample, progress=session.output.progress)
     shares = [share._asdict() for share in result.shares]
     session.output.result({**vars(result), "shares": shares, "ok": result.ok})

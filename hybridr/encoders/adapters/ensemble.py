@@ -128,4 +128,5 @@ class FittedEncoder:
         return self._joined(self._opened.encode_documents(texts, max_tokens=max_tokens))
 
     def _joined(self, vectors: Vectors) -> Vectors:
+        """Return the candidate's vectors, from the stacked vectors of both encoders."""
         return self._candidate.joined(*both_of(vectors, self._candidate.first.dim))

@@ -264,10 +264,12 @@ class NumpyBiEncoder(TextModel):
         return result
 
     def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
+        """Encode texts as the base class does, with numpy in one thread."""
         with threadpool_limits(**ONE_THREAD):
             return super()._encode(side, texts, max_tokens)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
+        """Read texts as the base class does, with numpy in one thread."""
         with threadpool_limits(**ONE_THREAD):
             return super()._read(side, texts, max_tokens)
 

@@ -124,6 +124,9 @@ class Worker:
             self._task.stop.set()
 
     def _opened(self) -> Task:
+        """Return the unpacked task. Raises SettingsError for another hybridr, ModelError if unpacking
+        fails.
+        """
         if self._task is None:
             if self._release != (own := release()):
                 raise SettingsError(

@@ -101,6 +101,7 @@ class Analysis:
             self._known, self._holders = OrderedDict(), OrderedDict()
 
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
+        """Return the analysed words of texts, by a request for their term vectors in every shard."""
         shards, sources = len(self._routing), [source_field(self.info, field) for field in self.fields]
         own = {field: name for field in self.fields if (name := search_analyzer_of(self.info, field))}
         analysers = {"per_field_analyzer": own} if own else {}
@@ -146,6 +147,7 @@ class Analysis:
 
     @cached_property
     def _routing(self) -> list[str]:
+        """The routing value of each shard."""
         return routing_values(self.info)
 
 

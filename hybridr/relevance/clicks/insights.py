@@ -101,6 +101,7 @@ class Keeper:
                 self._write(index, list(records))
 
     def _write(self, index: str, waiting: list[Waiting]) -> None:
+        """Write the waiting entries to an index, and count those written, refused or failed."""
         try:
             if index not in self._there:
                 make_where_missing(self.cluster, index)

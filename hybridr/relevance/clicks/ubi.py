@@ -147,11 +147,13 @@ class LogReader:
         return int.from_bytes(digest, "big", signed=True)
 
     def _count_field(self, source: Mapping[str, Any]) -> None:
+        """Count the field by which an event names its document."""
         name = identifier(source.get("object_id_field"))
         if name and (name in self.fields or len(self.fields) < MOST_FIELDS_TOLD):
             self.fields[name] += 1
 
     def _without(self, reason: str) -> SearchEntry | EventEntry | None:
+        """Count an entry that is left out for this reason, and return None."""
         self.left_out[reason] += 1
         return None
 

@@ -54,6 +54,7 @@ class MatchedRules(NamedTuple):
 
     @property
     def _banned(self) -> dict[str, Any]:
+        """The `must_not` part of a query that leaves out the banned documents."""
         return {"must_not": [{"ids": {"values": list(self.bans)}}]} if self.bans else {}
 
     def descriptions(self) -> list[str]:

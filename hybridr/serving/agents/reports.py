@@ -41,6 +41,9 @@ class Reports:
         raise late
 
     def _write(self, kind: str, index: str, arguments: Sequence[Any], late: ToolFailure) -> str:
+        """Return a report as text; raise ToolFailure if another one is being made, or if it takes too
+        long.
+        """
         if not self.working.acquire(blocking=False):
             raise ToolFailure(BUSY, hint="ask again in a minute")
         deadline = time.monotonic() + self.timeout_s

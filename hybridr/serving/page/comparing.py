@@ -112,6 +112,7 @@ class SideBySide:
             raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
 
     def _open(self, name: str) -> Search:
+        """Return the search of a system by its name. Raises NotFound, SettingsError."""
         if name == HYBRID:
             return self.hybrid
         is_adapted = name.startswith(BESIDE)

@@ -138,9 +138,11 @@ class Judgements:
         return packed.getvalue()
 
     def _file_of(self, judge: str) -> Path:
+        """Return the file of a judge's judgements."""
         return below(self.folder / "judges", f"{judge}.tsv")
 
     def _write(self, file: Path, text: str) -> None:
+        """Write a file atomically, readable by its owner only."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(file, private=True) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -332,6 +332,7 @@ class Tasks:
         Thread(target=self._run, args=(work,), name=f"hybridr-{name}", daemon=True).start()
 
     def _run(self, work: PageWork) -> None:
+        """Run the work of a task, and keep its result or error as the state."""
         try:
             self._tell(state="done", result=work(self._progress))
         except HybridrError as error:
@@ -341,8 +342,10 @@ class Tasks:
             self._tell(state="failed", error="the server failed", hint="the server's log names the error")
 
     def _progress(self, stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        """Keep the progress of the task in the state."""
         self._tell(stage=stage, done=done, total=total)
 
     def _tell(self, **facts: Any) -> None:
+        """Update the state of the task."""
         with self._lock:
             self._state |= facts
