@@ -99,7 +99,7 @@ class Index:
 
     @property
     def rules(self) -> IndexRules:
-        """Return the rules of single queries: what is pinned, banned or filtered."""
+        """Return the rules of the index: pins, bans and filters for single queries."""
         return IndexRules(self.cluster, self.name)
 
     @property
@@ -303,7 +303,9 @@ class Index:
         search: SearchSettings | None = None,
         progress: Progress = silent,
     ) -> Imported:
-        """Write vectors of Parquet into a new index: the last stage. What changed since is encoded here."""
+        """Write vectors from Parquet files into a new index: the last stage. Documents changed since are
+        encoded here.
+        """
         from .indexing.stages.importing import import_vectors
 
         started, settings = monotonic(), reindex_settings(settings, search)
@@ -359,7 +361,7 @@ class Index:
         missed: Callable[[ClusterError], None] = lambda _: None,
         progress: Progress = silent,
     ) -> Iterator[SyncResult]:
-        """Yield one result of `sync` every so many seconds until the caller stops.
+        """Yield the result of one `sync` every so many seconds, until the caller stops.
 
         `missed` is called with the error of a round that failed; the next one takes what it left.
         """
@@ -398,7 +400,7 @@ class Index:
         sample: int = 64,
         progress: Progress = silent,
     ) -> Verification:
-        """Compare the index with vectors with its source; `sample` documents are compared whole.
+        """Compare the index with vectors with its source; `sample` documents are compared completely.
 
         >>> docs.verify().ok
         True
@@ -470,7 +472,9 @@ class Index:
         return remove(self.cluster, self.name, copy_back=copy_back, discard=discard, dry_run=dry_run)
 
     def unfinished(self) -> str:
-        """Return in a line what searches go without until a reindex ends or `tune` ran; empty for nothing."""
+        """Return a line about what searches lack until a reindex ends or `tune` runs; "" if nothing is
+        missing.
+        """
         from .cluster.destinations import resolve
         from .search.answers import unfinished
 
@@ -908,7 +912,7 @@ class IndexExperiment:
 def reindex_settings(
     given_settings: ReindexSettings | None, search: SearchSettings | None
 ) -> ReindexSettings:
-    """Return the settings of a reindex, with the `lexical_fields` of `search` where they name none."""
+    """Return the settings of a reindex, with the `lexical_fields` of `search` if they name none."""
     from .indexing.settings import ReindexSettings
 
     settings = given_settings or ReindexSettings()
@@ -918,7 +922,7 @@ def reindex_settings(
 
 
 def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
-    """Return judged queries of a BEIR folder, or those that are given; None stands for none."""
+    """Return `JudgedQueries` for a BEIR folder, or the given ones unchanged; None stands for none."""
     from .evaluation.evaluation import JudgedQueries
 
     return (
@@ -927,7 +931,7 @@ def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
 
 
 def read_judged(queries: Judged | None) -> tuple[list[Query], Qrels] | None:
-    """Return queries and qrels, read from a folder unless they are given themselves; None of None."""
+    """Return queries and qrels, read from a folder if they are not given themselves; None for None."""
     from .evaluation.evaluation import JudgedQueries
 
     if isinstance(queries, tuple) and not isinstance(queries, JudgedQueries):

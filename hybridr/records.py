@@ -83,6 +83,7 @@ class Reported:
         """Return the fields as JSON values: paths as text, models and dataclasses as objects."""
 
         def values(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+            """Return the fields of one record as a dictionary of JSON values."""
             paths = {name: str(value) for name, value in fields if isinstance(value, Path)}
             models = [(name, value) for name, value in fields if isinstance(value, BaseModel)]
             return dict(fields) | paths | {name: model.model_dump(mode="json") for name, model in models}

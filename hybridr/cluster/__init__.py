@@ -1,5 +1,5 @@
-"""The cluster: what speaks to OpenSearch and Elasticsearch.
+"""Everything that talks to OpenSearch and Elasticsearch; `embedded/` starts a node on this machine.
 
-Connection and dialects, reading and writing of documents, mappings, the record that an index carries, and the
-queries by which each retriever asks. It knows no encoder; `embedded/` starts a node on this machine.
+Connection and dialects, reading and writing of documents, mappings, the record that hybridr keeps in an
+index, and the queries of each retriever. This package knows no encoder.
 """

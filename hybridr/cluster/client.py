@@ -118,6 +118,7 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
         super().__init__(*arguments, **options)
 
     def _create_urllib3_pool(self) -> None:
+        """Make the connection pool, whose answers are read by `read_answer` within the bounds."""
         super()._create_urllib3_pool()
         ask = self.pool.urlopen
         self.pool.urlopen = lambda *arguments, **options: read_answer(

@@ -168,6 +168,7 @@ class Cluster:
         content = sent.body if sent.body is None or isinstance(sent.body, str | bytes) else as_json(sent.body)
 
         def send() -> Any:
+            """Send the request once, and return the checked answer in OpenSearch's form."""
             with sending(path, self.asked_by, self.watch):
                 answer = self.client.send(sent.method, sent.path, content, sent.params, self.timeout_s)
             with understood(self.url, f"{method} {path[:200]}"):
@@ -180,6 +181,7 @@ class Cluster:
         reads = method in ("GET", "HEAD") or path.partition("?")[0].rpartition("/")[2] in READS
 
         def ask() -> Any:
+            """Send the request; repeat one that only reads if a host fails."""
             try:
                 return send()
             except ClusterError as failure:
@@ -304,6 +306,7 @@ class Cluster:
         )
 
         def send() -> list[dict[str, Any]]:
+            """Send all searches, and return the answers or raise the first error."""
             response = self.request("POST", path_of(name, "_msearch"), lines)
             with understood(self.url, "_msearch"):
                 answers = list(response["responses"])

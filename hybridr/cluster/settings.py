@@ -1,4 +1,4 @@
-"""How to reach a cluster, start a node of our own, load documents, and how an index keeps vectors."""
+"""Settings of the connection, the embedded node, loading documents, and storing vectors."""
 
 from __future__ import annotations
 

@@ -181,6 +181,7 @@ def _sample(entries: list[Entry], size: int, seed: int) -> list[Entry]:
     """
 
     def position(entry: Entry) -> bytes:
+        """Return the hash of an entry's name, by which entries are sorted."""
         return hashlib.sha256(f"{seed}:{entry.name}".encode()).digest()
 
     return sorted(entries, key=position)[:size]

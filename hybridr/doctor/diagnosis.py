@@ -232,6 +232,7 @@ def steps(cluster: Cluster, name: str, vectors: bool) -> list[tuple[str, Callabl
     refresh = {"index.refresh_interval": "5s"}
 
     def open_view() -> None:  # unlike in reading, a failing close counts
+        """Open and close a point in time; unlike in reading, a failing close counts."""
         path = path_of(name, "_search", "point_in_time")
         view = cluster.request("POST", path, params={"keep_alive": "1m"})["pit_id"]
         cluster.request("DELETE", "/_search/point_in_time", {"pit_id": [view]})

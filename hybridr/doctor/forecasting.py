@@ -338,6 +338,7 @@ def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
     started, encoded = time.perf_counter(), 0
 
     def begun() -> Iterator[list[str]]:
+        """Yield parts of the texts again and again until enough time was measured."""
         nonlocal encoded
         for part in cycle(parts):
             took = time.perf_counter() - started

@@ -150,6 +150,7 @@ def walk_shares(
     field = info.record.vector_field
 
     def exactly(vector: NDArray[Any]) -> dict[str, Any]:
+        """Return the search body that compares a vector with all vectors."""
         space = SPACES[info.record.similarity]
         params = {"field": field, "query_value": as_numbers(vector), "space_type": space}
         script = {"lang": "knn", "source": "knn_score", "params": params}
@@ -158,6 +159,7 @@ def walk_shares(
         return {"size": max(KS) + 1 + TIES, "query": {"script_score": {"query": there, "script": script}}}
 
     def walking(walk: Walk, vector: NDArray[Any]) -> dict[str, Any]:
+        """Return the search body that walks the graph as widely as `walk` says."""
         query = dense_query(as_numbers(vector), field, NEIGHBOURS + 1)
         inner = query["knn"][field]
         inner["method_parameters"] = {"ef_search": max(walk.width, NEIGHBOURS + 1)}

@@ -115,9 +115,11 @@ def engine_of(infer: Infer, shapes: Mapping[str, Sequence[Any]]) -> Engine:
     """
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        """Return the vectors of a batch of token ids."""
         return infer(ids, mask, [OUTPUT])[0]
 
     def read(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
+        """Return the token states and the vectors of a batch of token ids."""
         states, vectors = infer(ids, mask, [STATES, OUTPUT])
         return states, vectors
 
@@ -131,6 +133,7 @@ def open_onnx(graph: Path) -> Engine:
     names = {value.name for value in session.get_inputs()}
 
     def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], outputs: list[str]) -> list[Vectors]:
+        """Return outputs of the graph for a batch, by ONNX Runtime."""
         return session_outputs(session, outputs, feed(names, ids, mask))
 
     return engine_of(infer, {value.name: value.shape for value in session.get_outputs()})
@@ -159,6 +162,7 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
     own = threading.local()
 
     def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], wanted_outputs: list[str]) -> list[Vectors]:
+        """Return outputs of the graph for a batch, by OpenVINO, with a request for each thread."""
         if not hasattr(own, "request"):
             own.request = model.create_infer_request()
         values = own.request.infer(feed(names, ids, mask))

@@ -130,6 +130,7 @@ class PairScorer(GraphFolder):
         until = None if within_s is None else time.monotonic() + within_s
 
         def fill(batch: NDArray[np.int64]) -> None:
+            """Score a batch of pairs, unless the time is over."""
             if until is None or time.monotonic() < until:
                 rows, segments = zip(*(read[place] for place in batch), strict=True)
                 ids, mask = padded(rows)
@@ -299,6 +300,7 @@ class MultiVectorEncoder(GraphFolder):
         encoded: list[Vectors] = [np.zeros((0, self.dim), dtype=np.float32)] * len(rows)
 
         def fill(batch: NDArray[np.int64]) -> None:
+            """Encode a batch to token vectors."""
             ids, mask = padded([rows[place] for place in batch])
             mask *= np.arange(ids.shape[1]) < np.array([seen[place] for place in batch])[:, None]
             [vectors] = session_outputs(self._session, [OUTPUT], feed(self._inputs, ids, mask))

@@ -265,6 +265,7 @@ class TextModel(UsedModel):
         states = [np.zeros((len(text.places), self.width), dtype=np.float32) for text in tokenized]
 
         def fill(batch: NDArray[np.int64]) -> None:
+            """Read a batch: store its vectors, and the states of the wanted tokens."""
             ids, mask = padded([tokenized[position].ids for position in batch])
             token_states, pooled = way.read(ids, mask)
             vectors[batch] = of_shape(pooled, (len(batch), self.dim))
@@ -321,6 +322,7 @@ def encode_ids(
     vectors = np.zeros((len(ids), dim), dtype=np.float32)
 
     def fill(batch: NDArray[np.int64]) -> None:
+        """Encode a batch and store its vectors."""
         encoded = run(*padded([ids[position] for position in batch]))
         vectors[batch] = of_shape(encoded, (len(batch), dim))
 

@@ -8,8 +8,7 @@ PERSISTENCE = 0.9  # the chance that a reader who saw a hit looks at the next on
 
 
 def overlap(a: Sequence[str], b: Sequence[str], depth: int) -> float:
-    """Return the share of the first `depth` hits that two rankings have in common, 0 to 1; of the longer one,
-    and 1 if both are empty.
+    """Return the share of the first `depth` hits that two rankings have in common, 0 to 1.
 
     It is a share of the longer of both lists; two that find nothing agree.
 

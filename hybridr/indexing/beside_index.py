@@ -196,6 +196,7 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
     """
 
     def is_empty(claimant: IndexInfo, query: dict[str, Any] | None = None) -> bool:
+        """Return whether an index holds no document that matches the query."""
         cluster.refresh(claimant.name)
         return cluster.count(claimant.name, query) == 0
 

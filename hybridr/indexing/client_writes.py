@@ -1,4 +1,5 @@
-"""What clients wrote into an index with vectors, and the rule for it.
+"""Finds documents that clients wrote directly into an index with vectors, and decides which version of a
+document wins.
 
 **The rule.** Whatever a client inserts, changes or deletes in an index that hybridr made, by an alias or by
 the index's name, is carried into the index that takes its place; or the command refuses, with the counts.

@@ -118,6 +118,7 @@ class TextRecipe:
     def _encoded(
         self, texts: Sequence[str], splits: Sequence[Split], states: bool
     ) -> Iterator[EncodedDocument | None]:
+        """Yield the vectors and representations of each text; None for a text without passages."""
         parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
         vectors, windows = self.encode(parts, states=states)
         there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
@@ -147,6 +148,7 @@ class TextRecipe:
             return np.stack([read.vector for read in readings]), [[{STATES: read}] for read in readings]
 
         def keep(text: str, reading: Reading) -> dict[str, Any]:
+            """Return what each representation keeps of a text's token states."""
             return {kind.name: kind.keep(text, reading) for kind in self.keeping}
 
         return read_whole(encoder, parts, keep, max_tokens=limit)

@@ -132,6 +132,7 @@ def write_memory(
     done = 0
 
     def actions() -> Iterator[Action]:
+        """Yield the actions that write each query's vector with its relevant documents."""
         for start in range(0, len(queries), TOGETHER):
             batch = queries[start : start + TOGETHER]
             vectors = as_kept(query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors)

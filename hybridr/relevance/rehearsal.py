@@ -159,6 +159,7 @@ def needs_of(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     leads = list(range(len(documents)))
 
     def first(number: int) -> int:
+        """Return the number that stands for a group of connected queries (union-find)."""
         while leads[number] != number:
             leads[number] = number = leads[leads[number]]
         return number

@@ -133,6 +133,7 @@ def known_state_scale(encoder: TokenEncoder) -> float:
     """
 
     def spread() -> float:
+        """Return the measured spread for this encoder."""
         questions, statements = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)
         left, right = (np.concatenate([text.states for text in side]) for side in (questions, statements))
         lengths = np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
@@ -150,6 +151,7 @@ def known_likeness(encoder: Encoder) -> float:
     """
 
     def mean_cosine() -> float:  # of two questions, which have nothing to do with each other
+        """Return the mean cosine of different questions, which have nothing in common."""
         vectors = of_length_one(encoder.encode_queries(QUESTIONS))
         return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())
 

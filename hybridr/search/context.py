@@ -121,6 +121,7 @@ class SearchContext:
         """
 
         def queries(texts: Sequence[str]) -> list[dict[str, Any]]:
+            """Return the lexical query for each text."""
             if self.words.in_pieces:
                 return word_queries(self.words, texts, self.analysis.of(texts))
             return [self.words.query(text, self.settings.depth) for text in texts]

@@ -212,6 +212,7 @@ def replayed(body: bytes, receive: Receive) -> Receive:
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
+        """Return the messages that were read already, then new ones."""
         return messages.pop() if messages else await receive()
 
     return replay

@@ -53,6 +53,7 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
         embeddings = await unless_gone(request, embedder.embed(side, body.texts), LONGEST_S)
 
         def built() -> Response:
+            """Return the response with the embeddings."""
             return answer(embedding_answer(body, embeddings))
 
         response: Response = built() if len(embeddings) <= BUILT_HERE else await embedder.in_turn(built)

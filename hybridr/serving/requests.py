@@ -150,6 +150,7 @@ class QuickRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_quickly(request: Request) -> Response:
+            """Handle a request as a QuickRequest."""
             return await handle(QuickRequest(request.scope, request.receive))
 
         return handle_quickly

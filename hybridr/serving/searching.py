@@ -179,6 +179,7 @@ def add_rewriting(app: FastAPI, searches: Searches) -> None:
     timeout_s = searches.serving.rank_timeout_s
 
     async def rewritten(snapshot: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
+        """Return the client's query joined with the queries of hybridr's retrievers as one hybrid query."""
         [embedding] = await snapshot.embedder.embed("query", [parsed.text], timeout_s)
         hybrid, reading = snapshot.modes[HYBRID], without_tokens(embedding.vector)
         queries = hybrid.further_queries(parsed.text, reading, filter_of(parsed))

@@ -126,6 +126,7 @@ class ShadowingProxy(Proxy):
         """Return a function that searches the index with vectors with the rights of a client."""
 
         def send(body: Mapping[str, Any]) -> dict[str, Any]:
+            """Search the index with vectors and return the answer. Raises ClusterError."""
             answer = self.relay.send(json_search(sent, target, self.translated(search, body)), Call())
             if answer.status >= BAD_REQUEST:
                 raise ClusterError("the index with vectors refused a search", status=answer.status)

@@ -118,10 +118,15 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
         along = f", and with it {', '.join(done.along)}" if done.along else ""
         out.line(f"alias {done.alias}{along} -> {done.destination}; undo: hybridr rollback {name}")
         show_succession(session, done)
-        show_tuning(session, done)
+        if done.tuned_before:
+            out.line(
+                f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}' "
+                f"stays with that index; run them again for {done.source}"
+            )
         for caution in done.cautions:
             out.warning(f"warning: {caution}")
-    show_notes(session, done)
+    for note in done.notes:
+        out.line(note)
     left = "" if done.switched else "the alias was not switched; --accept-rejects does it all the same"
     stop_if_refused(session, done, left)
 
@@ -139,12 +144,6 @@ def show_counts(session: Session, done: ReindexResult, index: str, already: str)
         session.output.line(f"term table: {done.term_table.described}")
     if done.confidence:
         session.output.line(f"confidence: {done.confidence}")
-
-
-def show_notes(session: Session, done: ReindexResult) -> None:
-    """Print the notes of a reindex about fields and answers."""
-    for note in done.notes:
-        session.output.line(note)
 
 
 def stop_if_refused(session: Session, done: ReindexResult, left: str) -> None:
@@ -170,19 +169,11 @@ def show_succession(session: Session, done: ReindexResult) -> None:
         )
 
 
-def show_tuning(session: Session, done: ReindexResult) -> None:
-    """Print a warning if the index before was tuned or has learnt, since that is not taken over."""
-    if done.tuned_before:
-        session.output.line(
-            f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}' "
-            f"stays with that index; run them again for {done.source}"
-        )
-
-
 def show_in_place(session: Session, done: ReindexResult, accepted: bool) -> None:
     """Print the result of a reindex in place; exit with 3 if documents were refused."""
     show_counts(session, done, done.source, "current")
     session.output.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
-    show_notes(session, done)
+    for note in done.notes:
+        session.output.line(note)
     left = "searches wait until all is there; --accept-rejects goes without the refused ones"
     stop_if_refused(session, done, "" if accepted else left)

@@ -48,7 +48,9 @@ def sync(
         done = index.sync(encoder=encoder, settings=settings, progress=progress)
         show_round(session, done)
         raise typer.Exit(3 if done.rejected else 0)
-    stop_by_signals()
+    # A service manager stops by SIGTERM, and in the background SIGINT is not heard: both end like Ctrl-C.
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, signal.default_int_handler)
     gauges = opened(session, name, metrics) if metrics else None
     index.cluster.watch = gauges.calls if gauges else None
     missed = partial(show_missed, session)
@@ -82,12 +84,6 @@ def show_missed(session: Session, failure: ClusterError) -> None:
     )
     session.output.warning(f"{at} a round failed, the next one goes on: {failure.message}")
     sys.stdout.flush()
-
-
-def stop_by_signals() -> None:
-    """Let SIGINT and SIGTERM both end the process like Ctrl-C."""
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, signal.default_int_handler)
 
 
 def show_round(session: Session, done: SyncResult, more: Mapping[str, str] = NOTHING) -> None:

@@ -67,7 +67,7 @@ def export(
 
     A model that gives no single vector becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
     (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's). Without torch a folder
-    of BERT's kin is compared with numpy (`open_source`). A model with a parallel adapter opens in ONNX
+    of BERT's kin is compared with numpy. A model with a parallel adapter opens in ONNX
     Runtime only. With "int8" the folder gets a quantised graph too, which then encodes documents. ONNX is
     compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them; the result
     goes into the manifest, beside `records`. `attachments` (name: file or folder) are copied. The folder is
@@ -82,7 +82,11 @@ def export(
         return exporter(Path(encoder) if isinstance(encoder, str) else encoder, folder, precision)
     origins = getattr(encoder, "origins", None)  # what a ranker of DAM and REM was joined of
     if isinstance(encoder, (OnnxEncoder, Path, str)):
-        retriever = open_source(Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder))
+        source = Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
+        try:
+            retriever = read_by_torch(source)
+        except MissingExtra:
+            retriever = open_without_torch(source)
     else:
         retriever = encoder.retriever() if origins else encoder  # type: ignore[union-attr]
     with staged_folder(folder) as staged:
@@ -126,17 +130,6 @@ def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     if folder.exists() or known_as(str(source)) is None:
         return folder
     return minilm(progress=progress) if is_default(str(source)) else encoder_folder(source, progress=progress)
-
-
-def open_source(folder: Path) -> Exportable:
-    """Return a sentence-transformers bi-encoder, opened by torch, or by numpy without torch.
-
-    Raises ModelError, MissingExtra.
-    """
-    try:
-        return read_by_torch(folder)
-    except MissingExtra:
-        return open_without_torch(folder)
 
 
 def read_by_torch(folder: Path) -> Exportable:

@@ -68,6 +68,7 @@ class Sparse(ByOwnEncoder):
         queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
 
         def score(query: Mapping[str, float], document: Mapping[str, float]) -> float:
+            """Return the score of a document for a query that is scaled to length 1."""
             length = float(np.linalg.norm(list(query.values()))) or 1.0  # the query counts as of length 1
             return sum(weight * document.get(token, 0.0) for token, weight in query.items()) / length
 

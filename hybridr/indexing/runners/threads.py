@@ -35,6 +35,7 @@ def in_threads(work: Callable[[Any], T], shares: Sequence[Any], workers: int, st
     """
 
     def done(share: Any) -> Any:
+        """Work on a share, unless a stop was requested."""
         return None if stop.is_set() else work(share)
 
     if workers == 1 or len(shares) < 2:

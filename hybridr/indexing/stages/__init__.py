@@ -1,1 +1,1 @@
-"""Stages: a reindex in three parts with files between them, for what is too large for one sitting."""
+"""Stages: a reindex in three parts with files between them, for indices too large for one run."""

@@ -178,6 +178,7 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
         total.add(filling)
 
     def later(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        """Report progress of documents that changed since the export."""
         progress("since the export", done, total, note)
 
     # What an earlier run wrote, and the source deleted before the export, is found by looking at everything.

@@ -137,6 +137,7 @@ class ClickLedger:
         self._tables.executescript(TOLD_BY_EVENTS + BOTS)
 
     def _write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert rows into a table."""
         self._tables.executemany(INSERTS[table], rows)
 
     def counts(self, texts: Mapping[str, str] = COUNTS) -> dict[str, int]:
@@ -155,10 +156,12 @@ class ClickLedger:
 
         @lru_cache(10_000)
         def shown_in(number: int | None) -> tuple[str, ...]:
+            """Return the documents shown in the list of this number."""
             row = self._tables.execute("SELECT shown FROM list WHERE id = ?", (number,)).fetchone()
             return tuple(json.loads(row[0])) if row else ()
 
         def of_client(rows: Iterable[tuple[Any, ...]]) -> Iterator[Look]:
+            """Yield a look (one person's view of a list) for each search in the rows."""
             for _, of_search in groupby(rows, itemgetter(2)):  # a row for each click
                 clicks = list(of_search)
                 _, client, _, number, teams, _, _ = clicks[0]

@@ -290,6 +290,7 @@ def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str |
     info = resolve_complete(cluster, name)
 
     def left(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """Return the rules without the removed ones. Raises NotFound for an unknown name."""
         if unknown := set(names) - {rule.name for rule in before}:
             raise NotFound(f"no rule is called '{min(unknown)[:100]}'", hint=f"hybridr rules {name}")
         return tuple(rule for rule in before if rule.name not in names)

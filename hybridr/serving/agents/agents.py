@@ -208,6 +208,7 @@ class BoundedServer(MCPServer[Any]):
         requests, messages = anyio.create_memory_object_stream[SessionMessage | Exception]()
 
         async def pass_on(lines: AsyncIterable[SessionMessage | Exception], answers: Any) -> None:
+            """Pass readable messages on to the server, and answer unreadable ones."""
             async with requests:
                 async for line in lines:
                     if not isinstance(line, Exception):

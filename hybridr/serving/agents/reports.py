@@ -49,6 +49,7 @@ class Reports:
         deadline = time.monotonic() + self.timeout_s
 
         def stop_when_late(*_: Any, **__: Any) -> None:
+            """Raise `late` if the time is over; called as a progress function."""
             if time.monotonic() > deadline:
                 raise late
 

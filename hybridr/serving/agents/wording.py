@@ -112,12 +112,14 @@ async def ask_inside(app: ASGIApp, path: str, body: dict[str, Any]) -> dict[str,
     messages = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def receive() -> Message:
+        """Return the next message of the request; wait for ever after the last."""
         if messages:
             return messages.pop()
         await asyncio.Event().wait()  # who asks stays
         raise AssertionError
 
     async def send(message: Message) -> None:
+        """Collect status and body of the answer."""
         nonlocal status
         status = message.get("status", status)
         answered.extend(message.get("body", b""))

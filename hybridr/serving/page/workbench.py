@@ -134,6 +134,7 @@ def add_workbench(
     comparison = SideBySide(searches)
 
     def judgements() -> Judgements:  # an alias may move to the vectors of another source
+        """Return the judgements of the source whose vectors the alias stands for now."""
         return Judgements.of(searches.now.info)
 
     judgements()  # what is no name of an index is refused at once
@@ -225,6 +226,7 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
         return changed(remove_rules(cluster, index, body.names, by=signature(cluster, body.by)))
 
     def changed(done: RulesChange) -> Response:
+        """Reopen the searches with the changed rules, and return the response."""
         comparison.searches.reopen()
         return answer(shown_rules(done.now) | {"missing": list(done.missing)})
 

@@ -70,6 +70,7 @@ def shadow_requests(
     today = path_of(source if source and cluster.exists(source) else info.name, "_search")
 
     def send(body: Mapping[str, Any]) -> dict[str, Any]:
+        """Search the index with a body and return the answer."""
         return dict(cluster.request("POST", path_of(info.name, "_search"), body))
 
     requests = [ShadowedRequest(info.name, reason="unreadable") for _ in log.unreadable]
