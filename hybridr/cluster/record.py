@@ -29,6 +29,7 @@ from .record_parts import (
     Part,
     Ranking,
     Remembered,
+    SemanticModels,
     Tuned,
 )
 from .semantic import SemanticField, plain_mappings
@@ -141,6 +142,7 @@ class Record(Part):
     history: tuple[Happened, ...] = ()
     """The last 50 events, each with `at` and `event`: see `Event`."""
     load: Load | None = None
+    semantic: SemanticModels | None = None
     deployment: Deployment | None = None
     tuning: Tuned | None = None
     term_table: FittedTable | None = None

@@ -38,6 +38,18 @@ class Deployment(Part):
     boost: str = ""
 
 
+class SemanticModels(Part):
+    """Fields of an index that the cluster embeds itself, asking hybridr's encoder behind a server: the
+    models for documents and for queries, and their connectors."""
+
+    fields: tuple[str, ...] = Field(min_length=1)
+    server: str
+    model_id: str
+    search_model_id: str
+    connector_id: str
+    search_connector_id: str
+
+
 class Tuned(Part):
     """What `hybridr tune` chose: search settings, a `chain` of re-rankers, and settings of stored
     pipelines.

@@ -69,6 +69,16 @@ def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
     return missing
 
 
+def require_allowed(missing: Mapping[str, Any], server: str, besides: str = "") -> None:
+    """Raise ClusterError that names the cluster settings which a model of `server` lacks, if any."""
+    if missing:
+        setting = orjson.dumps({"persistent": missing}).decode()
+        raise ClusterError(
+            f"the cluster does not let a model ask {server}",
+            hint=f"PUT /_cluster/settings {setting}{besides}",
+        )
+
+
 def embedding_connector(
     name: str, server: str, side: Side, *, token: str | None = None, client: dict[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -90,32 +100,37 @@ def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[s
     return body
 
 
-def model_body(name: str, connector_id: str) -> dict[str, Any]:
-    """Build the model behind a connector."""
+def model_body(name: str, connector_id: str, config: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Build the model behind a connector; with the `model_config` that a model of a semantic field needs."""
     described = f"{MARK}asks the server of a deployment"
-    return {
+    body: dict[str, Any] = {
         "name": name,
         "description": described,
         "function_name": "remote",
         "connector_id": connector_id,
     }
+    return body | {"model_config": config} if config else body
 
 
-def connector_requests(connector: dict[str, Any]) -> list[dict[str, Any]]:
+def connector_requests(
+    connector: dict[str, Any], config: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
     """Return what creates a model, without the token."""
     public = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
     return [
         {"method": "POST", "path": CONNECTORS, "body": public},
-        {"method": "POST", "path": MODELS, "body": model_body(connector["name"], CONNECTOR_ID)},
+        {"method": "POST", "path": MODELS, "body": model_body(connector["name"], CONNECTOR_ID, config)},
         {"method": "POST", "path": f"{ML}/models/{MODEL_ID}/_deploy"},
     ]
 
 
-def create_model(cluster: Cluster, connector: dict[str, Any]) -> RemoteModel:
+def create_model(
+    cluster: Cluster, connector: dict[str, Any], config: dict[str, Any] | None = None
+) -> RemoteModel:
     """Create a connector and a deployed model of its name. Raises ClusterError."""
     cluster = cluster.patient(DEPLOY_TIMEOUT_S)  # 503 while the plugin makes its own index
     connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
-    registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id))
+    registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id, config))
     model_id = registered.get("model_id")
     if model_id is None:
         task_id = registered["task_id"]

@@ -7,7 +7,7 @@ knows the difference: everything else sees a text field, in mappings as in docum
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 OPENSEARCH, ELASTICSEARCH = "semantic", "semantic_text"
@@ -17,16 +17,20 @@ OF_THE_MODEL = frozenset(
     "semantic_field_search_analyzer sparse_encoding_config skip_existing_embedding model_selection".split()
 )
 """Parameters of `semantic`; all others are those of its raw type."""
+WITH_ANY_MODEL = ("chunking", "semantic_info_field_name", "skip_existing_embedding")
+"""Parameters of `semantic` that stay where its model is another one."""
 OF_THE_TEXT = frozenset({"fields", "copy_to", "meta"})
 """Parameters of `semantic_text` that a text field has too."""
 
 
 class SemanticField(NamedTuple):
-    """A field that the cluster runs a model for: its type, the model, and where documents keep its output."""
+    """A field that the cluster runs a model for: its type, the model, where documents keep its output, and
+    the parameters that any model may have."""
 
     type: str
     model: str
     stored: str
+    options: Mapping[str, Any] = {}
 
     def __str__(self) -> str:
         return f"{self.type} of model {self.model}"
@@ -58,7 +62,10 @@ def plain_fields(
         path, kind = above + name, mapping.get("type")
         if kind == OPENSEARCH:
             embeddings = mapping.get("semantic_info_field_name") or f"{name}_semantic_info"
-            semantic[path] = SemanticField(kind, str(mapping.get("model_id")), f"{above}{embeddings}")
+            options = {part: mapping[part] for part in WITH_ANY_MODEL if part in mapping}
+            semantic[path] = SemanticField(
+                kind, str(mapping.get("model_id")), f"{above}{embeddings}", options
+            )
             own = {part: value for part, value in mapping.items() if part not in OF_THE_MODEL}
             mapping = own | {"type": mapping.get("raw_field_type", "text")}
         elif kind == ELASTICSEARCH:
@@ -98,3 +105,74 @@ def _plain(value: Any, semantic: Mapping[str, SemanticField], above: str) -> Any
 def listed(semantic: Mapping[str, SemanticField]) -> str:
     """Name semantic fields with their models, for a message."""
     return ", ".join(f"{name} ({field})" for name, field in sorted(semantic.items()))
+
+
+def with_parameters(
+    fields: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]], above: str = ""
+) -> dict[str, Any]:
+    """Return fields as text in which those with `parameters`, by dotted name, are semantic: by these."""
+    mapped: dict[str, Any] = {}
+    for name, mapping in fields.items():
+        if own := parameters.get(above + name):
+            mapping = mapping | {"type": OPENSEARCH, "raw_field_type": mapping["type"], **own}
+        elif "properties" in mapping:
+            inner = with_parameters(mapping["properties"], parameters, f"{above}{name}.")
+            mapping = mapping | {"properties": inner}
+        mapped[name] = mapping
+    return mapped
+
+
+def as_stored_with(source: dict[str, Any], semantic: Mapping[str, SemanticField]) -> dict[str, Any]:
+    """Return a document as an index with these fields keeps it: with `semantic` ones OpenSearch makes `a.b` a
+    `b` inside `a`, and loses values of fields that a document has in both forms; here none is lost.
+    """
+    unfolds = any(field.type == OPENSEARCH for field in semantic.values())
+    return unfolded_object(source.items()) if unfolds else source
+
+
+def unfolded(value: Any) -> Any:
+    """Return a value in which names of objects have no dots."""
+    if isinstance(value, list):
+        return [unfolded(item) for item in value]
+    return unfolded_object(value.items()) if isinstance(value, dict) else value
+
+
+def unfolded_object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Join the values of names that begin alike: objects to one, others to a list, as they are indexed."""
+    grouped: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        first, _, rest = name.partition(".") if all(name.split(".")) else (name, "", "")
+        grouped.setdefault(first, []).append({rest: value} if rest else value)
+    whole = {}
+    for name, values in grouped.items():
+        if all(isinstance(value, dict) for value in values):
+            whole[name] = unfolded_object(pair for value in values for pair in value.items())
+        else:
+            whole[name] = unfolded(values if len(values) > 1 else values[0])
+    return whole
+
+
+def embedded_texts(source: Any, name: str, field: SemanticField) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each text of a field of OpenSearch in a stored document, with what its model left beside it."""
+    *path, text_key = name.split(".")
+    stored_key = field.stored.rpartition(".")[2]
+    for holder in objects_at(source, path):
+        if isinstance(text := holder.get(text_key), str) and text.strip():
+            yield text, holder.get(stored_key) or {}
+
+
+def model_behind(stored: Mapping[str, Any]) -> str | None:
+    """Return the id of the model that embedded a text, from what stands beside it; None if nothing did."""
+    has_embedding = stored.get("embedding") or stored.get("chunks")
+    return stored.get("model", {}).get("id") if has_embedding else None
+
+
+def objects_at(value: Any, path: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the objects at a path, those in lists too."""
+    if isinstance(value, list):
+        for item in value:
+            yield from objects_at(item, path)
+    elif isinstance(value, dict) and path:
+        yield from objects_at(value.get(path[0]), path[1:])
+    elif isinstance(value, dict):
+        yield value

@@ -28,6 +28,8 @@ MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
 """How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
 STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
 """What an item says that failed for want of a disk, and not for the document."""
+EMBEDDED_TOGETHER = re.compile("semantic field at path|remote service|empty docs")
+"""What every item of a request says where one document has no text that a semantic field can embed."""
 
 
 class Action(NamedTuple):
@@ -263,11 +265,18 @@ def send_once(
             return book(outcome, rejects, actions[0], error.status, {"reason": error.message})
         raise
     with understood(cluster.url, "_bulk"):
-        busy = []
+        busy, together = [], list[Action]()
         for action, answered in zip(actions, answer["items"], strict=True):
             [item] = answered.values()  # under the name of the action
-            busy += book(outcome, rejects, action, int(item["status"]), item.get("error"))
-        return busy
+            status, reason = int(item["status"]), item.get("error")
+            if status == 400 and len(actions) > 1 and EMBEDDED_TOGETHER.search(json.dumps(reason)):
+                together.append(action)
+            else:
+                busy += book(outcome, rejects, action, status, reason)
+    middle = len(together) // 2
+    for part in filter(None, (together[:middle], together[middle:])):
+        busy += send_once(cluster, index, part, outcome, rejects, patience_s, params)
+    return busy
 
 
 def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:

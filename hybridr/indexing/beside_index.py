@@ -56,6 +56,7 @@ from .preflight import (
     protections_lost,
 )
 from .representations import freeing_of, representations_in
+from .semantic_models import planned_models, requests_for_models, semantic_fields
 from .settings import ReindexSettings
 from .terms.storage import HOME
 
@@ -106,6 +107,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         first = {"method": "PUT", "path": settings_path, "body": {"index": during(after)}}
     moves = switch_actions(alias, target, destination, info)
     requests = [
+        *requests_for_models(proposal, destination, current),
         first,
         {"method": "POST", "path": path_of(destination, "_bulk"), "documents": proposal.documents},
         {"method": "PUT", "path": settings_path, "body": {"index": after}},
@@ -285,6 +287,8 @@ def new_record(
         "aliases": {alias: "moved" if target else "made"},
         "original": current.record.original if current else settings,
     }
+    if proposal.settings.semantic:
+        record["semantic"] = current.record.semantic if current else planned_models(proposal)
     return checked(record, "the new record")
 
 
@@ -336,6 +340,10 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
     kept_apart = [kind for kind in representations_in(proposal.settings) if kind.hidden]
     hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for kind in kept_apart for name in kind.fields(record))]
     windows = proposal.recipe.windows  # a nested object for each passage
+    fields = {**source.get("properties", {}), **added}
+    if record.semantic:
+        fields, embeddings = semantic_fields(proposal, record.semantic, fields)
+        added |= embeddings
     raised = raised_limits(info, None, added, windows.most if windows else 0)
     copied = copied_settings(info.settings)
     index = {
@@ -348,7 +356,7 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
         **source,
         "_source": {"excludes": hidden},
         "_meta": info.meta_with(record),
-        "properties": {**source.get("properties", {}), **added},
+        "properties": fields,
     }
     return {"settings": {"index": index}, "mappings": mappings}
 

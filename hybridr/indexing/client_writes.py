@@ -13,7 +13,7 @@ copied to the source is no change of the source.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -31,7 +31,7 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..cluster.semantic import plain_source
+from ..cluster.semantic import as_stored_with, plain_source
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound
 from ..files.manifest import fingerprint
@@ -72,10 +72,10 @@ def own_fields(info: IndexInfo) -> set[str]:
     return {*fields_of(info.record), ENCODER_FIELD, SEQ_NO_FIELD}
 
 
-def content_of(document: SourceDocument, info: IndexInfo) -> dict[str, Any]:
+def content_of(source: Mapping[str, Any], info: IndexInfo) -> dict[str, Any]:
     """Return the body of a document without the fields that hybridr added."""
     ours = own_fields(info)
-    return {name: value for name, value in document.source.items() if name not in ours}
+    return plain_source({name: value for name, value in source.items() if name not in ours}, info.semantic)
 
 
 def is_live(info: IndexInfo) -> bool:
@@ -197,7 +197,7 @@ class OtherIndex:
         """
         self.cluster.refresh(self.info.name)
         here = documents_by_id(self.cluster, self.info.name, [document.doc_id for document in documents])
-        contents = {doc_id: content_of(document, self.info) for doc_id, document in here.items()}
+        contents = {doc_id: content_of(document.source, self.info) for doc_id, document in here.items()}
         return [document for document in documents if contents.get(document.doc_id) != document.source]
 
     def copies(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
@@ -263,7 +263,8 @@ class ClientWrites:
         """Return the body of a document as the source would return it: without hybridr's fields and
         embeddings.
         """
-        return plain_source(content_of(document, self.info), self.source_info.semantic)
+        semantic = self.source_info.semantic
+        return as_stored_with(plain_source(content_of(document.source, self.info), semantic), semantic)
 
     def written_pages(
         self, share: Share | None = None

@@ -117,7 +117,9 @@ class Fill:
         divide the speed limit.
         """
         job, limit = self.job, self.job.settings.max_docs_per_second
-        settings = job.settings.model_copy(update={"max_docs_per_second": limit and limit / workers})
+        settings = job.settings.model_copy(
+            update={"max_docs_per_second": limit and limit / workers, "token": None}
+        )
         names, inputs = (job.source, job.destination), (settings, job.recipe.text_fields, job.recipe.states)
         return PackedFill(SameCluster.of(job.cluster), shipped(job.encoder), names, inputs, self.work)
 

@@ -99,6 +99,8 @@ def check_in_place_settings(settings: ReindexSettings) -> None:
         raise SettingsError("--alias has no meaning with --in-place: there is one index, and its name stays")
     if settings.replace_semantic:
         raise SettingsError("--replace-semantic makes a new index: leave --in-place out")
+    if settings.semantic:
+        raise SettingsError("--semantic makes a new index: leave --in-place out")
     for kind in representations_in(settings):
         if not kind.inside:
             raise SettingsError(f"{kind.option()} needs a new index: leave --in-place out")

@@ -15,6 +15,7 @@ from ..cluster.connection import Cluster, path_of
 from ..cluster.failures import understood
 from ..cluster.reading import Position, SourceDocument
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.semantic import as_stored_with
 from ..cluster.writing import Rejects
 from ..encoders.contract import Encoder
 from ..errors import ClusterError
@@ -223,8 +224,9 @@ def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, An
     and `mark` or the source's `_seq_no`.
     """
     document = pending.document
+    source = as_stored_with(document.source, job.destination_before.semantic)
     return {
-        **{name: value for name, value in document.source.items() if name not in job.recipe.fields},
+        **{name: value for name, value in source.items() if name not in job.recipe.fields},
         ENCODER_FIELD: job.encoder.fingerprint,
         SEQ_NO_FIELD: document.seq_no if mark is None else mark,
         **job.recipe.values(pending.encoded),

@@ -16,7 +16,7 @@ from ..cluster.fields import field_choice
 from ..cluster.reading import sample_documents
 from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
-from ..cluster.semantic import listed
+from ..cluster.semantic import SemanticField, listed
 from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
@@ -110,6 +110,8 @@ class Proposal:
         named |= {"fields": self.fields, "compression": form_of(self.settings).compression}
         for representation in self.recipe.representations:
             named |= representation.job
+        if self.settings.semantic:
+            named["semantic"] = [*sorted(self.settings.semantic), self.settings.server]
         return named
 
     @property
@@ -162,9 +164,11 @@ class Proposal:
         """
         words = f"words are searched in {', '.join(self.lexical_fields)}"
         elsewhere = set(self.lexical_fields) != set(self.fields)
-        semantic = self.info.semantic
+        semantic = replaced_fields(self.info, self.settings)
         copied = f"copied as text, without embeddings: {listed(semantic)}" if semantic else ""
-        return [line for line in (self.fields_change, words if elsewhere else "", copied) if line]
+        named, server = ", ".join(self.settings.semantic), self.settings.server
+        embedded = f"semantic fields, embedded by the cluster, which asks {server}: {named}" if named else ""
+        return [line for line in (self.fields_change, words if elsewhere else "", copied, embedded) if line]
 
     @property
     def disk_bytes(self) -> int:
@@ -318,6 +322,7 @@ def propose(
     text), ModelError (dimension, no states of tokens, an unknown language), SettingsError.
     """
     runner(settings).check()
+    cluster.dialect.require("semantic" if settings.semantic else None)
     for kind in representations_in(settings):
         cluster.dialect.require("representations" if kind.reads_tokens or kind.setting == FURTHER else None)
         kind.check(cluster, encoder, settings)
@@ -341,16 +346,23 @@ def propose(
     return replace(proposal, warning=warning)
 
 
+def replaced_fields(info: IndexInfo, settings: ReindexSettings) -> dict[str, SemanticField]:
+    """Return the semantic fields of an index that become text, by name."""
+    return {name: field for name, field in info.semantic.items() if name not in settings.semantic}
+
+
 def require_semantic_replaced(info: IndexInfo, settings: ReindexSettings) -> None:
     """Raise DataError if the index has semantic fields and the settings do not allow replacing them by
     text.
     """
-    if info.semantic and not settings.replace_semantic:
+    replaced = replaced_fields(info, settings)
+    if replaced and not settings.replace_semantic:
         raise DataError(
-            f"index '{info.name}' has semantic fields, {listed(info.semantic)}: "
+            f"index '{info.name}' has semantic fields, {listed(replaced)}: "
             "the cluster would run their models, at its cost, for every document that is written",
             hint=f"hybridr reindex {info.name} --replace-semantic   makes an index with their text, without "
-            "their embeddings; `neural` and `semantic` queries of these fields are refused there",
+            "their embeddings; `neural` and `semantic` queries of these fields are refused there; with "
+            f"--semantic {','.join(sorted(replaced))} they are answered, by the encoder of `hybridr serve`",
         )
 
 

@@ -35,7 +35,9 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.remote_models import send_all
 from ..cluster.routing import shards_in
+from ..cluster.semantic import as_stored_with
 from ..cluster.writing import Action, delete_action, index_action, rejects_of, with_room, write_past_pipelines
 from ..errors import ClusterError, DataError, NotFound
 from ..files.manifest import fingerprint
@@ -55,6 +57,7 @@ from .client_writes import (
 )
 from .filling import MAX_PASSES
 from .job import Stored, look_up, replacement_options
+from .semantic_models import model_deletions
 from .targets import target_of
 from .terms.storage import drop_term_tables
 
@@ -98,6 +101,7 @@ def rollback(
         cluster.request("DELETE", path_of(current.name))
         forget_destinations(cluster, cluster.index_info(current.record.source), {current.uuid})
         drop_term_tables(cluster, [current])
+        send_all(cluster, model_deletions(cluster, [current]))
     return {
         "alias": alias,
         "from": current.name,
@@ -223,7 +227,10 @@ class Older:
             actions = [
                 index_action(
                     document.doc_id,
-                    {**document.source, SEQ_NO_FIELD: document.seq_no},  # yet without its vector
+                    {
+                        **as_stored_with(document.source, self.info.semantic),
+                        SEQ_NO_FIELD: document.seq_no,
+                    },  # yet without its vector
                     routing=document.routing,
                     **replacement_options(here.get(document.doc_id)),
                 )

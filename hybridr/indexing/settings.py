@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from ..cluster.settings import VectorSettings
 from ..cluster.token_field import TokenValues
@@ -51,10 +51,25 @@ class RepresentationSettings(VectorSettings):
         return values | {"representations": tuple(named)} if named or "representations" in values else values
 
 
-class ReindexSettings(RepresentationSettings):
+class SemanticSettings(RepresentationSettings):
+    """Which fields the cluster embeds itself, asking a server of hybridr."""
+
+    semantic: tuple[str, ...] = Field(
+        (), description="text fields that become `semantic`, embedded by the cluster; empty: none"
+    )
+    server: str = Field(
+        "http://127.0.0.1:8080",
+        description="`hybridr serve` as the cluster reaches it, which --semantic needs",
+    )
+    token: NoOption[SecretStr | None] = Field(None, min_length=1, description="what that server asks for")
+
+
+class ReindexSettings(SemanticSettings):
     """Vectors in a new index beside the old one, or in the index itself."""
 
     table: ClassVar[str] = "reindex"
+    addresses: ClassVar[tuple[str, ...]] = ("server",)
+    credentials: ClassVar[tuple[str, ...]] = ("token",)
 
     alias: str | None = Field(None, description="alias to switch; None: NAME-hybridr")
     fields: tuple[str, ...] = Field((), description="text fields for the encoder; empty: as `inspect` would")

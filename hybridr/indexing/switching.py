@@ -290,7 +290,7 @@ def finish(
     that clients search; there every id is compared later.
     """
     info = view.index_info(todo.destination)
-    cluster, destination, restoring = job.cluster, todo.destination, todo.requests[2]
+    cluster, destination, restoring = job.cluster, todo.destination, todo.requests[-2]
     cluster.request(restoring["method"], restoring["path"], restoring["body"])
     cluster.refresh(destination)
     count, refused = cluster.count(destination), job.rejects.ids()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster
@@ -32,16 +33,18 @@ from ..cluster.reading import (
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import DenseRetriever, as_kept
 from ..cluster.retrievers.lexical import lexical_query
+from ..cluster.semantic import as_stored_with, embedded_texts, model_behind
 from ..cluster.writing import accepted_ids
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..languages import first_words
 from ..records import Progress, silent
-from .client_writes import ClientWrites, expected_count, is_live, own_fields
+from .client_writes import ClientWrites, content_of, expected_count, is_live
 from .filling import mapped
 from .job import is_current, look_up
 from .lag import cut_up, visible_position
 from .recipe import TextRecipe
+from .semantic_models import other_embeddings
 from .targets import SAMPLE, Extent, Finding, target_of
 
 Bodies: TypeAlias = dict[str, dict[str, Any]]
@@ -49,6 +52,7 @@ Bodies: TypeAlias = dict[str, dict[str, Any]]
 READERS = 4  # at once
 PROBE_WORDS = 20
 DELETED = "deleted by clients"
+NOT_EMBEDDED = "semantic field without an embedding by its model"
 MISSING, OLDER, FOREIGN = "missing", "older than the source", "without a vector of this encoder"
 NAMED = 5  # ids that a finding names
 
@@ -152,6 +156,8 @@ def compare_with_source(
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
     findings += compare_documents(cluster, there, info, list(documents.values()), encoder)
+    if info.record.semantic:
+        findings += compare_embeddings(cluster, info, extent, encoder)
     return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
 
 
@@ -260,23 +266,50 @@ def compare_documents(
         for doc_id, document in documents_by_id(cluster, source, ids).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
-    ours = own_fields(info)
-    contents = {
-        doc_id: {name: value for name, value in copied[doc_id].items() if name not in ours}
-        for doc_id in there
-    }
+    contents = {doc_id: content_of(copied[doc_id], info) for doc_id in there}
     # What clients wrote here, and a sync saw, is theirs: its vector is that of their text.
     theirs = {
         doc_id
         for doc_id in there
         if doc_id in stored and stored[doc_id].written_here and stored[doc_id].source_seq_no is not None
     }
-    changed = [doc_id for doc_id in there if doc_id not in theirs and there[doc_id] != contents[doc_id]]
+    written = {doc_id: as_stored_with(body, info.semantic) for doc_id, body in there.items()}
+    changed = [doc_id for doc_id in there if doc_id not in theirs and written[doc_id] != contents[doc_id]]
     there |= {doc_id: contents[doc_id] for doc_id in theirs}
     findings = [Finding("document", len(documents), changed)]
     if encoder is not None:
         findings += compare_with_encoder(cluster, info, there, copied, encoder)
     return findings
+
+
+def compare_embeddings(
+    cluster: Cluster, info: IndexInfo, extent: Extent, encoder: Encoder | None
+) -> list[Finding]:
+    """Check that the cluster embedded every text of a semantic field by hybridr's model, and compare those of
+    a sample with the encoder.
+    """
+    whole = Extent(progress=extent.progress)
+    seen = seen_in_shares(cluster, info.name, whole, partial(embeddings_in, cluster, info))
+    findings = seen.findings(NOT_EMBEDDED)
+    if encoder is not None:
+        drawn = [d.doc_id for d in random_documents(cluster, info, extent.sample, extent.seed)]
+        findings.append(Finding("embedding", len(drawn), other_embeddings(cluster, info, drawn, encoder)))
+    return findings
+
+
+def embeddings_in(cluster: Cluster, info: IndexInfo, share: Share) -> Sighting:
+    """Note the documents of a share of the destination that have a text without an embedding by its model."""
+    assert (models := info.record.semantic)
+    seen, fields = Sighting(), [info.semantic[name].stored for name in models.fields]
+    for page in read_pages(
+        cluster, replace(info, semantic={}), share=share, fields=[*models.fields, *fields]
+    ):
+        seen.looked_at += len(page)
+        for document in page:
+            texts = (embedded_texts(document.source, name, info.semantic[name]) for name in models.fields)
+            if any(model_behind(stored) != models.model_id for _, stored in chain(*texts)):
+                seen.note(NOT_EMBEDDED, document)
+    return seen
 
 
 def compare_with_encoder(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from ..cluster.destinations import (
 )
 from ..cluster.mappings import unlike
 from ..cluster.record import IndexInfo, Record
+from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound
 from ..families import member_of, names_of
 from ..files.remembered import Text, delete_texts, folder_of, texts
@@ -28,6 +30,7 @@ from ..indexing.client_writes import find_writes, refusal_by, require_none
 from ..indexing.lag import Lag
 from ..indexing.representations import representations_in
 from ..indexing.rollback import Courier
+from ..indexing.semantic_models import model_deletions
 from ..indexing.targets import target_of
 from ..records import Windows
 from ..search.answers import unfinished
@@ -180,14 +183,25 @@ def holding(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> Inde
         restored=source is not None and is_restored(info, source),
         unlike=unlike(source, info) if source else (),
         arithmetic=info.record.arithmetic or info.record.precision or "",
-        representations=tuple(
-            filter(None, (kind.described(info.record) for kind in representations_in(info.record)))
-        ),
+        representations=tuple(filter(None, described(cluster, info))),
         kept={sidecar.label: sidecar.state(cluster, info) for sidecar in sidecars()},
         parts=partial_aliases(info),
         calibrated=info.record.answers.documents if info.record.answers else None,
         unfinished=unfinished(info),
     )
+
+
+def described(cluster: Cluster, info: IndexInfo) -> Iterator[str]:
+    """Yield a line for each representation of documents, and one for semantic fields by hybridr's encoder."""
+    yield from (kind.described(info.record) for kind in representations_in(info.record))
+    if models := info.record.semantic:
+        ids = (models.model_id, models.search_model_id)
+        states = {model_id: model_state(cluster, model_id) or "gone" for model_id in ids}
+        lost = [f"{name} is {state}" for name, state in states.items() if state != DEPLOYED]
+        yield (
+            f"semantic fields {', '.join(models.fields)}: the models {ids[0]} and, for queries, {ids[1]} ask "
+            f"{models.server} ({'NOT WHOLE: ' + ', '.join(lost) if lost else 'whole'})"
+        )
 
 
 def remove(
@@ -215,19 +229,20 @@ def remove(
     if target.apart and not discard:
         check = partial(require_no_loss, cluster, source, generations, copied=copy_back, dry_run=dry_run)
         refusal = refusal_by(check, dry_run=dry_run)
-    requests = withdraw(cluster, generations, dry_run=dry_run)
+    requests, models = withdraw(cluster, generations, dry_run=dry_run), model_deletions(cluster, generations)
     removed = target.remove(cluster, source, generations, dry_run=dry_run)
     sidecar_parts = {
         sidecar.listed: (sidecar.named if dry_run else sidecar.drop)(cluster, generations)
         for sidecar in sidecars()
     }
     if not dry_run:
+        send_all(cluster, models)
         delete_texts(files)
     return {
         "source": source,
         **removed,
         "files": [text.to_json() for text in files],
-        "requests": requests,
+        "requests": requests + models,
         **sidecar_parts,
         "returned": returned,
         "refusal": refusal,

@@ -42,6 +42,7 @@ LACKING = {
     "representations": "what is made of tokens (--token-bits, --representations)",
     "faiss": "--engine faiss",
     "on_disk": "--vectors on_disk",
+    "semantic": "--semantic",
 }
 
 

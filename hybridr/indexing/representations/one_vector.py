@@ -72,11 +72,11 @@ class OneVector(Representation):
         return are_near(encoded.vectors, [held])
 
 
-def are_near(again: Vectors, stored: Sequence[Sequence[float]]) -> bool:
-    """Return whether each of the vectors `(n, dim)` has a cosine of at least MIN_COSINE with its stored
-    counterpart.
+def are_near(again: Vectors, stored: Sequence[Sequence[float]], min_cosine: float = MIN_COSINE) -> bool:
+    """Return whether each of the vectors `(n, dim)` has a cosine of at least `min_cosine` with its
+    stored counterpart.
     """
     held = np.array(stored, dtype=np.float32)  # (n, dim)
     lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(held, axis=1)
     cosines = (again * held).sum(axis=1) / np.maximum(lengths, 1e-12)
-    return not bool((cosines < MIN_COSINE).any())
+    return not bool((cosines < min_cosine).any())

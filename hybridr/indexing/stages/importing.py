@@ -142,7 +142,7 @@ def import_settings(
 
     Raises the errors of `plan_import`.
     """
-    options = [name for name in ("in_place", "target") if getattr(settings, name)]
+    options = [name for name in ("in_place", "target", "semantic") if getattr(settings, name)]
     for option in (*options, *(kind.setting for kind in representations_in(settings) if kind.staged)):
         raise SettingsError(
             f"import-vectors writes one whole new index: it has no {option}", hint=f"leave {option} out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ from ...cluster.record import ENCODER_FIELD, IndexInfo
 from ...cluster.writing import Action, delete_action, index_action
 from ...files.remembered import forget
 from ...records import Progress, silent
-from ..beside_index import plan_new_index, planned_again, searched_before, view_of
+from ..beside_index import new_index_body, plan_new_index, planned_again, searched_before, view_of
 from ..client_writes import ClientWrites, find_writes, is_live
 from ..filling import (
     MAX_PASSES,
@@ -50,6 +51,7 @@ from ..job import (
 )
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
+from ..semantic_models import created_models, require_answer
 from ..switching import Convoy, finish, take_over
 from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
@@ -69,8 +71,15 @@ class Beside:
         """Create the index, or get the one of an earlier run ready to take documents; return its
         description.
         """
-        first, planned = todo.requests[0], todo.record
-        cluster.request(first["method"], first["path"], first["body"])
+        first, planned = todo.requests[-4], todo.record
+        if todo.exists and planned.semantic:
+            require_answer(cluster, planned.semantic, todo.proposal.encoder)
+        with ExitStack() as undoing:
+            body = first["body"]
+            if planned.semantic and not todo.exists:
+                models = undoing.enter_context(created_models(cluster, todo))
+                body = new_index_body(todo.proposal, planned.changed(semantic=models))
+            cluster.request(first["method"], first["path"], body)
         view = view_of(cluster, todo)
         info = view.index_info(todo.destination)
         if todo.exists and planned_again(planned, info.record) != info.record:
@@ -128,6 +137,8 @@ class Beside:
         """Bring in changes of the source and writes of clients in formerly searched indices, then encode
         writes of clients here.
         """
+        if info.record.semantic:
+            require_answer(job.cluster, info.record.semantic, job.encoder)
         take_over_mapping(job)
         filling, info = catch_up(job, info, progress=progress)
         with unchanged_writes(job.cluster, info):

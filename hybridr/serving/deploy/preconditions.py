@@ -6,15 +6,13 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from ...cluster.connection import Cluster, path_of
 from ...cluster.default_pipeline import is_searchable, pipeline_path
 from ...cluster.destinations import resolve_complete
 from ...cluster.limits import narrow_windows
 from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
-from ...cluster.remote_models import MARK, PLUGIN, ask_health, ask_server
+from ...cluster.remote_models import MARK, PLUGIN, ask_health, ask_server, require_allowed
 from ...cluster.retrievers.lexical import LexicalRetriever
 from ...encoders.registry import languages_by_fingerprint
 from ...errors import ClusterError, FingerprintMismatch, SettingsError
@@ -128,11 +126,7 @@ def check_served(
 def allow(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
     """Set the cluster settings that a model needs. Raises ClusterError unless `set_cluster_settings`."""
     if not settings.set_cluster_settings:
-        setting = orjson.dumps({"persistent": missing}).decode()
-        raise ClusterError(
-            f"the cluster does not let a model ask {settings.server}",
-            hint=f"PUT /_cluster/settings {setting}   or: --set-cluster-settings",
-        )
+        require_allowed(missing, settings.server, "   or: --set-cluster-settings")
     cluster.request("PUT", CLUSTER_SETTINGS, {"persistent": missing})
 
 

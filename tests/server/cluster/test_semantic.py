@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import hybridr_cli
 from hybridr import ReindexSettings, Search
-from hybridr.cluster import record, remote_models
+from hybridr.cluster import record
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, SettingsError
@@ -23,63 +22,21 @@ from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
-from hybridr.serving.application import create_app
-from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, drop_indices, text_number
-from support.deployed import Server
 from support.hashing import HashingEncoder
+from support.meanings import LUCENE, Meanings, another_model, serving, stored
 
 pytestmark = pytest.mark.node
 REPLACED = ReindexSettings(replace_semantic=True)
 INDEX, ALIAS = "meanings", "meanings-hybridr"
-LUCENE = {"method": {"name": "hnsw", "engine": "lucene"}}
-
-
-def stored(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
-    """Every document of an index by id, as the cluster keeps it."""
-    answer = cluster.request("POST", path_of(index, "_search"), {"size": 100})
-    hits = {hit["_id"]: hit["_source"] for hit in answer["hits"]["hits"]}
-    return {
-        doc_id: {name: value for name, value in source.items() if not name.startswith("hybridr_")}
-        for doc_id, source in hits.items()
-    }
-
-
-class Meanings(NamedTuple):
-    """A cluster, the model that its semantic fields ask, and the server behind that."""
-
-    cluster: Cluster
-    model_id: str
-    server: Server
-
-
-@contextmanager
-def another_model(meanings: Meanings) -> Iterator[str]:
-    """Deploy a model of text embeddings; give its id."""
-    config = {
-        "model_type": "text_embedding",
-        "embedding_dimension": 16,
-        "framework_type": "sentence_transformers",
-        "additional_config": {"space_type": "l2"},
-    }
-    body = remote_models.model_body
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remote_models, "model_body", lambda *of: body(*of) | {"model_config": config})
-        connector = remote_models.embedding_connector("meaning", meanings.server.url, "passage")
-        model = remote_models.create_model(meanings.cluster, connector)
-    yield model.model_id
-    remote_models.delete_model(meanings.cluster, model)
 
 
 @pytest.fixture(scope="module")
 def model(ml_cluster: Cluster) -> Iterator[Meanings]:
-    server = Server(create_app(HashingEncoder(), ServeSettings()))
-    settings = remote_models.missing_settings(ml_cluster, server.url)
-    ml_cluster.request("PUT", "/_cluster/settings", {"persistent": settings})
-    meanings = Meanings(ml_cluster, "", server)
-    with another_model(meanings) as model_id:
-        yield meanings._replace(model_id=model_id)
-    server.stop()
+    with serving(ml_cluster, HashingEncoder()) as server:
+        meanings = Meanings(ml_cluster, "", server)
+        with another_model(meanings) as model_id:
+            yield meanings._replace(model_id=model_id)
 
 
 @pytest.fixture
