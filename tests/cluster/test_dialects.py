@@ -149,6 +149,8 @@ def test_what_it_lacks_is_refused_in_its_name() -> None:
         told({"mappings": {"properties": {"v": field}}}, "/docs", "PUT")
     assert "does not work on Elasticsearch yet" in str(ELASTIC.lacking["deploy"])
     assert "deploy" not in Native().lacking
+    with pytest.raises(ClusterError, match="--semantic does not work on Elasticsearch yet"):
+        ELASTIC.require(None, "semantic")
 
 
 def refusing() -> Any:

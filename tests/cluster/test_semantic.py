@@ -13,7 +13,15 @@ import pytest
 from hybridr.cluster.fields import text_field_candidates, types_of
 from hybridr.cluster.reading import hit_parts, source_document, text_of
 from hybridr.cluster.record import IndexInfo, as_described
-from hybridr.cluster.semantic import listed, plain_mappings, plain_source
+from hybridr.cluster.semantic import (
+    as_stored_with,
+    embedded_texts,
+    listed,
+    model_behind,
+    plain_mappings,
+    plain_source,
+    with_parameters,
+)
 from hybridr.cluster.word_fields import is_indexed_text, problem_of_words, word_fields
 
 MODEL_PART = {"properties": {name: {"type": "text", "index": False} for name in ("id", "name", "type")}}
@@ -174,3 +182,44 @@ def test_other_mappings_stay_as_they_are() -> None:
     mappings = {"dynamic": "strict", "properties": {"text": {"type": "text"}, "o": {"type": "object"}}}
     assert plain_mappings(mappings) == (mappings, {})
     assert plain_mappings({}) == ({}, {})
+
+
+def test_names_with_dots_become_objects_where_opensearch_embeds(elasticsearch: IndexInfo) -> None:
+    semantic = described({"note": {"type": "semantic", "model_id": "m"}}).semantic
+    source = {"a.b": 1, "a": {"c": 2, "d.e": [{"f.g": 3}]}, "x.y": 1, "x": {"y": 2}, ".odd": 4, "z": None}
+    assert as_stored_with(source, semantic) == {
+        "a": {"b": 1, "c": 2, "d": {"e": [{"f": {"g": 3}}]}},
+        "x": {"y": [1, 2]},
+        ".odd": 4,
+        "z": None,
+    }
+    assert as_stored_with(source, {}) == as_stored_with(source, elasticsearch.semantic) == source
+
+
+def test_a_mapping_gets_another_model_and_is_read_again() -> None:
+    note = {"type": "semantic", "model_id": "old", "chunking": True, "semantic_info_field_name": "made"}
+    before = described(
+        {"part": {"properties": {"note": note | {"analyzer": "english"}, "size": {"type": "long"}}}}
+    )
+    assert before.semantic["part.note"].options == {"chunking": True, "semantic_info_field_name": "made"}
+    parameters = {"part.note": {"model_id": "new"} | dict(before.semantic["part.note"].options)}
+    mapped = with_parameters(before.mappings["properties"], parameters)
+    assert mapped["part"]["properties"]["note"] == note | {
+        "model_id": "new",
+        "raw_field_type": "text",
+        "analyzer": "english",
+    }
+    after = described(mapped)
+    assert (after.semantic["part.note"].model, after.mappings) == ("new", before.mappings)
+
+
+def test_texts_are_told_with_what_their_model_left() -> None:
+    [(name, semantic)] = described(
+        {"part": {"properties": {"note": {"type": "semantic", "model_id": "m"}}}}
+    ).semantic.items()
+    stored = {"model": {"id": "m"}, "embedding": [1.0]}
+    source = {"part": [{"note": "a", "note_semantic_info": stored}, {"note": "b"}, {"note": " "}, {"x": 1}]}
+    texts = list(embedded_texts(source, name, semantic))
+    assert texts == [("a", stored), ("b", {})]
+    assert [model_behind(held) for _, held in texts] == ["m", None]
+    assert model_behind({"model": {"id": "m"}, "chunks": []}) is None
