@@ -56,7 +56,7 @@ from .preflight import (
     protections_lost,
 )
 from .representations import freeing_of, representations_in
-from .semantic_models import planned_models, requests_for_models, semantic_fields
+from .semantic_models import models_for, requests_for_models, semantic_fields
 from .settings import ReindexSettings
 from .terms.storage import HOME
 
@@ -107,7 +107,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         first = {"method": "PUT", "path": settings_path, "body": {"index": during(after)}}
     moves = switch_actions(alias, target, destination, info)
     requests = [
-        *requests_for_models(proposal, destination, current),
+        *([] if current else requests_for_models(proposal, destination)),
         first,
         {"method": "POST", "path": path_of(destination, "_bulk"), "documents": proposal.documents},
         {"method": "PUT", "path": settings_path, "body": {"index": after}},
@@ -287,8 +287,8 @@ def new_record(
         "aliases": {alias: "moved" if target else "made"},
         "original": current.record.original if current else settings,
     }
-    if proposal.settings.semantic:
-        record["semantic"] = current.record.semantic if current else planned_models(proposal)
+    if models := models_for(proposal, current):
+        record["semantic"] = models
     return checked(record, "the new record")
 
 

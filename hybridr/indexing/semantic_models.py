@@ -126,21 +126,22 @@ def connectors(proposal: Proposal, index: str) -> list[tuple[dict[str, Any], dic
     return list(zip(bodies, (config, None), strict=True))
 
 
-def planned_models(proposal: Proposal) -> SemanticModels:
-    """Return the record of the models before the cluster gave them ids."""
-    settings = proposal.settings
-    ids = {name: f"<{name}>" for name in SemanticModels.model_fields if name.endswith("_id")}
-    return SemanticModels(fields=settings.semantic, server=settings.server, **ids)
-
-
-def requests_for_models(proposal: Proposal, index: str, current: IndexInfo | None) -> list[dict[str, Any]]:
-    """Return the requests that create the models of a new index; none without `--semantic`, or for an index
-    that is there (`current`). Raises as `check_semantic` does.
+def models_for(proposal: Proposal, current: IndexInfo | None) -> SemanticModels | None:
+    """Return the record of the models, without ids unless there is a `current` index; None without
+    `--semantic`. Raises as `check_semantic` does.
     """
-    if not proposal.settings.semantic:
-        return []
+    settings = proposal.settings
+    if not settings.semantic:
+        return None
     check_semantic(proposal)
-    pairs = [] if current else connectors(proposal, index)
+    ids = {name: f"<{name}>" for name in SemanticModels.model_fields if name.endswith("_id")}
+    planned = SemanticModels(fields=settings.semantic, server=settings.server, **ids)
+    return current.record.semantic if current else planned
+
+
+def requests_for_models(proposal: Proposal, index: str) -> list[dict[str, Any]]:
+    """Return the requests that create the models of a new index; none without `--semantic`."""
+    pairs = connectors(proposal, index) if proposal.settings.semantic else []
     return [request for pair in pairs for request in remote_models.connector_requests(*pair)]
 
 
