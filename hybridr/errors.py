@@ -52,7 +52,7 @@ def how_to_install(extra: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error, or its type where it has no text."""
+    """Return the first line of another library's error, or the error's type if it has no text."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

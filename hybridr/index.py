@@ -237,9 +237,10 @@ class Index:
     def _document_encoder(
         self, encoder: Encoder | Path | str | None, settings: ReindexSettings, progress: Progress
     ) -> tuple[Encoder, ReindexSettings]:
-        """Return the encoder for documents, opened where it is only named, and the settings to use it with.
+        """Return the encoder for documents, opened if only its folder or name is given, and the settings for
+        it.
 
-        For an encoder that is open already the settings lose their precision: it keeps its own.
+        For an encoder that is open already the settings lose their precision, since the encoder has its own.
         """
         from .indexing.planning import source_of
         from .search.encoders import encoder_for
@@ -259,7 +260,9 @@ class Index:
     def _calibrate(
         self, result: ReindexResult, encoder: Encoder, search: SearchSettings | None, progress: Progress
     ) -> str | None:
-        """Measure what scores of the new vectors mean; return that, or why it failed, in words."""
+        """Measure what scores of the new vectors mean; return a sentence with the result, or why it
+        failed.
+        """
         from .relevance.answering import calibrate
 
         if result.rejected and not result.switched:
@@ -340,7 +343,8 @@ class Index:
         settings: ReindexSettings | None = None,
         progress: Progress = silent,
     ) -> SyncResult:
-        """Bring what was written since into the index with vectors, from its source and by clients.
+        """Bring later changes into the index with vectors: those of its source, and those that clients wrote
+        into it.
 
         >>> docs.sync().copied
         0
@@ -431,7 +435,7 @@ class Index:
         return measure_recall(self.cluster, self.name, model, texts=texts, sample=sample, progress=progress)
 
     def status(self) -> Status:
-        """Return how current the vectors are, what was made for the index, and its history.
+        """Return how up to date the vectors are, what was made for the index, and its history.
 
         >>> [(one.index, one.current) for one in docs.status().holdings]
         [('docs-hybridr-1', 120)]
@@ -688,7 +692,7 @@ class Index:
         encoder: Encoder | Path | None = None,
         progress: Progress = silent,
     ) -> Assessment:
-        """Have a language model judge documents; what it says is kept beside people's judgements."""
+        """Let a language model judge documents; its judgements are stored beside people's."""
         from .serving.page.assessor import assess
 
         return assess(self.cluster, self.name, settings, encoder=encoder, progress=progress)
@@ -705,7 +709,9 @@ class Index:
         return read_clicks(self.cluster, self.name, log, progress=progress)
 
     def changes_since_learnt(self, clicks: Clicks) -> Changes | None:
-        """Compare what clicks say now with what the index has learnt; None where it has learnt nothing."""
+        """Compare judgements from clicks with those that the index has learnt; None if it has learnt
+        nothing.
+        """
         from .relevance.learning import changed_since
 
         return changed_since(self.cluster, self.name, (clicks.queries, clicks.qrels))

@@ -72,7 +72,7 @@ def add_search(app: FastAPI, searches: Searches) -> None:
     settings = searches.serving
 
     async def followed(body: SearchRequest, request: Request) -> Response:
-        """Ask the index; where it does not answer, what may have taken its place a moment ago."""
+        """Answer a search; if the index is gone, answer from the index that took its place."""
         snapshot = searches.now
         try:
             return await answer_search(body, request, searches, snapshot)

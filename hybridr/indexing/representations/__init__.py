@@ -151,11 +151,13 @@ class Representation(Protocol):
         raise NotImplementedError
 
     def read(self, texts: Sequence[str]) -> Sequence[Any] | None:
-        """Return what its own encoder makes of each text; None if it has no encoder of its own."""
+        """Return what the representation's own encoder computes for each text; None if it has no encoder of
+        its own.
+        """
         return None
 
     def keep(self, text: str, reading: Reading) -> Any:
-        """Return what it keeps of one window of a text, computed from the states of its tokens."""
+        """Return what the representation stores for one window of a text, computed from its token states."""
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the fields of a document and their values."""

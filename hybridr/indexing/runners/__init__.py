@@ -47,7 +47,7 @@ class Runner(Protocol):
         """Read from the settings how many workers there are, and on which machines."""
 
     def check(self) -> None:
-        """Raise SettingsError for what it lacks on this machine, before anything is written."""
+        """Raise SettingsError, before anything is written, if the runner lacks something on this machine."""
 
     def run(self, task: Task, shares: Sequence[Any]) -> list[Any]:
         """Call the task with every share; return the results in the order of the shares.
