@@ -110,7 +110,12 @@ class Index:
     # Documents and vectors
 
     def load(
-        self, path: Path | str, settings: LoadSettings | None = None, *, progress: Progress = silent
+        self,
+        path: Path | str,
+        settings: LoadSettings | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress = silent,
     ) -> Loading:
         """Fill this index, which must be new, from a BEIR folder or a file of JSON. See `hybridr load`.
 
@@ -122,7 +127,7 @@ class Index:
 
         own = LoadSettings(index=self.name)
         chosen = settings.model_copy(update={"index": self.name}) if settings else own
-        return load(self.cluster, path, chosen, progress=progress)
+        return load(self.cluster, path, chosen, dry_run=dry_run, progress=progress)
 
     def inspect(
         self,
@@ -341,10 +346,13 @@ class Index:
         *,
         encoder: Encoder | Path | str | None = None,
         settings: ReindexSettings | None = None,
+        dry_run: bool = False,
         progress: Progress = silent,
     ) -> SyncResult:
         """Bring later changes into the index with vectors: those of its source, and those that clients wrote
         into it.
+
+        With `dry_run` the counts are those of a round that began now, and nothing is written.
 
         >>> docs.sync().copied
         0
@@ -354,7 +362,7 @@ class Index:
 
         settings = settings or ReindexSettings()
         model = self._encoder_of_vectors(encoder, settings, progress)
-        return sync(self.cluster, self.name, model, settings, progress=progress)
+        return sync(self.cluster, self.name, model, settings, dry_run=dry_run, progress=progress)
 
     def sync_every(
         self,
@@ -840,7 +848,7 @@ class IndexRules:
 
         return rules_of(self.cluster, self.name, version)
 
-    def add(self, rules: Iterable[Rule], *, by: str | None = None) -> RulesChange:
+    def add(self, rules: Iterable[Rule], *, by: str | None = None, dry_run: bool = False) -> RulesChange:
         """Add rules, each in the place of the one of its name; `by` says who decided so.
 
         >>> docs.rules.add([hybridr.Rule(name="sale", text="basket", pin=["d7"])]).missing
@@ -848,9 +856,9 @@ class IndexRules:
         """
         from .search.rules.rules import add_rules
 
-        return add_rules(self.cluster, self.name, rules, by=by)
+        return add_rules(self.cluster, self.name, rules, by=by, dry_run=dry_run)
 
-    def remove(self, names: Sequence[str], *, by: str | None = None) -> RulesChange:
+    def remove(self, names: Sequence[str], *, by: str | None = None, dry_run: bool = False) -> RulesChange:
         """Remove rules by name.
 
         >>> docs.rules.remove(["sale"]).now.rules
@@ -858,7 +866,7 @@ class IndexRules:
         """
         from .search.rules.rules import remove_rules
 
-        return remove_rules(self.cluster, self.name, names, by=by)
+        return remove_rules(self.cluster, self.name, names, by=by, dry_run=dry_run)
 
 
 class IndexExperiment:

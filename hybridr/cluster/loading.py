@@ -40,12 +40,18 @@ class Loading:
 
 
 def load(
-    cluster: Cluster, path: Path | str, settings: LoadSettings, *, progress: Progress = silent
+    cluster: Cluster,
+    path: Path | str,
+    settings: LoadSettings,
+    *,
+    dry_run: bool = False,
+    progress: Progress = silent,
 ) -> Loading:
     """Create an index and load the documents of a BEIR folder or JSONL file into it.
 
     Each document keeps its fields and gets `contents`, its text fields joined. The analyser follows the
-    language unless the settings name one. Running it again with the same file and settings changes nothing.
+    language unless the settings name one. With `dry_run` nothing is written.
+    Running it again with the same file and settings changes nothing.
     Raises DataError for unreadable input, or an index of that name with other contents; SettingsError for an
     analyser that the cluster lacks.
     """
@@ -69,8 +75,11 @@ def load(
     begun = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
     record = Record(role="source", lexical_fields=(CONTENTS,), **begun)
     body["mappings"] |= {"_meta": meta_of(record)}
-    if not make_ready(cluster, settings, job, body, total):
+    if is_loaded(cluster, settings, job, total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
+    if dry_run:
+        return Loading(settings.index, total, 0, None, language, analyzer, True)
+    create_index(cluster, settings, body)
     rejects.clear()
     records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))
     actions = (index_action(record.pop("_id"), record) for record in records)
@@ -108,25 +117,33 @@ def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], fi
     return fields
 
 
-def make_ready(cluster: Cluster, settings: LoadSettings, job: str, body: dict[str, Any], total: int) -> bool:
-    """Create the index, or continue an interrupted load of the same file; return False if nothing is left to
-    do.
+def is_loaded(cluster: Cluster, settings: LoadSettings, job: str, total: int) -> bool:
+    """Return whether the index holds all documents of this load; one that `replace` deletes does not.
 
-    Raises DataError for an index of another load, SettingsError for an analyser that the cluster lacks.
+    Raises DataError for an index of another load.
+    """
+    index = settings.index
+    if settings.replace or not cluster.exists(index):
+        return False
+    loading = cluster.index_info(index).record.load
+    if loading is None or loading.job != job:
+        raise DataError(
+            f"index '{index}' exists and holds {cluster.count(index)} documents of another file or settings",
+            hint="--replace deletes it first, or choose another --index",
+        )
+    return loading.state == "complete" and cluster.count(index) + loading.rejected >= total
+
+
+def create_index(cluster: Cluster, settings: LoadSettings, body: dict[str, Any]) -> None:
+    """Create the index unless an interrupted load of the same file left it; `replace` deletes it first.
+
+    Raises SettingsError for an analyser that the cluster lacks.
     """
     index = settings.index
     if cluster.exists(index):
-        info = cluster.index_info(index)
         if not settings.replace:
-            loading = info.record.load
-            if loading is None or loading.job != job:
-                raise DataError(
-                    f"index '{index}' exists and holds {cluster.count(index)} documents of another file or "
-                    "settings",
-                    hint="--replace deletes it first, or choose another --index",
-                )
-            return not (loading.state == "complete" and cluster.count(index) + loading.rejected >= total)
-        cluster.request("DELETE", path_of(info.name))
+            return
+        cluster.request("DELETE", path_of(cluster.index_info(index).name))
     try:
         cluster.request("PUT", path_of(index), body)
     except ClusterError as error:
@@ -137,4 +154,3 @@ def make_ready(cluster: Cluster, settings: LoadSettings, job: str, body: dict[st
             ) from None
         raise
     cluster.wait_until_usable(index)
-    return True

@@ -37,6 +37,7 @@ from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
 from ..records import Progress, Reported, silent
 from .job import Filling, Job
+from .lag import Lag
 from .recipe import TextRecipe
 from .settings import ReindexSettings
 from .targets import target_of
@@ -74,13 +75,15 @@ def sync(
     encoder: Encoder,
     settings: ReindexSettings | None = None,
     *,
+    dry_run: bool = False,
     progress: Progress = silent,
 ) -> SyncResult:
     """Bring changes of the source since the last round into its index with vectors, and encode documents that
     lack vectors.
 
-    Of `settings` only those count that do not change the vectors. Raises DataError if `name` has no complete
-    index with vectors, NotFound if its source is gone, FingerprintMismatch for another encoder.
+    Of `settings` only those count that do not change the vectors. With `dry_run` nothing is written: the
+    counts are those of a round that began now. Raises DataError if `name` has no complete index with
+    vectors, NotFound if its source is gone, FingerprintMismatch for another encoder.
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
     settings = settings or ReindexSettings()
@@ -96,6 +99,8 @@ def sync(
             )
         require_no_loss(cluster, source)
     check_fingerprint(encoder.fingerprint, info)
+    if dry_run:
+        return counted(cluster, info, started)
     if target.apart:
         name_destination(cluster, info)  # the reindex may not have been allowed to
     source_name = info.record.source if target.apart else info.name
@@ -109,6 +114,26 @@ def sync(
     differing = unlike(there, cluster.index_info(job.destination))
     at, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
     return SyncResult(job.source, job.destination, *done, at, seconds, differing, tuple(others))
+
+
+def counted(cluster: Cluster, info: IndexInfo, started: datetime) -> SyncResult:
+    """Return what a round of sync would do to an index with vectors, without a write."""
+    target = target_of(info.record)
+    state = target.state(cluster, info)
+    lag = state.lag or Lag(0, 0, 0)
+    source = info.record.source if target.apart else info.name
+    return SyncResult(
+        source,
+        info.name,
+        copied=lag.inserts + lag.updates - lag.refused,
+        deleted=lag.deletes,
+        renewed=cluster.count(info.name) - state.current - lag.updates,
+        waiting=0,
+        rejected=lag.refused,
+        started=started.isoformat(timespec="seconds"),
+        seconds=(datetime.now(timezone.utc) - started).total_seconds(),
+        unlike=unlike(cluster.index_info(source), info),
+    )
 
 
 def catch_up(job: Job, info: IndexInfo, *, progress: Progress = silent) -> tuple[Filling, IndexInfo]:

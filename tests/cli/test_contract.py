@@ -6,8 +6,9 @@ import shlex
 from typing import Any
 
 import pytest
+import typer
 
-from hybridr_cli.verbs import app
+from hybridr_cli.verbs import Verb, app
 
 PROMISED = """
 load FOLDER --index NAME --fields title,text
@@ -35,6 +36,34 @@ experiment start NAME --a today --b learnt
 experiment report NAME
 mcp NAME
 """
+
+
+CHANGING = (
+    "load reindex import-vectors sync rollback remove tune learn rules deploy undeploy "
+    "experiment-start experiment-stop experiment-promote"
+).split()
+READING = (
+    "adapt clicks compare dam-train doctor evaluate experiment-report export-text inspect mcp rem-train "
+    "search serve shadow status verify"
+).split()
+
+
+def clustered(group: Any = app, before: str = "") -> dict[str, Verb]:
+    found: dict[str, Verb] = {}
+    for name, command in group.commands.items():
+        if isinstance(command, Verb):
+            found |= {before + name: command} if command.cluster else {}
+        else:
+            found |= clustered(command, f"{name}-")
+    return found
+
+
+def test_every_change_to_a_cluster_can_be_tried_without_it() -> None:
+    verbs = clustered()
+    assert sorted(verbs) == sorted([*CHANGING, *READING])
+    for name in CHANGING:
+        parameters = verbs[name].get_params(typer.Context(app))
+        assert "--dry-run" in [spelling for option in parameters for spelling in option.opts], name
 
 
 @pytest.mark.parametrize("line", PROMISED.strip().splitlines())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..arguments import DryRun
 from ..session import Session
 from ..verbs import app, verb
 
@@ -19,15 +20,20 @@ def load(
     session: Session,
     folder: Annotated[Path, typer.Argument(help="BEIR folder, JSON lines or an array, with '_id's.")],
     settings: LoadSettings,
+    dry_run: DryRun = False,
 ) -> None:
     """Load a BEIR folder or a JSONL file into a new index."""
-    result = session.index(settings.index).load(folder, settings, progress=session.output.progress)
+    result = session.index(settings.index).load(
+        folder, settings, dry_run=dry_run, progress=session.output.progress
+    )
     session.output.result(vars(result))
     if not result.loaded:
         session.output.line(f"{result.index}: nothing to do, all {result.documents:,} documents are there")
     else:
+        tried = "dry run, " if dry_run else ""
+        first = "what is there is deleted first; " if dry_run and settings.replace else ""
         session.output.line(
-            f"{result.index}: {result.documents:,} documents, language {result.language}, "
+            f"{tried}{result.index}: {first}{result.documents:,} documents, language {result.language}, "
             f"analyser {result.analyzer}"
         )
     if result.rejected:

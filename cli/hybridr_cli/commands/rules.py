@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..arguments import Searched
+from ..arguments import DryRun, Searched
 from ..session import Session
 from ..verbs import app, verb
 
@@ -56,6 +56,7 @@ def rules(
     action: RuleAction,
     version: Annotated[int | None, typer.Option(min=1, help="List or export the rules as they were.")] = None,
     by: Annotated[str | None, typer.Option(help="Who decides so.", show_default="the cluster's user")] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Pin, ban or filter documents of single queries, or search for another text: whatever ranks.
 
@@ -68,12 +69,12 @@ def rules(
         stored = rules.list(version)
         return exported(session, stored, subject) if what == "export" else listed(session, stored)
     if what == "remove":
-        return changed(session, rules.remove([needed(subject, "RULE")], by=by))
+        return changed(session, rules.remove([needed(subject, "RULE")], by=by, dry_run=dry_run), dry_run)
     if what == "import":
         new_rules = read_rules(Path(needed(subject, "FILE")))
     else:
         new_rules = [new_rule(needed(subject, "RULE"), condition, action)]
-    changed(session, rules.add(new_rules, by=by))
+    changed(session, rules.add(new_rules, by=by, dry_run=dry_run), dry_run)
 
 
 def needed(subject: str | None, what: str) -> str:
@@ -131,11 +132,12 @@ def exported(session: Session, version: RulesVersion, file: str | None) -> None:
     session.output.line(f"{len(lines):,} rules of version {version.version} in {file}")
 
 
-def changed(session: Session, done: RulesChange) -> None:
+def changed(session: Session, done: RulesChange, dry_run: bool) -> None:
     """Print how many rules are in force now, and which pinned documents do not exist."""
     now = done.now
     session.output.result({"version": now.version, "rules": len(now.rules), "missing": list(done.missing)})
-    session.output.line(f"{len(now.rules):,} rules in force, version {now.version}")
+    tried, would = ("dry run, ", "would be ") if dry_run else ("", "")
+    session.output.line(f"{tried}{len(now.rules):,} rules {would}in force, version {now.version}")
     if done.missing:
         names = ", ".join(done.missing[:5]) + ", …" * (len(done.missing) > 5)
         session.output.warning(f"the index has no such documents, pinned in vain: {names}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import EncoderFolder, Reindexed
+from ..arguments import DryRun, EncoderFolder, Reindexed
 from ..options import Only
 from ..session import NOTHING, Session
 from ..verbs import app, verb
@@ -35,6 +35,7 @@ def sync(
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT where --every tells Prometheus of its rounds.")
     ] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Bring what was written since into the index with vectors, from its source and by clients."""
     from hybridr.errors import SettingsError
@@ -43,11 +44,13 @@ def sync(
     every_s = seconds_of(every) if every else None
     if metrics and not every:
         raise SettingsError("--metrics tells of rounds", hint="--every 30s --metrics 9109")
+    if dry_run and every:
+        raise SettingsError("--dry-run tells of one round", hint="without --every")
     index, progress = session.index(name), session.output.progress
     if every_s is None:
-        done = index.sync(encoder=encoder, settings=settings, progress=progress)
-        show_round(session, done)
-        raise typer.Exit(3 if done.rejected else 0)
+        done = index.sync(encoder=encoder, settings=settings, dry_run=dry_run, progress=progress)
+        show_round(session, done, dry_run=dry_run)
+        raise typer.Exit(3 if done.rejected and not dry_run else 0)
     # A service manager stops by SIGTERM, and in the background SIGINT is not heard: both end like Ctrl-C.
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.default_int_handler)
@@ -86,11 +89,14 @@ def show_missed(session: Session, failure: ClusterError) -> None:
     sys.stdout.flush()
 
 
-def show_round(session: Session, done: SyncResult, more: Mapping[str, str] = NOTHING) -> None:
+def show_round(
+    session: Session, done: SyncResult, more: Mapping[str, str] = NOTHING, *, dry_run: bool = False
+) -> None:
     """Print the result of one round of sync."""
     session.output.result({**more, **done.to_json()})
+    tried, would = ("dry run, ", "would be ") if dry_run else ("", "")
     session.output.line(
-        f"{done.started} {done.destination}: {done.copied:,} copied, {done.deleted:,} deleted, "
+        f"{tried}{done.started} {done.destination}: {done.copied:,} {would}copied, {done.deleted:,} deleted, "
         f"{done.renewed:,} encoded that were written here, {done.rejected:,} refused, in {done.seconds:.1f} s"
     )
     if done.unlike:

@@ -258,11 +258,14 @@ def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVe
     return rules._replace(left_out={**rules.left_out, **refused_filters(cluster, info, rules.rules)})
 
 
-def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | None = None) -> RulesChange:
+def add_rules(
+    cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | None = None, dry_run: bool = False
+) -> RulesChange:
     """Add rules, each replacing the rule of the same name; they apply to searches at once.
 
-    `by` is the author, by default the cluster's user. Raises DataError without vectors, for too many rules, a
-    slow pattern or a filter that the index refuses, ClusterError through a filtered alias, AccessDenied.
+    `by` is the author, by default the cluster's user. With `dry_run` nothing is stored. Raises DataError
+    without vectors, for too many rules, a slow pattern or a filter that the index refuses, ClusterError
+    through a filtered alias, AccessDenied.
     """
     info, new_rules = resolve_complete(cluster, name), tuple(rules)
     for rule in new_rules:
@@ -279,13 +282,16 @@ def add_rules(cluster: Cluster, name: str, rules: Iterable[Rule], *, by: str | N
         info,
         lambda before: tuple(({rule.name: rule for rule in before} | signed_rules).values()),
         by,
+        dry_run=dry_run,
     )
     pins = list(dict.fromkeys(doc for rule in new_rules for doc in rule.pin))[:MOST_LOOKED_UP]
     there = {hit["_id"] for hit in hits_by_id(cluster, info, pins, {"_source": False})} if pins else set()
     return RulesChange(version, tuple(doc for doc in pins if doc not in there))
 
 
-def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str | None = None) -> RulesChange:
+def remove_rules(
+    cluster: Cluster, name: str, names: Sequence[str], *, by: str | None = None, dry_run: bool = False
+) -> RulesChange:
     """Remove rules by name. Raises NotFound for an unknown name, and the errors of `add_rules`."""
     info = resolve_complete(cluster, name)
 
@@ -295,7 +301,7 @@ def remove_rules(cluster: Cluster, name: str, names: Sequence[str], *, by: str |
             raise NotFound(f"no rule is called '{min(unknown)[:100]}'", hint=f"hybridr rules {name}")
         return tuple(rule for rule in before if rule.name not in names)
 
-    return RulesChange(changed_rules(cluster, info, left, by))
+    return RulesChange(changed_rules(cluster, info, left, by, dry_run=dry_run))
 
 
 def read_rules(file: Path) -> list[Rule]:
@@ -308,6 +314,8 @@ def changed_rules(
     info: IndexInfo,
     change: Callable[[tuple[Rule, ...]], tuple[Rule, ...]],
     by: str | None,
+    *,
+    dry_run: bool = False,
 ) -> RulesVersion:
     """Apply a change to the newest rules, write the result as a new version, and put it in force.
 
@@ -319,6 +327,9 @@ def changed_rules(
         mark = signed(cluster, by)
         rules = change(before.rules)
         version = RulesVersion(before.version + 1, mark["by"], mark["at"], secrets.token_hex(8), rules)
+        if dry_run:
+            require_room(rules)
+            return version
         if not write_version(cluster, info, version):
             continue
         part = KeptRules(version=version.version, rules=len(rules), job=version.job) if rules else None

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.node
 def test_load_keeps_the_record_and_adds_contents(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
     folder = beir_folder(tmp_path / "beir")
     settings = LoadSettings(index=index_name, k1=0.9, b=0.4, language="de")
+    tried = load(cluster, folder, settings, dry_run=True)
+    assert not cluster.exists(index_name)
     done = load(cluster, folder, settings)
+    assert tried == done
     assert (done.documents, done.rejected, done.analyzer, done.loaded) == (20, 0, "german", True)
     info = cluster.index_info(index_name)
     assert info.settings["index.similarity.default.k1"] == "0.9"
@@ -31,7 +34,9 @@ def test_load_keeps_the_record_and_adds_contents(cluster: Cluster, index_name: s
     assert source["year"] == 3
     assert not load(cluster, folder, settings).loaded
     with pytest.raises(DataError, match="holds 20 documents of another file or settings"):
-        load(cluster, folder, LoadSettings(index=index_name, k1=1.2))
+        load(cluster, folder, LoadSettings(index=index_name, k1=1.2), dry_run=True)
+    load(cluster, folder, LoadSettings(index=index_name, replace=True), dry_run=True)
+    assert cluster.index_info(index_name).uuid == info.uuid
     assert load(cluster, folder, LoadSettings(index=index_name, replace=True)).loaded
 
 

@@ -72,6 +72,8 @@ def test_vectors_go_into_the_index_itself(cluster: Cluster, index_name: str) -> 
 def test_running_it_again_encodes_what_changed(cluster: Cluster, index: str) -> None:
     put_documents(cluster, index, [3, 41], suffix=" by a client")
     encoder = HashingEncoder()
+    tried = sync(cluster, index, encoder, dry_run=True)
+    assert (tried.copied, tried.deleted, tried.renewed) == (0, 0, 2)
     done = reindex(cluster, index, encoder, ReindexSettings(in_place=True, workers=3))
     assert (done.encoded, done.skipped) == (2, 39)
     assert len(encoder.encoded) == 2 + 2 * 41, "what changed, the verification's sample, and the term table's"

@@ -74,6 +74,30 @@ def test_inserts_updates_and_deletes_of_the_source_arrive(
     assert len(encoder.encoded) == 7
 
 
+def test_a_dry_run_tells_what_the_round_then_does(cluster: Cluster, index_name: str, alias: str) -> None:
+    encoder = HashingEncoder()
+    put_documents(cluster, index_name, range(5, 9), suffix=" changed")
+    put_documents(cluster, index_name, range(40, 43))
+    delete(cluster, index_name, "d2")
+    update(cluster, alias, "d12", text="velvet window by a partial update")
+    cluster.refresh(alias)
+    before = sources(cluster, alias), cluster.index_info(alias)
+    tried = sync(cluster, index_name, encoder, dry_run=True)
+    assert (sources(cluster, alias), cluster.index_info(alias)) == before
+    assert not encoder.encoded
+    assert did(tried) == did(sync(cluster, index_name, encoder)) == (7, 1, 1)
+    assert did(sync(cluster, index_name, encoder, dry_run=True)) == (0, 0, 0)
+
+
+def test_the_dry_run_of_the_command(
+    cluster: Cluster, index_name: str, alias: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_documents(cluster, index_name, [7], suffix=" changed")
+    index = hybridr_cli.main(["sync", index_name, "--dry-run", "--every", "1s", "--url", cluster.url])
+    assert index == 2
+    assert "--dry-run tells of one round" in capsys.readouterr().err
+
+
 def test_a_second_round_reads_only_what_happened_since(
     cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
