@@ -40,6 +40,14 @@ class RuleAction:
     replace: Annotated[str | None, typer.Option(help="Search for this text instead.")] = None
 
 
+@dataclass(frozen=True)
+class RuleEdit:
+    """Who changes the rules, and whether they are changed at all."""
+
+    by: Annotated[str | None, typer.Option(help="Who decides so.", show_default="the cluster's user")] = None
+    dry_run: DryRun = False
+
+
 @verb(app, "rules", cluster=True)
 def rules(
     session: Session,
@@ -55,8 +63,7 @@ def rules(
     condition: RuleCondition,
     action: RuleAction,
     version: Annotated[int | None, typer.Option(min=1, help="List or export the rules as they were.")] = None,
-    by: Annotated[str | None, typer.Option(help="Who decides so.", show_default="the cluster's user")] = None,
-    dry_run: DryRun = False,
+    edit: RuleEdit,
 ) -> None:
     """Pin, ban or filter documents of single queries, or search for another text: whatever ranks.
 
@@ -69,12 +76,12 @@ def rules(
         stored = rules.list(version)
         return exported(session, stored, subject) if what == "export" else listed(session, stored)
     if what == "remove":
-        return changed(session, rules.remove([needed(subject, "RULE")], by=by, dry_run=dry_run), dry_run)
+        return changed(session, rules.remove([needed(subject, "RULE")], **vars(edit)), edit.dry_run)
     if what == "import":
         new_rules = read_rules(Path(needed(subject, "FILE")))
     else:
         new_rules = [new_rule(needed(subject, "RULE"), condition, action)]
-    changed(session, rules.add(new_rules, by=by, dry_run=dry_run), dry_run)
+    changed(session, rules.add(new_rules, **vars(edit)), edit.dry_run)
 
 
 def needed(subject: str | None, what: str) -> str:
