@@ -40,9 +40,11 @@ class Deployment(Part):
 
 class SemanticModels(Part):
     """Fields of an index that the cluster embeds itself, asking hybridr's encoder behind a server: the
-    models for documents and for queries, and their connectors."""
+    models for documents and for queries, and their connectors. `added` holds the embeddings of those that
+    the source keeps as text."""
 
     fields: tuple[str, ...] = Field(min_length=1)
+    added: tuple[str, ...] = ()
     server: str
     model_id: str
     search_model_id: str

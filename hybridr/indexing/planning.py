@@ -43,7 +43,9 @@ def added_fields(named: ReindexSettings | Record) -> list[str]:
     """Return the names of the fields in `_source` that hold what hybridr adds to a document."""
     if named.in_place or named.target == "in_place":
         return [*fields_of(named), MARK_FIELD]
-    return [name for kind in representations_in(named) if not kind.hidden for name in kind.fields(named)]
+    names = [name for kind in representations_in(named) if not kind.hidden for name in kind.fields(named)]
+    models = named.semantic if isinstance(named, Record) else None
+    return [*names, *(models.added if models else ())]
 
 
 def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
@@ -273,8 +275,9 @@ class Plan:
     def answer_note(self) -> str:
         """Return a line on how much larger search responses become, and how a client avoids that."""
         proposal = self.proposal
-        fields = added_fields(proposal.settings)
+        fields = added_fields(self.record)
         numbers = proposal.encoder.dim * proposal.vectors / proposal.documents
+        numbers *= 1 + len(self.record.semantic.added if self.record.semantic else ())
         each = NUMBER_BYTES.get(proposal.settings.vectors, FLOAT_BYTES)
         now = answer_bytes(proposal.cluster, proposal.info, fields)
         return (

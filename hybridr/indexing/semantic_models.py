@@ -130,12 +130,13 @@ def models_for(proposal: Proposal, current: IndexInfo | None) -> SemanticModels 
     """Return the record of the models, without ids unless there is a `current` index; None without
     `--semantic`. Raises as `check_semantic` does.
     """
-    settings = proposal.settings
+    settings, info = proposal.settings, proposal.info
     if not settings.semantic:
         return None
     check_semantic(proposal)
     ids = {name: f"<{name}>" for name in SemanticModels.model_fields if name.endswith("_id")}
-    planned = SemanticModels(fields=settings.semantic, server=settings.server, **ids)
+    added = tuple(stored_at(info, name) for name in settings.semantic if name not in info.semantic)
+    planned = SemanticModels(fields=settings.semantic, added=added, server=settings.server, **ids)
     return current.record.semantic if current else planned
 
 
@@ -181,7 +182,7 @@ def created_models(cluster: Cluster, todo: Plan) -> Iterator[SemanticModels]:
         yield models
     except HybridrError:
         there = cluster.index_info(index).record.semantic if cluster.exists(index) else None
-        ids_there = there.model_dump(exclude={"fields", "server"}).values() if there else ()
+        ids_there = there.model_dump(exclude={"fields", "added", "server"}).values() if there else ()
         deletions = remote_models.deletions_of(cluster, models_of(index), besides=list(ids_there))
         remote_models.send_all(cluster, deletions)
         raise

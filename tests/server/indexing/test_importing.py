@@ -202,7 +202,7 @@ def test_refused_before_anything_is_made(
     fill_index(cluster, index_name, 3)
     with pytest.raises(DataError, match="is another index"):
         import_vectors(cluster, index_name, folder, encoder)
-    for wrong in ({"in_place": True}, {"token_bits": True}):
+    for wrong in ({"in_place": True}, {"token_bits": True}, {"semantic": ("body",)}):
         with pytest.raises(SettingsError, match=f"it has no {next(iter(wrong))}"):
             import_vectors(cluster, uneven, folder, encoder, ReindexSettings(**wrong))
     part = next((folder / "vectors").glob("*.parquet"))

@@ -3,6 +3,7 @@ hybridr's encoder."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from hybridr.errors import (
     Unreachable,
 )
 from hybridr.indexing import semantic_models
+from hybridr.indexing.planning import added_fields
 from hybridr.indexing.reindexing import plan, reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.semantic_models import models_of
@@ -207,6 +209,9 @@ def test_fields_ask_our_encoder_and_all_comes_back(wishes: Meanings, mapping: An
     [held] = status(cluster, INDEX).holdings
     assert f"ask {server.url} (whole)" in held.representations[-1]
     assert len(made(cluster)) >= 4
+    hidden = [] if former else [f"{name}_semantic_info" for name in FIELDS[mapping]]
+    assert added_fields(info.record) == ["hybridr_vector", *hidden]
+    assert todo.answer_note.endswith(json.dumps({"excludes": ["hybridr_vector", *hidden]}))
 
     again = reindex(cluster, INDEX, encoder, settings)
     assert (again.destination, again.encoded, again.without_text) == (FIRST, 0, 0)
