@@ -19,8 +19,8 @@ VERBS = (
 ).split()
 """In the order of `hybridr --help`."""
 
-# What is imported stays until the end: to look through it for garbage, again and again and at exit, is a tenth
-# of the processor time of one search.
+# What is imported stays until the end: to look through it for garbage, again and again and at exit, is a
+# tenth of the processor time of one search.
 gc.set_threshold(100_000, 50, 100)
 atexit.register(gc.freeze)
 
