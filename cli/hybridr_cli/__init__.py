@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import sys
 from importlib import import_module
@@ -19,10 +18,9 @@ VERBS = (
 ).split()
 """In the order of `hybridr --help`."""
 
-# What is imported stays until the end: to look through it for garbage, again and again and at exit, is a
-# tenth of the processor time of one search.
+# What is imported stays until the end: to look through it for garbage again and again is a twentieth of the
+# processor time of one search. To freeze it at the end would save as much, but onnx then reports leaks.
 gc.set_threshold(100_000, 50, 100)
-atexit.register(gc.freeze)
 
 for _file in iter_modules([str(Path(__file__).with_name("commands"))]):
     import_module(f".commands.{_file.name}", __name__)

@@ -70,7 +70,10 @@ def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
 
 
 def require_allowed(missing: Mapping[str, Any], server: str, besides: str = "") -> None:
-    """Raise ClusterError that names the cluster settings which a model of `server` lacks, if any."""
+    """Raise ClusterError that names the cluster settings which a model of `server` lacks, if any.
+
+    `besides` is added to its hint.
+    """
     if missing:
         setting = orjson.dumps({"persistent": missing}).decode()
         raise ClusterError(

@@ -34,8 +34,9 @@ class Activations(NamedTuple):
 
 
 def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, Activations]:
-    """Return the measured values `(sequences, tokens, channels)` of a graph's tensors, by name; empty if it
-    looks no tokens up.
+    """Run a graph on random tokens; return the usual size of each channel and the range of values of these
+    tensors `(sequences, tokens, channels)`, by name. Others are left out; empty if the graph looks no tokens
+    up.
 
     Raises ModelError if the graph fails.
     """

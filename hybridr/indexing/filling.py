@@ -97,7 +97,11 @@ class Fill:
 
     @classmethod
     def begun(cls, job: Job, work: Work, since: Position | None, progress: Progress) -> Fill:
-        """Return the task, after measuring how long searches take now and counting the documents to write."""
+        """Return the task with a meter of all documents of the source; behind a position they are not
+        counted.
+
+        How long searches take without this load is measured first: `job.pace` does that when it is made.
+        """
         job.pace.wait(0)
         return cls(job, work, Meter(progress, 0 if since else job.cluster.count(job.source)))
 

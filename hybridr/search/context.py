@@ -178,7 +178,9 @@ class SearchContext:
 
     @cached_property
     def boosts(self) -> Mapping[str, Weighted]:
-        """Return the boosts of the settings, as weighted clauses."""
+        """Return the weighted clause of each term of the settings' boost formula, such as `recency(published,
+        30d):0.1`; empty if the fusion takes no boosts.
+        """
         return weighted_boosts(self.info, self.settings.boost) if self.fusion.takes_boosts else {}
 
     def boosts_of(self, formula: str | None) -> Mapping[str, Weighted]:

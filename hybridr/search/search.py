@@ -203,7 +203,8 @@ class Search:
         filter: dict[str, Any] | None = None,
         parts: bool = True,
     ) -> Explanation:
-        """Search as a call does; return the hits with what the ranking used and what it went without.
+        """Search as a call does; return the hits with what the ranking used and what it went without, such as
+        re-rankers that ran out of time.
 
         `parts` adds to each hit the parts of its score.
         """

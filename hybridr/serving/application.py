@@ -111,8 +111,8 @@ def open_server(
 
 
 def require_guard(settings: ServeSettings) -> None:
-    """Raise SettingsError for a server that other machines could ask without a token, and for a certificate
-    that cannot be used.
+    """Raise SettingsError for a server that other machines could ask without a token, for a certificate that
+    cannot be used, and for an option without the one that it needs.
     """
     if not (is_local(settings.host) or settings.token or settings.insecure):
         raise SettingsError(

@@ -308,8 +308,8 @@ def with_body(sent: Relayed, body: bytes) -> Relayed:
 
 
 def json_search(sent: Relayed, target: str, body: bytes) -> Relayed:
-    """Return a search request with the rights of a client's request, answered in plain JSON of the client's
-    version.
+    """Return a search request with a client's headers, and so with its rights, answered in JSON: if the
+    client names a version of Elasticsearch (`compatible-with=8`) in that of this version.
     """
     kind = sent.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
     search = with_body(sent, body).without("accept-encoding", "accept", "content-type")

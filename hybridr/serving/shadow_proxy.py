@@ -100,7 +100,12 @@ class ShadowingProxy(Proxy):
             time.sleep(REST * (time.perf_counter() - began))
 
     def entries(self, exchange: ClientExchange) -> Iterator[ShadowedRequest]:
-        """Yield the compared result for each search of a client that asks the index or its source."""
+        """Yield an entry for each search of a client that asks the index or its source: the client's hits
+        compared with those of hybridr's ranking, or the reason why the search is not ranked.
+
+        The ranking is asked with the client's rights, and in the client's place: same parameters, other
+        index.
+        """
         address, sent, answer, took_ms = exchange
         limit, snapshot = self.settings.max_body_bytes, self.searches.now
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]

@@ -82,8 +82,8 @@ def licence_of(settings: NodeSettings) -> str | None:
 def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, values: dict[str, Any]) -> None:
     """Write a node's configuration files into `folder/config`; other files of the node there stay.
 
-    Folders with documents, keys and requests are closed to other users and given to the account that runs the
-    node. The log stays with the user, who opens it before the node starts.
+    The folders `config` (with keys), `data` and `temporary` are closed to other users and given to the
+    account that runs the node. The log stays with the user, who opens it before the node starts.
     """
     config = folder / "config"
     for part in ("config", "data", "logs", "temporary"):

@@ -287,9 +287,10 @@ def to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pendin
 
 
 def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
-    """Write vector and mark of each document over exactly the state that was read.
+    """Return bulk updates that give each document its vector and its mark (encoder and hash of its text).
 
-    The vector of a text that is gone goes too.
+    Each update holds only for the state of the document that was read. Fields without a value, as of a text
+    that is gone, are dropped.
     """
     marks, actions = marks_of(job), []
     for pending in page:

@@ -36,10 +36,10 @@ class GreedyDro:
     def step(
         self, means: Tensor, running_sizes: Tensor, group_losses: Tensor, batch_sizes: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the next running losses and sizes, and the weights of the groups; all are `(k,)`.
+        """Return the next running mean losses and sizes, and the weights of the groups; all are `(k,)`.
 
-        Running losses start at 0, running sizes at 1. `group_losses` and `batch_sizes` are of the batch, as
-        `group_means` gives them.
+        `means` start at 0, `running_sizes` at 1. `group_losses` are the mean losses of the groups in a batch,
+        `batch_sizes` how many of its samples each group has.
         """
         moved = (1 - self.decay) * means + self.decay * group_losses.detach()
         means = torch.where(batch_sizes > 0, moved, means)
