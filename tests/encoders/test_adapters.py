@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from hybridr import Document, load_encoder
-from hybridr.encoders.export.exporting import export
+from hybridr.encoders.adapters.ensemble import DOCUMENT_TOKENS, Ensemble, EnsembleSettings, FittedEncoder
+from hybridr.encoders.export.exporting import export, opened_encoder
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
+from hybridr.records import silent
 from hybridr.training.adaptation import adapt
 from hybridr.training.settings import AdaptSettings
 from support.tiny import tiny_corpus, tiny_retriever
@@ -52,6 +54,25 @@ def test_the_encoder_is_fitted_to_the_documents_and_as_long_as_the_base(
     assert apart[0] > apart[1] > 0.2  # shares .7 and .3
     said = (done.folder / "README.md").read_text(encoding="utf-8")
     assert "Fitted without labels to 100 documents" in said
+
+
+def test_documents_that_it_was_fitted_to_are_not_encoded_again(folders: tuple[str, str]) -> None:
+    adapter = Ensemble(open_without_torch(folders[0]), EnsembleSettings(second=folders[1]))
+    texts = [document.contents for document in DOCUMENTS]
+    adapter.fit(texts[:100], texts[100:110], 0.3, silent)
+    limit = min(DOCUMENT_TOKENS, adapter.side_by_side.max_tokens)
+    plain = FittedEncoder(adapter.candidate, opened_encoder(adapter.side_by_side), 0, {})
+    asked_for = [texts[3], texts[115], texts[105], texts[3], texts[116]]
+    for tokens in (limit, 8, None):
+        both = [one.encode_documents(asked_for, max_tokens=tokens) for one in (adapter.encoder, plain)]
+        np.testing.assert_allclose(*both, atol=1e-6)
+    assert adapter.encoder.encode_documents([], max_tokens=limit).shape == (0, adapter.encoder.dim)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise AssertionError("encoded again")
+
+    adapter.encoder._opened.encode_documents = fail  # type: ignore[attr-defined]
+    assert len(adapter.encoder.encode_documents(texts[:110], max_tokens=limit)) == 110
 
 
 def test_a_finished_fit_is_found_again_and_another_share_is_another(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.export.exporting import export
-from hybridr.encoders.export.parity import DOCUMENTS, generated_texts
+from hybridr.encoders.export.parity import TEXTS, generated_texts
 from hybridr.encoders.opening import cosines_of, load_encoder
 from hybridr.errors import ModelError
 from hybridr.evaluation.label_free import gain, make_probes
@@ -15,14 +15,14 @@ from support.tiny import tiny_corpus, tiny_retriever
 
 
 def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) -> None:
-    documents = tiny_corpus(DOCUMENTS + 20)
+    documents = tiny_corpus(TEXTS["torch"] + 20)
     folder = export(tiny_retriever(), tmp_path / "encoder", precision="int8", texts=documents)
     manifest = read_manifest(folder) or {}
     found = manifest["parity"]["ndcg"]
-    probes, texts = make_probes(documents[:DOCUMENTS], 0)
+    probes, texts = make_probes(documents[: TEXTS["torch"]], 0)
     assert {probe.kind for probe in probes} == {"title", "sentence", "keywords"}
-    assert (found["cutoff"], found["documents"], found["probes"]) == (10, DOCUMENTS, len(probes))
-    assert manifest["parity"]["texts"] == DOCUMENTS + len(probes) + 16
+    assert (found["cutoff"], found["documents"], found["probes"]) == (10, TEXTS["torch"], len(probes))
+    assert manifest["parity"]["texts"] == TEXTS["torch"] + len(probes) + 16
     for name, precision in (("fp32", "fp32"), ("int8", "int8")):
         encoder = load_encoder(folder, precision=precision)
         scores = encoder.encode_queries([probe.text for probe in probes]) @ encoder.encode_documents(texts).T
@@ -35,7 +35,7 @@ def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) ->
     assert 0.05 < found["torch"] < 0.9
     card = (folder / "README.md").read_text()
     assert f"torch {found['torch']:.4f}, fp32 {found['fp32']:.4f}, int8 {found['int8']:.4f} on" in card
-    assert f"{len(probes)} queries made from {DOCUMENTS} documents" in card
+    assert f"{len(probes)} queries made from {TEXTS['torch']} documents" in card
 
 
 def test_the_parity_tells_of_the_states_of_tokens(tmp_path: Path) -> None:

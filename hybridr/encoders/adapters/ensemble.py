@@ -10,7 +10,7 @@ on different texts (Hansen and Salamon 1990).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -74,16 +74,19 @@ class Ensemble:
         """
         started, count, documents = time.monotonic(), len(texts), [*texts, *unseen]
         opened = opened_encoder(self.side_by_side)
-        vectors, limit = [], min(DOCUMENT_TOKENS, opened.max_tokens)
+        parts, limit = list[Vectors](), min(DOCUMENT_TOKENS, opened.max_tokens)
         for start in range(0, len(documents), ENCODED):
             progress("fit", start, len(documents))
             batch = documents[start : start + ENCODED]
-            vectors.append(opened.encode_documents(batch, max_tokens=limit))
+            parts.append(opened.encode_documents(batch, max_tokens=limit))
         progress("fit", len(documents), len(documents))
-        first, second = both_of(np.concatenate(vectors), self.first.dim)
+        vectors = np.concatenate(parts)
+        first, second = both_of(vectors, self.first.dim)
         dim = kept_dimensions(self.size, self.first.dim + self.second.dim, count)
         self.candidate = fitted(self.first, self.second, (first[:count], second[:count]), strength, dim)
-        self.encoder = FittedEncoder(self.candidate, opened)
+        self.encoder = FittedEncoder(
+            self.candidate, opened, limit, dict(zip(documents, vectors, strict=True))
+        )
         lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
         return {
             "documents": count,
@@ -112,10 +115,17 @@ def both_of(vectors: Vectors, dim: int) -> tuple[Vectors, Vectors]:
 
 
 class FittedEncoder:
-    """The fitted candidate as an encoder, run by the opened graph of both retrievers."""
+    """The fitted candidate as an encoder, run by the opened graph of both retrievers.
 
-    def __init__(self, candidate: EnsembleBiEncoder, opened: OnnxEncoder) -> None:
+    Of documents that it was fitted to, the vectors `(first + second,)` of `limit` tokens are `known`: the
+    gate asks for many of them again.
+    """
+
+    def __init__(
+        self, candidate: EnsembleBiEncoder, opened: OnnxEncoder, limit: int, known: Mapping[str, Vectors]
+    ) -> None:
         self._candidate, self._opened = candidate, opened
+        self._limit, self._known = limit, known
         self.dim, self.similarity, self.max_tokens = candidate.dim, candidate.similarity, candidate.max_tokens
         self.fingerprint = candidate.fingerprint
 
@@ -125,7 +135,11 @@ class FittedEncoder:
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
-        return self._joined(self._opened.encode_documents(texts, max_tokens=max_tokens))
+        known = self._known if max_tokens == self._limit else {}
+        new_texts = [text for text in texts if text not in known]
+        new = iter(self._opened.encode_documents(new_texts, max_tokens=max_tokens)) if new_texts else iter(())
+        vectors = [known[text] if text in known else next(new) for text in texts]
+        return self._joined(np.stack(vectors)) if vectors else np.empty((0, self.dim), np.float32)
 
     def _joined(self, vectors: Vectors) -> Vectors:
         """Return the candidate's vectors, from the stacked vectors of both encoders."""

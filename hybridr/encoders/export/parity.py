@@ -18,9 +18,8 @@ from ..tokens import random_texts
 from .model_files import Exportable
 from .weights import NumpyBiEncoder
 
-TEXTS = {"torch": 128, "numpy": 32}  # compared at least, by reference: numpy is slow
-DOCUMENTS = 128  # at most, and of each
-TEXT_TOKENS = 128  # at most: long documents and their queries take 10 s of MiniLM on 2 cores
+TEXTS = {"torch": 128, "numpy": 32}  # compared at least, and documents at most, by reference: numpy is slow
+TEXT_TOKENS = 128  # of each document at most: long documents and their queries take 10 s of MiniLM on 2 cores
 GENERATED = 16  # at least: they reach to the input limit
 FP32_TOLERANCE = 1e-4
 STATE_TOLERANCE = 1e-2  # of states at length 1: where a state is short, rounding shows more
@@ -34,14 +33,15 @@ def measure_parity(
     `parity` entry.
 
     The entry names the processor's instruction sets, on which int8 depends. Compared are the first 128
-    `documents`, 128 tokens of each, the probes made from them, and at least 16 generated texts, up to 128
-    texts in all (32 with numpy). States of tokens are compared at length 1. Raises ModelError if a vector of
-    the fp32 graph differs by more than 1e-4 in any place or a state by more than 1e-2, or if the int8 vectors
-    have a mean cosine below 0.9.
+    `documents` (32 with numpy), 128 tokens of each, the probes made from them, and 16 generated texts, or as
+    many as make that number in all. States of tokens are compared at length 1. Raises ModelError if a vector
+    of the fp32 graph differs by more than 1e-4 in any place or a state by more than 1e-2, or if the int8
+    vectors have a mean cosine below 0.9.
     """
-    samples = [text if isinstance(text, Document) else Document("", text) for text in documents[:DOCUMENTS]]
-    probes, texts = make_probes(samples, seed=0)
     reference = "numpy" if isinstance(retriever, NumpyBiEncoder) else "torch"
+    chosen = documents[: TEXTS[reference]]
+    samples = [text if isinstance(text, Document) else Document("", text) for text in chosen]
+    probes, texts = make_probes(samples, seed=0)
     missing = TEXTS[reference] - len(texts) - len(probes)
     generated = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing))
     forms: dict[str, TokenEncoder] = {
