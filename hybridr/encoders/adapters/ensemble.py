@@ -117,15 +117,19 @@ def both_of(vectors: Vectors, dim: int) -> tuple[Vectors, Vectors]:
 class FittedEncoder:
     """The fitted candidate as an encoder, run by the opened graph of both retrievers.
 
-    Of documents that it was fitted to, the vectors `(first + second,)` of `limit` tokens are `known`: the
-    gate asks for many of them again.
+    Of documents that it was fitted to, the vectors `(first + second,)` of `limit` tokens are kept as
+    `fitted_vectors`: the gate asks for many of them again.
     """
 
     def __init__(
-        self, candidate: EnsembleBiEncoder, opened: OnnxEncoder, limit: int, known: Mapping[str, Vectors]
+        self,
+        candidate: EnsembleBiEncoder,
+        opened: OnnxEncoder,
+        limit: int,
+        fitted_vectors: Mapping[str, Vectors],
     ) -> None:
         self._candidate, self._opened = candidate, opened
-        self._limit, self._known = limit, known
+        self._limit, self._fitted_vectors = limit, fitted_vectors
         self.dim, self.similarity, self.max_tokens = candidate.dim, candidate.similarity, candidate.max_tokens
         self.fingerprint = candidate.fingerprint
 
@@ -135,10 +139,10 @@ class FittedEncoder:
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
-        known = self._known if max_tokens == self._limit else {}
-        new_texts = [text for text in texts if text not in known]
+        stored_vectors = self._fitted_vectors if max_tokens == self._limit else {}
+        new_texts = [text for text in texts if text not in stored_vectors]
         new = iter(self._opened.encode_documents(new_texts, max_tokens=max_tokens)) if new_texts else iter(())
-        vectors = [known[text] if text in known else next(new) for text in texts]
+        vectors = [stored_vectors[text] if text in stored_vectors else next(new) for text in texts]
         return self._joined(np.stack(vectors)) if vectors else np.empty((0, self.dim), np.float32)
 
     def _joined(self, vectors: Vectors) -> Vectors:
