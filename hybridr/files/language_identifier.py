@@ -34,12 +34,12 @@ def identifier() -> Any:
 
     folder = below(cache_folder(), f"languages-{__version__}")
     try:
-        model = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+        model = {name: np.load(below(folder, f"{name}.npy"), mmap_mode="r") for name in ARRAYS}
     except (OSError, ValueError):  # not there, or damaged
         model = unpacked_model()
         with suppress(DownloadError), staged_folder(folder) as new:
             for name, array in model.items():
-                np.save(new / f"{name}.npy", array)
+                np.save(below(new, f"{name}.npy"), array)
     return LanguageIdentifier(
         model["weights"],
         model["prior"],
