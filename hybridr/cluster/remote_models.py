@@ -269,7 +269,9 @@ def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
 
 
 def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
-    """Return the connector id of a model; None for one that is gone, whose deletion is yet to be seen."""
+    """Return the connector id of a model; empty if the model names none, None if the model was deleted
+    already, which searches show later.
+    """
     try:
         model = cluster.request("GET", ml_path("models", model_id))
     except NotFound:

@@ -140,7 +140,9 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
 
 
 def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
-    """Refuse to mix vectors of two encoders, of other fields, or of other settings, in one index."""
+    """Raise ClusterError if the index holds vectors of another encoder, of other fields or settings than this
+    job's, and for a copy of an index with vectors in place.
+    """
     if is_copy(info):
         raise ClusterError(
             f"'{info.name}' is a copy of '{info.record.source}', with its record",
