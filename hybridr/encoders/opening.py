@@ -412,8 +412,9 @@ def shipped(encoder: Encoder) -> Shipped | Encoder:
 
 
 def unshipped(encoder: Shipped | Encoder, at_once: int) -> Encoder:
-    """Return the encoder that was shipped, opened for `at_once` batches at once. Raises what `Shipped.open`
-    raises.
+    """Return an encoder that another process sent with `shipped`, opened here for `at_once` batches at once.
+
+    Raises as `Shipped.open` does.
     """
     return encoder.open(at_once) if isinstance(encoder, Shipped) else encoder
 

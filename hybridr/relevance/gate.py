@@ -20,6 +20,7 @@ from ..cluster.reading import documents_in_pages
 from ..cluster.record import Record
 from ..cluster.record_parts import Cosines
 from ..cluster.retrievers.dense import engine_scores
+from ..encoders.adapters import DOCUMENT_TOKENS
 from ..encoders.contract import Encoder, Vectors
 from ..errors import SettingsError
 from ..evaluation.bm25 import Bm25, best
@@ -47,7 +48,6 @@ from .corpus import Source, clipped, titled
 
 QueriesWithQrels: TypeAlias = "tuple[list[Query], Qrels]"
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
-DOCUMENT_TOKENS = 128  # of each; enough to compare, and half the time
 QUERY_CAP = 500  # queries of the user's log
 BEST = 100  # candidates of each retriever
 LEAST_JUDGED = 30  # queries; fewer tell two encoders apart by chance

@@ -295,8 +295,8 @@ def asked_fields(info: IndexInfo, query: Any) -> list[str]:
 
 
 def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:
-    """Return the factor by which a template's scores exceed those of the plain query; 0 if it cannot be
-    measured.
+    """Return the factor by which the scores of the user's query template exceed those of the plain query;
+    0 if it cannot be measured.
 
     The factor is the median, over probe texts, of the ratio of the ten best scores of both. Dividing by it
     undoes what multiplies scores (boosts, functions), not what adds to them. Words from the middle of

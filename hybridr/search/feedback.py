@@ -127,7 +127,7 @@ def rm3(
 
 
 def strongest(weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the terms with the largest weights; ties in alphabetical order."""
+    """Return the `FEEDBACK_TERMS` terms with the largest weights; of equal ones the first by alphabet."""
     ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
     return dict(ordered[:FEEDBACK_TERMS])
 

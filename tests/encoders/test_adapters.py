@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hybridr import Document, load_encoder
-from hybridr.encoders.adapters.ensemble import DOCUMENT_TOKENS, Ensemble, EnsembleSettings, FittedEncoder
+from hybridr.encoders.adapters import DOCUMENT_TOKENS
+from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings, FittedEncoder
 from hybridr.encoders.export.exporting import export, opened_encoder
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.errors import DataError, ModelError, SettingsError

@@ -61,3 +61,12 @@ def serving(cluster: Cluster, encoder: HashingEncoder, **settings: Any) -> Itera
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def with_model(cluster: Cluster) -> Iterator[Meanings]:
+    """Run a server that the cluster may ask, and deploy a model that asks it."""
+    with serving(cluster, HashingEncoder()) as server:
+        meanings = Meanings(cluster, "", server)
+        with another_model(meanings) as model_id:
+            yield meanings._replace(model_id=model_id)

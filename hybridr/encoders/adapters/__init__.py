@@ -13,6 +13,9 @@ from ...settings import Stage
 from ..contract import Encoder
 from ..export.model_files import Exportable
 
+DOCUMENT_TOKENS = 128
+"""Of each document that an adapter is fitted to and that the gate compares: enough, and half the time."""
+
 
 class Adapter(Protocol):
     """Fits an encoder to documents; its Settings have `fields`, `max_documents`, `held_out` and `seed`."""

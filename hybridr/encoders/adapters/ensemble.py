@@ -23,10 +23,10 @@ from ..export.ensemble import EnsembleBiEncoder, fitted
 from ..export.exporting import opened_encoder, second_retriever
 from ..export.weights import NumpyBiEncoder
 from ..opening import OnnxEncoder
+from . import DOCUMENT_TOKENS
 
 ENCODED = 64  # documents between two reports
 ENOUGH = 2  # documents for each component: with fewer, all dimensions stay
-DOCUMENT_TOKENS = 128  # of each; enough to fit, and half the time
 
 
 class EnsembleSettings(Stage):

@@ -191,7 +191,7 @@ class InDocValues(Representation):
     hidden = True
 
     def mapping(self, version: Version) -> dict[str, Any]:
-        """Return the mapping of the binary field."""
+        """Return the mapping of each field of the representation: binary, with doc values."""
         return {name: BITS_MAPPING for name in self.fields(self.settings)}
 
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:

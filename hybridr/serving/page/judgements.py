@@ -57,7 +57,10 @@ class Judgements:
         return [Query(record["_id"], record["text"]) for _, record in read_jsonl(file)]
 
     def add_queries(self, texts: Sequence[str]) -> int:
-        """Add queries that are new; return how many those were."""
+        """Store the texts that are no query yet, and return how many these are.
+
+        Raises DataError if there were more queries than the page takes.
+        """
         with self._lock:
             queries = {query.query_id: query for query in self.queries()}
             before = len(queries)

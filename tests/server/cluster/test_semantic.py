@@ -24,7 +24,7 @@ from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from support.corpus import bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
-from support.meanings import LUCENE, Meanings, another_model, serving, stored
+from support.meanings import LUCENE, Meanings, another_model, stored, with_model
 
 pytestmark = pytest.mark.node
 REPLACED = ReindexSettings(replace_semantic=True)
@@ -33,10 +33,8 @@ INDEX, ALIAS = "meanings", "meanings-hybridr"
 
 @pytest.fixture(scope="module")
 def model(ml_cluster: Cluster) -> Iterator[Meanings]:
-    with serving(ml_cluster, HashingEncoder()) as server:
-        meanings = Meanings(ml_cluster, "", server)
-        with another_model(meanings) as model_id:
-            yield meanings._replace(model_id=model_id)
+    with with_model(ml_cluster) as meanings:
+        yield meanings
 
 
 @pytest.fixture

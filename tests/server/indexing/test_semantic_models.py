@@ -34,7 +34,7 @@ from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
-from support.meanings import LUCENE, Meanings, another_model, serving, stored
+from support.meanings import LUCENE, Meanings, another_model, serving, stored, with_model
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX, ALIAS, FIRST = "wishes", "wishes-hybridr", "wishes-hybridr-1"
@@ -44,10 +44,8 @@ TEXT = {"type": "text", "analyzer": "english", "fields": {"raw": {"type": "keywo
 
 @pytest.fixture(scope="module")
 def model(ml_cluster: Cluster) -> Iterator[Meanings]:
-    with serving(ml_cluster, HashingEncoder()) as server:
-        meanings = Meanings(ml_cluster, "", server)
-        with another_model(meanings) as model_id:
-            yield meanings._replace(model_id=model_id)
+    with with_model(ml_cluster) as meanings:
+        yield meanings
 
 
 @pytest.fixture
