@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hybridr.serving.gauges import SyncGauges
 
 OPTIONS = Only("max_docs_per_second")
+END_S = 30
 
 
 @verb(app, "sync", cluster=True)
@@ -51,9 +52,7 @@ def sync(
         done = index.sync(encoder=encoder, settings=settings, dry_run=dry_run, progress=progress)
         show_round(session, done, dry_run=dry_run)
         raise typer.Exit(3 if done.rejected and not dry_run else 0)
-    # A service manager stops by SIGTERM, and in the background SIGINT is not heard: both end like Ctrl-C.
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, signal.default_int_handler)
+    stops = signals_that_stop()
     gauges = opened(session, name, metrics) if metrics else None
     index.cluster.watch = gauges.calls if gauges else None
     missed = partial(show_missed, session)
@@ -64,6 +63,28 @@ def sync(
             gauges.count(done)
         show_round(session, done, {"event": "round"})
         sys.stdout.flush()
+        if stops:
+            raise KeyboardInterrupt
+
+
+def signals_that_stop() -> list[int]:
+    """Make SIGTERM end the process like Ctrl-C, and return the list of the signals that came.
+
+    A service manager stops by SIGTERM, and a process in the background does not hear SIGINT. An exception
+    that a handler raises is lost if it meets a finalizer or a callback, and a lock may hold up the end. So
+    the list tells too, and `END_S` later the system ends the process: what is written is safe at any time.
+    """
+    came: list[int] = []
+
+    def stop(number: int, _frame: object) -> NoReturn:
+        if not came:
+            signal.alarm(END_S)
+        came.append(number)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return came
 
 
 def opened(session: Session, name: str, place: str) -> SyncGauges:
