@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -30,7 +29,3 @@ app.commands = {name: app.commands[name] for name in VERBS}
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     return run(app, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

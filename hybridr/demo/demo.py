@@ -52,7 +52,7 @@ class Demonstration:
 
 def demonstrate(
     *,
-    documents: int = 1500,
+    documents: int = 1_000,
     node_settings: NodeSettings | None = None,
     adapt_settings: AdaptSettings | None = None,
     progress: Progress = silent,
