@@ -18,13 +18,21 @@ from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.relevance.judgement import other_signals
 from hybridr.search import signals
-from hybridr.search.fusions import Scales
+from hybridr.search.fusions import Scales, leaves_of
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
-from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, MOST_CLAUSES, SCALE, SoftTerms, shares_of
+from hybridr.search.signals.soft_terms import (
+    KEPT,
+    LEAST_SPAN,
+    LEVELS,
+    MOST_CLAUSES,
+    SCALE,
+    SoftTerms,
+    shares_of,
+)
 from support.hashing import HashingEncoder
 from support.members import one_more
 
@@ -150,26 +158,44 @@ def soft_terms(monkeypatch: pytest.MonkeyPatch, terms: str, own_cosine: float = 
     return SoftTerms(place())
 
 
+def boosts_of(clause: dict[str, Any]) -> dict[str, float]:
+    queries = [query["terms"] for query in clause["dis_max"]["queries"]]
+    return {term: query["boost"] for query in queries for term in query["text"]}
+
+
 def test_near_words_count_by_how_near_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     [clause] = made.clauses(asked("wing", words("wing")))
-    boosts = {
-        one["constant_score"]["filter"]["term"]["text"]: one["constant_score"]["boost"]
-        for one in clause["dis_max"]["queries"]
-    }
+    boosts = boosts_of(clause)
     assert list(boosts)[:2] == ["wing", "wings"]
     assert min(boosts.values()) > 0
     own, usual = made.table.own_cosine, made.table.usual_cosine(30)
-    share = SCALE * (own - made.table.near("wing", 30)[-1][1]) / (own - usual)
-    assert boosts["wing"] == pytest.approx(share, abs=1e-6)
+    near = made.table.near("wing", 30)
+    highest = SCALE * (own - near[-1][1]) / (own - usual)
+    assert boosts["wing"] == pytest.approx(highest, abs=1e-6)
+    for term, cosine in near[1:-1]:  # to the nearest level, but above nothing
+        exact = SCALE * (min(cosine, own) - near[-1][1]) / (own - usual)
+        assert boosts[term] == pytest.approx(exact, abs=highest / LEVELS)
+    assert clause["dis_max"]["boost"] == 1, "the only word has the whole share"
+
+
+def test_terms_of_one_level_are_one_query_of_each_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = soft_terms(monkeypatch, " ".join(f"wing{number}" for number in range(40)), own_cosine=0.9)
+    made.fields = ("title", "text")
+    [clause] = made.clauses(asked("wing1", words("wing1")))
+    queries = [query["terms"] for query in clause["dis_max"]["queries"]]
+    terms = [term for query in queries for term in query.get("title", ())]
+    assert len(terms) == len(set(terms)) == KEPT
+    assert len({query["boost"] for query in queries}) == len(queries) / 2 <= LEVELS
+    assert leaves_of(clause) == 2 * KEPT, "the cluster looks each of them up"
 
 
 def test_no_neighbour_counts_more_than_the_word_that_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     made = soft_terms(monkeypatch, "wing wings flow basket candle", own_cosine=0.2)
     assert made.table.near("wing", 2)[1][1] > 0.2, "two means are nearer to each other"
     [clause] = made.clauses(asked("wing", words("wing")))
-    boosts = [one["constant_score"]["boost"] for one in clause["dis_max"]["queries"]]
-    assert boosts[0] == max(boosts)
+    boosts = boosts_of(clause)
+    assert boosts["wing"] == boosts["wings"] == max(boosts.values())
 
 
 @pytest.mark.attack(85)
@@ -213,8 +239,8 @@ def test_a_word_that_the_table_lacks_matches_itself(monkeypatch: pytest.MonkeyPa
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     [clause] = made.clauses(asked("zephyr", words("zephyr")))
     [itself] = clause["dis_max"]["queries"]
-    assert itself["constant_score"]["filter"] == {"term": {"text": "zephyr"}}
-    assert itself["constant_score"]["boost"] > 0
+    assert itself["terms"]["text"] == ["zephyr"]
+    assert itself["terms"]["boost"] > 0
 
 
 def test_long_queries_ask_for_their_heaviest_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ term 0.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -16,12 +17,12 @@ from ...errors import DataError
 from ...indexing.terms.fitting import table_obstacle
 from ...indexing.terms.storage import LEAST_TERMS, open_term_table
 from ...indexing.terms.terms import Analysed
-from ..fusions import added
 from . import Place, QueryReading, Signal
 
 NEAREST = 30
 """Where nearness begins: at the cosine of this neighbour."""
-KEPT = 20  # of them: each costs a cluster time, and the last add next to nothing
+KEPT = 12  # of them: each costs a cluster time, and the last add next to nothing
+LEVELS = 8  # of nearness: terms of one level are one query, which halves a request
 SCALE = 0.39  # of a word itself, in the mean
 LEAST_SPAN = 0.1  # between a word itself and where nearness begins; an encoder may hardly tell them apart
 DECIMALS = 6  # of a boost: hundreds of them are most of a request, which the cluster has to read
@@ -70,31 +71,31 @@ class SoftTerms(Signal):
         """
         shares = shares_of(reading.analysed)
         room = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (KEPT * len(self.fields))
-        queries = []
-        for term, share in list(shares.items())[:room]:
-            terms = [
-                {"constant_score": {"filter": holds, "boost": round(self.scale * share * nearness, DECIMALS)}}
-                for holds, nearness in self.known(term)
-            ]
-            if terms:
-                queries.append({"dis_max": {"queries": terms}})
-        return queries
+        return [
+            {"dis_max": {"queries": terms, "boost": round(share, DECIMALS)}}
+            for term, share in list(shares.items())[:room]
+            if (terms := self.known(term))
+        ]
 
-    def _near_words(self, term: str) -> list[tuple[dict[str, Any], float]]:
-        """Return a query for each term near a word, with its cosine above the threshold.
+    def _near_words(self, term: str) -> list[dict[str, Any]]:
+        """Return the queries for the terms near a word; the best of them is how near a document's words are.
 
         Terms are matched exactly, without analysis. No term counts as nearer than the word itself, although
         mean states are nearer to each other than occurrences are to their mean.
         """
         near, own = self.table.near(term, NEAREST), self.table.own_cosine
         threshold = near[-1][1] if near else self.usual_threshold
+        span = own - threshold
         cosines = {neighbour: min(cosine, own) for neighbour, cosine in near[:KEPT]} | {term: own}
-        words = []
+        levels: dict[int, list[str]] = defaultdict(list)
         for neighbour, cosine in cosines.items():
-            terms = [{"term": {field: neighbour}} for field in self.fields]
             if cosine > threshold:
-                words.append((added(terms), cosine - threshold))
-        return words
+                levels[max(1, round(LEVELS * (cosine - threshold) / span))].append(neighbour)
+        return [
+            {"terms": {field: terms, "boost": round(self.scale * span * level / LEVELS, DECIMALS)}}
+            for level, terms in levels.items()
+            for field in self.fields
+        ]
 
 
 def shares_of(analysed: Analysed) -> Mapping[str, float]:
