@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from hybridr.cluster.settings import ClusterSettings
+from hybridr.doctor import diagnosis, workplace
 from hybridr.doctor.diagnosis import diagnose
 from hybridr.errors import SettingsError
 from hybridr_cli import main
 
+THIS_MACHINE = cache(workplace.machine_checks)
 OPENSEARCH = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
 HEALTH = {"status": "green", "number_of_nodes": 1}
 DISK = {"nodes": {"a": {"fs": {"total": {"total_in_bytes": 100, "available_in_bytes": 50}}}}}
@@ -26,14 +29,14 @@ def node_info(*plugins: str) -> dict:
 
 def forbidden(*actions: str) -> dict:
     reason = f"no permissions for [{', '.join(actions)}] and User [name=ann, backend_roles=[]]"
-    return {
-        "error": {
-            "root_cause": [{"type": "security_exception", "reason": reason}],
-            "type": "security_exception",
-            "reason": reason,
-        },
-        "status": 403,
-    }
+    error = {"type": "security_exception", "reason": reason}
+    return {"error": {"root_cause": [error], **error}, "status": 403}
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at this machine once, by programs that take their time; `test_workplace.py` is about it."""
+    monkeypatch.setattr(diagnosis, "machine_checks", THIS_MACHINE)
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def impostor() -> Iterator[Callable[[dict], str]]:
                 pass
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         servers.append(server)
         return f"http://127.0.0.1:{server.server_address[1]}"
 
@@ -252,14 +255,9 @@ UNWATCHED = {**WATCHED, "cluster.routing.allocation.disk.threshold_enabled": "fa
     ],
 )
 def test_a_full_disk_of_the_cluster(impostor, free: int, settings: dict, ok: bool | None) -> None:
-    full = {
-        "nodes": {
-            "b": {"fs": {"total": {"total_in_bytes": 100, "available_in_bytes": free}}},
-            **DISK["nodes"],
-        }
-    }
+    fullest = {"fs": {"total": {"total_in_bytes": 100, "available_in_bytes": free}}}
     answers = {
-        ("GET", "/_nodes/stats"): (200, full),
+        ("GET", "/_nodes/stats"): (200, {"nodes": {"b": fullest, **DISK["nodes"]}}),
         ("GET", "/_cluster/settings"): (200, {"defaults": settings, "persistent": {}, "transient": {}}),
     }
     check = checks_of(impostor({**healthy(*BOTH), **answers}))["cluster disk"]
