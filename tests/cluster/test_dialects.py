@@ -24,6 +24,8 @@ from support.recorder import recording
 
 ELASTIC = Elastic((8, 15, 0))
 VECTOR = np.array([0.6, 0.8], dtype=np.float32)
+HNSW = {"type": "hnsw", "m": 16, "ef_construction": 100}
+UNINDEXED = {"type": "dense_vector", "dims": 2, "index": False}
 NODES = {"cluster_name": "c", "nodes": {"n": {"version": "8.15.0"}}}
 
 
@@ -38,21 +40,11 @@ def leg(**settings: Any) -> DenseRetriever:
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
-        ({}, {"index_options": {"type": "hnsw", "m": 16, "ef_construction": 100}}),
-        (
-            {"vectors": "byte"},
-            {"element_type": "byte", "index_options": {"type": "hnsw", "m": 16, "ef_construction": 100}},
-        ),
+        ({}, {"index_options": HNSW}),
+        ({"vectors": "byte"}, {"element_type": "byte", "index_options": HNSW}),
         (
             {"vectors": "sq", "m": 8},
-            {
-                "index_options": {
-                    "type": "int8_hnsw",
-                    "m": 8,
-                    "ef_construction": 100,
-                    "confidence_interval": 1.0,
-                }
-            },
+            {"index_options": {**HNSW, "type": "int8_hnsw", "m": 8, "confidence_interval": 1.0}},
         ),
     ],
 )
@@ -73,15 +65,9 @@ def test_a_mapping_of_vectors_goes_there_and_back(settings: dict[str, Any], want
 @pytest.mark.parametrize(
     "mapping",
     [
-        {"type": "dense_vector", "dims": 2, "index": False},
-        {"type": "dense_vector", "dims": 2, "index": True, "similarity": "l2_norm"},
-        {
-            "type": "dense_vector",
-            "dims": 2,
-            "index": True,
-            "similarity": "cosine",
-            "index_options": {"type": "flat"},
-        },
+        UNINDEXED,
+        {**UNINDEXED, "index": True, "similarity": "l2_norm"},
+        {**UNINDEXED, "index": True, "similarity": "cosine", "index_options": {"type": "flat"}},
         {"type": "text"},
     ],
 )

@@ -54,64 +54,35 @@ def test_a_row_holds_from_a_version_to_before_the_one_that_mends_it(number: str,
     assert ("mixed-case-vectors" in names) is known
 
 
+NESTED = {"type": "nested", "properties": {"v": KNN}}
+OF_FAISS = {**KNN, "method": FAISS}
+DENSE = {"v": {"type": "dense_vector"}}
+INT8 = {"v": {"type": "dense_vector", "index_options": {"type": "int8_hnsw"}}}
+
+
 @pytest.mark.parametrize(
-    ("row", "cluster", "info"),
+    ("row", "number", "info"),
     [
-        ("template-vectors", cluster_of("3.3.0"), info_of({}, dynamic_templates=[{"v": {"mapping": KNN}}])),
-        (
-            "vectors-not-in-source",
-            cluster_of("9.2.0", "Elasticsearch"),
-            info_of({"v": {"type": "dense_vector"}}),
-        ),
-        (
-            "inner-hits-of-vectors",
-            cluster_of("3.6.0"),
-            info_of({"n": {"type": "nested", "properties": {"v": KNN}}}, _source={"excludes": ["n.*"]}),
-        ),
-        (
-            "nested-after-update",
-            cluster_of("3.0.0"),
-            info_of({"n": {"type": "nested", "properties": {"v": {**KNN, "method": FAISS}}}}),
-        ),
-        (
-            "nested-without-vectors",
-            cluster_of("3.7.0"),
-            info_of({"n": {"type": "nested", "properties": {"v": KNN}}}),
-        ),
-        (
-            "empty-quantized-segments",
-            cluster_of("3.6.0"),
-            info_of({"v": {**KNN, "mode": "on_disk", "method": FAISS}}),
-        ),
-        ("closed-vector-files", cluster_of("3.5.0"), info_of({"v": KNN})),
-        (
-            "segment-replication-merge",
-            cluster_of("2.17.1"),
-            info_of({"v": KNN}, {"index.replication.type": "SEGMENT"}),
-        ),
-        ("at-sign-vectors", cluster_of("2.19.1"), info_of({"@v": {**KNN, "method": FAISS}})),
-        ("search-after-deletes", cluster_of("2.18.0"), info_of({"v": {**KNN, "method": FAISS}})),
-        ("merge-after-deletes", cluster_of("2.11.0"), info_of({"v": {**KNN, "method": FAISS}})),
-        ("blanks-in-vector-names", cluster_of("2.16.0"), info_of({"my vec": KNN})),
-        ("hybrid-with-nested-fields", cluster_of("2.11.0"), info_of({"n": {"type": "nested"}})),
-        (
-            "excluded-vectors",
-            cluster_of("8.15.0", "Elasticsearch"),
-            info_of({"v": {"type": "dense_vector"}}, _source={"excludes": ["v"]}),
-        ),
-        (
-            "int8-merge",
-            cluster_of("8.12.0", "Elasticsearch"),
-            info_of({"v": {"type": "dense_vector", "index_options": {"type": "int8_hnsw"}}}),
-        ),
-        (
-            "statistics-of-vectors",
-            cluster_of("8.15.1", "Elasticsearch"),
-            info_of({"v": {"type": "dense_vector"}}),
-        ),
+        ("template-vectors", "3.3.0", info_of({}, dynamic_templates=[{"v": {"mapping": KNN}}])),
+        ("vectors-not-in-source", "9.2.0", info_of(DENSE)),
+        ("inner-hits-of-vectors", "3.6.0", info_of({"n": NESTED}, _source={"excludes": ["n.*"]})),
+        ("nested-after-update", "3.0.0", info_of({"n": {"type": "nested", "properties": {"v": OF_FAISS}}})),
+        ("nested-without-vectors", "3.7.0", info_of({"n": NESTED})),
+        ("empty-quantized-segments", "3.6.0", info_of({"v": {**OF_FAISS, "mode": "on_disk"}})),
+        ("closed-vector-files", "3.5.0", info_of({"v": KNN})),
+        ("segment-replication-merge", "2.17.1", info_of({"v": KNN}, {"index.replication.type": "SEGMENT"})),
+        ("at-sign-vectors", "2.19.1", info_of({"@v": OF_FAISS})),
+        ("search-after-deletes", "2.18.0", info_of({"v": OF_FAISS})),
+        ("merge-after-deletes", "2.11.0", info_of({"v": OF_FAISS})),
+        ("blanks-in-vector-names", "2.16.0", info_of({"my vec": KNN})),
+        ("hybrid-with-nested-fields", "2.11.0", info_of({"n": {"type": "nested"}})),
+        ("excluded-vectors", "8.15.0", info_of(DENSE, _source={"excludes": ["v"]})),
+        ("int8-merge", "8.12.0", info_of(INT8)),
+        ("statistics-of-vectors", "8.15.1", info_of(DENSE)),
     ],
 )
-def test_each_row_comes_into_force_by_mapping_and_settings(row: str, cluster: Any, info: IndexInfo) -> None:
+def test_each_row_comes_into_force_by_mapping_and_settings(row: str, number: str, info: IndexInfo) -> None:
+    cluster = cluster_of(number, "Elasticsearch" if number[0] in "89" else "OpenSearch")
     assert row in {problem.name for problem in problems_of_index(cluster, info)}
     assert problems_of_index(cluster, info_of({"title": {"type": "text"}})) == []
     assert row not in {problem.name for problem in problems_of_index(cluster_of("99.0.0", "Other"), info)}

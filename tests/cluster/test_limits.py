@@ -94,30 +94,20 @@ def test_a_limit_below_what_the_source_has_is_no_model() -> None:
 
 
 def test_a_copy_follows_a_limit_that_its_source_raised() -> None:
-    source = index(**{"mapping.total_fields.limit": "50"})
-    assert raised_limits(source, index(**{"mapping.total_fields.limit": "22"}), VECTOR) == {
-        TOTAL_FIELDS: "52"
-    }
-    assert raised_limits(source, index(**{"mapping.total_fields.limit": "52"}), VECTOR) == {}
+    source, low, high = (index(**{"mapping.total_fields.limit": most}) for most in ("50", "22", "52"))
+    assert raised_limits(source, low, VECTOR) == {TOTAL_FIELDS: "52"}
+    assert raised_limits(source, high, VECTOR) == {}
     assert raised_limits(index(), index(), VECTOR) == {}, "defaults on both sides: nothing to send"
 
 
 def test_fields_in_place_need_room_under_each_limit() -> None:
-    tight = index(
-        {"title": KEYWORD},
-        **{
-            "mapping.total_fields.limit": "2",
-            "mapping.field_name_length.limit": "14",
-            "mapping.depth.limit": "1",
-        },
-    )
+    limits = {"total_fields": "2", "field_name_length": "14", "depth": "1"}
+    tight = index({"title": KEYWORD}, **{f"mapping.{name}.limit": value for name, value in limits.items()})
     found = {obstacle.setting: obstacle for obstacle in mapping_obstacles(tight, VECTOR)}
     assert found.keys() == {TOTAL_FIELDS, FIELD_NAME_LENGTH}
     assert found[TOTAL_FIELDS].remedy == 'PUT /docs/_settings {"index.mapping.total_fields.limit": 3}'
-    assert (
-        mapping_obstacles(index({"title": KEYWORD, **VECTOR}, **{"mapping.total_fields.limit": "3"}), VECTOR)
-        == []
-    )
+    there = index({"title": KEYWORD, **VECTOR}, **{"mapping.total_fields.limit": "3"})
+    assert mapping_obstacles(there, VECTOR) == []
     over = index({"a": KEYWORD, "b": KEYWORD}, **{"mapping.total_fields.limit": "1"})
     assert [obstacle.setting for obstacle in mapping_obstacles(over, {})] == [TOTAL_FIELDS]
 
@@ -140,32 +130,33 @@ def test_a_blocked_cluster(name: str) -> None:
     assert bool(inside) == (name != "create_index"), "in place no index is made"
 
 
+PER_NODE, ENABLE = "max_shards_per_node", "routing.allocation.enable"
+TOTAL = "routing.allocation.total_shards_per_node"
+
+
 @pytest.mark.parametrize(
-    ("settings", "index_settings", "primaries", "added", "named"),
+    ("settings", "index_settings", "primaries", "added", "refused"),
     [
-        ({}, {}, 1, 2, []),
-        ({"cluster.max_shards_per_node": "5"}, {}, 1, 2, []),
-        ({"cluster.max_shards_per_node": "4"}, {}, 1, 2, ["cluster.max_shards_per_node"]),
-        ({"cluster.max_shards_per_node": "1"}, {}, 0, 0, []),
-        (
-            {"cluster.routing.allocation.total_shards_per_node": "4"},
-            {},
-            2,
-            2,
-            ["cluster.routing.allocation.total_shards_per_node"],
-        ),
-        ({"cluster.routing.allocation.total_shards_per_node": "-1"}, {}, 9, 9, []),
-        ({"cluster.routing.allocation.enable": "none"}, {}, 1, 1, ["cluster.routing.allocation.enable"]),
-        ({"cluster.routing.allocation.enable": "primaries"}, {}, 1, 1, []),
-        ({}, {"index.routing.allocation.enable": "none"}, 1, 1, ["index.routing.allocation.enable"]),
-        ({"cluster.routing.allocation.enable": "none"}, {"index.routing.allocation.enable": "all"}, 1, 1, []),
+        ({}, {}, 1, 2, False),
+        ({PER_NODE: "5"}, {}, 1, 2, False),
+        ({PER_NODE: "4"}, {}, 1, 2, True),
+        ({PER_NODE: "1"}, {}, 0, 0, False),
+        ({TOTAL: "4"}, {}, 2, 2, True),
+        ({TOTAL: "-1"}, {}, 9, 9, False),
+        ({ENABLE: "none"}, {}, 1, 1, True),
+        ({ENABLE: "primaries"}, {}, 1, 1, False),
+        ({}, {ENABLE: "none"}, 1, 1, True),
+        ({ENABLE: "none"}, {ENABLE: "all"}, 1, 1, False),
     ],
 )
 def test_shards_that_a_cluster_would_not_take(
-    settings: dict[str, str], index_settings: dict[str, str], primaries: int, added: int, named: list[str]
+    settings: dict[str, str], index_settings: dict[str, str], primaries: int, added: int, refused: bool
 ) -> None:
     """Two data nodes with 8 shards, 7 of them held by a node."""
-    obstacles = shard_obstacles(settings, Shards(8, 7, 2), index_settings, primaries, added)
+    of_cluster = {f"cluster.{name}": value for name, value in settings.items()}
+    of_index = {f"index.{name}": value for name, value in index_settings.items()}
+    obstacles = shard_obstacles(of_cluster, Shards(8, 7, 2), of_index, primaries, added)
+    named = [*(of_index or of_cluster)] if refused else []
     assert [obstacle.setting for obstacle in obstacles] == named
 
 

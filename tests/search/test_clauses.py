@@ -33,15 +33,33 @@ def added(*clauses: Any) -> tuple[str, Any]:
     return ("must", {"bool": {"should": list(clauses)}})
 
 
+def two(*filters: Any, **more: Any) -> ParsedQuery:
+    return ParsedQuery("two words", filters, **more)
+
+
+def boolean(**clauses: Any) -> dict[str, Any]:
+    return {"bool": clauses}
+
+
+def functions(**more: Any) -> dict[str, Any]:
+    return {"function_score": more}
+
+
+BRAND = {"match": {"category": "shoes"}}
+AT_LEAST_TWO = {"match": {"text": {"query": "two words", "minimum_should_match": "2"}}}
+LEAST = "minimum_should_match"
+MOST_BOOST = {"functions": [POPULAR], "max_boost": ALL}
+BY_CHANCE = {"boost_mode": "sum", "random_score": {}}
+STORED = {"script": {"id": "stored"}}
+LESS = {"negative": SHOES, "negative_boost": 0.2}
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        (MATCH, ParsedQuery("two words")),
-        (AND, ParsedQuery("two words", demand="operator")),
-        (
-            {"match": {"text": {"query": "two words", "minimum_should_match": "2"}}},
-            ParsedQuery("two words", demand="minimum_should_match"),
-        ),
+        (MATCH, two()),
+        (AND, two(demand="operator")),
+        (AT_LEAST_TWO, two(demand=LEAST)),
         ({"multi_match": {"query": "w", "fields": ["title^3", "text^3"]}}, ParsedQuery("w")),
         ({"multi_match": {"query": "w", "type": "most_fields", "fuzziness": 0}}, ParsedQuery("w")),
         ({"multi_match": {"query": "w", "fields": []}}, ParsedQuery("w")),
@@ -51,66 +69,29 @@ def added(*clauses: Any) -> tuple[str, Any]:
         ({"query_string": {"query": "w", "default_field": "*"}}, ParsedQuery("w")),
         ({"query_string": {"query": "w", "fields": ["text^1.0"]}}, ParsedQuery("w")),
         ({"query_string": {"query": "w", "default_operator": "and"}}, ParsedQuery("w", demand="operator")),
+        ({"simple_query_string": {"query": "what is it?", "fields": ["text"]}}, ParsedQuery("what is it?")),
+        ({"dis_max": {"queries": [MATCH, TITLE], "tie_breaker": 0.3}}, two()),
+        ({"dis_max": {"queries": [ALL_OF, TITLE]}}, two(demand="operator")),
+        (boolean(must=MATCH), two()),
+        (boolean(should=[MATCH]), two()),
+        (boolean(should=[MATCH, TITLE], minimum_should_match=1), two()),
+        (boolean(should=[MATCH, TITLE], minimum_should_match="2"), two(demand=LEAST)),
+        (boolean(must=[MATCH, TITLE]), two(demand="several_fields")),
+        (boolean(must=[MATCH], filter=[SHOES, CHEAP]), two(SHOES, CHEAP)),
+        (boolean(must=[MATCH, SHOES], must_not=CHEAP), two(SHOES, excluded=(CHEAP,))),
+        (boolean(must=[MATCH], should=[SHOES]), two(around=(added(SHOES),))),
+        (boolean(should=[MATCH, SHOES]), two(around=(added(SHOES),))),
         (
-            {"simple_query_string": {"query": "what is this?", "fields": ["text"]}},
-            ParsedQuery("what is this?"),
+            boolean(must=[MATCH], should=[SHOES, CHEAP], minimum_should_match=1),
+            two(around=(added(SHOES, CHEAP),), demand=LEAST),
         ),
-        ({"dis_max": {"queries": [MATCH, TITLE], "tie_breaker": 0.3}}, ParsedQuery("two words")),
-        ({"dis_max": {"queries": [ALL_OF, TITLE]}}, ParsedQuery("two words", demand="operator")),
-        ({"bool": {"must": MATCH}}, ParsedQuery("two words")),
-        ({"bool": {"should": [MATCH]}}, ParsedQuery("two words")),
-        ({"bool": {"should": [MATCH, TITLE], "minimum_should_match": 1}}, ParsedQuery("two words")),
-        (
-            {"bool": {"should": [MATCH, TITLE], "minimum_should_match": "2"}},
-            ParsedQuery("two words", demand="minimum_should_match"),
-        ),
-        ({"bool": {"must": [MATCH, TITLE]}}, ParsedQuery("two words", demand="several_fields")),
-        ({"bool": {"must": [MATCH], "filter": [SHOES, CHEAP]}}, ParsedQuery("two words", (SHOES, CHEAP))),
-        ({"bool": {"must": [MATCH, SHOES], "must_not": CHEAP}}, ParsedQuery("two words", (SHOES,), (CHEAP,))),
-        ({"bool": {"must": [MATCH], "should": [SHOES]}}, ParsedQuery("two words", around=(added(SHOES),))),
-        ({"bool": {"should": [MATCH, SHOES]}}, ParsedQuery("two words", around=(added(SHOES),))),
-        (
-            {"bool": {"must": [MATCH], "should": [SHOES, CHEAP], "minimum_should_match": 1}},
-            ParsedQuery("two words", around=(added(SHOES, CHEAP),), demand="minimum_should_match"),
-        ),
-        (
-            {"bool": {"must": [MATCH, {"match": {"category": "shoes"}}]}},
-            ParsedQuery(
-                "two words",
-                ({"match": {"category": "shoes"}},),
-                around=(added({"match": {"category": "shoes"}}),),
-            ),
-        ),
-        ({"bool": {"must": [{"bool": {"must": [AND]}}]}}, ParsedQuery("two words", demand="operator")),
-        (
-            {"bool": {"must": [{"bool": {"must": MATCH, "filter": SHOES}}], "filter": CHEAP}},
-            ParsedQuery("two words", (SHOES, CHEAP)),
-        ),
-        (
-            {"function_score": {"query": MATCH, "functions": [POPULAR], "max_boost": ALL}},
-            ParsedQuery(
-                "two words",
-                around=(("query", {"function_score": {"functions": [POPULAR], "max_boost": ALL}}),),
-            ),
-        ),
-        (
-            {"function_score": {"query": MATCH, "boost_mode": "sum", "random_score": {}}},
-            ParsedQuery(
-                "two words",
-                around=(("query", {"function_score": {"boost_mode": "sum", "random_score": {}}}),),
-            ),
-        ),
-        (
-            {"script_score": {"query": MATCH, "script": {"id": "stored"}}},
-            ParsedQuery("two words", around=(("query", {"script_score": {"script": {"id": "stored"}}}),)),
-        ),
-        (
-            {"boosting": {"positive": MATCH, "negative": SHOES, "negative_boost": 0.2}},
-            ParsedQuery(
-                "two words",
-                around=(("positive", {"boosting": {"negative": SHOES, "negative_boost": 0.2}}),),
-            ),
-        ),
+        (boolean(must=[MATCH, BRAND]), two(BRAND, around=(added(BRAND),))),
+        (boolean(must=[boolean(must=[AND])]), two(demand="operator")),
+        (boolean(must=[boolean(must=MATCH, filter=SHOES)], filter=CHEAP), two(SHOES, CHEAP)),
+        (functions(query=MATCH, **MOST_BOOST), two(around=(("query", functions(**MOST_BOOST)),))),
+        (functions(query=MATCH, **BY_CHANCE), two(around=(("query", functions(**BY_CHANCE)),))),
+        ({"script_score": {"query": MATCH, **STORED}}, two(around=(("query", {"script_score": STORED}),))),
+        ({"boosting": {"positive": MATCH, **LESS}}, two(around=(("positive", {"boosting": LESS}),))),
     ],
 )
 def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], expected: ParsedQuery) -> None:
@@ -119,6 +100,7 @@ def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], e
 
 PHRASE = {"match_phrase": {"title": {"query": "two words", "boost": 3}}}
 BOOSTED = {"multi_match": {"query": "two words", "fields": ["title^3", "text"]}}
+STEMMED = "title.english"
 BOTH = {"dis_max": {"queries": [BOOSTED, SHOES]}}
 PART = {"nested": {"path": "specs", "query": {"match": {"specs.value": {"query": "two words"}}}}}
 
@@ -130,20 +112,12 @@ PART = {"nested": {"path": "specs", "query": {"match": {"specs.value": {"query":
         (PHRASE, PHRASE, "phrase"),
         (PART, PART, "clauses"),
         (BOTH, BOTH, None),
-        (
-            {"match": {"title.english": "two words"}},
-            {"match": {"title.english": {"query": "two words"}}},
-            None,
-        ),
+        ({"match": {STEMMED: "two words"}}, {"match": {STEMMED: {"query": "two words"}}}, None),
         ({"bool": {"must": [BOOSTED], "filter": [SHOES]}}, BOOSTED, None),
         ({"bool": {"must": [MATCH], "should": [PHRASE]}}, {"bool": {"should": [MATCH, PHRASE]}}, None),
         ({"bool": {"should": [MATCH, PHRASE]}}, {"bool": {"should": [MATCH, PHRASE]}}, None),
         ({"bool": {"must": [MATCH, BOOSTED]}}, {"bool": {"should": [MATCH, BOOSTED]}}, "several_fields"),
-        (
-            {"function_score": {"query": BOOSTED, "functions": [POPULAR], "min_score": 3}},
-            BOOSTED,
-            "functions",
-        ),
+        (functions(query=BOOSTED, functions=[POPULAR], min_score=3), BOOSTED, "functions"),
         *(
             ({"multi_match": {"query": "two words", **more}},) * 2 + (demand,)
             for more, demand in [
@@ -193,13 +167,11 @@ def test_several_texts_are_one_where_all_are_demanded_or_any_may_match() -> None
 @pytest.mark.parametrize("kind", ["bool", "dis_max"])
 def test_functions_that_multiply_one_of_several_clauses_stay_in_it(kind: str) -> None:
     popular = {"function_score": {"query": MATCH, "functions": [POPULAR], "boost_mode": "multiply"}}
-    less = {"boosting": {"positive": MATCH, "negative": SHOES, "negative_boost": 0.2}}
+    less = {"boosting": {"positive": MATCH, **LESS}}
     wished = {"bool": {"must": [MATCH], "should": [SHOES]}}
     for one in (popular, less, wished):
         query = {kind: {{"bool": "should", "dis_max": "queries"}[kind]: [one, TITLE]}}
-        assert READER.read(query) == ParsedQuery(
-            "two words", demand="clauses", words=query, typed=("two words",)
-        ), one
+        assert READER.read(query) == two(demand="clauses", words=query, typed=("two words",)), one
 
 
 def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> None:
@@ -259,10 +231,7 @@ def test_a_reason_names_the_field_or_the_clause() -> None:
         ({"function_score": {"query": SHOES}}, "kind"),
         ({"boosting": {"positive": SHOES, "negative": MATCH, "negative_boost": 0.5}}, "kind"),
         ({"bool": {"should": [ADDING, TITLE]}}, "scores"),
-        (
-            {"bool": {"should": [{"script_score": {"query": MATCH, "script": {"source": "1"}}}, TITLE]}},
-            "scores",
-        ),
+        (boolean(should=[{"script_score": {"query": MATCH, "script": {"source": "1"}}}, TITLE]), "scores"),
         ({"hybrid": {"queries": [MATCH]}}, "kind"),
         ({"knn": {"v": {"vector": [1.0], "k": 1}}}, "kind"),
         ({"match": MATCH["match"], "term": {}}, "kind"),
@@ -295,18 +264,10 @@ def test_a_text_stays_a_text_whatever_is_in_it(text: str) -> None:
     assert legs[0] == json.loads(json.dumps(query))
 
 
+KEYS = "bool must should filter match text query fields queries functions positive".split()
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                "bool must should filter match text query fields queries functions positive".split()
-            ),
-            inner,
-            max_size=3,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=3),
     max_leaves=8,
 )
 KINDS = st.sampled_from(
@@ -324,16 +285,12 @@ def test_wrong_types_in_any_place_are_no_text(kind: str, body: Any) -> None:
 
 
 def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
-    inner = {"function_score": {"query": MATCH, "functions": [POPULAR]}}
-    one = READER.read({"boosting": {"positive": inner, "negative": SHOES, "negative_boost": 0.2}})
+    def multiplied(query: Any) -> Any:
+        return {"boosting": {"positive": functions(query=query, functions=[POPULAR]), **LESS}}
+
+    one = READER.read(multiplied(MATCH))
     assert isinstance(one, ParsedQuery)
-    assert surrounded({"script_score": {}}, one.around) == {
-        "boosting": {
-            "positive": {"function_score": {"query": {"script_score": {}}, "functions": [POPULAR]}},
-            "negative": SHOES,
-            "negative_boost": 0.2,
-        }
-    }
+    assert surrounded({"script_score": {}}, one.around) == multiplied({"script_score": {}})
 
 
 def test_what_scores_a_query_is_what_scores_its_text_unless_more_does() -> None:
