@@ -49,10 +49,10 @@ def test_a_document_has_the_same_vector_in_any_order_and_batch(tiny: Path, preci
 
 
 @pytest.mark.model
-def test_minilm_has_the_same_vector_in_any_batch_and_int8_is_near(tmp_path: Path) -> None:
-    from hybridr.encoders.export.packaged_models import minilm
-
-    tiny = export(minilm(), tmp_path / "encoder", precision="int8")
+def test_minilm_has_the_same_vector_in_any_batch_and_int8_is_near(
+    minilm_encoder_folder: Path, tmp_path: Path
+) -> None:
+    tiny = export(minilm_encoder_folder, tmp_path / "encoder", precision="int8")
     random = np.random.default_rng(0)
     words = "the wing of an aircraft in supersonic flow, measured on a flat plate with heat transfer".split()
     texts = [" ".join(random.choice(words, size)) for size in random.integers(1, 300, 12)]

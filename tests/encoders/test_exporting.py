@@ -18,7 +18,7 @@ from support.pythons import run_without_torch
 from support.tiny import damage_json, tiny_corpus, tiny_retriever, tiny_texts
 
 
-def test_the_manifest_and_card_say_what_was_measured(tmp_path: Path) -> None:
+def test_the_manifest_and_card_say_what_was_measured(all_texts_of_parity: None, tmp_path: Path) -> None:
     folder = export(tiny_retriever(), tmp_path / "encoder", texts=tiny_texts(10))
     manifest = read_manifest(folder) or {}
     assert manifest["parity"]["texts"] == 128

@@ -24,7 +24,7 @@ def test_remainders_sides_and_even_channels_each_take_error_away(
     tmp_path: Path, minilm_encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = "wing flow heat plate".split()
-    texts = [" ".join(f"{word} of the {other}" for word in words) for other in tiny_texts(24)]
+    texts = [" ".join(f"{word} of the {other}" for word in words) for other in tiny_texts(8)]
     encoder = load_encoder(minilm_encoder_folder)
     reference = encoder.encode_documents(texts)
     ids = list(encoder.tokenizer.ids(texts, 256))

@@ -7,6 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,18 @@ def told(records: Iterable[Any], gone: str = "") -> Clicks:
     return judged_by(iter(records), lambda names, _: {name: name for name in names if name != gone})
 
 
+@cache
+def told_honestly() -> Clicks:
+    return told(log())
+
+
 def relevant(clicks: Clicks) -> dict[str, set[str]]:
     texts = {query.query_id: query.text for query in clicks.queries}
     return {texts[one]: {doc for doc, grade in found.items() if grade} for one, found in clicks.qrels.items()}
 
 
 def test_documents_that_people_chose_are_relevant_wherever_they_stood() -> None:
-    found = told(log())
+    found = told_honestly()
     right = sum(relevant(found)[text] == set(GOOD[text]) for text in TEXTS)
     assert right >= 36
     report = found.report
@@ -64,7 +70,7 @@ def test_the_order_of_records_and_their_clocks_say_nothing() -> None:
 
 
 def test_one_client_moves_nothing_whatever_it_sends() -> None:
-    honest = told(log())
+    honest = told_honestly()
     flood = [
         record
         for number in range(400)
@@ -97,7 +103,7 @@ def test_a_judgement_needs_the_clicks_of_several() -> None:
 def test_clicks_on_searches_of_others_do_not_count() -> None:
     forged = [clicked(f"{TEXTS[0]} {number}", "evil", "d9") for number in range(60)]
     found = told([*log(), *forged])
-    assert relevant(found)[TEXTS[0]] == relevant(told(log()))[TEXTS[0]]
+    assert relevant(found)[TEXTS[0]] == relevant(told_honestly())[TEXTS[0]]
     assert found.report.left_out["clicks of another client than the one that searched"] == 60
 
 
@@ -281,7 +287,7 @@ def test_names_become_ids_as_the_index_has_them() -> None:
 @pytest.mark.parametrize("doc_id", FORGING)
 def test_an_id_that_would_forge_judgements_is_left_out(tmp_path: Path, doc_id: str) -> None:
     """Other documents of the same query, and other queries, are judged as without it."""
-    honest = told(log())
+    honest = told_honestly()
     clicks = judged_by(
         iter(log()), lambda names, _: {name: doc_id if name == "d1" else name for name in names}
     )
