@@ -255,11 +255,11 @@ def hand_written(
     search = Search(cluster, index, encoder, settings=settings)
     path = path_of(search.info.name, "_search")
     fields = {"_source": list(search.info.record.fields), "size": HITS}
-    pipeline = search_pipeline(settings, cluster.version)
+    pipeline, dense = search_pipeline(settings, cluster.version), search.context.retrievers["dense"]
     found: dict[str, list[Request]] = {"lexical": [], "dense": [], "stock": [], "hybrid": []}
     for text, vector in zip(texts, encoder.encode_queries(texts), strict=True):
-        legs = [lexical_query(text, search.lexical_fields)]
-        legs += search.further_queries(text, without_tokens(vector))
+        [value] = search.context.values_for(dense, [text], [without_tokens(vector)])
+        legs = [lexical_query(text, search.lexical_fields), dense.query(value, settings.depth)]
         found["lexical"].append((path, orjson.dumps({**fields, "query": legs[0]})))
         found["dense"].append((path, orjson.dumps({**fields, "query": legs[1]})))
         both = {**fields, "query": hybrid_query(legs, settings.depth), "search_pipeline": pipeline}

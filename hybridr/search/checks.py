@@ -148,11 +148,10 @@ def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -
     """
     fusion = chosen_fusion(settings, info)
     if member_of(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):
-        lost = "; the boost is left out" if settings.boost else ""
         alternative = next(
             fusion.name for fusion in fusions() if fusion.one_request and not fusion.needs_scripts
         )
-        return StoredFusion(alternative, f"ranked by the fusion '{alternative}': {refused}{lost}")
+        return StoredFusion(alternative, f"ranked by the fusion '{alternative}': {refused}")
     return StoredFusion(fusion)
 
 

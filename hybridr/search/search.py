@@ -342,19 +342,6 @@ class Search:
             for scores in self.retrieval.best(queries, k)
         ]
 
-    def further_queries(
-        self, text: str, reading: Reading, filter: dict[str, Any] | None = None
-    ) -> list[dict[str, Any]]:
-        """Return the queries of all retrievers except the lexical one, restricted by `filter`."""
-        filter, context = self.info.scope.both(filter), self.context
-        return [
-            retriever.query(
-                context.values_for(retriever, [text], [reading])[0], self.settings.depth, filter=filter
-            )
-            for retriever in context.retrievers.values()
-            if not retriever.of_words
-        ]
-
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
         """Return the idf sum of each text's terms in the fields of the lexical search."""
         scales = Scales(gain=self.context.gain)

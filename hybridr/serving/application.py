@@ -156,7 +156,7 @@ def create_app(
 ) -> FastAPI:
     """Return the app with embeddings, models, health, metrics and docs, and searches of an index.
 
-    With `settings.index` and `cluster` there are `/search`, `/v1/rank` and `/v1/rewrite` too, which rank as
+    With `settings.index` and `cluster` there are `/search` and `/v1/rank` too, which rank as
     `search` says. `added` is called with the app and its searches to add routes. With a token in the
     settings, everything but `/healthz` requires `Authorization: Bearer <token>`. `app.state.embedder` is the
     queue and cache in use, `app.state.searches` the searches of the index or None. Raises what Search raises

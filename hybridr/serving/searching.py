@@ -1,6 +1,4 @@
-"""The routes `/search`, `/v1/rank` and `/v1/rewrite`: searches of the index, and ranking of clients' own
-searches.
-"""
+"""The routes `/search` and `/v1/rank`: searches of the index, and ranking of clients' own searches."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ from typing import Any, TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel, Field
 
 from ..cluster.retrievers.lexical import LexicalRetriever
 from ..errors import ClusterError
@@ -22,11 +19,8 @@ from ..records import Hit, Hits
 from ..relevance.clicks.ubi import QUERIES
 from ..search.calibration import QUESTIONS
 from ..search.checks import HYBRID
-from ..search.clauses import NotRanked, ParsedQuery, QueryBody
-from ..search.client_query import filter_of
-from ..search.fusions.pipeline import hybrid_query
+from ..search.clauses import NotRanked
 from ..search.settings import Finds
-from ..search.signal_set import without_tokens
 from .events import query_record
 from .requests import (
     BAD_REQUEST,
@@ -57,7 +51,6 @@ def add_searching(app: FastAPI, searches: Searches) -> None:
     """Add all routes that search the index."""
     add_search(app, searches)
     add_ranking(app, searches)
-    add_rewriting(app, searches)
 
     @app.get("/v1/index", summary="Which index is asked, and by what, as deploy compares it")
     async def index() -> Response:
@@ -164,41 +157,6 @@ async def drafted(
         LOGGER.warning("no draft", extra={"facts": {"experiment": contest.experiment, **described(b)}})
         return a[body.offset :], None
     return contest.draft(query_id, a, b, range(body.offset, stop))
-
-
-class RewriteRequest(BaseModel):
-    """The body of `/v1/rewrite`: the `query` of a search, as JSON."""
-
-    input: dict[str, Any] = Field(description="the query clause of a search request")
-
-
-def add_rewriting(app: FastAPI, searches: Searches) -> None:
-    """Add `/v1/rewrite`, which makes a query hybrid. A query that searches no single text, or cannot be
-    encoded, is returned unchanged.
-    """
-    timeout_s = searches.serving.rank_timeout_s
-
-    async def rewritten(snapshot: IndexSnapshot, query: QueryBody, parsed: ParsedQuery) -> dict[str, Any]:
-        """Return the client's query joined with the queries of hybridr's retrievers as one hybrid query."""
-        [embedding] = await snapshot.embedder.embed("query", [parsed.text], timeout_s)
-        hybrid, reading = snapshot.modes[HYBRID], without_tokens(embedding.vector)
-        queries = hybrid.further_queries(parsed.text, reading, filter_of(parsed))
-        return hybrid_query([dict(query), *queries], hybrid.settings.depth)
-
-    @app.post("/v1/rewrite", summary="A query for one text, made hybrid; any other as it came")
-    async def rewrite(body: RewriteRequest, request: Request, index: str | None = None) -> Response:
-        query, snapshot = body.input, searches.now
-        queries = snapshot.rankings["all"].queries
-        parsed = queries.reader.read(query)
-        is_hybrid = not snapshot.lost and searches.asks(index)
-        if is_hybrid and isinstance(parsed, ParsedQuery) and not (parsed.around or parsed.demand):
-            try:
-                if not queries.unreadable(parsed.text):
-                    query = await unless_gone(request, rewritten(snapshot, query, parsed), timeout_s)
-            except Refused as error:  # EncodingFailed is one
-                note(request, **described(error))
-        note(request, rewritten=query is not body.input)
-        return answer({"data": [{"query": query}]})
 
 
 def add_ranking(app: FastAPI, searches: Searches) -> None:

@@ -48,7 +48,7 @@ class ServeSettings(Stage):
     rank_timeout_s: NoOption[float] = Field(
         0.15,
         gt=0,
-        description="how long /v1/rank and /v1/rewrite may take; later a search goes on as it came",
+        description="how long /v1/rank may take; later a search goes on as it came",
     )
     read_timeout_s: NoOption[float] = Field(
         10.0, gt=0, description="how long a client may take to send a request"

@@ -29,7 +29,6 @@ from hybridr.search.client_query import filter_of
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
 from hybridr.serving.rewriting.requested import as_sent
 from hybridr.serving.rewriting.rewriting import is_by_query, page_of
-from hybridr.serving.searching import RewriteRequest
 from hybridr.settings import TABLES, Stage, read_config
 from hybridr.training.adapters import read_design
 from hybridr.training.judged import read_scores
@@ -295,7 +294,6 @@ TARGETS = (
     Target("model", 10, 28, values, of_model),
     Target("embedding", 180, 6, values, of_request(EmbeddingRequest, EMBEDDING)),
     Target("search", 180, 8, values, of_request(SearchRequest, {"query": "a"})),
-    Target("rewrite", 60, 3, values, of_request(RewriteRequest, {"input": {}})),
     Target("queries", 180, len(PLACES), values, of_queries),
     Target("formats", 140, len(READERS), texts, of_texts),
     Target("weights", 20, 9, texts, of_weights),

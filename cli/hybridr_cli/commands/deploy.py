@@ -90,8 +90,6 @@ def show(session: Session, done: DeployResult, ingest: Ingesting | None, dry_run
         return session.output.line("nothing was sent")
     said = "deployed" if done.changed else "was deployed already"
     session.output.line(f"{done.index} {said}: --way {done.way}, pipeline {done.pipeline}")
-    if done.remark:
-        session.output.line(done.remark)
     if ingest:
         session.output.line(f"writes get their vectors at once: ingest pipeline {ingest.pipeline}")
     session.output.line(f"ask: POST /{done.alias or done.index}/_search {done.example}")

@@ -2,8 +2,7 @@
 
 `client`: a stored search pipeline is the index's default, so a `hybrid` query need not name a fusion.
 `neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`: the
-pipeline sends every search to `hybridr serve`, which ranks those that search for a text; if the fusion is not
-absolute, it turns their query into a hybrid one.
+pipeline sends every search to `hybridr serve`, which ranks those that search for a text by true scores.
 """
 
 from __future__ import annotations
@@ -45,10 +44,11 @@ from ...cluster.remote_models import (
 )
 from ...cluster.retrievers.lexical import LexicalRetriever, Template
 from ...cluster.word_fields import searched_fields
-from ...errors import ClusterError, DataError, SettingsError, Unreachable
+from ...errors import ClusterError, DataError, Unreachable
 from ...files.manifest import fingerprint
+from ...search.checks import stored_fusion
 from ...search.fusions.pipeline import hybrid_query, search_pipeline
-from ...search.settings import SearchSettings
+from ...search.settings import SearchSettings, with_tuning
 from ..settings import DeploySettings
 from .preconditions import (
     CLUSTER_SETTINGS,
@@ -57,11 +57,10 @@ from .preconditions import (
     check_deployable,
     check_model,
     check_served,
-    fusing,
+    gives_true_scores,
     limits_of,
     require_ours,
     search_pipeline_of,
-    takes_whole_bodies,
     token_digest,
     token_of,
 )
@@ -73,8 +72,8 @@ class DeployResult:
     brackets.
 
     `settings` are missing cluster settings, `example` is a body to search with. `changed` is False if
-    everything was deployed already. `remark` says why another fusion ranks, `limits` what will not be ranked
-    or fails, `alias` what clients should search.
+    everything was deployed already. `limits` says what will not be ranked or fails, `alias` what clients
+    should search.
     """
 
     index: str
@@ -84,7 +83,6 @@ class DeployResult:
     requests: list[dict[str, Any]] = field(repr=False)
     example: str
     changed: bool = False
-    remark: str = ""
     limits: list[str] = field(default_factory=list)
     alias: str = ""
 
@@ -143,7 +141,7 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
     if settings.way != "transparent":
         return todo
     left_out = check_served(cluster, info, settings, search)
-    return replace(todo, remark=target.remark, limits=left_out + limits_of(cluster, info))
+    return replace(todo, limits=left_out + limits_of(cluster, info))
 
 
 def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -244,16 +242,8 @@ def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettin
     name, token = search_pipeline_of(info), token_of(settings)
     if settings.way == "neural":
         return embedding_connector(name, settings.server, "query", token=token)
-    whole = takes_whole_bodies(search)
-    if settings.recall == "lexical" and "recall" in settings.model_fields_set and not whole:
-        raise SettingsError(
-            "--recall lexical is for an index that true scores rank", hint="--fusion absolute"
-        )
-    server = settings.server.rstrip("/")
-    if not whole:
-        return connector_body("rewriting", name, f"{server}/v1/rewrite?index={info.uuid}", token)
     boost = f"&boost={quote(search.boost, safe='')}" if search.boost else ""
-    url = f"{server}/v1/rank?index={info.uuid}&recall={settings.recall}{boost}"
+    url = f"{settings.server.rstrip('/')}/v1/rank?index={info.uuid}&recall={settings.recall}{boost}"
     return connector_body("ranking", name, url, token)
 
 
@@ -266,17 +256,16 @@ def pipeline_body(
         named = {info.record.vector_field: model_id}
         body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
     if way == "transparent":
-        whole = {
+        # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
+        del body["phase_results_processors"]
+        inference = {
+            "model_id": model_id,
             "query_template": "${body}",  # all of the server's answer: sizes, filters and all
             "input_map": [{"input": "$"}],
             "output_map": [{"body": "body"}],
+            "ignore_failure": True,
+            "ignore_missing": True,
         }
-        query = {"input_map": [{"input": "query"}], "output_map": [{"query": "data[0].query"}]}
-        parameters = {"model_id": model_id, **(whole if takes_whole_bodies(search) else query)}
-        if takes_whole_bodies(search):
-            # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
-            del body["phase_results_processors"]
-        inference = {**parameters, "ignore_failure": True, "ignore_missing": True}
         body["request_processors"] = [{"ml_inference": inference}]
     return body
 
@@ -324,8 +313,8 @@ def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> 
     stored = found_pipeline(cluster, deployment.pipeline)
     if stored is None:
         yield f"the pipeline {deployment.pipeline} is gone"
-    elif "phase_results_processors" not in stored and not takes_whole_bodies(
-        fusing(cluster, SearchSettings(), info)[0]
+    elif deployment.way == "transparent" and not gives_true_scores(
+        stored_fusion(cluster, with_tuning(SearchSettings(), info), info).fusion
     ):
         yield "it ranks by true scores, and the index is tuned for another fusion: searches are plain BM25"
     if model := deployment.model_id:

@@ -1,8 +1,9 @@
-"""Checks before an index is deployed, and the choice of its fusion."""
+"""Checks before an index is deployed."""
 
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,24 +27,25 @@ from ...search.settings import SearchSettings, with_tuning
 from ..settings import DeploySettings
 
 CLUSTER_SETTINGS = "/_cluster/settings"
+RANKED_BY = "ranked by the fusion '{}'"
 
 
 class Deployable(NamedTuple):
-    """An index that can be deployed, and the settings of its searches; `remark` says why another fusion
-    ranks, `warning` what is wrong with the encoder.
+    """An index that can be deployed, and the settings of its searches; `warning` says what is wrong with the
+    encoder.
     """
 
     info: IndexInfo
     search: SearchSettings
-    remark: str
     warning: str
 
 
 def check_deployable(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> Deployable:
-    """Return the index and its search settings, checked. Raises DataError, SettingsError, and ModelError for
-    texts in a language that the encoder does not know, unless `settings.force`.
+    """Return the index and its search settings, checked. Raises DataError, SettingsError (also if the
+    transparent way cannot rank by true scores), and ModelError for texts in a language that the encoder does
+    not know, unless `settings.force`.
     """
     cluster.dialect.require("deploy")
     info = resolve_complete(cluster, name)
@@ -52,13 +54,22 @@ def check_deployable(
             f"--way {settings.way} ranks by a stored pipeline, which adds no boosts", hint="--way transparent"
         )
     weighted_boosts(info, search.boost)  # it raises for fields that cannot add any
+    fusion, remark = stored_fusion(cluster, with_tuning(search, info), info)
+    if settings.way == "transparent" and not gives_true_scores(fusion):
+        raise SettingsError(
+            f"--way transparent ranks by true scores, this index is {remark or RANKED_BY.format(fusion)}",
+            hint="hybridr serve --proxy lexical ranks without scripts"
+            if remark
+            else f"--fusion absolute, after hybridr tune {shlex.quote(name)} --reset",
+        )
     languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
     warning = ""
     if languages and is_searchable(cluster, info):  # the pipeline that is gone is made again
         sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
         texts = [text_of(document.source, info.record.fields) for document in sample]
         warning = check_language(texts, languages, info.name, force=settings.force)
-    return Deployable(info, *fusing(cluster, search, info), warning)
+    search = with_tuning(search, info, "pipeline").model_copy(update={"fusion": fusion})
+    return Deployable(info, search, warning)
 
 
 def search_pipeline_of(info: IndexInfo) -> str:
@@ -147,19 +158,9 @@ def in_a_line(value: Any) -> str:
     return text[:100] or "nothing"
 
 
-def fusing(cluster: Cluster, search: SearchSettings, info: IndexInfo) -> tuple[SearchSettings, str]:
-    """Return settings with what `tune` found for stored pipelines and the fusion for this index.
-
-    Also return why the fusion differs from that of searches; empty if it does not.
-    """
-    fusion, remark = stored_fusion(cluster, with_tuning(search, info), info)
-    changes = {"fusion": fusion} | ({"boost": ""} if remark else {})
-    return with_tuning(search, info, "pipeline").model_copy(update=changes), remark
-
-
-def takes_whole_bodies(search: SearchSettings) -> bool:
-    """Return whether the server ranks a whole search body instead of its query alone."""
-    return bool(member_of(FUSIONS, search.fusion).rescores)
+def gives_true_scores(fusion: str) -> bool:
+    """Return whether a fusion adds up true scores, so that the server can rank whole search bodies."""
+    return bool(member_of(FUSIONS, fusion).rescores)
 
 
 def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:

@@ -20,7 +20,8 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.records import Hit, Query
 from hybridr.search import checks, scripts, systems
 from hybridr.search.systems import Compared, evaluate_index
-from hybridr.serving.deploy.deploying import fusing, pipeline_body
+from hybridr.serving.deploy.deploying import plan_deployment
+from hybridr.serving.settings import DeploySettings
 from hybridr_cli import main
 from support.corpus import beir_folder, bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
@@ -167,14 +168,11 @@ def test_commands_say_it(
     assert "the cluster runs no scripts" in json.loads(said.out.splitlines()[-1])["remarks"][0]
 
 
-def test_deploying_takes_the_form_of_the_pipeline(cluster: Cluster, index: str) -> None:
-    info = cluster.index_info(f"{index}-hybridr")
-    with scripts_forbidden(cluster):
-        settings, remark = fusing(cluster, SearchSettings(boost="linear(year, 20):0.1"), info)
-    assert "the boost is left out" in remark
-    [processor] = pipeline_body(info, "transparent", settings, cluster.version, "m")["request_processors"]
-    assert "query_template" not in processor["ml_inference"], "the query alone is rewritten"
-    assert settings.boost == ""
+def test_the_transparent_way_is_refused_and_the_proxy_is_named(cluster: Cluster, index: str) -> None:
+    settings = DeploySettings(way="transparent")
+    with scripts_forbidden(cluster), pytest.raises(SettingsError, match="runs no scripts") as refused:
+        plan_deployment(cluster, index, settings, SearchSettings(boost="linear(year, 20):0.1"))
+    assert refused.value.hint == "hybridr serve --proxy lexical ranks without scripts"
 
 
 def test_an_index_that_was_tuned_for_an_unknown_fusion_says_what_to_run(cluster: Cluster, index: str) -> None:

@@ -23,13 +23,12 @@ from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove
 from support.corpus import bulk, drop_indices, fill_index, text_number
-from support.deployed import Server, ask, assert_plain, ids, scores, serving_index, with_vectors
+from support.deployed import Server, ask, ids, scores, serving_index, with_vectors
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "shelf"
 TEXT = text_number(7)
 DEFAULTS = SearchSettings()
-PIPELINE = SearchSettings(fusion="pipeline")
 
 
 @pytest.fixture
@@ -53,110 +52,9 @@ def server(shelf: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def transparent(shelf: Cluster, server: Server) -> Iterator[str]:
-    settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True, recall="all")
-    yield deploy(shelf, INDEX, settings, PIPELINE).index
-    undeploy(shelf, INDEX)
-
-
-def hybrid(cluster: Cluster, folder: Path, text: str, k: int = 10) -> tuple[list[str], list[float]]:
-    hits = Search(cluster, INDEX, load_encoder(folder), settings=PIPELINE)(text, k)
-    return [hit.doc_id for hit in hits], [hit.score for hit in hits]
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"match": {"text": TEXT}},
-        {"match": {"text": {"query": TEXT}}},
-        {"multi_match": {"query": TEXT, "fields": ["text"]}},
-    ],
-)
-def test_an_ordinary_query_gets_hybrid_results(
-    shelf: Cluster, transparent: str, minilm_encoder_folder: Path, query: dict[str, Any]
-) -> None:
-    answer = ask(shelf, transparent, {"query": query})
-    expected_ids, expected_scores = hybrid(shelf, minilm_encoder_folder, TEXT)
-    assert ids(answer) == expected_ids
-    assert scores(answer) == pytest.approx(expected_scores, abs=1e-5)
-
-
-def test_everything_else_of_the_request_is_honoured(shelf: Cluster, transparent: str) -> None:
-    body = {
-        "query": {"bool": {"must": [{"match": {"text": TEXT}}], "filter": [{"range": {"price": {"lt": 3}}}]}},
-        "size": 4,
-        "from": 2,
-        "_source": ["price"],
-        "aggs": {"kinds": {"terms": {"field": "tags"}}},
-        "highlight": {"fields": {"text": {}}},
-    }
-    answer = ask(shelf, transparent, body)
-    whole = ask(shelf, transparent, {"query": body["query"], "size": 20})
-    assert ids(answer) == ids(whole)[2:6]
-    assert scores(answer) == pytest.approx(scores(whole)[2:6])
-    assert all(
-        hit["_source"].keys() == {"price"} and hit["_source"]["price"] < 3 for hit in answer["hits"]["hits"]
-    )
-    assert {bucket["key"] for bucket in answer["aggregations"]["kinds"]["buckets"]} == {"a", "t0", "t1", "t2"}
-    assert answer["aggregations"]["kinds"]["buckets"][0]["doc_count"] == 30, "both legs, and only what fits"
-    assert any("<em>" in str(hit.get("highlight")) for hit in answer["hits"]["hits"])
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"match_all": {}},
-        {"term": {"tags": "t1"}},
-        {"match": {"tags": "t1"}},
-        {"match_phrase": {"text": TEXT}},
-        {"ids": {"values": ["d3", "d4"]}},
-        {"bool": {"filter": [{"match": {"text": TEXT}}]}},
-    ],
-)
-def test_every_other_query_passes_unchanged(shelf: Cluster, transparent: str, query: dict[str, Any]) -> None:
-    answer = ask(shelf, transparent, {"query": query})
-    plain = shelf.search(transparent, {"query": query}, {"search_pipeline": "_none"})
-    assert ids(answer) == ids(plain)
-    assert scores(answer) == scores(plain)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'a "quoted" {brace} \n line',
-        '"}}, "query": {"match_all": {}}, "x": {"y": "',
-        "$ {parameters} $$ {x} \\ %s $1",
-        "日本語 \u0000 \t emoji 🎉 \u2028",
-    ],
-)
-def test_no_text_breaks_out_of_its_query(
-    shelf: Cluster, transparent: str, minilm_encoder_folder: Path, text: str
-) -> None:
-    answer = ask(shelf, transparent, {"query": {"match": {"text": text}}})
-    assert ids(answer) == hybrid(shelf, minilm_encoder_folder, text)[0]
-
-
-def test_our_own_lexical_search_is_not_rewritten(shelf: Cluster, transparent: str, server: Server) -> None:
-    asked = len(server.received)
-    hits = Search(shelf, INDEX, mode="lexical")(TEXT)
-    assert len(server.received) == asked
-    assert [hit.score for hit in hits] == [hit.scores["lexical"] for hit in hits]
-
-
-@pytest.mark.parametrize("text", ["${credential.token} basket", "${x} basket"])
-def test_placeholders_of_connectors_are_not_filled_in(
-    shelf: Cluster, transparent: str, server: Server, text: str
-) -> None:
-    ask(shelf, transparent, {"query": {"match": {"text": text}}})
-    assert json.loads(server.received[-1])["input"]["match"]["text"]["query"] == text
-
-
-def test_a_dead_server_means_plain_bm25(shelf: Cluster, transparent: str, server: Server) -> None:
-    body = {"query": {"match": {"text": TEXT}}}
-    assert scores(ask(shelf, transparent, body)) != scores(shelf.search(transparent, body))
-    with server.away():
-        assert_plain(shelf, transparent, body)
+def hybrid(cluster: Cluster, folder: Path) -> list[tuple[str, float]]:
+    hits = Search(cluster, INDEX, load_encoder(folder), settings=SearchSettings(fusion="pipeline"))(TEXT, 10)
+    return [(hit.doc_id, hit.score) for hit in hits]
 
 
 def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm_encoder_folder: Path) -> None:
@@ -169,9 +67,9 @@ def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm_encoder
         answer = ask(shelf, done.index, body)
     finally:
         undeploy(shelf, INDEX)
-    expected_ids, expected_scores = hybrid(shelf, minilm_encoder_folder, TEXT)
-    assert ids(answer) == expected_ids
-    assert scores(answer) == pytest.approx(expected_scores, abs=1e-5)
+    expected_ids, expected_scores = zip(*hybrid(shelf, minilm_encoder_folder), strict=True)
+    assert ids(answer) == list(expected_ids)
+    assert scores(answer) == pytest.approx(list(expected_scores), abs=1e-5)
 
 
 def test_clients_send_vectors_and_no_word_about_fusion(shelf: Cluster, minilm_encoder_folder: Path) -> None:
@@ -182,7 +80,9 @@ def test_clients_send_vectors_and_no_word_about_fusion(shelf: Cluster, minilm_en
     encoder = load_encoder(minilm_encoder_folder)
     knn["knn"]["hybridr_vector"]["vector"] = encoder.encode_queries([TEXT])[0].tolist()
     try:
-        assert ids(ask(shelf, done.index, body)) == hybrid(shelf, minilm_encoder_folder, TEXT)[0]
+        assert ids(ask(shelf, done.index, body)) == [
+            doc_id for doc_id, _ in hybrid(shelf, minilm_encoder_folder)
+        ]
     finally:
         undeploy(shelf, INDEX)
 

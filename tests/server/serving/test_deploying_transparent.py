@@ -270,6 +270,13 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
     assert not any("hybridr_vector" in hit["_source"] for hit in hits)
 
 
+def test_our_own_lexical_search_is_not_ranked_again(rack: Cluster, index: str, server: Server) -> None:
+    asked = len(server.received)
+    hits = Search(rack, INDEX, mode="lexical")(TEXT)
+    assert len(server.received) == asked
+    assert [hit.score for hit in hits] == [hit.scores["lexical"] for hit in hits]
+
+
 def test_the_pipeline_is_one_that_takes_whole_bodies(rack: Cluster, index: str) -> None:
     name = f"hybridr-{index}"
     stored = rack.request("GET", f"/_search/pipeline/{name}")[name]
@@ -307,7 +314,7 @@ def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Serv
         rack.request("DELETE", "/a-rack-of-others")
 
 
-def test_a_pipeline_finds_by_both_legs(rack: Cluster, index: str, server: Server) -> None:
-    settings = DeploySettings(way="transparent", server=server.url, recall="lexical")
-    with pytest.raises(SettingsError, match="true scores"):
+def test_an_index_of_another_fusion_is_refused(rack: Cluster, index: str, server: Server) -> None:
+    settings = DeploySettings(way="transparent", server=server.url)
+    with pytest.raises(SettingsError, match="true scores, this index is ranked by the fusion 'pipeline'"):
         plan_deployment(rack, INDEX, settings, SearchSettings(fusion="pipeline"))
