@@ -252,10 +252,8 @@ def check_scripts(cluster: Cluster, name: str) -> Check:
     """Check whether searches may run the script that adds up true scores."""
     if (reason := scripts_refused(cluster, name)) is None:
         return Check("scripts", True, "searches may run them: hybrid search adds up true scores")
-    lost = (
-        "hybrid search adds up true scores in several requests; deployed searches are joined by the pipeline"
-    )
-    fix = "allow them, or deploy again what was deployed before: hybridr deploy NAME --way …"
+    lost = "hybrid search adds up true scores in several requests; the transparent way of deploy is refused"
+    fix = "allow them, or let clients ask hybridr serve --proxy lexical"
     return Check("scripts", None, f"{reason}: {lost}", fix)
 
 
