@@ -67,13 +67,26 @@ class Tuned(Part):
         return any((self.search, self.chain, self.pipeline))
 
 
-class Cosines(Part):
-    """The cosines between queries and documents that do not answer them, measured on the index's own texts:
-    their standard deviation over the documents of a query, and their mean.
-    """
+class Spread(Part):
+    """How cosines lie: their standard deviation over the documents of a query, and their mean."""
 
     spread: float = Field(gt=0)
     mean: float
+
+
+class Evened(Spread):
+    """The cosines of queries that were evened out, and what evens them out: the text of an `Evening`."""
+
+    directions: str = Field(max_length=200_000)
+
+
+class Cosines(Spread):
+    """The cosines between queries and documents that do not answer them, measured on the index's own texts.
+
+    `evened` None: queries are taken as they are.
+    """
+
+    evened: Evened | None = None
 
 
 class FittedTable(Part):

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ..cluster.reading import text_of
 from ..cluster.record import Record
-from ..cluster.record_parts import Cosines
+from ..cluster.record_parts import Cosines, Evened
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.bits import read_whole
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
+from ..encoders.evening import Evening
 from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, split
 from ..languages import middle_of
 from ..records import Windows
@@ -157,26 +158,50 @@ class TextRecipe:
         """Measure mean and spread of the encoder's cosines on an index from some of its texts; None for too
         few texts.
 
-        The middle of each text is the query; its cosines with all other texts count.
+        The middle of each text is the query; its cosines with all other texts count. If the encoder compares
+        by cosine they are measured again with queries that are evened out.
         """
         texts = list(dict.fromkeys(text for text in texts if text.strip()))
         if len(texts) < FEWEST_MEASURED:
             return None
-        cosines = self.compared([middle_of(text, ASKED_WORDS) for text in texts], texts)
+        vectors, firsts = self.passages_of(texts)
+        queries = self.encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in texts])
+        measured = self.spread_of(queries, vectors, firsts)
+        if measured is None:
+            return None
+        evening = Evening.fitted(vectors) if self.encoder.similarity == "cosine" else None
+        after = self.spread_of(evening.of(queries), vectors, firsts) if evening else None
+        evened = Evened(directions=evening.text, **after) if evening and after else None
+        return Cosines(**measured, evened=evened)
+
+    def spread_of(
+        self, queries: Vectors, vectors: Vectors, firsts: NDArray[np.intp]
+    ) -> dict[str, float] | None:
+        """Return spread and mean of the cosines of each query with all texts but its own; None without a
+        spread.
+        """
+        cosines = self.cosines_of(queries, vectors, firsts)
         np.fill_diagonal(cosines, np.nan)
         spread, mean = spread_and_mean(cosines)
-        return Cosines(spread=round(spread, 5), mean=round(mean, 5)) if spread else None
+        return {"spread": round(spread, 5), "mean": round(mean, 5)} if spread else None
 
     def compared(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return the cosines of queries with texts, `(queries, texts)`; the best passage of a text counts.
+        """Return the cosines of queries with texts, `(queries, texts)`; the best passage of a text counts."""
+        return self.cosines_of(self.encoder.encode_queries(queries), *self.passages_of(texts))
 
-        For an encoder that compares by inner product, engine scores are taken as (1 + cosine) / 2.
-        """
+    def passages_of(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.intp]]:
+        """Return the vectors of the passages of texts, and the place of each text's first."""
         spans = [self.spans(text).spans for text in texts]
         parts = [text[start:end] for text, ends in zip(texts, spans, strict=True) for start, end in ends]
         vectors = self.encoder.encode_documents(parts, max_tokens=self.settings.max_tokens)
-        firsts = np.cumsum([0, *map(len, spans)])[:-1]
-        products = np.maximum.reduceat(self.encoder.encode_queries(queries) @ vectors.T, firsts, axis=1)
+        return vectors, np.cumsum([0, *map(len, spans)])[:-1]
+
+    def cosines_of(self, queries: Vectors, vectors: Vectors, firsts: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the cosines of query vectors with texts, by the vectors of their passages.
+
+        For an encoder that compares by inner product, engine scores are taken as (1 + cosine) / 2.
+        """
+        products = np.maximum.reduceat(queries @ vectors.T, firsts, axis=1)
         return 2 * engine_scores(self.encoder.similarity, products.astype(np.float64)) - 1
 
     def values(self, encoded: EncodedDocument | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import compress, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from .judgement import (
     Step,
     ask,
     chosen_among,
+    fusion_of,
     landscape,
     measured,
     measured_runs,
@@ -133,7 +134,9 @@ def tune(
             hint="leave --query-log or the judgements away",
         )
     if texts:
-        untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("none",), **own_words(search_settings))
+        untuned = SearchSettings(
+            tuned=False, evened=False, depth=DEPTH, signals=("none",), **own_words(search_settings)
+        )
         asking = Search(cluster, info, encoder, settings=untuned)
         tuning = replace(tuning, by_log=weigh_by_log(asking, encoder, texts, progress))
     if judgements:
@@ -194,12 +197,20 @@ def choices(
             f"{len(queries)} judged queries; {LEAST_JUDGED} are needed to tell anything",
             hint="leave the judgements away: the default is kept",
         )
-    answers = ask(asking, queries, progress)
+    answers = plain = ask(asking, queries, progress)
+    if asking.context.evening:
+        unevened = untuned.model_copy(update={"evened": False})
+        plain = ask(Search(cluster, info, encoder, settings=unevened), queries, progress)
     version, scale = cluster.version, asking.dense_scale
     signals = other_signals(asking.signals.usual, asking.signals.others)
     both = []
     for tried in (variants(version, signals=signals), variants(version, ["pipeline"])):
-        values = measured(answers, qrels, settings.measure, partial(score_all, tried, dense_scale=scale))
+        values = np.zeros((len(answers), len(tried)))
+        scaled = np.array([fusion_of(variant).needs_scales for variant in tried])
+        for chosen, lists in ((scaled, answers), (~scaled, plain)):  # pipelines take vectors as they are
+            score = partial(score_all, list(compress(tried, chosen)), dense_scale=scale)
+            if chosen.any():
+                values[:, chosen] = measured(lists, qrels, settings.measure, score)
         both.append(chosen_among(tried, landscape(tried), values, settings.measure))
     choice, pipeline = both
     if not search_settings.chain:

@@ -19,7 +19,7 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of, source_field, types_of
 from ..cluster.reading import at_random, sample_documents, text_of
 from ..cluster.record import IndexInfo
-from ..cluster.record_parts import Cosines
+from ..cluster.record_parts import Spread
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import engine_scores
 from ..cluster.retrievers.lexical import PLACE, Template
@@ -93,7 +93,7 @@ class CosineScale(NamedTuple):
     unrelated: float
 
 
-def cosine_scale(encoder: Encoder, measured: Cosines | None) -> CosineScale:
+def cosine_scale(encoder: Encoder, measured: Spread | None) -> CosineScale:
     """Return the scale of an encoder's cosines, from their spread `measured` on an index if there is one.
 
     Else it is measured on ten fixed English questions and statements, once for an encoder and stored on this

@@ -18,6 +18,7 @@ from ..cluster.retrievers.dense import as_kept
 from ..cluster.retrievers.lexical import LexicalRetriever, Template, lexical_root
 from ..cluster.word_fields import Searched, searched_fields, shared_similarity, word_fields
 from ..encoders.contract import Encoder, Reading
+from ..encoders.evening import Evening
 from ..errors import DataError, SettingsError
 from ..families import member_of
 from ..indexing.representations import FAMILY as REPRESENTATIONS
@@ -153,8 +154,20 @@ class SearchContext:
         """
         if not (self.encoder and self.fusion.needs_scales):
             return Scales()
-        scale = cosine_scale(self.encoder, self.info.record.cosines)
+        cosines = self.info.record.cosines
+        scale = cosine_scale(self.encoder, cosines.evened if cosines and self.evening else cosines)
         return Scales(0.0, scale.factor, scale.unrelated, self.gain)
+
+    @cached_property
+    def evening(self) -> Evening | None:
+        """Return what evens out a query's vector, as measured on the index; None if vectors are taken as they
+        are.
+        """
+        record = self.info.record
+        evened = record.cosines.evened if record.cosines else None
+        if evened is None or not (self.encoder and self.fusion.needs_scales and self.settings.evened):
+            return None
+        return Evening.read(evened.directions, record.dim)
 
     @cached_property
     def gain(self) -> float:
@@ -346,7 +359,9 @@ class SearchContext:
         if retriever.reads == "representation":
             return self.readers[retriever.name](texts)
         assert readings is not None
-        return list(as_kept(np.stack([reading.vector for reading in readings]), self.info.record.vectors))
+        vectors = np.stack([reading.vector for reading in readings])
+        vectors = self.evening.of(vectors) if self.evening else vectors
+        return list(as_kept(vectors, self.info.record.vectors))
 
 
 def own_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:

@@ -55,6 +55,9 @@ class SearchSettings(Stage):
     boost: Annotated[str, AfterValidator(checked_boost)] = Field(
         "", description=f"what fields add to hybrid scores beside relevance: {GRAMMAR}; empty: nothing"
     )
+    evened: NoOption[bool] = Field(
+        True, description="even out the vectors of queries, where the index knows how: docs/ranking.md"
+    )
     depth: int = Field(100, ge=1, le=10_000, description="candidates of each retriever")
     recall: NoOption[Finds] = Field(
         "all", description="what hybrid searches find; all: neighbours too; lexical: what words match"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hybridr.encoders.evening import Evening
 from hybridr.indexing.recipe import ASKED_WORDS, FEWEST_MEASURED, TextRecipe
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.languages import middle_of
@@ -55,3 +56,26 @@ def test_inner_products_are_taken_as_the_engine_scores_them() -> None:
 def test_too_few_texts_measure_nothing() -> None:
     assert recipe(HashingEncoder(dim=32)).cosines(TEXTS[: FEWEST_MEASURED - 1]) is None
     assert recipe(HashingEncoder(dim=32)).cosines([TEXTS[0]] * FEWEST_MEASURED) is None
+
+
+def test_cosines_are_measured_again_with_queries_that_are_evened_out() -> None:
+    encoder = HashingEncoder(dim=32)
+    measured = recipe(encoder).cosines(TEXTS)
+    assert measured
+    assert measured.evened
+    evening = Evening.read(measured.evened.directions, 32)
+    assert evening
+    queries = encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in TEXTS])
+    cosines = evening.of(queries) @ encoder.encode_documents(TEXTS).T
+    others = [np.delete(row, number) for number, row in enumerate(cosines)]
+    assert measured.evened.spread == pytest.approx(np.mean([row.std() for row in others]), abs=1e-4)
+    assert measured.evened.mean == pytest.approx(np.mean(others), abs=1e-4)
+
+
+def test_inner_products_are_not_evened_out() -> None:
+    class Products(HashingEncoder):
+        similarity = "ip"
+
+    measured = recipe(Products(dim=32)).cosines(TEXTS)
+    assert measured
+    assert measured.evened is None

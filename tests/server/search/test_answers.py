@@ -28,6 +28,7 @@ from support.corpus import delete, drop_indices, fill_index, text_number, update
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
+AS_THEY_ARE = SearchSettings(evened=False)
 UNANSWERABLE = "why did the judge postpone tuesday's hearing"
 
 
@@ -203,8 +204,19 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster:
         recipe = TextRecipe.of(info.record, encoder)
         texts = [recipe.text_of({"text": text_number(number)}) for number in range(60)]
         assert measured.spread == pytest.approx(recipe.cosines(texts).spread, rel=0.05)
-        scales = Search(cluster, name, encoder).context.scales
-        assert scales.dense == scale_of(measured.spread, USUAL_SPREAD)
+        assert measured.evened
+        evened, plain = Search(cluster, name, encoder), Search(cluster, name, encoder, settings=AS_THEY_ARE)
+        assert evened.context.scales.dense == scale_of(measured.evened.spread, USUAL_SPREAD)
+        assert plain.context.scales.dense == scale_of(measured.spread, USUAL_SPREAD)
+        assert Search(cluster, name, encoder, mode="dense").context.evening is None
+        document = encoder.encode_documents([text_number(7)])
+        for search, queries in (
+            (evened, evened.context.evening.of(encoder.encode_queries([text_number(9)]))),
+            (plain, encoder.encode_queries([text_number(9)])),
+        ):
+            [lists] = search.candidates([text_number(9)])
+            cosine = float((queries @ document.T)[0, 0])
+            assert lists.scores["dense"]["d7"] == pytest.approx((1 + cosine) / 2, abs=1e-4)
         index.reindex(encoder=encoder, settings=ReindexSettings(vectors="byte"))
         again = resolve(cluster, name)
         assert again.name != info.name

@@ -1,0 +1,67 @@
+"""Evens out a query's vector: directions in which all documents of an index vary most count less.
+
+Encoders put much of what tells an index's documents apart into a few directions (subject, length, style), and
+one mean direction into all of them. Both say little about which document answers a query. Only queries are
+changed, so that documents keep their vectors.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+import numpy as np
+
+from .contract import Vectors, of_length_one
+
+LEVEL = 8
+"""The direction of this rank sets how much a stronger one may count."""
+SHARE_OF_MEAN = 0.25
+"""Of the documents' mean vector, this much is taken off a query's."""
+
+
+class Evening(NamedTuple):
+    """What is taken off a query: the vector `mean` `(dim,)`, then what lies along `rows` `(n, dim)`."""
+
+    mean: Vectors
+    rows: Vectors
+
+    @classmethod
+    def fitted(cls, documents: Vectors) -> Evening | None:
+        """Return the evening for an index with these document vectors `(n, dim)`; None if they vary in too
+        few directions.
+
+        Principal directions that are stronger than the eighth then count as much as that one.
+        """
+        vectors = of_length_one(documents)
+        mean = vectors.mean(axis=0)
+        _, spreads, directions = np.linalg.svd(vectors - mean, full_matrices=False)
+        if len(spreads) < LEVEL or spreads[LEVEL - 1] < 1e-6 * spreads[0]:
+            return None
+        kept = spreads[LEVEL - 1] / spreads[: LEVEL - 1]
+        rows = np.sqrt(1 - kept)[:, None] * directions[: LEVEL - 1]
+        return cls(*(part.astype(np.float32) for part in (SHARE_OF_MEAN * mean, rows)))
+
+    @classmethod
+    def read(cls, text: str, dim: int) -> Evening | None:
+        """Return the evening that `text` describes; None if it is no text of `text` for this dimension."""
+        try:
+            values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
+        except (binascii.Error, ValueError):
+            return None
+        if not (dim and len(values) >= dim) or len(values) % dim or not np.isfinite(values).all():
+            return None
+        mean, *rows = values.reshape(-1, dim).astype(np.float32)
+        return cls(mean, np.reshape(rows, (-1, dim)))
+
+    @property
+    def text(self) -> str:
+        """Return the evening as text, rounded to half precision: 2.7 bytes a number."""
+        return base64.b64encode(np.vstack([self.mean, self.rows]).astype("<f2").tobytes()).decode()
+
+    def of(self, queries: Vectors) -> Vectors:
+        """Return query vectors `(n, dim)` evened out, of length 1."""
+        left: Vectors = of_length_one(queries) - self.mean
+        shares: Vectors = left @ self.rows.T  # (n, rows)
+        return of_length_one(left - shares @ self.rows)
