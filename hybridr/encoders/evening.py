@@ -39,8 +39,8 @@ class Evening(NamedTuple):
         _, spreads, directions = np.linalg.svd(vectors - mean, full_matrices=False)
         if len(spreads) < LEVEL or spreads[LEVEL - 1] < 1e-6 * spreads[0]:
             return None
-        kept = spreads[LEVEL - 1] / spreads[: LEVEL - 1]
-        rows = np.sqrt(1 - kept)[:, None] * directions[: LEVEL - 1]
+        shares = spreads[LEVEL - 1] / spreads[: LEVEL - 1]
+        rows = np.sqrt(1 - shares)[:, None] * directions[: LEVEL - 1]
         return cls(*(part.astype(np.float32) for part in (SHARE_OF_MEAN * mean, rows)))
 
     @classmethod
@@ -65,3 +65,8 @@ class Evening(NamedTuple):
         left: Vectors = of_length_one(queries) - self.mean
         shares: Vectors = left @ self.rows.T  # (n, rows)
         return of_length_one(left - shares @ self.rows)
+
+
+def evened(queries: Vectors, evening: Evening | None) -> Vectors:
+    """Return query vectors evened out; unchanged without an evening."""
+    return evening.of(queries) if evening else queries

@@ -28,6 +28,7 @@ from ..families import member_of
 from ..files.formats import read_query_log
 from ..indexing.terms.fitting import Provision, provide_term_table
 from ..records import Progress, Qrels, Query, silent
+from ..search.context import evening_in
 from ..search.encoders import encoder_for
 from ..search.rerankers import FAMILY
 from ..search.search import Search
@@ -134,10 +135,8 @@ def tune(
             hint="leave --query-log or the judgements away",
         )
     if texts:
-        untuned = SearchSettings(
-            tuned=False, evened=False, depth=DEPTH, signals=("none",), **own_words(search_settings)
-        )
-        asking = Search(cluster, info, encoder, settings=untuned)
+        untuned = own_words(search_settings) | {"tuned": False, "evened": False, "signals": ("none",)}
+        asking = Search(cluster, info, encoder, settings=SearchSettings(depth=DEPTH, **untuned))
         tuning = replace(tuning, by_log=weigh_by_log(asking, encoder, texts, progress))
     if judgements:
         choice, pipeline, chain = choices(
@@ -198,7 +197,7 @@ def choices(
             hint="leave the judgements away: the default is kept",
         )
     answers = plain = ask(asking, queries, progress)
-    if asking.context.evening:
+    if evening_in(asking.context):
         unevened = untuned.model_copy(update={"evened": False})
         plain = ask(Search(cluster, info, encoder, settings=unevened), queries, progress)
     version, scale = cluster.version, asking.dense_scale

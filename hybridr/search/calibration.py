@@ -18,12 +18,13 @@ import numpy as np
 from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of, source_field, types_of
 from ..cluster.reading import at_random, sample_documents, text_of
-from ..cluster.record import IndexInfo
+from ..cluster.record import IndexInfo, Record
 from ..cluster.record_parts import Spread
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import engine_scores
 from ..cluster.retrievers.lexical import PLACE, Template
 from ..encoders.contract import Encoder, TokenEncoder, of_length_one, offers_of
+from ..encoders.evening import Evening
 from ..encoders.registry import MINILM_WHEEL
 from ..errors import DownloadError
 from ..files.remembered import remember_spread, spread_known
@@ -107,6 +108,12 @@ def cosine_scale(encoder: Encoder, measured: Spread | None) -> CosineScale:
     spread, centre = known_cosines(encoder)
     factor = scale_of(spread, MINILM_SPREAD)
     return CosineScale(factor, factor * (1 + centre) + UNRELATED - MINILM_CENTRE)
+
+
+def evening_of(record: Record) -> Evening | None:
+    """Return what evens out the queries of an index, by its record; None if nothing does."""
+    evened = record.cosines.evened if record.cosines else None
+    return Evening.read(evened.directions, record.dim) if evened else None
 
 
 def known_cosines(encoder: Encoder) -> tuple[float, float]:

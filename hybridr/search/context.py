@@ -18,7 +18,7 @@ from ..cluster.retrievers.dense import as_kept
 from ..cluster.retrievers.lexical import LexicalRetriever, Template, lexical_root
 from ..cluster.word_fields import Searched, searched_fields, shared_similarity, word_fields
 from ..encoders.contract import Encoder, Reading
-from ..encoders.evening import Evening
+from ..encoders.evening import Evening, evened
 from ..errors import DataError, SettingsError
 from ..families import member_of
 from ..indexing.representations import FAMILY as REPRESENTATIONS
@@ -28,6 +28,7 @@ from .calibration import (
     MINILM_SPREAD,
     PlainQuery,
     cosine_scale,
+    evening_of,
     measured_gain,
     read_template,
     scale_of,
@@ -155,19 +156,8 @@ class SearchContext:
         if not (self.encoder and self.fusion.needs_scales):
             return Scales()
         cosines = self.info.record.cosines
-        scale = cosine_scale(self.encoder, cosines.evened if cosines and self.evening else cosines)
+        scale = cosine_scale(self.encoder, cosines.evened if cosines and evening_in(self) else cosines)
         return Scales(0.0, scale.factor, scale.unrelated, self.gain)
-
-    @cached_property
-    def evening(self) -> Evening | None:
-        """Return what evens out a query's vector, as measured on the index; None if vectors are taken as they
-        are.
-        """
-        record = self.info.record
-        evened = record.cosines.evened if record.cosines else None
-        if evened is None or not (self.encoder and self.fusion.needs_scales and self.settings.evened):
-            return None
-        return Evening.read(evened.directions, record.dim)
 
     @cached_property
     def gain(self) -> float:
@@ -360,8 +350,15 @@ class SearchContext:
             return self.readers[retriever.name](texts)
         assert readings is not None
         vectors = np.stack([reading.vector for reading in readings])
-        vectors = self.evening.of(vectors) if self.evening else vectors
-        return list(as_kept(vectors, self.info.record.vectors))
+        return list(as_kept(evened(vectors, evening_in(self)), self.info.record.vectors))
+
+
+def evening_in(context: SearchContext) -> Evening | None:
+    """Return what evens out the queries of a search, as measured on its index; None if vectors are taken as
+    they are.
+    """
+    chosen = context.encoder and context.fusion.needs_scales and context.settings.evened
+    return evening_of(context.info.record) if chosen else None
 
 
 def own_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:

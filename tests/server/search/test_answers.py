@@ -21,6 +21,7 @@ from hybridr.relevance.answering import calibrate
 from hybridr.search import scripts
 from hybridr.search.answers import BEHIND
 from hybridr.search.calibration import USUAL_SPREAD, scale_of
+from hybridr.search.context import evening_in
 from hybridr.search.rerankers import Listed, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
@@ -208,10 +209,10 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster:
         evened, plain = Search(cluster, name, encoder), Search(cluster, name, encoder, settings=AS_THEY_ARE)
         assert evened.context.scales.dense == scale_of(measured.evened.spread, USUAL_SPREAD)
         assert plain.context.scales.dense == scale_of(measured.spread, USUAL_SPREAD)
-        assert Search(cluster, name, encoder, mode="dense").context.evening is None
+        assert evening_in(Search(cluster, name, encoder, mode="dense").context) is None
         document = encoder.encode_documents([text_number(7)])
         for search, queries in (
-            (evened, evened.context.evening.of(encoder.encode_queries([text_number(9)]))),
+            (evened, evening_in(evened.context).of(encoder.encode_queries([text_number(9)]))),
             (plain, encoder.encode_queries([text_number(9)])),
         ):
             [lists] = search.candidates([text_number(9)])
