@@ -16,8 +16,9 @@ class Gone:
 
 sys.meta_path.insert(0, Gone())
 from hybridr_cli import main
-sys.exit(main(sys.argv[1:]))
 """
+ONE = "sys.exit(main(sys.argv[1:]))"
+SEVERAL = "for command in sys.argv[1:]: print(main(command.split()))"
 
 
 def run_python(
@@ -27,5 +28,6 @@ def run_python(
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def run_without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_python(PROGRAM, *arguments)
+def run_without_torch(*arguments: str, several: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run the arguments of a command, or one after another `several` commands, whose codes are printed."""
+    return run_python(PROGRAM + (SEVERAL if several else ONE), *arguments)

@@ -33,6 +33,14 @@ def built_wheel(folder: Path) -> Path:
     command = [sys.executable, "-c", build, str(folder)]
     subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True)
     archive = next(folder.glob("hybridr-*.tar.gz"))
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(archive)]
-    subprocess.run(command, check=True)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+    ]  # with the same tools
+    subprocess.run([*pip, "-w", str(folder), str(archive)], env=environment, check=True)
     return next(folder.glob("*.whl"))

@@ -6,6 +6,8 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +24,9 @@ from hybridr.training.adaptation import adapt
 from hybridr.training.assembly import assemble, between, joined_encoder
 from hybridr.training.judged import read_judged_beir
 from hybridr.training.rem import train_rem
-from hybridr.training.settings import AdaptSettings, RemSettings
+from hybridr.training.settings import AdaptSettings
 from support.dam_training import tiny_dam
+from support.rem_training import rem_settings
 from support.tiny import tiny_corpus, tiny_retriever
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -47,18 +50,8 @@ def trained_rem(dam: Path, folder: Path, design: str) -> Path:
     qrels = {query.query_id: {documents[i].doc_id: 1} for i, query in enumerate(queries)}
     write_beir(folder / "beir", documents, queries, qrels)
     judged = read_judged_beir(folder / "beir", "test")
-    settings = RemSettings(
-        dam=str(dam),
-        out=folder / f"rem-{design}",
-        design=design,
-        rank=4,
-        steps=12,
-        batch_size=8,
-        mined=4,
-        negatives_per_query=1,
-        learning_rate=1e-2,
-        precision="fp32",
-    )
+    small = {"rank": 4, "steps": 12, "batch_size": 8, "mined": 4, "negatives_per_query": 1}
+    settings = rem_settings(dam, folder / f"rem-{design}", design=design, learning_rate=1e-2, **small)
     return train_rem(judged, settings).folder
 
 
@@ -67,28 +60,27 @@ def rem(dam: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained_rem(dam, tmp_path_factory.mktemp("rem"), "lora")
 
 
+def settings_of(**changes: object) -> AdaptSettings:
+    own = {"held_out": 40, "checkpoint_every": 4, "precision": "fp32"}
+    values: dict[str, object] = {"steps": 12, "batch_size": 16, "learning_rate": 3e-3, "max_tokens": 64}
+    return AdaptSettings(**(values | {"objective_settings": own, "force": True} | changes))
+
+
 @pytest.fixture
 def settings(dam: Path, rem: Path, tmp_path: Path) -> Callable[..., AdaptSettings]:
-    def make(**changes: object) -> AdaptSettings:
-        values: dict[str, object] = {
-            "out": tmp_path / "adapted",
-            "base": str(dam),
-            "rem": str(rem),
-            "steps": 12,
-            "batch_size": 16,
-            "learning_rate": 3e-3,
-            "objective_settings": {"held_out": 40, "checkpoint_every": 4, "precision": "fp32"},
-            "max_tokens": 64,
-            "force": True,
-        }
-        return AdaptSettings(**(values | changes))
+    return partial(settings_of, base=str(dam), rem=str(rem), out=tmp_path / "adapted")
 
-    return make
+
+@pytest.fixture(scope="module")
+def original(dam: Path, rem: Path, one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> AdaptResult:
+    out = tmp_path_factory.mktemp("original") / "adapted"
+    return adapt(tiny_corpus(200), settings_of(base=str(dam), rem=str(rem), out=out))
 
 
 @pytest.fixture
-def adapted(settings: Callable[..., AdaptSettings]) -> AdaptResult:
-    return adapt(tiny_corpus(200), settings())
+def adapted(original: AdaptResult, tmp_path: Path) -> AdaptResult:
+    """Give a copy of what the usual settings make, where they would make it."""
+    return replace(original, folder=shutil.copytree(original.folder, tmp_path / "adapted"))
 
 
 def test_the_fitted_dam_and_the_rem_become_one_encoder(

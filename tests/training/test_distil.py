@@ -41,17 +41,8 @@ def test_distillation_reaches_the_teachers_margins(judged: Judged, dam: Path, tm
     ]
     file = tmp_path / "teacher.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    given = rem_settings(
-        dam,
-        tmp_path / "rem",
-        loss="distil",
-        teacher=file,
-        design="both",
-        steps=200,
-        learning_rate=1e-2,
-        dropout=False,
-        checkpoint_every=1000,
-    )
+    values = {"loss": "distil", "teacher": file, "design": "both", "dropout": False, "checkpoint_every": 1000}
+    given = rem_settings(dam, tmp_path / "rem", steps=120, learning_rate=2e-2, **values)
     assert train_rem(judged, given).dropped == 0
     before, after = (np.mean((margins(assemble(dam, rem))[1] - goals) ** 2) for rem in (None, given.out))
     assert after < 0.1 * before

@@ -62,7 +62,7 @@ def rem_weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_the_loss_falls_and_the_manifest_tells_the_method(
     name: str, judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
 ) -> None:
-    given = rem_settings(dam, tmp_path / "rem", steps=40, learning_rate=1e-2, rank=16, **METHODS[name])
+    given = rem_settings(dam, tmp_path / "rem", steps=30, learning_rate=2e-2, rank=16, **METHODS[name])
     trained = train_rem(judged, given, target=target_of(name, target))
     assert trained.method is not None
     assert trained.method["name"] == name.split()[0]
@@ -82,7 +82,7 @@ def test_the_loss_falls_and_the_manifest_tells_the_method(
 def test_weight_zero_is_plain_training_bit_for_bit(
     judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
 ) -> None:
-    common = {"steps": 8, "loss": "pairwise"}
+    common = {"steps": 5, "loss": "pairwise"}
     short = {"queue": 6, "queue_entries": 2}
     train_rem(judged, rem_settings(dam, tmp_path / "plain", **common))
     for name, own in (("zero", short | {"invariance": 0.0}), ("one", short)):
