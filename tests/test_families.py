@@ -57,9 +57,7 @@ def test_real_members_come_and_go_by_their_files(copy: Path) -> None:
         assert name not in without["choices"]
 
 
-def test_a_family_is_listed_once_and_again_when_its_folder_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_family_is_listed_once_and_again_when_its_folder_changed(tmp_path, monkeypatch) -> None:
     families.members_in.cache_clear()
     monkeypatch.setattr(fusions, "__path__", [str(tmp_path)])
     (tmp_path / "one.py").touch()

@@ -42,9 +42,7 @@ def test_dr_versus_ddr_runs_every_row_and_goes_on(tmp_path: Path, capsys: pytest
     assert found.err.count("target: ddr ranked") == 2
 
 
-def test_rows_of_several_seeds_go_on_from_their_results(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_of_several_seeds_go_on_from_their_results(tmp_path, capsys) -> None:
     backbone = write_source_and_target(tmp_path)
     shutil.copytree(tmp_path / "target", tmp_path / "other")
     out = tmp_path / "results"
@@ -136,9 +134,7 @@ def test_the_tables_tell_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "](plots/ddr-small.svg)" in page
 
 
-def test_the_picture_shows_each_target_with_its_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_picture_shows_each_target_with_its_interval(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(paper_tables, "read_form", lambda *_: {"targets": ["a", "b", "c"]})
     shown = paper_tables.gains_drawn({"a": target_record(gain=1_000), "b": target_record(gain=-200)})
     assert {name: round(mean, 4) for name, (mean, _, _) in shown["contrast"].items()} == {

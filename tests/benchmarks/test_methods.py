@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import run
 from hybridr.files.manifest import read_manifest
 from support.tiny_study import write_source_and_target
@@ -13,9 +11,7 @@ from support.tiny_study import write_source_and_target
 ROWS = ["as-is", "dr", "ddr", "coco", "coco-idro", "idro", "modir", "berm"]
 
 
-def test_the_study_of_methods_runs_every_row_and_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_study_of_methods_runs_every_row_and_goes_on(tmp_path, capsys) -> None:
     backbone, out = write_source_and_target(tmp_path), tmp_path / "methods.json"
     command = ["methods", str(tmp_path), "--form", "smoke", "--backbone", str(backbone)]
     command += ["--work", str(tmp_path / "work"), "--json", str(out)]

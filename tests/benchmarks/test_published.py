@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,45 +47,37 @@ def cmedqa(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("write", "split", "documents", "queries", "qrels"),
-    [
-        (
-            lotte,
-            "forum",
-            [Document("0", "First answer\twith a tab"), Document("1", "Second answer")],
-            [Query("0", "How so?"), Query("1", "Why?")],
-            {"0": {"1": 1, "0": 1}, "1": {"1": 1}},
-        ),
-        (
-            cpr,
-            "dev",
-            [Document("p1", "尼康 相机"), Document("p2", "海上女神")],
-            [Query("q1", "相机"), Query("q2", "女神")],
-            {"q1": {"p1": 1}, "q2": {"p2": 1}},
-        ),
-        (
-            cmedqa,
-            "test",
-            [Document("7", "多喝水,早睡"), Document("8", "看医生")],
-            [Query("1", "头痛,怎么办"), Query("2", "发烧")],
-            {"1": {"7": 1}, "2": {"8": 1}},
-        ),
-    ],
-)
-def test_a_layout_becomes_a_beir_folder(
-    tmp_path: Path,
-    write: Callable[[Path], None],
-    split: str,
-    documents: list[Document],
-    queries: list[Query],
-    qrels: dict[str, dict[str, int]],
-) -> None:
+FOLDERS: dict[Any, tuple[Any, ...]] = {
+    lotte: (
+        "forum",
+        {"0": "First answer\twith a tab", "1": "Second answer"},
+        {"0": "How so?", "1": "Why?"},
+        {"0": {"1": 1, "0": 1}, "1": {"1": 1}},
+    ),
+    cpr: (
+        "dev",
+        {"p1": "尼康 相机", "p2": "海上女神"},
+        {"q1": "相机", "q2": "女神"},
+        {"q1": {"p1": 1}, "q2": {"p2": 1}},
+    ),
+    cmedqa: (
+        "test",
+        {"7": "多喝水,早睡", "8": "看医生"},
+        {"1": "头痛,怎么办", "2": "发烧"},
+        {"1": {"7": 1}, "2": {"8": 1}},
+    ),
+}
+
+
+@pytest.mark.parametrize("write", FOLDERS)
+def test_a_layout_becomes_a_beir_folder(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    split, documents, queries, qrels = FOLDERS[write]
     source = tmp_path / "source"
     source.mkdir()
     write(source)
     target = as_beir(source, write.__name__, split, tmp_path / "beir")
-    assert read_beir(target, split) == (documents, queries, qrels)
+    found = [Document(*one) for one in documents.items()], [Query(*one) for one in queries.items()], qrels
+    assert read_beir(target, split) == found
     before = (target / "corpus.jsonl").stat().st_ino
     assert as_beir(source, write.__name__, split, target) == target
     assert (target / "corpus.jsonl").stat().st_ino == before
@@ -191,9 +184,7 @@ def test_a_model_of_ones_own_is_in_no_table() -> None:
         (["scifact", "--row", "ddr/contrast"], 1, "there is no folder"),
     ],
 )
-def test_what_cannot_run_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], code: int, words: str
-) -> None:
+def test_what_cannot_run_is_said(tmp_path, capsys, given: list[str], code: int, words: str) -> None:
     name, *rest = given
     runs = ["--runs", str(tmp_path / "runs")]
     assert run.main(["published", name, str(tmp_path), *rest, *runs]) == code

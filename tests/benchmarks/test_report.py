@@ -19,15 +19,9 @@ from study import LEAD
 def made(values: dict[str, float], stock: dict[str, tuple[float, float]], **more: Any) -> dict[str, Any]:
     """A result: means by system, and against hybrid-stock (difference, p after Holm)."""
     versus = [
-        {
-            "system": name,
-            "measure": "nDCG@10",
-            "difference": difference,
-            "p_holm": p,
-            "low": difference - 0.01,
-            "high": difference + 0.01,
-        }
-        for name, (difference, p) in stock.items()
+        {"system": name, "measure": "nDCG@10", "difference": change, "p_holm": p}
+        | {"low": change - 0.01, "high": change + 0.01}
+        for name, (change, p) in stock.items()
     ]
     return {
         "documents": 1000,
@@ -59,9 +53,7 @@ def test_the_committed_pages_and_the_plot_say_what_the_results_say() -> None:
     assert report.stale() == []
 
 
-def test_a_changed_result_makes_everything_stale(
-    record: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_result_makes_everything_stale(record: dict[str, Any], tmp_path, monkeypatch) -> None:
     (tmp_path / "collections").mkdir()
     for name, found in record.items():
         (tmp_path / "collections" / f"{name}.json").write_text(json.dumps(found))
@@ -221,10 +213,7 @@ def test_the_main_readme_says_what_the_long_table_says(record: dict[str, Any]) -
 
 FIGURE = re.compile(r"(?<![\w.])([+-]?)0?(\.\d{2,4})(?![\d%]|\.\d)")
 MANUAL = [report.README, *sorted((report.README.parent / "docs").glob("*.md"))]
-OTHERS = {
-    ".25": "milliseconds",
-    ".05": "a weight of a boost",
-}
+OTHERS = {".25": "milliseconds", ".05": "a weight of a boost"}
 """Figures that no study measures."""
 
 

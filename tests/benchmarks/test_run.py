@@ -114,9 +114,7 @@ def test_what_is_expected_is_no_part_of_what_is_finished(bench: Any) -> None:
     assert bench("--sets", "one") == (0, [])
 
 
-def test_a_failure_is_explained_elsewhere_and_does_not_stop_the_rest(
-    bench: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failure_is_explained_elsewhere_and_does_not_stop_the_rest(bench: Any, capsys) -> None:
     bench.measured |= {"one": DataError("the index is full", hint="make room"), "two": ValueError("odd")}
     assert bench() == (1, ["one", "two", "three"])
     assert sorted(file.name for file in (bench.results / "collections").iterdir()) == ["three.json"]
@@ -139,9 +137,7 @@ def test_an_interruption_says_what_is_kept(bench: Any, capsys: pytest.CaptureFix
     assert bench() == (0, ["two", "three"])
 
 
-def test_a_collection_that_is_not_there_is_not_run(
-    bench: Any, collections: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_collection_that_is_not_there_is_not_run(bench: Any, collections: Path, capsys) -> None:
     (collections / "two").rename(collections / "elsewhere")
     assert bench() == (0, ["one", "three"])
     assert "two: not run" in capsys.readouterr().err

@@ -66,13 +66,7 @@ def test_other_weights_make_a_result_unfinished(tmp_path: Path, monkeypatch: pyt
 
 
 def versus(system: str, difference: float, p: float, p_holm: float) -> dict[str, Any]:
-    return {
-        "system": system,
-        "measure": "nDCG@10",
-        "difference": difference,
-        "p_value": p,
-        "p_holm": p_holm,
-    }
+    return {"system": system, "measure": "nDCG@10", "difference": difference, "p_value": p, "p_holm": p_holm}
 
 
 def made(plain: float, change: float, p: float, p_holm: float, **more: float) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 import pytest
 
@@ -51,9 +50,7 @@ def test_sections_have_places_of_their_own_and_cover_every_result() -> None:
     assert committed <= {section.result for section in sections}
 
 
-def test_a_new_file_is_a_new_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_file_is_a_new_study(tmp_path, monkeypatch, capsys) -> None:
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "thrown_away.py").write_text(THROW_AWAY)
     import studies
@@ -78,9 +75,7 @@ def test_the_report_checks_without_writing() -> None:
     assert run.main(["report", "--check"]) == 0
 
 
-def test_a_result_names_the_commit_and_the_code_that_ranked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_names_the_commit_and_the_code_that_ranked(tmp_path, monkeypatch) -> None:
     """What other code measured is not gone on with; a result that other code began names both."""
     file, settings = tmp_path / "one.json", {"sizes": (1, 2)}
     study.write_result(file, {"settings": settings, "sets": {"a": 1}})

@@ -128,9 +128,7 @@ def test_a_new_field_is_an_option_with_no_other_change() -> None:
     assert list(after) == [*before, "novelty"]
 
 
-def test_a_verb_gets_settings_resolved_and_the_rest_as_given(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_verb_gets_settings_resolved_and_the_rest_as_given(monkeypatch, tmp_path) -> None:
     file = tmp_path / "hybridr.toml"
     file.write_text("[demo]\nm = 5\ndepth = 6\ntuned = false\n")
     monkeypatch.setenv("HYBRIDR_DEMO_DEPTH", "7")
@@ -203,8 +201,6 @@ def test_the_list_of_verbs_does_not_wait_for_settings() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["--size", "--top-k", "--limit"])
-def test_the_size_of_a_page_by_another_name_is_refused_with_this_one(
-    wrong: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_size_of_a_page_by_another_name_is_refused_with_this_one(wrong: str, capsys) -> None:
     assert hybridr_cli.main(["search", "docs", "words", wrong, "3"]) == 2
     assert "-k 3" in " ".join("".join(capsys.readouterr()).split())

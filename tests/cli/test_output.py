@@ -54,9 +54,7 @@ def test_time_left() -> None:
     assert remaining(0, 100, 30.0) == ""
 
 
-def test_of_several_processes_one_speaks(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_several_processes_one_speaks(capsys, monkeypatch) -> None:
     from hybridr_cli import main
 
     assert main(["settings", "--json"]) == 0
@@ -74,9 +72,7 @@ OBEYED = "\x1b[2J\x1b]52;c;aGk=\x07\x9b31m\x00\x7f\u202eevil\u2066\ud800\r\x08"
 
 @pytest.mark.attack(41)
 @pytest.mark.parametrize("as_json", [False, True])
-def test_nothing_that_a_terminal_obeys_is_printed(
-    as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_that_a_terminal_obeys_is_printed(as_json: bool, capsys, monkeypatch) -> None:
     out = Output(as_json=as_json)
     out.line(f"text {OBEYED}")
     out.table((f"a{OBEYED}",), [(f"cell {OBEYED}",)], title=OBEYED)

@@ -37,9 +37,7 @@ def written(folder: Path, **cluster: Any) -> Path:
     return file
 
 
-def test_a_password_does_not_go_where_the_folder_says(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_password_does_not_go_where_the_folder_says(folder: Path, capsys) -> None:
     with hostile({"/": Given(ROOT), "/docs": Given(INDEX)}) as (url, asked):
         written(folder, url=url)
         assert main(["status", "docs"]) == 2
@@ -103,9 +101,7 @@ def test_a_server_s_token_stays_with_its_own_layer(folder: Path, monkeypatch: py
 
 @pytest.mark.attack(66)
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner here")
-def test_settings_of_somebody_else_are_left_out_with_a_word(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_of_somebody_else_are_left_out_with_a_word(folder: Path, monkeypatch, capsys) -> None:
     (folder / "hybridr.toml").write_text("[search]\ndepth = 77\n")
     assert resolve_stage(SearchSettings, {})[0].depth == 77
     assert foreign_config() is None

@@ -60,9 +60,7 @@ def test_an_answer_that_never_ends_is_left() -> None:
 
 @pytest.mark.attack(137)
 @pytest.mark.parametrize("headers", [{}, {"Content-Length": "1000"}], ids=["to the end", "of a length"])
-def test_a_cluster_that_sends_a_byte_now_and_then_is_left(
-    headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_sends_a_byte_now_and_then_is_left(headers: dict[str, str], monkeypatch) -> None:
     monkeypatch.setattr(client, "SLOWEST", 1)
     slow = Given(b" " * 1_000, headers=headers, drips=True)
     with hostile({"/": slow}) as (url, _):

@@ -120,12 +120,8 @@ def test_versions_that_lack_a_form() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"engine": "faiss"},
-        {"engine": "faiss", "vectors": "sq"},
-        {"engine": "faiss", "vectors": "on_disk"},
-        {"vectors": "on_disk", "compression": "32x"},
-    ],
+    [{"engine": "faiss", "vectors": kind} for kind in ("float", "sq", "on_disk")]
+    + [{"vectors": "on_disk", "compression": "32x"}],
 )
 def test_what_would_kill_an_embedded_node(settings: dict[str, Any]) -> None:
     error = refusal(NEW, "cosine", True, **settings)
@@ -141,14 +137,13 @@ def test_bytes_are_for_cosine_only() -> None:
 
 def test_costs_by_hand() -> None:
     """A million vectors of 384 values and m 16, as OpenSearch's documentation computes them."""
-    million = {
-        (form.engine, form.vectors, form.compression): cost_of(form, 10**6, 384, 16, NEW) for form in FORMS
+    costs = {(one.engine, one.vectors, one.compression): cost_of(one, 10**6, 384, 16, NEW) for one in FORMS}
+    sizes = {("lucene", "float", None): 4 * 384, ("lucene", "byte", None): 384}
+    sizes |= {("faiss", "sq", None): 2 * 384, ("faiss", "on_disk", "32x"): 384 / 8}
+    assert {form: costs[form].memory_bytes for form in sizes} == {
+        form: round(1.1 * (size + 8 * 16) * 10**6) for form, size in sizes.items()
     }
-    assert million["lucene", "float", None].memory_bytes == round(1.1 * (4 * 384 + 8 * 16) * 10**6)
-    assert million["lucene", "byte", None].memory_bytes == round(1.1 * (384 + 8 * 16) * 10**6)
-    assert million["faiss", "sq", None].memory_bytes == round(1.1 * (2 * 384 + 8 * 16) * 10**6)
-    assert million["faiss", "on_disk", "32x"].memory_bytes == round(1.1 * (384 / 8 + 8 * 16) * 10**6)
-    assert {cost.bytes_per_vector for cost in million.values()} == {1536, 768, 384, 192, 96, 48}
+    assert {cost.bytes_per_vector for cost in costs.values()} == {1536, 768, 384, 192, 96, 48}
     assert cost_of(FORMS[4], 1, 9, 16, NEW).bytes_per_vector == 2, "bits are rounded up to bytes"
 
 

@@ -53,9 +53,7 @@ def test_two_addresses_are_one_too_many() -> None:
 
 
 @pytest.fixture
-def deployment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+def deployment(tmp_path, monkeypatch) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
     """A deployment by https, whose host only this process knows: its cloud id and the requests it gets."""
     monkeypatch.chdir(tmp_path)
     host = "es.cloud.example"
@@ -132,9 +130,7 @@ def test_a_cloud_id_connects_the_command_line(
 
 
 @pytest.mark.attack(133)
-def test_the_upper_layer_of_settings_names_the_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_upper_layer_of_settings_names_the_cluster(tmp_path, monkeypatch) -> None:
     """Not both of them: an address on the command line replaces the cloud id of the environment."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hybridr.toml").write_text('[cluster]\nurl = "http://file:9200"\n')
@@ -154,9 +150,7 @@ def test_the_upper_layer_of_settings_names_the_cluster(
 
 
 @pytest.mark.attack(133)
-def test_an_api_key_keeps_the_user_of_an_own_node_away(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_api_key_keeps_the_user_of_an_own_node_away(monkeypatch, tmp_path) -> None:
     """The same kind: what one step fills in must not contradict what was set."""
     node = state_of("default", 1, 1.0, user="admin", password_file=str(tmp_path / "password"), running=True)
     monkeypatch.setattr("hybridr.cluster.embedded.state.running_node", lambda: node)

@@ -40,28 +40,15 @@ def described(properties: dict[str, Any]) -> IndexInfo:
 
 @pytest.fixture
 def opensearch() -> IndexInfo:
+    body = {"type": "semantic", "model_id": "dense", "raw_field_type": "text", "chunking": True}
+    body |= {"analyzer": "english", "fields": {"raw": {"type": "keyword"}}}
+    key = {"type": "semantic", "model_id": "sparse", "raw_field_type": "keyword"}
+    key |= {"sparse_encoding_config": {"prune_type": "max_ratio", "prune_ratio": 0.1}}
+    information = {"properties": {"chunks": CHUNKS, "model": MODEL_PART}}
     return described(
         {
-            "inner": {
-                "properties": {
-                    "body": {
-                        "type": "semantic",
-                        "model_id": "dense",
-                        "raw_field_type": "text",
-                        "chunking": True,
-                        "analyzer": "english",
-                        "fields": {"raw": {"type": "keyword"}},
-                    },
-                    "body_semantic_info": {"properties": {"chunks": CHUNKS, "model": MODEL_PART}},
-                }
-            },
-            "key": {
-                "type": "semantic",
-                "model_id": "sparse",
-                "raw_field_type": "keyword",
-                "semantic_info_field_name": "kept",
-                "sparse_encoding_config": {"prune_type": "max_ratio", "prune_ratio": 0.1},
-            },
+            "inner": {"properties": {"body": body, "body_semantic_info": information}},
+            "key": {**key, "semantic_info_field_name": "kept"},
             "kept": {"properties": {"embedding": {"type": "rank_features"}, "model": MODEL_PART}},
             "bare": {"type": "semantic", "model_id": "dense"},
             "other_semantic_info": {"type": "text"},
@@ -71,19 +58,13 @@ def opensearch() -> IndexInfo:
 
 @pytest.fixture
 def elasticsearch() -> IndexInfo:
+    meaning = {"type": "semantic_text", "inference_id": "e5"}
+    usual = {"type": "semantic_text", "meta": {"owner": "us"}, "fields": {"raw": {"type": "keyword"}}}
     return described(
         {
             "body": {"type": "semantic_text", "inference_id": "elser", "index_options": {"dense_vector": {}}},
-            "title": {
-                "type": "text",
-                "copy_to": ["body"],
-                "fields": {"meaning": {"type": "semantic_text", "inference_id": "e5"}},
-            },
-            "usual": {
-                "type": "semantic_text",
-                "meta": {"owner": "us"},
-                "fields": {"raw": {"type": "keyword"}},
-            },
+            "title": {"type": "text", "copy_to": ["body"], "fields": {"meaning": meaning}},
+            "usual": usual,
         }
     )
 
@@ -109,10 +90,8 @@ def test_a_field_of_opensearch_is_its_raw_type(opensearch: IndexInfo) -> None:
 def test_embeddings_of_opensearch_are_not_read(opensearch: IndexInfo) -> None:
     stored = ["inner.body_semantic_info", "kept", "bare_semantic_info"]
     assert hit_parts(None, opensearch)["_source"] == {"includes": [], "excludes": stored}
-    assert hit_parts(["inner.body"], opensearch)["_source"] == {
-        "includes": ["inner.body"],
-        "excludes": stored,
-    }
+    body_only = {"includes": ["inner.body"], "excludes": stored}
+    assert hit_parts(["inner.body"], opensearch)["_source"] == body_only
     assert hit_parts((), opensearch)["_source"] is False
 
 
@@ -130,11 +109,8 @@ def test_a_field_of_elasticsearch_is_text(elasticsearch: IndexInfo) -> None:
         "title": {"type": "text", "copy_to": ["body"], "fields": {"meaning": {"type": "text"}}},
         "usual": {"type": "text", "meta": {"owner": "us"}, "fields": {"raw": {"type": "keyword"}}},
     }
-    assert {name: made.model for name, made in elasticsearch.semantic.items()} == {
-        "body": "elser",
-        "title.meaning": "e5",
-        "usual": ".elser-2-elasticsearch",
-    }
+    models = {name: made.model for name, made in elasticsearch.semantic.items()}
+    assert models == {"body": "elser", "title.meaning": "e5", "usual": ".elser-2-elasticsearch"}
     assert types_of(elasticsearch)["title.meaning"] == "text"
 
 
@@ -198,17 +174,13 @@ def test_names_with_dots_become_objects_where_opensearch_embeds(elasticsearch: I
 
 def test_a_mapping_gets_another_model_and_is_read_again() -> None:
     note = {"type": "semantic", "model_id": "old", "chunking": True, "semantic_info_field_name": "made"}
-    before = described(
-        {"part": {"properties": {"note": note | {"analyzer": "english"}, "size": {"type": "long"}}}}
-    )
+    inside = {"note": note | {"analyzer": "english"}, "size": {"type": "long"}}
+    before = described({"part": {"properties": inside}})
     assert before.semantic["part.note"].options == {"chunking": True, "semantic_info_field_name": "made"}
     parameters = {"part.note": {"model_id": "new"} | dict(before.semantic["part.note"].options)}
     mapped = with_parameters(before.mappings["properties"], parameters)
-    assert mapped["part"]["properties"]["note"] == note | {
-        "model_id": "new",
-        "raw_field_type": "text",
-        "analyzer": "english",
-    }
+    expected = note | {"model_id": "new", "raw_field_type": "text", "analyzer": "english"}
+    assert mapped["part"]["properties"]["note"] == expected
     after = described(mapped)
     assert (after.semantic["part.note"].model, after.mappings) == ("new", before.mappings)
 

@@ -45,27 +45,17 @@ def test_a_multi_field_stands_for_a_text_that_is_not_indexed_or_a_keyword() -> N
 
 
 def test_whole_words_come_before_parts_of_words() -> None:
-    fields = {
-        "a_suggest": {"type": "search_as_you_type"},
-        "b_edge": {"type": "text", "analyzer": "starts"},
-        "words": TEXT,
-    }
+    edges = {"type": "text", "analyzer": "starts"}
+    fields = {"a_suggest": {"type": "search_as_you_type"}, "b_edge": edges, "words": TEXT}
     settings = {"index.analysis.analyzer.starts.filter": '["lowercase", "edge_ngram"]'}
     assert word_fields(info({"body": hidden(fields=fields)}, settings), ("body",)) == ("body.words",)
 
 
 def test_the_catch_all_of_most_fields_is_searched() -> None:
-    index = info(
-        {
-            "title": hidden("titles", "all"),
-            "body": hidden("all", "all_suggest"),
-            "note": hidden("notes"),
-            "titles": TEXT,
-            "notes": TEXT,
-            "all": TEXT,
-            "all_suggest": {"type": "search_as_you_type"},
-        }
-    )
+    body = hidden("all", "all_suggest")
+    sources = {"title": hidden("titles", "all"), "body": body, "note": hidden("notes")}
+    targets = {"titles": TEXT, "notes": TEXT, "all": TEXT, "all_suggest": {"type": "search_as_you_type"}}
+    index = info(sources | targets)
     assert word_fields(index, ("title", "body", "note")) == ("all", "notes")
     assert word_fields(index, ("body",)) == ("all",)
 
@@ -116,16 +106,9 @@ def test_a_disabled_mapping_and_dotted_names() -> None:
 
 
 def test_a_setting_names_fields_and_aliases() -> None:
-    index = info(
-        {
-            "all": TEXT,
-            "everything": {"type": "alias", "path": "all"},
-            "body": hidden(),
-            "year": {"type": "long"},
-        },
-        derived={"joined": {"type": "text"}},
-        runtime={"shout": {"type": "keyword"}},
-    )
+    fields = {"all": TEXT, "everything": {"type": "alias", "path": "all"}, "body": hidden()}
+    computed = {"derived": {"joined": {"type": "text"}}, "runtime": {"shout": {"type": "keyword"}}}
+    index = info({**fields, "year": {"type": "long"}}, **computed)
     assert searched_fields(index, ("everything^3", "all")) == [Searched("all", 1.0)]
     for name, problem in (
         ("joined", "'joined' is computed by each search"),

@@ -75,9 +75,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, minilm_encoder_folder: Pat
 
 
 @pytest.fixture(scope="session", params=["1.29", "v2"])
-def composed(
-    request: pytest.FixtureRequest, engine: None, project: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Stack:
+def composed(request, engine: None, project: Path, tmp_path_factory) -> Stack:
     """Give the project under each of the two generations of compose; nothing is started yet."""
     newer = request.param == "v2"
     command = compose_v2(tmp_path_factory.mktemp("v2")) if newer else ["docker-compose"]

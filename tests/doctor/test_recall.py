@@ -32,19 +32,10 @@ def test_ties_count_and_later_ones_do_not(walked: list[str], k: int, share: floa
 
 
 def info_of(vectors: str) -> IndexInfo:
-    record = {
-        **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},
-        **{
-            "encoder": "f",
-            "similarity": "cosine",
-            "vector_field": "v",
-            "fields": ["text"],
-            "vectors": vectors,
-        },
-    }
-    return IndexInfo(
-        "docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": {**record, "version": VERSION}}}, {}
-    )
+    record = {"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"}
+    record |= {"encoder": "f", "similarity": "cosine", "vector_field": "v", "vectors": vectors}
+    meta = {"_meta": {"hybridr": {**record, "fields": ["text"], "version": VERSION}}}
+    return IndexInfo("docs-hybridr", {"index.uuid": "2"}, meta, {})
 
 
 def shares(vectors: str, **found: float) -> list[WalkShare]:

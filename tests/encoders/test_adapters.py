@@ -96,9 +96,7 @@ def test_few_documents_keep_all_dimensions(tmp_path: Path, folders: tuple[str, s
     assert load_encoder(done.folder).dim == 16
 
 
-def test_the_gate_says_no_to_a_second_one_that_knows_nothing(
-    tmp_path: Path, folders: tuple[str, str]
-) -> None:
+def test_the_gate_says_no_to_a_second_one_that_knows_nothing(tmp_path, folders: tuple[str, str]) -> None:
     import torch
 
     noise = tiny_retriever(seed=3)

@@ -171,9 +171,7 @@ def test_a_gpu_gets_all_texts_in_one_batch_and_wants_many(tiny: Path) -> None:
     assert offers_of(encoder).documents_at_once > ENCODED_TOGETHER
 
 
-def test_a_gpu_whose_memory_is_too_small_says_what_needs_less(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_whose_memory_is_too_small_says_what_needs_less(tiny: Path, monkeypatch) -> None:
     def full(self: BiEncoder, *arrays: np.ndarray) -> np.ndarray:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
 

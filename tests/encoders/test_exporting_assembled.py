@@ -38,9 +38,7 @@ def test_a_lora_only_encoder_is_exported_as_a_plain_bert(tmp_path: Path) -> None
     ("dam", "rem"),
     [("dam_source", "dense_lora192-pa4"), ("dam_distilbert", "dense_lora192-pa4__distilbert")],
 )
-def test_an_encoder_with_a_parallel_adapter_is_exported_as_a_graph(
-    dam: str, rem: str, tmp_path: Path
-) -> None:
+def test_an_encoder_with_a_parallel_adapter_is_exported_as_a_graph(dam: str, rem: str, tmp_path) -> None:
     dense = assemble(DDR / "dams" / dam, rem_of(rem))
     folder = export(dense, tmp_path / "encoder", texts=INPUTS["passages"])
     found = load_encoder(folder)

@@ -159,9 +159,7 @@ def test_a_name_that_nobody_knows_is_a_clear_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["multilingual-e5-small", "intfloat/multilingual-e5-small"])
-def test_without_the_hub_the_way_around_is_named(
-    name: str, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_hub_the_way_around_is_named(name: str, own_cache: Path, monkeypatch) -> None:
     def away(*given: object, **options: object) -> str:
         raise OSError("no route to host")
 
@@ -173,9 +171,7 @@ def test_without_the_hub_the_way_around_is_named(
     )
 
 
-def test_what_was_fetched_first_stays(
-    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_fetched_first_stays(tmp_path, own_cache: Path, monkeypatch) -> None:
     refs = own_cache / "hub" / "models--owner--model" / "refs"
     refs.mkdir(parents=True)
     (refs / "main").write_text("0a1b")

@@ -79,9 +79,7 @@ def test_a_broken_amx_is_told_with_its_fix(promised: Cpu) -> None:
     assert check.fix == "export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
 
 
-def test_the_answer_is_kept_for_this_processor_and_torch(
-    promised: Cpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_is_kept_for_this_processor_and_torch(promised: Cpu, monkeypatch) -> None:
     assert machine.amx_works(promised) is False
     assert list(json.loads((state_folder() / "amx.json").read_text()).values()) == [False]
     monkeypatch.setattr(machine, "BF16_PRODUCT", "print(64.0)")

@@ -155,9 +155,7 @@ def test_a_damaged_folder_is_a_clear_error(
     assert "hybridr export" in str(caught.value.hint)
 
 
-def test_a_folder_without_an_int8_graph_gets_it_in_the_cache(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_an_int8_graph_gets_it_in_the_cache(folder: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "cache"))
     before = sorted(path for path in folder.rglob("*"))
     vectors = load_encoder(folder, precision="int8").encode_documents(texts := tiny_texts(20))

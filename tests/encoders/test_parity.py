@@ -78,9 +78,7 @@ def test_a_graph_that_differs_is_not_exported(
     ("texts", "reason"),
     [((), "no documents were given, texts are generated"), (["", " "], "the documents make no queries")],
 )
-def test_without_documents_ndcg_is_null_with_the_reason(
-    texts: list[str], reason: str, tmp_path: Path
-) -> None:
+def test_without_documents_ndcg_is_null_with_the_reason(texts: list[str], reason: str, tmp_path) -> None:
     folder = export(tiny_retriever(), tmp_path / "encoder", texts=texts)
     parity = (read_manifest(folder) or {})["parity"]
     assert parity["ndcg"] is None

@@ -81,9 +81,7 @@ def test_sums_of_the_largest_bytes_are_exact_on_every_processor(tmp_path: Path) 
     np.testing.assert_allclose(found, rows @ weights.astype(np.int64), rtol=1e-5, atol=0.05)
 
 
-def test_an_exact_graph_gives_the_vectors_of_this_processor(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exact_graph_gives_the_vectors_of_this_processor(tiny: Path, monkeypatch) -> None:
     """The exact form writes both sides of each product anew, which ONNX Runtime refuses if shared.
 
     Every processor has its arithmetic. The fast form is tried only where this processor chooses it.

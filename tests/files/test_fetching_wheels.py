@@ -38,9 +38,7 @@ def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.attack(131)
 @pytest.mark.skipif(sys.platform == "win32", reason="no such limit there")
-def test_pip_writes_no_file_beyond_its_bound(
-    links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_writes_no_file_beyond_its_bound(links: Path, tmp_path, monkeypatch) -> None:
     sha256 = wheel(links, 2_000_000)
     target = tmp_path / "target"
     arguments = ("throwaway-package==1.0", [sha256], tmp_path, ["--dest", str(target)])
@@ -55,9 +53,7 @@ def test_pip_writes_no_file_beyond_its_bound(
 
 
 @pytest.mark.attack(137)
-def test_pip_is_left_when_its_time_is_over(
-    links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_is_left_when_its_time_is_over(links: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(fetching, "BOUNDED_PIP", "import time; time.sleep(60)")
     monkeypatch.setattr(fetching, "LONGEST_S", 0.5)
     began = time.monotonic()

@@ -45,9 +45,7 @@ def test_a_zip_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path) ->
         (lambda file: file.write_bytes(hostile.noise(100_000)), "cannot be read|may run code"),
     ],
 )
-def test_weights_that_grow_or_run_are_refused(
-    make: Callable[[Path], Any], words: str, tmp_path: Path
-) -> None:
+def test_weights_that_grow_or_run_are_refused(make: Callable[[Path], Any], words: str, tmp_path) -> None:
     file = tmp_path / "pytorch_adapter.bin"
     make(file)
     with pytest.raises(ModelError, match=words):
@@ -102,9 +100,7 @@ def test_a_lora_of_any_rank_is_refused(rank: Any) -> None:
 
 
 @pytest.mark.attack(80)
-def test_a_published_checkpoint_is_the_same_ever_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_published_checkpoint_is_the_same_ever_after(tmp_path, monkeypatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "cache"))

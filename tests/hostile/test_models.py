@@ -55,9 +55,7 @@ def test_pip_is_not_told_what_hybridr_is_told(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.attack(49)
 @pytest.mark.parametrize("name", ["losses.jsonl", "vocab.txt", "dam", "onnx/other", "tokenizer.json"])
-def test_a_link_out_of_the_folder_is_not_followed(
-    name: str, encoder: Path, secret: Path, tmp_path: Path
-) -> None:
+def test_a_link_out_of_the_folder_is_not_followed(name: str, encoder: Path, secret: Path, tmp_path) -> None:
     target = secret.parent if name == "dam" else secret
     folder = hostile.linked(encoder, tmp_path / "model", name, target)
     with pytest.raises(ModelError, match=f"{name} is a link that leads out of the folder") as caught:
@@ -260,9 +258,7 @@ def test_weights_that_are_not_there_are_refused(
 
 
 @pytest.mark.attack(59)
-def test_larger_weights_than_are_allowed_are_not_read(
-    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_larger_weights_than_are_allowed_are_not_read(encoder: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HYBRIDR_MODEL_GB", "0.00001")
     folder = hostile.model(encoder, tmp_path / "model")
     with pytest.raises(ModelError, match="HYBRIDR_MODEL_GB"):
@@ -311,9 +307,7 @@ def test_a_module_outside_the_folder_is_refused(encoder: Path, secret: Path, tmp
 
 @pytest.mark.attack(49)
 @pytest.mark.parametrize("key", ["vocab_file", "tokenizer_file", "merges_file"])
-def test_a_tokenizer_takes_no_file_from_elsewhere(
-    key: str, encoder: Path, secret: Path, tmp_path: Path
-) -> None:
+def test_a_tokenizer_takes_no_file_from_elsewhere(key: str, encoder: Path, secret: Path, tmp_path) -> None:
     folder = hostile.model(encoder, tmp_path / "model")
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nkolan\n")
@@ -335,9 +329,7 @@ def test_an_older_tokenizer_is_still_read(encoder: Path, tmp_path: Path) -> None
 
 @pytest.mark.attack(58)
 @pytest.mark.parametrize("entry", [{"promoted": 5}, {"promoted": True, "parameters": "x"}])
-def test_a_record_that_cannot_be_shown_is_refused(
-    entry: dict[str, Any], encoder: Path, tmp_path: Path
-) -> None:
+def test_a_record_that_cannot_be_shown_is_refused(entry: dict[str, Any], encoder: Path, tmp_path) -> None:
     folder = hostile.with_manifest(encoder, tmp_path / "encoder")
     damage_json(folder / "manifest.json", adaptation=entry)
     with pytest.raises(ModelError, match="says something odd of its adaptation or assembly"):

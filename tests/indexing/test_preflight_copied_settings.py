@@ -20,30 +20,14 @@ CHOSEN = {
     "index.routing.allocation.require.box_type": "hot",
     "index.search.default_pipeline": "mine",
 }
-FOREIGN = {
-    "index.remote_store.enabled": "true",
-    "index.remote_store.segment.repository": "s3",
-    "index.plugins.replication.follower.leader_index": "docs",
-    "index.plugins.index_state_management.rollover_alias": "docs",
-    "index.plugins.index_state_management.policy_id": "aging",
-    "index.opendistro.index_state_management.rollover_alias": "docs",
-    "index.store.type": "remote_snapshot",
-    "index.blocks.write": "true",
-    "index.append_only.enabled": "true",
-    "index.derived_source.enabled": "true",
-    "index.replication.type": "SEGMENT",
-    "index.routing.allocation.initial_recovery._id": "x",
-    "index.whatever.comes.next": "1",
-}
-SERVERS = {
-    "index.uuid": "u",
-    "index.creation_date": "1",
-    "index.provided_name": "docs",
-    "index.version.created": "1",
-    "index.history.uuid": "h",
-    "index.resize.source.name": "old",
-    "index.knn": "true",
-}
+FOREIGN_NAMES = """
+    remote_store.enabled remote_store.segment.repository plugins.replication.follower.leader_index
+    plugins.index_state_management.rollover_alias plugins.index_state_management.policy_id
+    opendistro.index_state_management.rollover_alias store.type blocks.write append_only.enabled
+    derived_source.enabled routing.allocation.initial_recovery._id whatever.comes.next"""
+FOREIGN = {f"index.{name}": "true" for name in FOREIGN_NAMES.split()} | {"index.replication.type": "SEGMENT"}
+SERVERS_NAMES = "uuid creation_date provided_name version.created history.uuid resize.source.name knn"
+SERVERS = {f"index.{name}": "true" for name in SERVERS_NAMES.split()}
 
 
 def test_what_decides_what_an_index_finds_is_copied_and_nothing_else() -> None:

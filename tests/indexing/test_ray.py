@@ -63,9 +63,7 @@ def test_a_worker_without_the_model_or_with_another_says_so(
     assert gone.hint == "put the same encoder folder at the same path on every machine"
 
 
-def test_a_worker_of_another_hybridr_is_refused_before_it_reads_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_of_another_hybridr_is_refused_before_it_reads_anything(monkeypatch) -> None:
     found = answer_of(monkeypatch, ValueError("must not be read"), release="0.0.1")
     assert isinstance(found.error(), SettingsError)
     assert "the driver is hybridr 0.0.1, a worker hybridr" in found.message
@@ -170,9 +168,7 @@ def crew_of(monkeypatch: pytest.MonkeyPatch, workers: int, ray: FakeRay) -> Any:
 
 
 @pytest.mark.parametrize("unready", [False, True])
-def test_a_machine_that_is_lost_with_all_its_workers_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch, unready: bool
-) -> None:
+def test_a_machine_that_is_lost_with_all_its_workers_stops_nothing(monkeypatch, unready: bool) -> None:
     ray = FakeRay(16, unready)
     done = crew_of(monkeypatch, 16, ray).run(range(40))
     assert [filling.encoded for filling in done] == list(range(40)), "in the order of the shares"

@@ -29,9 +29,7 @@ class Clock:
 @pytest.mark.parametrize(
     "failure", [Unreachable("nothing answers"), ClusterError("busy", status=429)], ids=["away", "busy"]
 )
-def test_rounds_wait_for_a_cluster_that_is_away_or_busy(
-    monkeypatch: pytest.MonkeyPatch, failure: ClusterError
-) -> None:
+def test_rounds_wait_for_a_cluster_that_is_away_or_busy(monkeypatch, failure: ClusterError) -> None:
     clock, began, away = Clock(), [], {2, 3, 5, 6, 7, 8}
 
     def sync(*_: Any, **__: Any) -> str:

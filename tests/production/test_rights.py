@@ -206,9 +206,7 @@ def test_a_role_for_one_index_reads_and_writes_the_words_of_one(
             assert open_term_table(cluster, cluster.index_info(f"{INDEX}-hybridr-1")) is not None
 
 
-def test_the_role_of_status_sees_where_the_words_lie(
-    user: Connecting, admin: Cluster, tmp_path: Path
-) -> None:
+def test_the_role_of_status_sees_where_the_words_lie(user: Connecting, admin: Cluster, tmp_path) -> None:
     with fresh_machine(tmp_path):
         [held] = status(user("status"), INDEX).holdings
     assert held.kept["term_table"].places == ("cluster",)

@@ -32,6 +32,15 @@ def rankings_of(record: Record, a: str, b: str, name: str) -> tuple[Ranking, Ran
     return ranking_of(record, a, b, name), ranking_of(record, b, a, name)
 
 
+def voted(count: int, client: str | None, text: str, teams: str, *hits: str) -> list[dict[str, Any]]:
+    """So many searches of a client, each with clicks on these hits; `*` in the text is the number."""
+    records = []
+    for n in range(count):
+        records.append(drafted(f"s{n}", client, text.replace("*", str(n)), teams))
+        records += [clicked(f"s{n}", client, hit) for hit in hits]
+    return records
+
+
 def votes(*records: dict[str, Any]) -> list[str]:
     return list(preferred_in(iter(records), OURS)[0])
 
@@ -61,31 +70,15 @@ def test_only_what_the_experiment_showed_is_counted() -> None:
 
 
 def test_one_client_has_one_vote_on_a_query_whatever_it_sends() -> None:
-    flood = [
-        record
-        for n in range(200)
-        for record in (drafted(f"s{n}", "anna", "Lamp ", "ab"), clicked(f"s{n}", "anna", "d0"))
-    ]
+    flood = voted(200, "anna", "Lamp ", "ab", "d0")
     assert votes(*flood) == ["a"]
     both = votes(*flood, drafted("t", "bert", "lamp", "ab"), clicked("t", "bert", "d1"))
     assert sorted(both) == ["a", "b"]
-    unknown = [
-        record
-        for n in range(200)
-        for record in (drafted(f"s{n}", None, "lamp", "ab"), clicked(f"s{n}", None, "d0"))
-    ]
-    assert len(votes(*unknown)) == 1
+    assert len(votes(*voted(200, None, "lamp", "ab", "d0"))) == 1
 
 
 def test_machines_have_no_vote() -> None:
-    greedy = [
-        record
-        for n in range(20)
-        for record in (
-            drafted(f"s{n}", "robot", f"query {n}", "ababa"),
-            *(clicked(f"s{n}", "robot", one) for one in SHOWN[:5:2]),
-        )
-    ]
+    greedy = voted(20, "robot", "query *", "ababa", *SHOWN[:5:2])
     found, counts, _ = preferred_in(iter(greedy), OURS)
     assert (found, counts["bots"]) == ([], 1)
 

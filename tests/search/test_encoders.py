@@ -27,9 +27,7 @@ def written_by(fingerprint: str) -> IndexInfo:
     return IndexInfo("docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": record}}, {})
 
 
-def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(tmp_path, monkeypatch) -> None:
     entry, tiny = known_as("bge-small-zh-v1.5"), tiny_retriever(seed=7)
     assert entry is not None
     assert entry.package is not None

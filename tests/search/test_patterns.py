@@ -69,9 +69,7 @@ USUAL = [
 
 @pytest.mark.attack(126)
 @pytest.mark.parametrize("pattern", EXPLODING)
-def test_a_pattern_whose_program_explodes_is_refused_before_it_is_compiled(
-    pattern: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pattern_whose_program_explodes_is_refused_before_it_is_compiled(pattern: str, monkeypatch) -> None:
     def never(*_: Any) -> None:
         raise AssertionError("compiled")
 

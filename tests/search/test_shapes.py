@@ -182,9 +182,7 @@ def test_what_a_server_does_not_ask_by_its_own_rights_has_none(
     assert not fitted
 
 
-def test_an_hour_later_it_is_measured_again_and_used_meanwhile(
-    fitted: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_hour_later_it_is_measured_again_and_used_meanwhile(fitted: list[Any], monkeypatch) -> None:
     one = Shapes(*index(), background=True)
     one.scale(MULTI, ["red shoes"])
     settled(one)

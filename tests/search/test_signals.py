@@ -200,9 +200,7 @@ def test_no_neighbour_counts_more_than_the_word_that_was_asked(monkeypatch: pyte
 
 @pytest.mark.attack(85)
 @pytest.mark.parametrize("scope", [Scope({"term": {"tenant": 1}}), Scope(routing="a")])
-def test_an_alias_that_shows_a_part_gets_no_words_of_the_rest(
-    monkeypatch: pytest.MonkeyPatch, scope: Scope
-) -> None:
+def test_an_alias_that_shows_a_part_gets_no_words_of_the_rest(monkeypatch, scope: Scope) -> None:
     soft_terms(monkeypatch, "wing wings flow basket candle")
     monkeypatch.setattr(storage, "LEAST_TERMS", 5)
     whole = place()

@@ -201,9 +201,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]
 
 
 @pytest.mark.attack(31)
-def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(
-    searched: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
-):
+def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(searched: Callable[..., Server], monkeypatch):
     monkeypatch.setattr(snapshots, "MOST_SEARCHES", 60)
     monkeypatch.setattr(snapshots, "STALLED_S", 60.0)
     server = searched(search_timeout_s=60)

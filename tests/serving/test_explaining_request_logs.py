@@ -50,9 +50,7 @@ def test_bytes_that_are_no_text_spoil_their_own_line_only(tmp_path: Path) -> Non
     assert (len(log.requests), log.unreadable) == (1, (2, 3))
 
 
-def test_a_line_too_long_a_crowd_of_requests_and_no_file_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_too_long_a_crowd_of_requests_and_no_file_are_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(explaining, "MOST_REQUESTS", 3)
     with pytest.raises(DataError, match="more than 3 requests, take a part"):
         read_requests(written(tmp_path, *({"size": size} for size in range(5))))

@@ -92,9 +92,7 @@ def test_a_body_that_is_refused_goes_again_as_it_was(client: TestClient, cluster
         assert len(cluster.heard) == 1
 
 
-def test_the_servers_own_token_comes_in_another_header(
-    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_servers_own_token_comes_in_another_header(cluster: Recorder, monkeypatch) -> None:
     client = client_of(cluster, monkeypatch, token="secret")
     for wrong in ({}, {"authorization": "Bearer secret"}, {"x-hybridr-token": "other"}):
         answer = client.post("/docs/_search", json=BODY, headers=wrong)
@@ -143,9 +141,7 @@ def test_requests_are_counted_by_the_pattern_of_their_path(client: TestClient) -
     )
 
 
-def test_without_the_setting_there_is_no_such_path(
-    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_setting_there_is_no_such_path(cluster: Recorder, monkeypatch) -> None:
     monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     app = create_app(HashingEncoder(), ServeSettings(index="docs"), cluster=Cluster(None, cluster.url))
     assert TestClient(app).post("/docs/_search", json=BODY).status_code == 404

@@ -165,9 +165,7 @@ def test_vectors_stay_out_of_the_answer_to_a_text_that_is_too_long(client: TestC
     assert json.loads(ranked(client, json.dumps(body).encode())) == {**body, "_source": {"excludes": ["v"]}}
 
 
-def test_vectors_stay_out_of_the_answer_where_the_server_fails(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_stay_out_of_the_answer_where_the_server_fails(client: TestClient, monkeypatch) -> None:
     async def fails(*_: Any) -> None:
         raise EncodingFailed
 
@@ -241,9 +239,7 @@ def test_words_that_the_cluster_has_to_read_are_ranked_alike(client: TestClient,
     assert ("rescore" in ranked(client, raw, "lexical")) is (words != "unheard")
 
 
-def test_where_the_cluster_runs_no_scripts_one_request_does_not_rank(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_cluster_runs_no_scripts_one_request_does_not_rank(client: TestClient, monkeypatch) -> None:
     monkeypatch.setattr(KnowingSearch.once, "asks_once", False)
     body = json.loads(ranked(client, json.dumps({"query": MATCH}).encode()))
     assert body == {"query": MATCH, "_source": {"excludes": ["v"]}}

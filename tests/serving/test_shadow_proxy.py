@@ -99,9 +99,7 @@ def test_zipped_requests_and_odd_answers_disturb_nobody(cluster: Recorder) -> No
     assert kept()[0]["text"] == "two words"
 
 
-def test_after_ten_failures_the_other_ranking_is_left_alone(
-    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_ten_failures_the_other_ranking_is_left_alone(cluster: Recorder, monkeypatch) -> None:
     def fails(entry: ShadowedRequest, *_: Any) -> ShadowedRequest:
         return ShadowedRequest("docs", error="gone")
 
@@ -118,9 +116,7 @@ def test_after_ten_failures_the_other_ranking_is_left_alone(
     assert stopped == "10 requests in a row failed, the last one: gone"
 
 
-def test_while_the_shadow_is_busy_requests_are_skipped_and_counted(
-    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_the_shadow_is_busy_requests_are_skipped_and_counted(cluster: Recorder, monkeypatch) -> None:
     def waits(entry: ShadowedRequest, *_: Any) -> ShadowedRequest:
         time.sleep(0.3)
         return ShadowedRequest("docs", "two words", old=("a",), new=("a",))

@@ -333,9 +333,7 @@ def test_repeated_documents_count_once(pair: Callable[..., AdaptSettings]) -> No
     assert "unadapted encoder" in str(caught.value.hint)
 
 
-def test_another_language_is_refused_until_asked_for(
-    pair: Callable[..., AdaptSettings], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_language_is_refused_until_asked_for(pair: Callable[..., AdaptSettings], monkeypatch) -> None:
     german = [
         Document(str(i), f"Das ist nicht der {i}. Text und die Sprache ist eine andere, wie man hier sieht.")
         for i in range(100)

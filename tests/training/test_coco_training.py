@@ -230,9 +230,7 @@ def test_a_long_sentence_is_cut_and_a_short_rest_goes_along() -> None:
     assert cut_spans(sentences(1, 1, 1)[:2], 0, FRAME, 30, 1) == [0, 2]
 
 
-def test_a_document_of_one_sentence_gives_it_twice_and_masks_each_by_itself(
-    base: Path, tmp_path: Path
-) -> None:
+def test_a_document_of_one_sentence_gives_it_twice_and_masks_each_by_itself(base: Path, tmp_path) -> None:
     documents = [Document(f"d{i}", document.text.split(".")[0]) for i, document in enumerate(tiny_corpus(60))]
     cache = build_cache(documents, tiny_tokenizer(), tmp_path / "tokens", seed=1)
     begins, lengths = draw_pairs(cache, FRAME, np.arange(9), 30, 1, np.random.default_rng(0))
@@ -252,9 +250,7 @@ def test_two_spans_of_a_document_are_disjoint(cache: TokenCache) -> None:
     assert 0.3 < (first < second).mean() < 0.7
 
 
-def test_a_batch_holds_no_document_twice(
-    base: Path, cache: TokenCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_holds_no_document_twice(base: Path, cache: TokenCache, monkeypatch) -> None:
     found = objective(base, cache, batch_size=4096)
     assert found.batch_size == found.documents == len(cache) - 20
     assert len(found.windows(1).lengths) == 2 * found.documents

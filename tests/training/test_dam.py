@@ -131,9 +131,7 @@ def test_an_unfinished_run_does_not_read_its_source_again(base: Path, whole: Dam
     )  # another file: read anew
 
 
-def test_a_run_killed_by_sigkill_ends_with_the_same_weights(
-    base: Path, whole: DamFit, tmp_path: Path
-) -> None:
+def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, whole: DamFit, tmp_path) -> None:
     step = int(np.random.default_rng().integers(1, 12))
     out = tmp_path / "killed"
     given = {"base": str(base), "out": str(out)}
@@ -201,9 +199,7 @@ def test_a_base_of_another_kind_is_refused(base: Path, tmp_path: Path) -> None:
         fit_dam(tiny_corpus(50), dam_settings(tmp_path / "none", tmp_path / "dam"))
 
 
-def test_too_little_disk_is_said_before_anything_is_read(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_disk_is_said_before_anything_is_read(base: Path, tmp_path, monkeypatch) -> None:
     usage = type(loop.shutil.disk_usage(tmp_path))
     monkeypatch.setattr(loop.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
 
@@ -215,9 +211,7 @@ def test_too_little_disk_is_said_before_anything_is_read(
         fit_dam(unread(), dam_settings(base, tmp_path / "dam"))
 
 
-def test_too_little_memory_is_said_before_training(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_is_said_before_training(base: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("M", (), {"available": 1_000_000}))
     steps: list[str] = []
     with pytest.raises(ModelError, match="1 MB of memory are free on cpu"):
@@ -250,9 +244,7 @@ def test_another_folder_is_not_replaced(base: Path, tmp_path: Path) -> None:
 # --- the command
 
 
-def test_the_command(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command(base: Path, tmp_path, capsys, monkeypatch) -> None:
     file = tmp_path / "corpus.tsv"
     file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
     out = str(tmp_path / "dam")

@@ -126,9 +126,7 @@ def test_the_files_of_ddr(tmp_path: Path) -> None:
         ("q1 0 d1 1\n", "q1\td3 d8\n", "document 'd8', a negative of query 'q1', is not in the corpus"),
     ],
 )
-def test_labels_that_cannot_be_used(
-    qrels: str, negatives: str, message: str, dam: Path, tmp_path: Path
-) -> None:
+def test_labels_that_cannot_be_used(qrels: str, negatives: str, message: str, dam: Path, tmp_path) -> None:
     with pytest.raises(DataError, match=message):  # noqa: PT012
         judged, file = files_of(tmp_path, qrels, negatives)
         train_rem(judged, rem_settings(dam, tmp_path / "rem", negatives=file, batch_size=1))

@@ -101,9 +101,7 @@ def same_as(model: Any, found: MultiVectorEncoder) -> None:
     assert np.ptp(scores(queries, documents)) > 0.01
 
 
-def test_what_is_no_multi_vector_encoder_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_multi_vector_encoder_is_refused(tmp_path, capsys) -> None:
     written(tmp_path)
     dense = tmp_path / "model" / "1_Dense" / "config.json"
     record = json.loads(dense.read_text())

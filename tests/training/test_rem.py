@@ -101,9 +101,7 @@ def test_what_coco_contrasted_by_cls_is_not_trained_on_by_mean(judged: Judged, t
     assert train_rem(judged, rem_settings(dam, tmp_path / "rem", pooling="cls", steps=1)).steps == 1
 
 
-def test_a_killed_run_ends_with_the_same_weights(
-    judged: Judged, toy: Path, dam: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_ends_with_the_same_weights(judged: Judged, toy: Path, dam: Path, tmp_path) -> None:
     train_rem(judged, rem_settings(dam, tmp_path / "whole"))
     given = rem_settings(dam, tmp_path / "broken")
     for at in ("4", "8"):
@@ -152,9 +150,7 @@ def answers(ranker: Any, judged: Judged) -> np.ndarray:
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("kind", ["unicoil", "splade", "colbert", "rerank"])
-def test_the_other_rankers(
-    kind: str, full: bool, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_other_rankers(kind: str, full: bool, judged: Judged, dam: Path, tmp_path, monkeypatch) -> None:
     kept = []
     write = RemRun.write
     monkeypatch.setattr(RemRun, "write", lambda run, *rest: (kept.append(run), write(run, *rest)))
@@ -200,13 +196,7 @@ def test_settings_that_contradict_each_other(judged: Judged, dam: Path, tmp_path
             train_rem(judged, rem_settings(dam, tmp_path / "rem", **values))
 
 
-def test_the_commands(
-    toy: Path,
-    dam: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_commands(toy: Path, dam: Path, tmp_path, capsys, monkeypatch) -> None:
     import hybridr_cli
 
     common = ["--beir", str(toy), "--json"]

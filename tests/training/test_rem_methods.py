@@ -146,9 +146,7 @@ def test_episodes_mine_and_cluster_anew_and_go_on_after_a_stop(
     ).read_bytes()
 
 
-def test_methods_stand_on_distillation_too(
-    judged: Judged, dam: Path, target: TargetDomain, tmp_path: Path
-) -> None:
+def test_methods_stand_on_distillation_too(judged: Judged, dam: Path, target: TargetDomain, tmp_path) -> None:
     teacher = write_teacher(tmp_path / "teacher.tsv", judged)
     for name in ("idro", "modir", "berm"):
         values = METHODS[name] | {"loss": "distil", "teacher": teacher, "steps": 2}
@@ -223,13 +221,7 @@ def test_clusters_are_weighed_by_pairwise_losses_unless_another_is_given(dam: Pa
     assert RemSettings(dam=str(dam)).loss == "contrast"
 
 
-def test_the_commands(
-    toy: Path,
-    dam: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_commands(toy: Path, dam: Path, tmp_path, capsys, monkeypatch) -> None:
     import hybridr_cli
 
     set_small(monkeypatch)
@@ -283,9 +275,7 @@ def test_few_target_queries_come_more_than_once(judged: Judged, dam: Path, tmp_p
     assert train_rem(judged, given, target=few).method is not None
 
 
-def test_documents_of_one_sentence_and_a_tokenizer_without_periods(
-    toy: Path, dam: Path, tmp_path: Path
-) -> None:
+def test_documents_of_one_sentence_and_a_tokenizer_without_periods(toy: Path, dam: Path, tmp_path) -> None:
     from hybridr.training.judged import read_judged_beir
 
     def one_sentence(text: str) -> str:

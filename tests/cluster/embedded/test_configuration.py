@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hybridr.cluster.embedded import configuration
@@ -9,9 +7,7 @@ from hybridr.cluster.settings import NodeSettings
 
 
 @pytest.mark.parametrize(("limit", "is_off"), [("1024\n", True), ("65530\n", False), (None, False)])
-def test_few_memory_maps_switch_mapping_off(
-    limit: str | None, is_off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_memory_maps_switch_mapping_off(limit: str | None, is_off: bool, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(configuration, "MAP_LIMIT", tmp_path / "max_map_count")
     if limit:
         (tmp_path / "max_map_count").write_text(limit)

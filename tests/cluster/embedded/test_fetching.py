@@ -129,9 +129,7 @@ def test_a_line_that_always_breaks_is_given_up(tmp_path: Path, repository: type[
     assert stored(tmp_path) == []
 
 
-def test_a_missing_file_and_a_dead_repository(
-    tmp_path: Path, repository: type[Repository], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_file_and_a_dead_repository(tmp_path, repository: type[Repository], monkeypatch) -> None:
     artifact = fetching.Artifact("org.example", "none", "1.0", "zip", "0" * 64, 10)
     with pytest.raises(DownloadError, match="could not be downloaded") as caught:
         fetching.fetch([artifact])
@@ -142,9 +140,7 @@ def test_a_missing_file_and_a_dead_repository(
 
 
 @pytest.mark.attack(75)
-def test_a_failing_write_is_explained_and_leaves_nothing(
-    tmp_path: Path, repository: type[Repository]
-) -> None:
+def test_a_failing_write_is_explained_and_leaves_nothing(tmp_path, repository: type[Repository]) -> None:
     artifact = published(tmp_path, "one", os.urandom(2_000_000))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))  # the write itself fails, as on a full disk

@@ -27,9 +27,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "USER_FOLDERS", ())
 
 
-def test_the_first_java_of_a_fitting_version_is_taken(
-    tmp_path: Path, no_java: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_java_of_a_fitting_version_is_taken(tmp_path, no_java: None, monkeypatch) -> None:
     older, newer = fake_java(tmp_path / "older", "17.0.9"), fake_java(tmp_path / "newer", "25.0.1")
     monkeypatch.setenv("JAVA_HOME", str(older))
     monkeypatch.setenv("PATH", str(newer / "bin"))

@@ -25,9 +25,7 @@ def test_stop_ends_the_process_and_its_children_once(spawned: Callable[..., psut
     assert state_module.running_node() is None
 
 
-def test_stop_kills_a_process_that_does_not_listen(
-    spawned: Callable[..., psutil.Popen], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_kills_a_process_that_does_not_listen(spawned: Callable[..., psutil.Popen], monkeypatch) -> None:
     monkeypatch.setattr(process, "STOP_S", 0.5)
     stubborn = spawned(STUBBORN, state_module.data_argument("/data/mine"))
     state.write_state(state_of("mine", stubborn.pid, stubborn.create_time()))

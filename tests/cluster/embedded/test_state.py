@@ -67,18 +67,14 @@ def test_a_name_that_is_none_is_refused(name: str, capsys: pytest.CaptureFixture
         (["--port", "80"], "port: input should be greater than or equal to 1024", "hybridr settings"),
     ],
 )
-def test_settings_that_no_node_can_have(
-    arguments: list[str], message: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_that_no_node_can_have(arguments: list[str], message: str, hint: str, capsys) -> None:
     assert main(["node", "start", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said
     assert hint in said
 
 
-def test_a_taken_port_is_named_before_anything_is_fetched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_taken_port_is_named_before_anything_is_fetched(tmp_path, capsys) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
