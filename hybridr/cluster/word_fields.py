@@ -15,6 +15,20 @@ from ..errors import DataError, SettingsError
 from .fields import STRING_TYPES, TEXT_TYPES, FieldChoice, mapped_fields, mapping_of, text_subfields, types_of
 from .record import IndexInfo
 
+ANALYSERS = frozenset(
+    "arabic armenian basque bengali brazilian bulgarian catalan czech danish dutch english estonian finnish "
+    "french galician german greek hindi hungarian indonesian irish italian latvian lithuanian norwegian "
+    "persian portuguese romanian russian sorani spanish standard swedish turkish".split()
+)
+"""Built-in analysers that read each word for itself."""
+FILTERS = frozenset(
+    "apostrophe arabic_normalization arabic_stem asciifolding brazilian_stem cjk_width czech_stem "
+    "decimal_digit dutch_stem elision french_stem german_normalization german_stem icu_folding "
+    "keyword_marker kstem length lowercase persian_normalization porter_stem russian_stem "
+    "scandinavian_folding scandinavian_normalization snowball stemmer stemmer_override stop trim "
+    "uppercase".split()
+)
+"""Filters that make at most one term of each."""
 BM25, DEFAULT = "BM25", "default"
 WITH_NORMS = {"text", "search_as_you_type"}
 """Types of fields that BM25 scores by their length, unless their mapping switches that off."""
@@ -67,6 +81,32 @@ def search_analyzer_of(info: IndexInfo, field: str) -> str:
     whole = any(key.startswith("index.analysis.analyzer.default_search.") for key in info.settings)
     usual = "default_search" if whole and mapping.get("type") in TEXT_TYPES else ""
     return str(mapping.get("search_analyzer", usual))
+
+
+def reads_words_alone(info: IndexInfo, field: str) -> bool:
+    """Return whether a field's analyser for queries makes of each word the same term, whatever is beside
+    it.
+    """
+    mapping = mapping_of(info, field)
+    name = search_analyzer_of(info, field) or str(mapping.get("analyzer", "default"))
+    if mapping.get("type") != "text":
+        return False
+    before = f"index.analysis.analyzer.{name}."
+    own = {key.removeprefix(before): value for key, value in info.settings.items() if key.startswith(before)}
+    if not own:
+        return name in ANALYSERS or name == "default"
+    if own.get("type", "custom") != "custom":
+        return own["type"] in ANALYSERS and "max_token_length" not in own
+    filters = own.get("filter", [])
+    filters = [filters] if isinstance(filters, str) else filters
+    tokenizers = f"index.analysis.tokenizer.{own.get('tokenizer')}."
+    return (
+        own.get("tokenizer") == "standard"
+        and not any(key.startswith(tokenizers) for key in info.settings)
+        and not own.get("char_filter")
+        and own.keys() <= {"type", "tokenizer", "filter", "char_filter"}
+        and all(info.settings.get(f"index.analysis.filter.{part}.type", part) in FILTERS for part in filters)
+    )
 
 
 def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:

@@ -289,7 +289,10 @@ class SearchContext:
         template.
         """
         if readings is None and self.encoder is not None:
+            looked_up = self.analysis.begin(texts) if self.fusion.needs_scales else None
             readings = self.signals.read(self.encoder, texts)
+            if looked_up is not None:
+                looked_up.result()
         columns = [self.values_for(retriever, texts, readings) for retriever in self.retrievers.values()]
         values = [dict(zip(self.retrievers, row, strict=True)) for row in zip(*columns, strict=True)]
         scales, analysed = [Scales()] * len(texts), [Analysed()] * len(texts)

@@ -10,7 +10,8 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import mapped_fields
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import lexical_query
-from ..indexing.terms.terms import TermVectors, term_vectors, text_vectors
+from ..indexing.terms.known_words import TermVectors
+from ..indexing.terms.terms import term_vectors, text_vectors
 from ..languages import is_plain
 
 LEAST_WEIGHT = 1e-6

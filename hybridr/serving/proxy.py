@@ -156,7 +156,9 @@ class Proxy:
         try:
             if reason := self.left_alone(sent, search):
                 return RewriteResult(None, reason)
-            scope = await unless_gone(request, self.names.scope_of(search.name, snapshot), timeout_s)
+            scope = self.names.known_scope(search.name, snapshot)
+            if scope is None:
+                scope = await unless_gone(request, self.names.scope_of(search.name, snapshot), timeout_s)
             if scope is None:
                 return RewriteResult(None, NotRanked("another_index"))
             if reason := reason_of_path("_search", search.params):
@@ -238,6 +240,13 @@ class Names:
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
         self._known: dict[tuple[str, str], tuple[float, Scope | None]] = {}
+
+    def known_scope(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
+        """Return the scope that a name shows of the index, if no request is needed for it; else None."""
+        if name == snapshot.info.name:
+            return WHOLE
+        until, scope = self._known.get((name, snapshot.info.uuid), (0.0, None))
+        return scope if time.monotonic() < until else None
 
     async def scope_of(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
         """Return the scope that a name shows of the index; None if the name stands for another index or

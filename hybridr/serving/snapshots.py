@@ -200,8 +200,11 @@ class IndexSnapshot:
         if isinstance(request, NotRanked):
             return request
         text = request.query.text
-        reading, _ = await asyncio.gather(self.embedder.read(text, within_s), self.words.wait_for(text))
-        return request._replace(reading=reading)
+        reading = self.embedder.read(text, within_s)
+        if self.words.has(text):
+            return request._replace(reading=await reading)
+        encoded, _ = await asyncio.gather(reading, self.words.wait_for(text))
+        return request._replace(reading=encoded)
 
     async def rank(
         self, ranking: BodyRanking, request: ReadBody, boost: str | None = None
@@ -217,6 +220,13 @@ class IndexSnapshot:
         with suppress(Exception):  # it is said where somebody asks
             next(iter(self.modes.values()))("a first question", 1)
         return self
+
+    def warmed_up(self) -> bool:
+        """Prepare a part of what the signals of many queries need; return whether that was the last."""
+        with suppress(Exception):  # it is said where somebody asks
+            search = next(iter(self.modes.values()))
+            return not any([signal.warm() for signal in search.signals.members.values()])
+        return True
 
     def description(self) -> dict[str, Any]:
         """Return which index, encoder and fields are searched, for `deploy` to compare."""
@@ -297,7 +307,10 @@ class Searches:
 
     def _follow(self) -> None:
         """Check the index every few seconds, or when asked to, until `end` (background thread)."""
+        warm: IndexSnapshot | None = None
         while not self._ended.wait(LEAST_S):
+            if (now := self.now) is not warm and now.warmed_up():
+                warm = now
             self._asked.wait(EVERY_S - LEAST_S)
             self._asked.clear()
             if not self._ended.is_set():

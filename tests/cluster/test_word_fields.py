@@ -12,11 +12,13 @@ from hybridr.cluster.word_fields import (
     Searched,
     chosen_word_fields,
     is_indexed_text,
+    reads_words_alone,
     searched_fields,
     word_fields,
 )
 from hybridr.errors import DataError, SettingsError
 
+CUSTOM = "index.analysis.analyzer.own."
 TEXT, KEYWORD = {"type": "text"}, {"type": "keyword"}
 
 
@@ -128,3 +130,54 @@ def test_what_vectors_of_the_same_fields_were_searched_by_is_taken_again() -> No
     assert chosen_word_fields(index, before) == ("all",)
     assert chosen_word_fields(index, before._replace(fields=("title",))) == ("title",)
     assert chosen_word_fields(index, before._replace(searched=("gone",))) == ("body",)
+
+
+def analysed_by(
+    analyzer: str | None = None, settings: dict[str, Any] | None = None, kind: str = "text"
+) -> IndexInfo:
+    mapping = {"type": kind} | ({"analyzer": analyzer} if analyzer else {})
+    return IndexInfo("docs", settings or {}, {"properties": {"text": mapping}}, {})
+
+
+def test_only_analysers_that_read_each_word_for_itself() -> None:
+    assert reads_words_alone(analysed_by(), "text")
+    assert reads_words_alone(analysed_by("german"), "text")
+    for analyzer in ("cjk", "thai", "whitespace", "simple", "fingerprint", "kuromoji", "unknown"):
+        assert not reads_words_alone(analysed_by(analyzer), "text")
+    assert not reads_words_alone(analysed_by("english", kind="search_as_you_type"), "text")
+    assert not reads_words_alone(analysed_by("english", kind="keyword"), "text")
+
+
+@pytest.mark.parametrize(
+    ("definition", "alone"),
+    [
+        ({"type": "english", "stopwords": ["a"]}, True),
+        ({"type": "standard", "max_token_length": "5"}, False),
+        ({"tokenizer": "standard", "filter": ["lowercase", "asciifolding", "porter_stem"]}, True),
+        ({"type": "custom", "tokenizer": "standard", "filter": "lowercase"}, True),
+        ({"tokenizer": "standard", "filter": ["lowercase", "synonyms"]}, False),
+        ({"tokenizer": "standard", "filter": ["stems"]}, True),
+        ({"tokenizer": "standard", "filter": ["lowercase"], "char_filter": ["html_strip"]}, False),
+        ({"tokenizer": "whitespace", "filter": ["lowercase"]}, False),
+        ({"tokenizer": "standard", "filter": ["shingle"]}, False),
+        ({"tokenizer": "standard", "filter": ["lowercase"], "position_increment_gap": "3"}, False),
+    ],
+)
+def test_analysers_of_the_index_itself(definition: dict[str, Any], alone: bool) -> None:
+    settings = {f"{CUSTOM}{key}": value for key, value in definition.items()}
+    settings |= {
+        "index.analysis.filter.synonyms.type": "synonym",
+        "index.analysis.filter.stems.type": "stemmer",
+    }
+    assert reads_words_alone(analysed_by("own", settings), "text") is alone
+
+
+def test_a_filter_or_tokenizer_that_was_made_anew_is_not_the_built_in_one() -> None:
+    settings = {f"{CUSTOM}tokenizer": "standard", f"{CUSTOM}filter": ["lowercase"]}
+    assert reads_words_alone(analysed_by("own", settings), "text")
+    synonyms = {"index.analysis.filter.lowercase.type": "synonym"}
+    assert not reads_words_alone(analysed_by("own", settings | synonyms), "text")
+    short = {"index.analysis.tokenizer.standard.type": "standard"}
+    assert not reads_words_alone(analysed_by("own", settings | short), "text")
+    whole = {"index.analysis.analyzer.default.tokenizer": "keyword"}
+    assert not reads_words_alone(analysed_by(None, whole), "text")

@@ -220,6 +220,16 @@ def test_the_neighbours_of_a_word_are_remembered(monkeypatch: pytest.MonkeyPatch
     assert made.clauses(asked("wing", words("wing"))) == first
 
 
+def test_a_server_looks_up_the_words_of_the_table_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hybridr.search.signals.soft_terms.WARMED_AT_ONCE", 2)
+    made = soft_terms(monkeypatch, "wing wings flow basket candle")
+    expected = made.clauses(asked("candle", words("candle")))
+    assert [made.warm() for _ in range(4)] == [True, True, False, False]
+    monkeypatch.setattr(TermTable, "near", None)
+    assert made.clauses(asked("candle", words("candle"))) == expected
+    assert Phrases(place()).warm() is False
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybridr.search.signals.soft_terms.REMEMBERED", 3)
     made = soft_terms(monkeypatch, "wing wings flow basket candle")

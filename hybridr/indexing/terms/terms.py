@@ -6,6 +6,8 @@ import math
 import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -16,21 +18,20 @@ from ...cluster.failures import kind_and_reason, shard_failure, understood
 from ...cluster.fields import source_field
 from ...cluster.record import IndexInfo
 from ...cluster.routing import routing_values
-from ...cluster.word_fields import search_analyzer_of
+from ...cluster.word_fields import reads_words_alone, search_analyzer_of
 from ...languages import idf
+from .known_words import KnownWords, TermVectors
 
 REMEMBERED = 10_000  # queries
 ASKED_AT_ONCE, TERMS_AT_ONCE = 800, 100  # texts, once for each shard; terms
 REMEMBERED_S = 60.0  # statistics change while an index is written, most of all those of words it lacked
 ODD_TEXT = {"mapper_parsing_exception", "illegal_argument_exception", "parsing_exception"}
 SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
-
+BESIDE_ENCODER = ThreadPoolExecutor(8, thread_name_prefix="hybridr-words")
 
 HeldTerm: TypeAlias = tuple[str, tuple[str, ...]]
 """A term, and the fields that are looked into."""
 NO_HOLDERS: Mapping[str, float] = MappingProxyType({})
-TermVectors: TypeAlias = Mapping[str, Any]
-"""Field -> its terms with their statistics, as the server gives them."""
 
 
 class Word(NamedTuple):
@@ -65,7 +66,8 @@ class Analysis:
     """Analyses texts as the given fields of an index do, with term statistics of the whole index.
 
     One request to every shard analyses the texts like queries and returns statistics. For an alias with
-    routing these are the shards that it reaches. Results are cached for a minute.
+    routing these are the shards that it reaches. Results are cached for a minute, and so are words: a new
+    text of these needs no request where the fields read each word for itself.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
@@ -73,32 +75,51 @@ class Analysis:
         self._began = time.monotonic()
         self._known: OrderedDict[str, Analysed] = OrderedDict()
         self._holders: OrderedDict[HeldTerm, int] = OrderedDict()
+        self._words = KnownWords(REMEMBERED, usable=all(reads_words_alone(info, field) for field in fields))
 
     def remembers(self, text: str) -> bool:
-        """Return whether the analysis of a text is cached."""
+        """Return whether the analysis of a text is cached, or made of known words by now."""
         self._forget_after(REMEMBERED_S)
+        if text not in self._known and (composed := self._composed(text)) is not None:
+            self._known[text] = composed
+            drop_oldest(self._known, self.remembered)
         return text in self._known
 
     def of(self, texts: Sequence[str]) -> list[Analysed]:
         """Return the analysis of each text; a text without terms has no words."""
         self._forget_after(REMEMBERED_S + 1)  # not between `remembers` and this
-        cached = {text: self._known.get(text) for text in texts}  # another thread may forget one meanwhile
+        # Another thread may forget one meanwhile.
+        cached = {text: self._known.get(text) or self._composed(text) for text in texts}
         unknown = [text for text, analysis in cached.items() if analysis is None]
         size = max(1, ASKED_AT_ONCE // len(self._routing))
         parts = (unknown[start : start + size] for start in range(0, len(unknown), size))
         analysed = {
             text: analysis for part in parts for text, analysis in zip(part, self._read(part), strict=True)
         }
-        self._known |= analysed
-        drop_oldest(self._known, self.remembered)
         read = {text: analysis for text, analysis in cached.items() if analysis is not None} | analysed
+        self._known |= read
+        drop_oldest(self._known, self.remembered)
         return [read[text] for text in texts]
+
+    def begin(self, texts: Sequence[str]) -> Future[list[Analysed]] | None:
+        """Start to analyse texts in a thread, while the encoder reads them; None if no request is needed."""
+        if all(map(self.remembers, texts)):
+            return None
+        return BESIDE_ENCODER.submit(copy_context().run, self.of, texts)
 
     def _forget_after(self, seconds: float) -> None:
         """Clear the cache if its oldest entry is older than `seconds`."""
         if time.monotonic() - self._began > seconds:
             self._began = time.monotonic()
             self._known, self._holders = OrderedDict(), OrderedDict()
+            self._words.clear()
+
+    def _composed(self, text: str) -> Analysed | None:
+        """Return the analysis of a text of known words; None if the cluster has to be asked."""
+        if (vectors := self._words.vectors_of(text)) is None:
+            return None
+        counts = {pair: self._holders.get(pair) for pair in shared_terms([vectors])}
+        return None if None in counts.values() else analysed(text, [vectors], self._shares(counts))
 
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
         """Return the analysed words of texts, by a request for their term vectors in every shard."""
@@ -114,6 +135,8 @@ class Analysis:
         vectors = [answer.get("term_vectors", {}) for answer in answers]
         by_text = [vectors[place * shards : (place + 1) * shards] for place in range(len(texts))]
         holders = self._holders_of(vectors)
+        for text, tokens in zip(texts, by_text, strict=True):
+            self._words.learn(text, tokens)
         return [analysed(text, tokens, holders) for text, tokens in zip(texts, by_text, strict=True)]
 
     def _holders_of(self, vectors: Sequence[TermVectors]) -> dict[str, float]:
@@ -122,12 +145,7 @@ class Analysis:
 
         Statistics of single fields do not tell, because a document may hold a term in several of them.
         """
-        read_by: dict[str, set[str]] = defaultdict(set)
-        for field, vector in chain.from_iterable(each.items() for each in vectors):
-            for term in vector["terms"]:
-                read_by[term].add(field)
-        pairs = [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
-        cached = {pair: self._holders.get(pair) for pair in pairs}
+        cached = {pair: self._holders.get(pair) for pair in shared_terms(vectors)}
         missing = [pair for pair, count in cached.items() if count is None]
         for start in range(0, len(missing), TERMS_AT_ONCE):
             part = missing[start : start + TERMS_AT_ONCE]
@@ -142,13 +160,26 @@ class Analysis:
             cached |= dict(zip(part, counts, strict=True))
         self._holders |= {pair: count for pair, count in cached.items() if count is not None}
         drop_oldest(self._holders, self.remembered)
+        return self._shares(cached)
+
+    def _shares(self, counts: Mapping[HeldTerm, int | None]) -> dict[str, float]:
+        """Return the number of documents of each term in the shards asked, of those in the whole index."""
         share = len(self._routing) / self.info.shards
-        return {term: share * (count or 0) for (term, _), count in cached.items()}
+        return {term: share * (count or 0) for (term, _), count in counts.items()}
 
     @cached_property
     def _routing(self) -> list[str]:
         """The routing value of each shard."""
         return routing_values(self.info)
+
+
+def shared_terms(vectors: Sequence[TermVectors]) -> list[HeldTerm]:
+    """Return the terms that several fields have, each with these fields."""
+    read_by: dict[str, set[str]] = defaultdict(set)
+    for field, vector in chain.from_iterable(each.items() for each in vectors):
+        for term in vector["terms"]:
+            read_by[term].add(field)
+    return [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
 
 
 def drop_oldest(cache: OrderedDict[Any, Any], limit: int) -> None:

@@ -78,7 +78,9 @@ def leaves_of(query: Mapping[str, Any] | list[Any]) -> int:
     A query with soft terms has hundreds of parts, so types are compared in the fastest way.
     """
     if isinstance(query, list):
-        return len(query) if query and isinstance(query[0], str) else sum(map(leaves_of, query))
+        return sum(map(leaves_of, query))
+    if "terms" in query:
+        return sum([len(terms) for terms in query["terms"].values() if isinstance(terms, list)]) or 1
     inside = [value for value in query.values() if isinstance(value, (dict, list))]
     return sum(map(leaves_of, inside)) if inside else 1
 

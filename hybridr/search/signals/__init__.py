@@ -72,6 +72,10 @@ class Signal(Protocol):
         """Return whether the clauses of a text need a request first."""
         return False
 
+    def warm(self) -> bool:
+        """Prepare a part of what many queries will need; return whether more is left."""
+        return False
+
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
         """Return those texts from which the signal was learnt; they must not be used to judge it."""
         return ()

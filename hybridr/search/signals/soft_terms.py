@@ -26,7 +26,8 @@ LEVELS = 8  # of nearness: terms of one level are one query, which halves a requ
 SCALE = 0.39  # of a word itself, in the mean
 LEAST_SPAN = 0.1  # between a word itself and where nearness begins; an encoder may hardly tell them apart
 DECIMALS = 6  # of a boost: hundreds of them are most of a request, which the cluster has to read
-REMEMBERED = 2_000  # terms
+REMEMBERED = 8_000  # terms: more than a table has
+WARMED_AT_ONCE = 1_000  # terms, a quarter of a second
 MOST_CLAUSES = 900  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
 
 
@@ -46,6 +47,7 @@ class SoftTerms(Signal):
         self.usual_threshold = table.usual_cosine(NEAREST)
         self.scale = SCALE / max(LEAST_SPAN, table.own_cosine - self.usual_threshold)
         self.known = lru_cache(REMEMBERED)(self._near_words)  # the words of queries come again
+        self.warmed = 0
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
@@ -71,14 +73,27 @@ class SoftTerms(Signal):
         """
         shares = shares_of(reading.analysed)
         room = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (KEPT * len(self.fields))
-        return [
-            {"dis_max": {"queries": terms, "boost": round(share, DECIMALS)}}
-            for term, share in list(shares.items())[:room]
-            if (terms := self.known(term))
-        ]
+        clauses = []
+        for term, share in list(shares.items())[:room]:
+            queries = [
+                {"terms": {field: terms, "boost": boost}}
+                for boost, terms in self.known(term)
+                for field in self.fields
+            ]
+            if queries:
+                clauses.append({"dis_max": {"queries": queries, "boost": round(share, DECIMALS)}})
+        return clauses
 
-    def _near_words(self, term: str) -> list[dict[str, Any]]:
-        """Return the queries for the terms near a word; the best of them is how near a document's words are.
+    def warm(self) -> bool:
+        """Look up what is near the next terms of the table; return whether any are left."""
+        part = self.table.terms[self.warmed : self.warmed + WARMED_AT_ONCE]
+        for term in part:
+            self.known(term)
+        self.warmed += len(part)
+        return self.warmed < len(self.table.terms)
+
+    def _near_words(self, term: str) -> list[tuple[float, list[str]]]:
+        """Return the terms near a word by level of nearness, each level with its boost.
 
         Terms are matched exactly, without analysis. No term counts as nearer than the word itself, although
         mean states are nearer to each other than occurrences are to their mean.
@@ -91,11 +106,8 @@ class SoftTerms(Signal):
         for neighbour, cosine in cosines.items():
             if cosine > threshold:
                 levels[max(1, round(LEVELS * (cosine - threshold) / span))].append(neighbour)
-        return [
-            {"terms": {field: terms, "boost": round(self.scale * span * level / LEVELS, DECIMALS)}}
-            for level, terms in levels.items()
-            for field in self.fields
-        ]
+        step = self.scale * span / LEVELS
+        return [(round(step * level, DECIMALS), terms) for level, terms in levels.items()]
 
 
 def shares_of(analysed: Analysed) -> Mapping[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -57,6 +58,28 @@ def test_lexical_search_does_not_ask_its_encoder(
     search = Search(cluster, index, encoder).using("lexical")
     for name in ("encode_queries", "read_queries"):
         monkeypatch.setattr(encoder, name, lambda *_, **__: pytest.fail("lexical search reads nothing"))
+    assert search(text_number(5), 1)[0].doc_id == "d5"
+
+
+def test_a_text_is_encoded_while_the_cluster_looks_up_its_words(
+    cluster: Cluster, searchable: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, encoder = searchable
+    search, looked_up = Search(cluster, index, encoder), Event()
+    search("a first question", 1)
+    request, encode = Cluster.request, encoder.encode_queries
+
+    def noting(self: Cluster, method: str, path: str, *parts: Any, **options: Any) -> Any:
+        if path.endswith("_mtermvectors"):
+            looked_up.set()
+        return request(self, method, path, *parts, **options)
+
+    def waiting(texts: Any, **options: Any) -> Any:
+        assert looked_up.wait(60), "the words are looked up already"
+        return encode(texts, **options)
+
+    monkeypatch.setattr(Cluster, "request", noting)
+    monkeypatch.setattr(encoder, "encode_queries", waiting)
     assert search(text_number(5), 1)[0].doc_id == "d5"
 
 

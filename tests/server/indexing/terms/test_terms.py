@@ -143,3 +143,21 @@ def test_the_analyser_of_all_queries_reads_texts(cluster: Cluster, index_name: s
     [read] = analysis(cluster, index_name, "text").of(["Running the dogs"])
     assert [word.term for word in read.words] == ["run", "dog"]
     assert cluster.search(index_name, {"query": {"match": {"text": "Running"}}})["hits"]["hits"]
+
+
+@pytest.mark.parametrize("fields", [("text",), ("text", "text.plain")])
+def test_a_new_text_of_known_words_is_read_as_the_cluster_reads_it(
+    cluster: Cluster, index: str, fields: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = analysis(cluster, index, *fields)
+    made.of(["the Quick dogs, of nothing!", "brown foxes jump; zephyr"])
+    texts = ["foxes of the dogs", "(nothing) brown-brown Quick", "zephyr", "the", "Quick zephyr, jump"]
+    asked = [analysis(cluster, index, *fields).of([text])[0] for text in texts]
+    with monkeypatch.context() as patched:
+        patched.setattr(Cluster, "request", None)
+        assert all(map(made.remembers, texts))
+        assert made.of(texts) == asked
+    assert not made.remembers("quick"), "in small letters nobody asked for it"
+    other = analysis(cluster, index, "text", "other")
+    other.of(["Quick dogs"])
+    assert not other.remembers("dogs"), "`whitespace` is left to the cluster"
