@@ -101,26 +101,14 @@ def test_no_texts():
     assert guess_language(["", "42"]) == ("und", 0.0, 0)
 
 
-@pytest.mark.parametrize(
-    ("code", "analyzer"),
-    [
-        ("en", "english"),
-        ("de", "german"),
-        ("fr", "french"),
-        ("zh", "cjk"),
-        ("ja", "cjk"),
-        ("ko", "cjk"),
-        ("th", "thai"),
-        ("pt", "portuguese"),
-        ("pt-BR", "brazilian"),
-        ("pt_br", "brazilian"),
-        ("de-AT", "german"),
-        ("pl", "standard"),
-        ("he", "standard"),
-        ("und", "standard"),
-        ("", "standard"),
-    ],
-)
+ANALYZERS_BY_CODE = {
+    **{"en": "english", "de": "german", "fr": "french", "zh": "cjk", "ja": "cjk", "ko": "cjk", "th": "thai"},
+    **{"pt": "portuguese", "pt-BR": "brazilian", "pt_br": "brazilian", "de-AT": "german"},
+    **dict.fromkeys(["pl", "he", "und", ""], "standard"),
+}
+
+
+@pytest.mark.parametrize(("code", "analyzer"), ANALYZERS_BY_CODE.items())
 def test_analyzers(code, analyzer):
     assert analyzer_for(code) == analyzer
 
@@ -133,16 +121,8 @@ def test_every_language_that_is_guessed_has_an_analyser_or_is_known_to_have_none
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [
-        ("cranfield", "en"),
-        ("npl", "en"),
-        ("scifact", "en"),
-        ("cosqa", "en"),
-        ("tldr_cmd", "en"),
-        ("cmrc_drcd_zh", "zh"),
-        ("qbqtc_zh", "zh"),
-        ("xquad_zh", "zh"),
-    ],
+    [(name, "en") for name in "cranfield npl scifact cosqa tldr_cmd".split()]
+    + [(name, "zh") for name in "cmrc_drcd_zh qbqtc_zh xquad_zh".split()],
 )
 def test_collections(collection, name, code):
     lines = (collection(name) / "corpus.jsonl").read_text(encoding="utf-8").splitlines()[:500]

@@ -93,21 +93,8 @@ def test_extended_json_becomes_plain_and_other_objects_stay(tmp_path: Path) -> N
     ]
 
 
-ODD_IDS = [
-    1.0,
-    1e300,
-    True,
-    False,
-    None,
-    [],
-    ["a"],
-    {},
-    {"a": 1},
-    {"$binary": "x"},
-    {"$numberDouble": "1.0"},
-    "",
-    " ",
-]
+ODD_IDS: list[Any] = [1.0, 1e300, True, False, None, [], ["a"], {}, {"a": 1}, "", " "]
+ODD_IDS += [{"$binary": "x"}, {"$numberDouble": "1.0"}]
 
 
 @pytest.mark.parametrize("value", ODD_IDS, ids=json.dumps)
@@ -138,12 +125,12 @@ def test_one_as_a_number_and_as_a_string_is_one_id(tmp_path: Path) -> None:
 
 REFUSED = {
     "an answer of _search": (
-        lines({"took": 1, "hits": {"hits": [hit(TWO[0])]}}),
-        r"answer of _search",
+        lines({"hits": {"hits": [hit(TWO[0])]}, "took": 1}),
+        "of _search",
         ".hits.hits[]",
     ),
     "an answer of Solr": (
-        lines({"responseHeader": {}, "response": {"docs": TWO}}),
+        lines({"response": {"docs": TWO}, "responseHeader": {}}),
         "of Solr",
         ".response.docs[]",
     ),
@@ -268,12 +255,8 @@ def test_a_click_log_that_is_an_array_says_what_to_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ODD_IDS, ids=json.dumps)
 def test_a_teachers_scores_by_ids_of_another_type_are_refused(value: Any, name: str, tmp_path: Path) -> None:
     file = tmp_path / "scores.jsonl"
-    file.write_text(
-        lines(
-            {"query-id": "q", "corpus-id": "d", "score": 1},
-            {"query-id": "q", "corpus-id": "d", "score": 1, name: value},
-        )
-    )
+    score = {"query-id": "q", "corpus-id": "d", "score": 1}
+    file.write_text(lines(score, {**score, name: value}))
     with pytest.raises(DataError, match=rf"scores.jsonl:2: '{name}' is "):
         list(read_scores(file))
 
@@ -281,9 +264,8 @@ def test_a_teachers_scores_by_ids_of_another_type_are_refused(value: Any, name: 
 @pytest.mark.parametrize("value", [value for value in ODD_IDS if value != " "], ids=json.dumps)
 def test_a_rule_pins_no_id_of_another_type(value: Any, tmp_path: Path) -> None:
     file = tmp_path / "rules.jsonl"
-    file.write_text(
-        lines({"name": "a", "text": "x", "pin": ["1"]}, {"name": "b", "text": "y", "pin": [value]})
-    )
+    rules = ({"name": name, "text": name, "pin": [doc_id]} for name, doc_id in (("a", "1"), ("b", value)))
+    file.write_text(lines(*rules))
     with pytest.raises(DataError, match=r"rules.jsonl:2: pin"):
         read_rules(file)
 

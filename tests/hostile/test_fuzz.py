@@ -42,31 +42,13 @@ SHARED = Path("/dev/shm")
 ROOM = Path(tempfile.mkdtemp(prefix="hybridr-fuzz-", dir=SHARED if SHARED.is_dir() else None))
 FILE = ROOM / "file"
 PACKAGES = ("cluster", "training", "indexing", "search", "serving", "relevance")
-RECORD = dict.fromkeys(NEEDED, "x") | {
-    "role": "vectors",
-    "state": "complete",
-    "similarity": "ip",
-    "fields": ["text"],
-    "encoder": "0" * 64,
-}
-ENTRY = {
-    "dim": 384,
-    "similarity": "cosine",
-    "max_tokens": 256,
-    "max_positions": 512,
-    "fingerprint": "0" * 64,
-    "prefixes": {"query": "", "document": ""},
-    "precision": "fp32",
-}
+RECORD = dict.fromkeys(NEEDED, "x") | {"role": "vectors", "state": "complete", "similarity": "ip"}
+RECORD |= {"fields": ["text"], "encoder": "0" * 64}
+ENTRY = {"dim": 384, "similarity": "cosine", "max_tokens": 256, "max_positions": 512, "precision": "fp32"}
+ENTRY |= {"fingerprint": "0" * 64, "prefixes": {"query": "", "document": ""}}
 LORA = {"architecture": "lora", "r": 8, "alpha": 8, "attn_matrices": ["q"], "selfattn_lora": True}
-PARALLEL = {
-    "is_parallel": True,
-    "output_adapter": True,
-    "original_ln_after": True,
-    "non_linearity": "relu",
-    "reduction_factor": 4,
-    "scaling": 4.0,
-}
+PARALLEL = {"is_parallel": True, "output_adapter": True, "original_ln_after": True}
+PARALLEL |= {"non_linearity": "relu", "reduction_factor": 4, "scaling": 4.0}
 CONFIG = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 100}
 MODULES = [
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -139,15 +121,8 @@ def scores_of(suffix: str) -> Callable[[Path], Any]:
 
 
 READERS: tuple[Callable[[Path], Any], ...] = (
-    read_jsonl,
-    read_corpus,
-    read_qrels,
-    read_run,
-    read_query_log,
-    read_table,
-    scores_of(".jsonl"),
-    scores_of(".tsv"),
-    scores_of(".tsv.gz"),
+    *(read_jsonl, read_corpus, read_qrels, read_run, read_query_log, read_table),
+    *(scores_of(suffix) for suffix in (".jsonl", ".tsv", ".tsv.gz")),
 )
 
 
@@ -207,11 +182,8 @@ def of_design(part: Any) -> Any:
 
 def of_weights(content: bytes) -> int:
     """Read bytes as weights and as a zip, alone and behind the head of real ones."""
-    for body in (
-        content,
-        SAFETENSORS[:8] + content,
-        SAFETENSORS[: len(SAFETENSORS) - len(content)] + content,
-    ):
+    cut = SAFETENSORS[: len(SAFETENSORS) - len(content)]
+    for body in (content, SAFETENSORS[:8] + content, cut + content):
         for suffix in (".bin", ".safetensors"):
             said(partial(read_tensors, body, f"x{suffix}"), ModelError)
         FILE.write_bytes(body)

@@ -230,17 +230,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_serves_an_encoder_folder_until_it_is_told_to_stop(folder, ending):
-    command = [
-        sys.executable,
-        "-m",
-        "hybridr_cli",
-        "serve",
-        "--encoder",
-        str(folder),
-        "--port",
-        "0",
-        "--json",
-    ]
+    command = [sys.executable, *"-m hybridr_cli serve --port 0 --json --encoder".split(), str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         url = json.loads(process.stdout.readline())["url"]

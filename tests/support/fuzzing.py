@@ -13,23 +13,8 @@ from hypothesis import strategies as st
 FACTOR_VARIABLE = "HYBRIDR_FUZZ_FACTOR"
 FACTOR = float(os.environ.get(FACTOR_VARIABLE, "1"))  # before the suite takes such variables away
 ODD: tuple[Any, ...] = (
-    "",
-    "\x00",
-    "\ud800",
-    "../../etc",
-    "a" * 5_000,
-    "1e400",
-    "${parameters.input}",
-    "\x1b]52;c;x\x07",
-    10**400,
-    -(2**63) - 1,
-    float("nan"),
-    float("inf"),
-    -0.0,
-    True,
-    [],
-    {},
-    [[[[]]]],
+    *("", "\x00", "\ud800", "../../etc", "a" * 5_000, "1e400", "${parameters.input}", "\x1b]52;c;x\x07"),
+    *(10**400, -(2**63) - 1, float("nan"), float("inf"), -0.0, True, [], {}, [[[[]]]]),
     {"query": {"query": {}}},
 )
 WORDS = ("query", "bool", "must", "name", "fields", "text", "id", "_id", "filter", "a.b", "*", "^2")
