@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -16,20 +16,27 @@ SETS = ("auto", "all", "none")
 
 
 class SignalSet:
-    """The signals of one search by name; `left_out` maps unused signals to the reason."""
+    """The signals of one search by name; `left_out` maps unused signals to the reason.
 
-    def __init__(self, members: Mapping[str, Signal], left_out: Mapping[str, str]) -> None:
-        self.members, self.left_out = members, left_out
+    `unusual` are those that other indices use by default, and this one only if they are named.
+    """
+
+    def __init__(
+        self, members: Mapping[str, Signal], left_out: Mapping[str, str], unusual: Collection[str] = ()
+    ) -> None:
+        self.members, self.left_out, self.unusual = members, left_out, unusual
 
     @property
     def usual(self) -> tuple[str, ...]:
         """Return the names of the signals that a search uses by default."""
-        return tuple(name for name, signal in self.members.items() if signal.usual)
+        usual = (name for name, signal in self.members.items() if signal.usual)
+        return tuple(name for name in usual if name not in self.unusual)
 
     @property
     def others(self) -> tuple[str, ...]:
         """Return the names of the signals that are used only if named."""
-        return tuple(name for name, signal in self.members.items() if not (signal.usual or signal.learnt))
+        unlearnt = (name for name, signal in self.members.items() if not signal.learnt)
+        return tuple(name for name in unlearnt if name not in self.usual)
 
     @property
     def reads_tokens(self) -> bool:
@@ -76,7 +83,8 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
         if name not in SETS and obstacles[name]:
             raise SettingsError(f"no {name} here: {obstacles[name]}", hint="--signals auto")
     members = {name: member_of(FAMILY, name)(place) for name, obstacle in obstacles.items() if not obstacle}
-    return SignalSet(members, {name: obstacle for name, obstacle in obstacles.items() if obstacle})
+    left_out = {name: obstacle for name, obstacle in obstacles.items() if obstacle}
+    return SignalSet(members, left_out, {name for name, made in members.items() if not made.is_usual(place)})
 
 
 def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
@@ -87,7 +95,7 @@ def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
     obstacles: dict[str, str] = {}
     for name in names_of(FAMILY):
         kind: type[Signal] = member_of(FAMILY, name)
-        in_set = "all" in chosen or ("auto" in chosen and (kind.usual or kind.learnt))
+        in_set = "all" in chosen or ("auto" in chosen and (kind.is_usual(place) or kind.learnt))
         if name in chosen or in_set:
             obstacle = kind.obstacle(place) or ""
             if name in chosen or not (kind.learnt and obstacle):

@@ -129,6 +129,16 @@ def test_signs_of_chinese_pair_to_three_signs() -> None:
     assert list(phrases_of("北京大", "text", bigrams, 9)) == ["北京大"]
 
 
+def test_overlapping_words_make_phrases_only_where_they_are_named() -> None:
+    chinese = place(analyzer="cjk")
+    assert not signals_taken(chinese, ["auto"]).members
+    assert "phrases" not in signals_taken(chinese, ["auto"]).left_out
+    named = signals_taken(chinese, ["phrases"])
+    assert list(named.members) == ["phrases"]
+    assert (named.usual, named.others) == ((), ("phrases",))
+    assert signals_taken(place(analyzer="english"), ["auto"]).usual == ("phrases",)
+
+
 @pytest.mark.parametrize("options", ["docs", "freqs"])
 def test_without_positions_phrases_are_left_out_with_a_word(options: str) -> None:
     assert "positions" in str(Phrases.obstacle(place(index_options=options)))

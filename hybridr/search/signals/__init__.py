@@ -65,6 +65,11 @@ class Signal(Protocol):
         """Return why this index or encoder cannot give the signal; None if they can."""
         return None
 
+    @classmethod
+    def is_usual(cls, place: Place) -> bool:
+        """Return whether `auto` takes the signal on this index."""
+        return cls.usual
+
     def prepare(self, readings: Sequence[QueryReading]) -> None:
         """Ask the cluster for what the clauses of these queries need."""
 

@@ -20,6 +20,9 @@ SCALE = 3.5
 HALF = 0.5  # the mean of both idf counts, not their sum
 MOST, MOST_CLAUSES = 32, 96  # pairs, and these in all fields; a long query has hundreds
 WITHOUT_POSITIONS = ("docs", "freqs")
+OVERLAPPING = "cjk"
+"""An analyser whose words share a character with their neighbours, so that a pair says little more than its
+words."""
 
 
 class Phrases(Signal):
@@ -39,6 +42,12 @@ class Phrases(Signal):
         if fields_with_positions(place):
             return None
         return f"the index keeps no positions of words in {', '.join(place.fields)}"
+
+    @classmethod
+    def is_usual(cls, place: Place) -> bool:
+        """Return whether any searched field has words that do not overlap."""
+        analysers = [mapping_of(place.info, field).get("analyzer") for field in place.fields]
+        return any(analyser != OVERLAPPING for analyser in analysers)
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Return a phrase query for each pair of neighbouring words; the best-scoring field counts."""
