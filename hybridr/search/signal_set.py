@@ -84,7 +84,9 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
             raise SettingsError(f"no {name} here: {obstacles[name]}", hint="--signals auto")
     members = {name: member_of(FAMILY, name)(place) for name, obstacle in obstacles.items() if not obstacle}
     left_out = {name: obstacle for name, obstacle in obstacles.items() if obstacle}
-    return SignalSet(members, left_out, {name for name, made in members.items() if not made.is_usual(place)})
+    return SignalSet(
+        members, left_out, {name for name, signal in members.items() if not signal.is_usual(place)}
+    )
 
 
 def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
