@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import DEFAULT
 from hybridr.cluster.reading import read_documents
-from hybridr.cluster.writing import rejects_of
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, NotFound
 from hybridr.indexing.reindexing import reindex
@@ -23,8 +20,8 @@ from hybridr.indexing.verification import verify
 from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove, status
-from hybridr_cli import main
-from support.corpus import bulk, fill_index, put_documents, sources, text_number
+from support.commands import Cli
+from support.corpus import bulk, create, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -40,11 +37,7 @@ def test_strict_mapping_with_dates_objects_and_nested_fields(cluster: Cluster, i
         "parts": {"type": "nested", "properties": {"size": {"type": "integer"}, "note": {"type": "text"}}},
         "raw": {"type": "object", "enabled": False},
     }
-    body = {
-        "settings": {"number_of_replicas": 0},
-        "mappings": {"dynamic": "strict", "properties": properties},
-    }
-    cluster.request("PUT", path_of(index_name), body)
+    create(cluster, index_name, properties, dynamic="strict")
     document = {
         "text": "anchor basket",
         "day": "24.12.2020",
@@ -86,13 +79,11 @@ def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster: Cluste
 
 
 @pytest.mark.attack(40)
-def test_half_a_character_stops_nothing(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
-) -> None:
+def test_half_a_character_stops_nothing(cluster: Cluster, index_name: str, minilm: Path) -> None:
     """A lone surrogate, which JSON can hold and no tokenizer reads."""
     fill_index(cluster, index_name, 4)
     bulk(cluster, index_name, [{"index": {"_id": "half"}}, {"text": "a \ud800 harbor and \udc00"}])
-    encoder = load_encoder(minilm_encoder_folder)
+    encoder = load_encoder(minilm)
     done = reindex(cluster, index_name, encoder, ReindexSettings(fields=("text",), term_table=False))
     assert (done.encoded, done.rejected, done.switched) == (5, 0, True)
     held = [found.source for found in read_documents(cluster, done.destination) if found.doc_id == "half"]
@@ -128,29 +119,26 @@ def test_a_lost_pipeline_is_named_before_anything_is_made(cluster: Cluster, inde
 
 
 @pytest.mark.attack(65)
-def test_one_broken_record_stops_no_other(
-    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill_index(cluster, index_name, 3)
-    reindex(cluster, index_name, HashingEncoder(), TEXT)
+def test_one_broken_record_stops_no_other(cluster: Cluster, index_name: str, cli: Cli) -> None:
+    reindexed(cluster, index_name, 3, HashingEncoder(), TEXT)
     for number, record in enumerate(({"role": "vectors", "dim": []}, [], 3, {"role": 3}), 7):
         broken = {"mappings": {"_meta": {"hybridr": record}}}
         cluster.request("PUT", path_of(f"{index_name}-hybridr-{number}"), broken)
     assert [one.index for one in status(cluster, index_name).holdings] == [f"{index_name}-hybridr-1"]
-    hits = Search(cluster, index_name, HashingEncoder())(text_number(1), 3)
-    assert hits[0].doc_id == "d1"
-    for verb in ("status", "verify", "search", "remove", "sync", "rollback"):
-        assert main([verb, f"{index_name}-hybridr-7", "--url", cluster.url, *QUERY.get(verb, [])]) == 1
-        assert "hybridr's record in" in capsys.readouterr().err
-    main(["doctor", "--url", cluster.url, "--json"])
-    told = capsys.readouterr()
-    assert "Traceback" not in told.err
-    assert json.loads(told.out)["checks"]
+    assert Search(cluster, index_name, HashingEncoder())(text_number(1), 3)[0].doc_id == "d1"
+    for command in (
+        "status NAME",
+        "verify NAME",
+        "search NAME text",
+        "remove NAME",
+        "sync NAME",
+        "rollback NAME",
+    ):
+        said = cli(cluster, command.replace("NAME", f"{index_name}-hybridr-7"), code=1)
+        assert "hybridr's record in" in said.err
+    assert cli(cluster, "doctor --json").json["checks"]
     assert reindex(cluster, index_name, HashingEncoder(), TEXT).skipped == 3
     assert remove(cluster, index_name)["removed"]
-
-
-QUERY = {"search": ["a text"]}
 
 
 def test_a_name_with_a_wildcard_stands_for_no_single_index(cluster: Cluster, index_name: str) -> None:
@@ -164,8 +152,14 @@ def test_a_name_with_a_wildcard_stands_for_no_single_index(cluster: Cluster, ind
 
 def test_an_alias_stays_the_write_index(cluster: Cluster, index_name: str) -> None:
     alias = f"{index_name}-live"
-    fill_index(cluster, index_name, 20, aliases={alias: {"is_write_index": True}})
-    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias=alias))
+    done = reindexed(
+        cluster,
+        index_name,
+        20,
+        HashingEncoder(),
+        ReindexSettings(alias=alias),
+        aliases={alias: {"is_write_index": True}},
+    )
     assert cluster.index_info(done.destination).aliases[alias]["is_write_index"] is True
     cluster.request("PUT", path_of(alias, "_doc", "new"), {"text": "anchor"}, {"refresh": "true"})
     assert cluster.count(done.destination) == 21
@@ -180,32 +174,11 @@ def test_an_index_of_somebody_else_keeps_its_name(cluster: Cluster, index_name: 
 
 
 def test_a_destination_of_other_settings_is_left_alone(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 5)
-    first = reindex(cluster, index_name, HashingEncoder(), TEXT)
+    first = reindexed(cluster, index_name, 5, HashingEncoder(), TEXT)
     second = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",), m=8))
     assert second.destination != first.destination
     assert second.encoded == 5
     assert sources(cluster, first.destination) == sources(cluster, index_name)
-
-
-class Zeros(HashingEncoder):
-    """Gives the zero vector for some texts, as a broken model might."""
-
-    def encode_documents(self, texts: Any, *, max_tokens: int | None = None) -> np.ndarray:
-        vectors = super().encode_documents(texts, max_tokens=max_tokens)
-        vectors[["zephyr" in text for text in texts]] = 0.0
-        return vectors
-
-
-def test_zero_vectors_are_refused_one_by_one(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 20)
-    bulk(cluster, index_name, [{"index": {"_id": "void"}}, {"text": "zephyr alone"}])
-    expected = {key for key, source in sources(cluster, index_name).items() if "zephyr" in source["text"]}
-    done = reindex(cluster, index_name, Zeros(), TEXT)
-    assert not done.switched
-    assert set(rejects_of(done.destination).ids()) == expected
-    assert done.rejected == len(expected)
-    assert cluster.count(done.destination) == 21 - len(expected)
 
 
 def test_documents_larger_than_a_bulk_request_go_alone(

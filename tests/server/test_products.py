@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-import hybridr_cli
 from hybridr import ReindexSettings, Rule, Search, SearchSettings
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
@@ -35,33 +34,24 @@ from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.serving.application import create_app
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from hybridr.serving.settings import ServeSettings
-from support.corpus import delete, fill_index, put_documents, sources, text_number, update
+from support.commands import Cli
+from support.corpus import (
+    delete,
+    drop_indices,
+    fill_index,
+    put_documents,
+    reindexed,
+    sources,
+    text_number,
+    update,
+)
 from support.hashing import HashingEncoder
 from support.workers import Telling, settled_count, told_in, until
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
-PRODUCTS = ["cluster", "elastic"]
-COUNT, KEPT = 160, 60
+COUNT = 160
 ENCODER = HashingEncoder()
 Judged = tuple[list[Query], Qrels]
-
-
-@pytest.fixture(params=PRODUCTS)
-def product(request: pytest.FixtureRequest) -> Cluster:
-    return request.getfixturevalue(request.param)
-
-
-@pytest.fixture
-def name(product: Cluster) -> Iterator[str]:
-    """Give a name for an index; it goes afterwards with all that was made of it."""
-    found = f"hybridr-try-{uuid.uuid4().hex[:8]}"
-    yield found
-    drop(product, found)
-
-
-def drop(cluster: Cluster, name: str) -> None:
-    for info in cluster.indices(f"{name}*,.hybridr-*-{name}*"):
-        cluster.request("DELETE", path_of(info.name))
 
 
 def written(cluster: Cluster, index: str) -> int:
@@ -71,26 +61,23 @@ def written(cluster: Cluster, index: str) -> int:
     return cluster.count(index)
 
 
-def test_kill_9_then_the_same_command(
-    product: Cluster, name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kill_9_then_the_same_command(product: Cluster, name: str, minilm: Path, cli: Cli) -> None:
     """Nothing is lost and nothing encoded twice; then verified and rolled back."""
     fill_index(product, name, COUNT)
-    destination = f"{name}-hybridr-1"
-    command = ["reindex", name, "--encoder", str(minilm_encoder_folder), "--url", product.url]
+    destination, command = f"{name}-hybridr-1", f"reindex {name} --encoder {minilm}"
     slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "40", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
-    running = subprocess.Popen([sys.executable, "-m", "hybridr_cli", *command], env=os.environ | slowly)
+    words = [sys.executable, "-m", "hybridr_cli", *command.split(), "--url", product.url]
+    running = subprocess.Popen(words, env=os.environ | slowly)
     until(lambda: written(product, destination) >= 40)
     running.kill()
     assert running.wait() == -signal.SIGKILL
     there = settled_count(lambda: written(product, destination))
     assert 40 <= there < COUNT
     assert not product.exists(f"{name}-hybridr")
-    assert hybridr_cli.main([*command, "--json"]) == 0
-    done = json.loads(capsys.readouterr().out)
+    done = cli(product, f"{command} --json").json
     assert (done["skipped"], done["encoded"], done["switched"]) == (there, COUNT - there, True)
     assert sources(product, destination) == sources(product, name)
-    assert hybridr_cli.main(["verify", name, "--url", product.url, "--json"]) == 0
+    cli(product, f"verify {name} --json")
     assert rollback(product, name)["to"] == name
 
 
@@ -111,18 +98,23 @@ def test_two_processes_at_once_make_one_index(product: Cluster, name: str, tmp_p
 
 
 def test_three_stages_and_what_changed_since(product: Cluster, name: str, tmp_path: Path) -> None:
-    fill_index(product, name, KEPT)
-    assert export_text(product, name, tmp_path).documents == KEPT
+    fill_index(product, name, 60, settings={"number_of_shards": 2, "number_of_replicas": 0})
+    assert export_text(product, name, tmp_path).documents == 60
     encode_texts(tmp_path, ENCODER)
     put_documents(product, name, range(3, 6), suffix=" changed")
-    put_documents(product, name, range(KEPT, KEPT + 2))
-    update(product, name, "d9", price=99.0)
+    put_documents(product, name, range(60, 62))
+    update(product, name, "d9", price=99.0)  # another `_seq_no`, the same text
     delete(product, name, "d7")
-    done = import_vectors(product, name, tmp_path, ENCODER, ReindexSettings(term_table=False))
-    assert (done.taken, done.documents, done.switched) == (KEPT - 5, KEPT + 1, True)
+    encoder = HashingEncoder()
+    done = import_vectors(product, name, tmp_path, encoder, ReindexSettings(term_table=False))
+    assert (done.taken, done.encoded, done.documents, done.switched) == (55, 61, 61, True)
+    assert sum("changed" in text for text in encoder.encoded) >= 3
     assert sources(product, done.destination) == sources(product, name)
     assert verify(product, name, ENCODER, sample=100).ok
-    assert reindex(product, name, ENCODER, ReindexSettings(term_table=False)).skipped == KEPT + 1
+    assert set(resolve(product, name).record.synced or {}) == {0, 1}
+    again = import_vectors(product, name, tmp_path, encoder, ReindexSettings(term_table=False))
+    assert (again.encoded, again.skipped) == (0, 61), "those of no part count too"
+    assert reindex(product, name, ENCODER, ReindexSettings(term_table=False)).skipped == 61
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +122,10 @@ def pair(cluster: Cluster, elastic: Cluster) -> Iterator[tuple[str, list[Cluster
     """The same documents with the same vectors on both."""
     name, both = f"hybridr-try-{uuid.uuid4().hex[:8]}", [cluster, elastic]
     for one in both:
-        fill_index(one, name, COUNT)
-        reindex(one, name, ENCODER)
+        reindexed(one, name, COUNT, ENCODER)
     yield name, both
     for one in both:
-        drop(one, name)
+        drop_indices(one, f"{name}*,.hybridr-*-{name}*")
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +177,6 @@ def test_judged_queries_tune_alike(pair: tuple[str, list[Cluster]], judged: Judg
     found = []
     for cluster in both:
         choice = tune(cluster, name, judged, encoder=ENCODER, settings=TuneSettings(dry_run=True)).choice
-        assert choice is not None
         curve = {str(point.variant): point.mean for point in choice.curve}
         found.append({"chosen": choice.chosen.settings, "gain": choice.gain, "curve": curve})
     assert len(found[0]["curve"]) > 5

@@ -7,22 +7,21 @@ from typing import Any
 import pytest
 
 from hybridr import Search
+from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import MARK_FIELD
+from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
 from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.targets import in_place
 from hybridr.status.standing import remove, status
 from support.corpus import update
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, filled_index, knn_index, raw
 
 pytestmark = pytest.mark.node
-
-
-@pytest.fixture
-def index(cluster: Cluster, index_name: str) -> str:
-    return filled_index(cluster, index_name)
 
 
 def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, index_name: str) -> None:
@@ -45,12 +44,9 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, ind
 
 
 def test_remove_goes_on_and_keeps_what_clients_write(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr.cluster import writing
-    from hybridr.indexing.targets import in_place
-
-    original, calls = writing.write, []
+    index, original, calls = filled_index(cluster, index_name), writing.write, []
 
     def failing(*given: Any, **options: Any) -> Outcome:
         if calls:
@@ -70,3 +66,17 @@ def test_remove_goes_on_and_keeps_what_clients_write(
     found = raw(cluster, index)
     assert found["d4"]["price"] == 77.0
     assert all(VECTOR not in source and MARK_FIELD not in source for source in found.values())
+
+
+def test_removal_in_place_forgets_what_tune_found(cluster: Cluster, index_name: str) -> None:
+    """What was found for one encoder must not meet the next one."""
+    filled_index(cluster, index_name)
+    write_record(cluster, index_name, tuning=Tuned(search={"depth": 50}))
+    assert Search(cluster, index_name, HashingEncoder()).settings.depth == 50
+    remove(cluster, index_name)
+    assert cluster.index_info(index_name).mappings["_meta"] == {"owner": "somebody"}
+    other = HashingEncoder(salt="another")
+    reindex(cluster, index_name, other, IN_PLACE.model_copy(update={"vector_field": "other"}))
+    search = Search(cluster, index_name, other)
+    assert search.settings.depth == 100
+    assert search("text 3")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import ReindexResult, reindex
 from hybridr.indexing.settings import ReindexSettings
 from support.hashing import HashingEncoder
 
@@ -25,12 +25,38 @@ def text_number(number: int) -> str:
     return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in (1, 3, 7, 11, 13)) + f" n{number}"
 
 
+def create(
+    cluster: Cluster,
+    index: str,
+    properties: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
+    **mappings: Any,
+) -> None:
+    """Create an index without replicas, or with settings of one's own."""
+    mappings = mappings | ({"properties": properties} if properties else {})
+    body = {"settings": settings or {"number_of_replicas": 0}, "mappings": mappings}
+    cluster.request("PUT", path_of(index), body)
+
+
 def fill_index(cluster: Cluster, index: str, count: int, **body: Any) -> None:
     """Create an index with `count` documents that have `text`, `price` and `tags`."""
     properties = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
     default = {"settings": {"number_of_replicas": 0}, "mappings": {"properties": properties}}
     cluster.request("PUT", path_of(index), default | body)
     put_documents(cluster, index, range(count))
+
+
+def reindexed(
+    cluster: Cluster,
+    index: str,
+    count: int,
+    encoder: Any = None,
+    chosen: ReindexSettings | None = None,
+    **body: Any,
+) -> ReindexResult:
+    """Fill an index and reindex it."""
+    fill_index(cluster, index, count, **body)
+    return reindex(cluster, index, encoder or HashingEncoder(), chosen)
 
 
 def drop_indices(cluster: Cluster, pattern: str) -> None:
@@ -88,6 +114,11 @@ def bulk(cluster: Cluster, index: str, lines: list[dict[str, Any]]) -> None:
     body = "".join(json.dumps(line) + "\n" for line in lines)
     answer = cluster.request("POST", path_of(index, "_bulk"), body, {"refresh": "true"})
     assert not answer["errors"], answer
+
+
+def put(cluster: Cluster, index: str, documents: dict[str, dict[str, Any]]) -> None:
+    """Index documents by their ids."""
+    bulk(cluster, index, [line for one in documents for line in ({"index": {"_id": one}}, documents[one])])
 
 
 def sources(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:

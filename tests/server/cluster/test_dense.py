@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
@@ -21,7 +19,8 @@ from hybridr.indexing.verification import verify
 from hybridr.records import Query
 from hybridr.search.checks import Mode
 from hybridr.status.standing import status
-from support.corpus import fill_index, put_documents, text_number
+from support.commands import Cli
+from support.corpus import drop_indices, fill_index, put_documents, reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -56,8 +55,7 @@ def made(cluster: Cluster) -> Iterator[dict[str, ReindexResult]]:
     """Give what came of one index in floats and in each form."""
     fill_index(cluster, SOURCE, DOCUMENTS)
     yield {form: reindex(cluster, SOURCE, encoder(), ReindexSettings(vectors=form)) for form in FORMS}
-    for info in cluster.indices(f"{SOURCE}*,.hybridr-*-{SOURCE}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{SOURCE}*,.hybridr-*-{SOURCE}*")
 
 
 @pytest.mark.parametrize("form", SMALL)
@@ -92,9 +90,10 @@ def test_scores_are_those_of_floats(cluster: Cluster, made: dict[str, ReindexRes
     assert max(abs(one - other) for one, other in pairs) < TOLERANCE[form]
 
 
-def test_a_changed_document_keeps_the_form(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 20)
-    done = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
+def test_a_changed_document_keeps_the_form_and_a_changed_vector_is_found(
+    cluster: Cluster, index_name: str
+) -> None:
+    done = reindexed(cluster, index_name, 20, encoder(), ReindexSettings(vectors="byte"))
     put_documents(cluster, index_name, [3], suffix=" changed")
     cluster.request(
         "PUT", path_of(done.destination, "_doc", "new"), {"text": "a plain writer"}, {"refresh": "true"}
@@ -107,10 +106,7 @@ def test_a_changed_document_keeps_the_form(cluster: Cluster, index_name: str) ->
         exact = encoder().encode_documents([text])[0]
         assert np.dot(kept, exact) / np.linalg.norm(kept) > 0.999
 
-
-def test_a_changed_byte_vector_is_found(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 20)
-    done = reindex(cluster, index_name, encoder(), ReindexSettings(vectors="byte"))
+    # A changed byte vector is found.
     other = vector_of(cluster, done.destination, "d4")
     body = {"doc": {"hybridr_vector": [int(value) for value in other]}}
     cluster.request("POST", path_of(done.destination, "_update", "d3"), body, {"refresh": "true"})
@@ -135,25 +131,22 @@ def test_mapping_and_record_say_the_same(cluster: Cluster, made: dict[str, Reind
 
 
 def test_a_document_without_direction_is_refused(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 5)
-    done = reindex(cluster, index_name, HashingEncoder(refused=("n1",)), ReindexSettings(vectors="byte"))
+    done = reindexed(cluster, index_name, 5, HashingEncoder(refused=("n1",)), ReindexSettings(vectors="byte"))
     assert (done.rejected, done.documents, done.switched) == (1, 4, False)
 
 
 def test_the_dry_run_tells_what_each_form_costs(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
 ) -> None:
     fill_index(cluster, index_name, 5)
-    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
-    assert hybridr_cli.main([*command, "--vectors", "byte", "--dry-run", "--json"]) == 0
-    costs = json.loads(capsys.readouterr().out)["costs"]
+    command = ["reindex", index_name, "--encoder", str(minilm), "--url", cluster.url]
+    costs = cli.typed([*command, "--vectors", "byte", "--dry-run", "--json"]).json["costs"]
     named = {(cost["vectors"], cost["compression"]): cost for cost in costs}
     assert list(named) == [("byte", None), ("float", None), ("sq", None), ("on_disk", "4x")], "none of faiss"
     assert [cost["chosen"] for cost in costs] == [True, False, False, False]
     assert named["byte", None]["memory_bytes"] == round(5 * 1.1 * (384 + 128))
     assert named["float", None]["bytes_per_vector"] == 1536
-    assert hybridr_cli.main([*command, "--vectors", "byte", "--dry-run"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli.typed([*command, "--vectors", "byte", "--dry-run"]).out
     assert "the estimate of OpenSearch's documentation" in shown
     assert "* lucene byte " in shown
     assert not cluster.indices(f"{index_name}-hybridr-*")

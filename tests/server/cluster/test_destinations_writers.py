@@ -12,10 +12,8 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import record_event, rewrite, write_record
 from hybridr.cluster.record import MARKS, Record
 from hybridr.cluster.record_parts import Deployment, Tuned
-from hybridr.indexing.reindexing import reindex
 from hybridr.status.standing import remove
-from support.corpus import fill_index
-from support.hashing import HashingEncoder
+from support.corpus import reindexed
 
 pytestmark = pytest.mark.node
 
@@ -24,8 +22,7 @@ pytestmark = pytest.mark.node
 def made(cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(destinations, "TURN_S", 0.4)
     monkeypatch.setattr(destinations, "SETTLE_S", 1.0)
-    fill_index(cluster, index_name, 3)
-    return reindex(cluster, index_name, HashingEncoder()).destination
+    return reindexed(cluster, index_name, 3).destination
 
 
 def test_what_is_tuned_survives_a_sync_that_read_the_record_before(cluster: Cluster, made: str) -> None:
@@ -45,7 +42,6 @@ def test_what_is_tuned_survives_a_sync_that_read_the_record_before(cluster: Clus
         rewrite(cluster, made, slowly)
     record = cluster.index_info(made).record
     assert record.synced == {0: 77}
-    assert record.tuning is not None
     assert record.tuning.search == {"depth": 7}
 
 

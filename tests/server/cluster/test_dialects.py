@@ -26,6 +26,7 @@ from hybridr.records import Hit
 from hybridr.search.search import Search
 from hybridr.serving.deploy.deploying import deploy
 from hybridr.status.standing import remove, status
+from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.elastic
@@ -61,8 +62,7 @@ def loaded(elastic: Cluster, folder: Path) -> Iterator[str]:
     name = f"hybridr-try-{uuid.uuid4().hex[:8]}"
     load(elastic, folder, LoadSettings(index=name, analyzer="standard"))
     yield name
-    for info in elastic.indices(f"{name}*,.hybridr-*-{name}*"):
-        elastic.request("DELETE", path_of(info.name))
+    drop_indices(elastic, f"{name}*,.hybridr-*-{name}*")
 
 
 def ranked(cluster: Cluster, name: str, mode: str) -> list[list[Hit]]:

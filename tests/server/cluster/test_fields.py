@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
@@ -21,6 +20,8 @@ from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove
 from support.books import make
+from support.commands import Cli
+from support.corpus import create
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -108,15 +109,14 @@ def test_fields_that_were_named_once_are_taken_again_everywhere(
 
 
 def test_a_change_of_fields_is_said_in_the_dry_run_and_in_the_run(
-    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str], minilm_encoder_folder: Path
+    cluster: Cluster, index_name: str, cli: Cli, minilm: Path
 ) -> None:
     two_fields(cluster, index_name)
-    common = ["--encoder", str(minilm_encoder_folder), "--no-term-table", "--url", cluster.url]
+    common = ["--encoder", str(minilm), "--no-term-table", "--url", cluster.url]
     line = "other fields than now: note (now body, note)"
 
     def said(*options: str) -> str:
-        assert hybridr_cli.main(["reindex", index_name, *options, *common]) == 0
-        return capsys.readouterr().out
+        return cli.typed(["reindex", index_name, *options, *common]).out
 
     assert "other fields" not in said()
     assert line in said("--fields", "note", "--dry-run")
@@ -129,8 +129,7 @@ def test_a_change_of_fields_is_said_in_the_dry_run_and_in_the_run(
 def test_in_place_the_fields_are_taken_again_and_a_change_is_refused_by_name(
     cluster: Cluster, index_name: str
 ) -> None:
-    body = {"properties": {"body": TEXT, "note": TEXT}}
-    cluster.request("PUT", f"/{index_name}", {"settings": {"index.knn": True}, "mappings": body})
+    create(cluster, index_name, {"body": TEXT, "note": TEXT}, {"index.knn": True})
     for number in range(5):
         source = {"body": f"engine boat captain noise {number}", "note": f"remark {number} of the crew"}
         cluster.request("PUT", f"/{index_name}/_doc/{number}", source, {"refresh": "true"})

@@ -13,6 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
+from support.commands import Cli
 from support.corpus import beir_folder, text_number
 
 pytestmark = pytest.mark.node
@@ -51,7 +52,7 @@ def test_load_takes_any_jsonl_by_its_fields(cluster: Cluster, index_name: str, t
 
 
 def test_load_takes_an_export_of_mongo_and_refuses_ids_of_other_types(
-    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
 ) -> None:
     file = tmp_path / "export.json"
     rows = [
@@ -60,18 +61,17 @@ def test_load_takes_an_export_of_mongo_and_refuses_ids_of_other_types(
     ]
     command = ["load", str(file), "--index", index_name, "--url", cluster.url]
     file.write_text(json.dumps([*rows, {"_id": 1.0, "text": "x"}]))
-    assert hybridr_cli.main(command) == 1
-    shown = capsys.readouterr().err
+    shown = cli.typed(command, 1).err
     assert "export.json:1: '_id' is 1.0, a number with a fraction" in shown
     assert not cluster.exists(index_name)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert hybridr_cli.main(command) == 0
+    cli.typed(command)
     source = cluster.request("GET", f"/{index_name}/_doc/57e1")["_source"]
     assert source["at"] == "2020-01-01T00:00:00Z"
 
 
 def test_load_reports_what_the_index_refuses(
-    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
 ) -> None:
     folder = beir_folder(tmp_path / "beir")
     with (folder / "corpus.jsonl").open("a") as lines:
@@ -79,8 +79,7 @@ def test_load_reports_what_the_index_refuses(
             json.dumps({"_id": "bad", "title": "", "text": "fine", "year": {"not": "a number"}}) + "\n"
         )
     command = ["load", str(folder), "--index", index_name, "--url", cluster.url]
-    assert hybridr_cli.main(command) == 3
-    shown = capsys.readouterr().out
+    shown = cli.typed(command, 3).out
     assert "20 documents" in shown
     assert "1 refused by the index, reasons in" in shown
     assert hybridr_cli.main(command) == 0, "the second run finds nothing to do"

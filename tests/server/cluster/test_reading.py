@@ -35,6 +35,7 @@ def test_a_sample_of_all_is_all(cluster: Cluster, books: str) -> None:
 def test_a_sample_respects_a_small_result_window(cluster: Cluster, books: str) -> None:
     cluster.request("PUT", path_of(books, "_settings"), {"index.max_result_window": 100})
     assert len(sample_documents(cluster, cluster.index_info(books), 200)) == 100
+    cluster.request("PUT", path_of(books, "_settings"), {"index.max_result_window": None})
 
 
 def test_a_view_that_is_lost_is_opened_again(

@@ -7,17 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
+from support.commands import Cli
 from support.corpus import beir_folder, fill_index
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
 MANY, ROLLED, STREAM, CLOSED, NARROW = (
-    "t-odd-many",
-    "t-odd-rolled",
-    "t-odd-stream",
-    "t-odd-closed",
-    "t-odd-closed-as",
+    f"t-odd-{kind}" for kind in ("many", "rolled", "stream", "closed", "closed-as")
 )
 REFUSALS = {
     MANY: ("stands for several indices: t-odd-1, t-odd-2", "name one of them, or copy"),
@@ -28,38 +24,19 @@ REFUSALS = {
     NARROW: ("index 't-odd-closed' is closed", "open it: POST /t-odd-closed/_open"),
 }
 VERBS = (
-    "adapt --index {name} --out {folder}/adapted",
-    "deploy {name}",
-    "deploy {name} --dry-run",
-    "evaluate {name} --beir {folder}/beir",
-    "export-text {name} --out {folder}/texts",
-    "import-vectors {name} {folder}/texts",
-    "inspect {name}",
-    "load {folder}/beir --index {name}",
-    "load {folder}/beir --index {name} --replace",
-    "reindex {name}",
-    "reindex {name} --dry-run",
-    "reindex {name} --in-place",
-    "remove {name} --yes",
-    "rollback {name}",
-    "search {name} anchor",
-    "search {name} anchor --mode lexical",
-    "serve --index {name} --port 0",
-    "status {name}",
-    "sync {name}",
-    "sync {name} --every 1s",
-    "tune {name} --beir {folder}/beir",
-    "tune {name} --reset",
-    "undeploy {name}",
-    "verify {name}",
-    "verify {name} --recall",
-)
+    "adapt --index {name} --out {folder}/adapted; deploy {name}; deploy {name} --dry-run; "
+    "evaluate {name} --beir {folder}/beir; export-text {name} --out {folder}/texts; "
+    "import-vectors {name} {folder}/texts; inspect {name}; load {folder}/beir --index {name}; "
+    "load {folder}/beir --index {name} --replace; reindex {name}; reindex {name} --dry-run; "
+    "reindex {name} --in-place; remove {name} --yes; rollback {name}; search {name} anchor; "
+    "search {name} anchor --mode lexical; serve --index {name} --port 0; status {name}; sync {name}; "
+    "sync {name} --every 1s; tune {name} --beir {folder}/beir; tune {name} --reset; undeploy {name}; "
+    "verify {name}; verify {name} --recall"
+).split("; ")
 
 
 @pytest.fixture(scope="module")
-def folder(
-    cluster: Cluster, minilm_encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def folder(cluster: Cluster, minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """One name of each kind, and a collection to judge by."""
     for number in (1, 2):
         fill_index(cluster, f"t-odd-{number}", 3, aliases={MANY: {"is_write_index": number == 2}})
@@ -82,13 +59,10 @@ def folder(
 @pytest.mark.attack(45)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_refuses_what_is_not_one_open_index(
-    cluster: Cluster, folder: Path, verb: str, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, folder: Path, verb: str, cli: Cli
 ) -> None:
     for name, (reason, hint) in REFUSALS.items():
         before = cluster.request("GET", "/_all/_mapping")
-        command = verb.format(name=name, folder=folder).split()
-        assert hybridr_cli.main([*command, "--url", cluster.url]) == 1, name
-        told = capsys.readouterr().err
-        assert reason in told, name
-        assert hint in told, name
+        told = cli(cluster, verb.format(name=name, folder=folder), code=1).err
+        assert (reason in told, hint in told) == (True, True), (name, told)
         assert cluster.request("GET", "/_all/_mapping") == before

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search
 from hybridr.cluster import record
 from hybridr.cluster.connection import Cluster, path_of
@@ -22,7 +21,8 @@ from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
-from support.corpus import bulk, drop_indices, text_number
+from support.commands import Cli
+from support.corpus import bulk, create, drop_indices, text_number
 from support.hashing import HashingEncoder
 from support.meanings import LUCENE, Meanings, another_model, stored, with_model
 
@@ -48,9 +48,7 @@ def meanings(model: Meanings) -> Iterator[Meanings]:
         "part": {"properties": {"note": semantic}},
     }
     settings = {"index.knn": True, "number_of_replicas": 0}
-    model.cluster.request(
-        "PUT", path_of(INDEX), {"settings": settings, "mappings": {"properties": properties}}
-    )
+    create(model.cluster, INDEX, properties, settings)
     lines: list[dict[str, Any]] = []
     for number in range(12):
         source: dict[str, Any] = {
@@ -80,9 +78,7 @@ def test_nothing_is_written_before_somebody_says_so(meanings: Meanings) -> None:
 
 
 @pytest.mark.ml
-def test_inspect_names_the_fields_and_their_model(
-    meanings: Meanings, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_names_the_fields_and_their_model(meanings: Meanings, cli: Cli) -> None:
     inspection = inspect_index(meanings.cluster, INDEX)
     made = f"semantic of model {meanings.model_id}"
     assert {field.name: field.semantic for field in inspection.fields} == {
@@ -95,8 +91,7 @@ def test_inspect_names_the_fields_and_their_model(
     assert inspection.text_fields == inspection.lexical_fields == ("title", "body")
     assert "--replace-semantic" in "".join(inspection.advice)
     assert "not by its model" not in "".join(inspection.advice)
-    assert hybridr_cli.main(["inspect", INDEX, "--url", meanings.cluster.url]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(cli(meanings.cluster, f"inspect {INDEX}").out.split())
     assert " body semantic (english) 93%" in shown
     assert f"the cluster runs a model for all ({made}), body ({made})" in shown
 

@@ -15,6 +15,7 @@ from hybridr.indexing.reindexing import plan, reindex
 from hybridr.indexing.verification import verify
 from hybridr.search.settings import SearchSettings
 from support.books import make
+from support.corpus import create
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
@@ -125,8 +126,7 @@ def test_in_place_it_is_refused_too(cluster: Cluster, index_name: str, kind: str
 def check_refused(product: Cluster, name: str, kind: str, *, in_place: bool) -> None:
     properties, documents, fields = HOPELESS[kind]
     index = {"number_of_replicas": 0, **({"knn": True} if in_place else {})}
-    mappings = {"dynamic": "false", "properties": properties}
-    product.request("PUT", path_of(name), {"settings": index, "mappings": mappings})
+    create(product, name, properties, index, dynamic="false")
     for number, source in enumerate(documents or [{"body": text(number)} for number in range(5)]):
         product.request("PUT", path_of(name, "_doc", str(number)), source, {"refresh": "true"})
     before = product.index_info(name)

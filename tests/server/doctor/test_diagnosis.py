@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 
 import pytest
@@ -13,15 +12,12 @@ from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.doctor.check import Check
 from hybridr.doctor.diagnosis import diagnose, steps
-from hybridr.indexing.reindexing import reindex
-from hybridr_cli import main
-from support.corpus import fill_index
-from support.hashing import HashingEncoder
+from support.commands import Cli
+from support.corpus import reindexed
 
-NODE, SECURE = pytest.mark.node, pytest.mark.secure
+pytestmark = pytest.mark.node
 
 
-@NODE
 def test_a_complete_node_passes_and_nothing_is_left_behind(cluster: Cluster) -> None:
     before = [info.name for info in cluster.indices("*")]
     checks = {check.name: check for check in diagnose(ClusterSettings(url=cluster.url))}
@@ -37,7 +33,6 @@ def test_a_complete_node_passes_and_nothing_is_left_behind(cluster: Cluster) -> 
     assert cluster.request("GET", "/_search/point_in_time/_all")["pits"] == []
 
 
-@NODE
 def test_the_probe_never_asks_for_an_engine_that_kills(cluster: Cluster, index_name: str) -> None:
     (_, create), *_ = steps(cluster, index_name, True)
     create()
@@ -45,26 +40,20 @@ def test_the_probe_never_asks_for_an_engine_that_kills(cluster: Cluster, index_n
     assert mapping["method"]["engine"] == "lucene"
 
 
-@NODE
-def test_a_block_of_the_cluster_is_told(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_block_of_the_cluster_is_told(cluster: Cluster, cli: Cli) -> None:
     block = "cluster.blocks.create_index"
     cluster.request("PUT", "/_cluster/settings", {"persistent": {block: True}})
     try:
-        assert main(["doctor", "--url", cluster.url, "--quiet"]) == 1
+        said = cli(cluster, "doctor --quiet", code=1).out
     finally:
         cluster.request("PUT", "/_cluster/settings", {"persistent": {block: None}})
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL")]
-    assert "rights" in line
-    assert "create" in line
-    assert "block" in line
+    (line,) = [line for line in said.splitlines() if line.startswith("FAIL")]
+    assert all(word in line for word in ("rights", "create", "block"))
 
 
-@NODE
-def test_the_command_prints_one_line_per_check(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--url", cluster.url, "--quiet"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert main(["doctor", "--url", cluster.url, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_the_command_prints_one_line_per_check(cluster: Cluster, cli: Cli) -> None:
+    lines = cli(cluster, "doctor --quiet").out.splitlines()
+    report = cli(cluster, "doctor --json").json
     assert report["ok"] is True
     assert len(report["checks"]) == len(lines)
     assert all(line.split()[0] in ("ok", "note") for line in lines)
@@ -86,7 +75,7 @@ def reader(secure_node: NodeState) -> ClusterSettings:
     return ClusterSettings(url=secure_node.url, user="doctor_reader", password=password)
 
 
-@SECURE
+@pytest.mark.secure
 def test_the_older_version_with_security_passes_too(secure_node: NodeState) -> None:
     checks = {check.name: check for check in diagnose(ClusterSettings(url=secure_node.url))}
     assert [check for check in checks.values() if check.ok is False] == []
@@ -95,7 +84,7 @@ def test_the_older_version_with_security_passes_too(secure_node: NodeState) -> N
     assert checks["rights"].ok
 
 
-@SECURE
+@pytest.mark.secure
 def test_missing_rights_are_named_as_the_cluster_names_them(reader: ClusterSettings) -> None:
     checks = {check.name: check for check in diagnose(reader)}
     assert checks["cluster"].ok
@@ -106,7 +95,7 @@ def test_missing_rights_are_named_as_the_cluster_names_them(reader: ClusterSetti
     assert checks["engines"].ok is None, "what cannot be seen is not promised"
 
 
-@SECURE
+@pytest.mark.secure
 def test_a_right_that_stops_half_way_leaves_nothing_behind(
     secure_node: NodeState, reader: ClusterSettings
 ) -> None:
@@ -132,24 +121,21 @@ def test_a_right_that_stops_half_way_leaves_nothing_behind(
     assert admin.indices("hybridr-doctor-*") == []
 
 
-@SECURE
+@pytest.mark.secure
 def test_a_wrong_password_is_one_line_without_the_password(
-    secure_node: NodeState, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    secure_node: NodeState, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("HYBRIDR_USER", "admin")
     monkeypatch.setenv("HYBRIDR_PASSWORD", "a-wrong-password")
-    assert main(["doctor", "--url", secure_node.url, "--quiet"]) == 1
-    said = capsys.readouterr()
+    said = cli(secure_node, "doctor --quiet", code=1)
     (line,) = [line for line in said.out.splitlines() if line.startswith("FAIL")]
     assert "does not know this user or password (401)" in line
     assert "FIX: set HYBRIDR_USER and HYBRIDR_PASSWORD" in line
     assert "a-wrong-password" not in said.out + said.err
 
 
-@NODE
 def test_indices_with_vectors_are_looked_at(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 20)
-    made = reindex(cluster, index_name, HashingEncoder()).destination
+    made = reindexed(cluster, index_name, 20).destination
 
     def checks() -> dict[str, Check]:
         return {check.name: check for check in diagnose(ClusterSettings(url=cluster.url))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,14 +11,14 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.doctor import forecasting
 from hybridr.doctor.forecasting import PROBED_QUERIES, START_S, preview
 from hybridr.encoders.opening import load_encoder
-from hybridr.errors import AccessDenied, ClusterError, DataError
+from hybridr.errors import AccessDenied, DataError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms import storage
 from hybridr.relevance.answering import calibrate
 from hybridr.relevance.unanswerable_queries import unanswerable_queries
 from hybridr.status.standing import remove
-from support.corpus import bulk, fill_index
+from support.corpus import bulk, drop_indices, fill_index, put
 from support.hashing import HashingEncoder
 
 TABLE_S = 0.05
@@ -36,8 +35,7 @@ def texts(cluster: Cluster) -> Iterator[Cluster]:
     )
     cluster.request("POST", path_of(f"{INDEX}-empty", "_doc"), {"text": "", "price": 1}, {"refresh": "true"})
     yield cluster
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{INDEX}*")
 
 
 def test_the_index_is_read_and_stays_as_it_is(texts: Cluster) -> None:
@@ -94,26 +92,17 @@ def test_an_index_without_text_is_refused(texts: Cluster) -> None:
         preview(texts, f"{INDEX}-empty", HashingEncoder(), ReindexSettings())
 
 
-def test_an_alias_that_shows_a_part_is_refused(texts: Cluster) -> None:
-    shown = {"index": INDEX, "alias": f"{INDEX}-part", "filter": {"term": {"tags": "t1"}}}
-    texts.request("POST", "/_aliases", {"actions": [{"add": shown}]})
-    with pytest.raises(ClusterError, match="is an alias with filter"):
-        preview(texts, f"{INDEX}-part", HashingEncoder(), ReindexSettings())
-
-
-def test_what_follows_the_encoding_is_measured_on_the_index(
-    texts: Cluster, minilm_encoder_folder: Path
-) -> None:
+def test_what_follows_the_encoding_is_measured_on_the_index(texts: Cluster, minilm: Path) -> None:
     """The stages of the estimate are those of the run by name, and nothing is left behind."""
     before = texts.index_info(INDEX)
-    todo = preview(texts, INDEX, load_encoder(minilm_encoder_folder), ReindexSettings())
+    todo = preview(texts, INDEX, load_encoder(minilm), ReindexSettings())
     assert todo.seconds == pytest.approx(sum(todo.stages.values()), abs=0.01)
     assert todo.stages["term table"] > 0
     assert todo.stages["calibrate"] > 0
     assert todo.to_json()["stages"] == todo.stages
     assert texts.index_info(INDEX) == before
     seen: set[str] = set()
-    encoder = load_encoder(minilm_encoder_folder)
+    encoder = load_encoder(minilm)
     done = reindex(texts, INDEX, encoder, progress=lambda stage, *_: seen.add(stage))
     calibrate(texts, done.destination, encoder, progress=lambda stage, *_: seen.add(stage))
     remove(texts, INDEX)
@@ -127,10 +116,14 @@ def test_the_probe_of_a_calibration_fits_into_the_clauses_that_a_cluster_takes(
     fields = [f"part{number}" for number in range(8)]
     mappings = {"properties": {name: {"type": "text"} for name in fields}}
     cluster.request("PUT", path_of(index_name), {"mappings": mappings})
-    lines: list[dict[str, Any]] = []
-    for number, query in enumerate(unanswerable_queries(PROBED_QUERIES)):
-        lines += [{"index": {"_id": str(number)}}, dict.fromkeys(fields, query)]
-    bulk(cluster, index_name, lines)
+    put(
+        cluster,
+        index_name,
+        {
+            str(number): dict.fromkeys(fields, query)
+            for number, query in enumerate(unanswerable_queries(PROBED_QUERIES))
+        },
+    )
     todo = preview(cluster, index_name, HashingEncoder(), ReindexSettings(fields=tuple(fields)))
     assert todo.stages["calibrate"] > 0
 

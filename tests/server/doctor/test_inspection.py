@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.fields import choose_text_fields
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import NotFound
-from hybridr_cli import main
 from support.books import document, make
+from support.commands import Cli
 
 pytestmark = pytest.mark.node
 
@@ -47,10 +45,10 @@ def test_an_alias_stands_for_its_index(cluster: Cluster, books: str) -> None:
     assert inspect_index(cluster, f"{books}-alias", sample=10).index == books
 
 
-def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm_encoder_folder) -> None:
+def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm) -> None:
     from hybridr.encoders.opening import FolderTokens
 
-    counter = FolderTokens(minilm_encoder_folder)
+    counter = FolderTokens(minilm)
     report = inspect_index(cluster, books, fields=("book.body",), token_counter=counter)
     exact = sorted(
         counter.count_tokens([document(number)["book"]["body"] for number in range(1, 301) if number != 11])
@@ -63,13 +61,11 @@ def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm_enco
     assert abs(report.lengths.median - exact[149]) <= 1
 
 
-def test_the_command_prints_a_table_and_json(cluster: Cluster, books: str, capsys) -> None:
-    assert main(["inspect", books, "--url", cluster.url]) == 0
-    shown = capsys.readouterr().out
+def test_the_command_prints_a_table_and_json(cluster: Cluster, books: str, cli: Cli) -> None:
+    shown = cli(cluster, f"inspect {books}").out
     assert f"{books}: 300 documents in 2 shard(s), 300 read" in shown
     assert "headline + book.body + comments.words: median" in shown
-    assert main(["inspect", books, "--url", cluster.url, "--json", "--fields", "headline"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = cli(cluster, f"inspect {books} --json --fields headline").json
     assert report["text_fields"] == ["headline"]
     assert report["language"]["code"] == "en"
     assert report["lengths"]["unit"] == "tokens"
@@ -92,22 +88,22 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input(cluster: Cluster, index_name: str, case: str, capsys) -> None:
+def test_bad_input(cluster: Cluster, index_name: str, case: str, cli: Cli) -> None:
     contents, message, hint = BAD[case]
     if contents is not None:
         make(cluster, index_name, contents[0], **contents[1])
-    assert main(["inspect", index_name, "--url", cluster.url, "--quiet"]) == 1
-    said = capsys.readouterr()
+    said = cli(cluster, f"inspect {index_name} --quiet", code=1)
     assert said.out == ""
     assert f"error: {message.replace('NAME', index_name)}" in said.err
     assert hint.replace("NAME", index_name) in said.err
 
 
-def test_bad_fields_and_folders(cluster: Cluster, books: str, tmp_path, capsys) -> None:
-    assert main(["inspect", books, "--url", cluster.url, "--fields", "year"]) == 1
-    assert f"field 'year' of index '{books}' is of type integer, not text" in capsys.readouterr().err
-    assert main(["inspect", books, "--url", cluster.url, "--encoder", str(tmp_path)]) == 1
-    assert "has no tokenizer.json" in capsys.readouterr().err
+def test_bad_fields_and_folders(cluster: Cluster, books: str, tmp_path, cli: Cli) -> None:
+    assert (
+        f"field 'year' of index '{books}' is of type integer, not text"
+        in cli(cluster, f"inspect {books} --fields year", code=1).err
+    )
+    assert "has no tokenizer.json" in cli(cluster, f"inspect {books} --encoder {tmp_path}", code=1).err
 
 
 def test_an_index_that_does_not_exist(cluster: Cluster) -> None:

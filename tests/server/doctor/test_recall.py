@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,8 @@ from hybridr.doctor.recall import USUAL, Walk, measure_recall
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search import encoders
-from hybridr_cli import main
-from support.corpus import fill_index, text_number
+from support.commands import Cli
+from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -30,33 +29,29 @@ def encoder() -> HashingEncoder:
 
 @pytest.fixture(scope="module")
 def thin(cluster: Cluster) -> Iterator[str]:
-    fill_index(cluster, INDEX, COUNT)
-    reindex(cluster, INDEX, encoder(), THIN)
+    reindexed(cluster, INDEX, COUNT, encoder(), THIN)
     yield INDEX
-    for info in cluster.indices(f"{INDEX}*"):
-        cluster.request("DELETE", f"/{info.name}")
+    drop_indices(cluster, f"{INDEX}*")
 
 
 def test_a_thin_graph_is_found_out(
-    cluster: Cluster, thin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    cluster: Cluster, thin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setattr(encoders, "encoder_for", lambda *_, **__: encoder())
     file = tmp_path / "queries.txt"
     file.write_text("\n".join(text_number(number) for number in range(0, 200, 10)) + "\n")
     asked = ["verify", thin, "--recall", "--sample", "12", "--queries", str(file), "--url", cluster.url]
-    assert main([*asked, "--json"]) == 1
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    found = json.loads(cli.typed([*asked, "--json"], 1).out.splitlines()[-1])
     assert found["ok"] is False
     usual = [one for one in found["shares"] if (one["walk"], one["k"]) == (found["usual"], 10)]
     assert [(one["asked"], one["vectors"]) for one in usual] == [("documents", 12), ("queries", 20)]
     assert all(one["low"] <= one["mean"] <= one["high"] < 0.95 for one in usual)
     assert found["advice"]
-    assert main(["verify", thin, "--queries", str(file), "--url", cluster.url]) == 2
+    cli(cluster, f"verify {thin} --queries {file}", code=2)
 
 
 def test_a_sound_graph_finds_all(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 120)
-    reindex(cluster, index_name, encoder(), ReindexSettings(term_table=False))
+    reindexed(cluster, index_name, 120, encoder(), ReindexSettings(term_table=False))
     found = measure_recall(cluster, index_name, encoder(), sample=10)
     assert found.ok
     assert found.advice == ""

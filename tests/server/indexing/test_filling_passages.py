@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
-from hybridr import ReindexSettings, Search
+from hybridr import ReindexSettings, Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.passages import split
 from hybridr.errors import ModelError, SettingsError
@@ -18,8 +17,11 @@ from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Windows
 from hybridr.status.standing import status
-from support.corpus import bulk, fill_index, put_documents, sources, text_number
+from support.commands import Cli
+from support.corpus import bulk, fill_index, put_documents, sources, text_number, update
 from support.long_documents import COUNT, PASSAGES, WINDOWS, encoder, long_text, make, secret, stored
+
+pytestmark = pytest.mark.node
 
 
 @pytest.fixture
@@ -30,8 +32,7 @@ def filled(cluster: Cluster, index_name: str) -> tuple[str, dict[str, str]]:
     return done.destination, texts
 
 
-@pytest.mark.node
-def test_each_document_holds_the_vectors_of_its_passages(
+def test_each_document_holds_the_vectors_of_its_passages_once(
     cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
 ) -> None:
     destination, texts = filled
@@ -51,11 +52,7 @@ def test_each_document_holds_the_vectors_of_its_passages(
     assert set(info.mappings["properties"]["hybridr_vector"]["properties"]) == {"vector", "start", "end"}
     assert [held.passages for held in status(cluster, index_name).holdings] == [WINDOWS]
 
-
-@pytest.mark.node
-def test_running_again_encodes_nothing_and_another_split_is_another_index(
-    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
-) -> None:
+    # Running again encodes nothing and another split is another index.
     destination, _ = filled
     model = encoder()
     again = reindex(cluster, index_name, model, PASSAGES)
@@ -69,18 +66,15 @@ def test_running_again_encodes_nothing_and_another_split_is_another_index(
     assert destination in names
 
 
-@pytest.mark.node
 def test_what_the_source_and_clients_change_is_split_again(
     cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
 ) -> None:
     destination, texts = filled
     put_documents(cluster, index_name, [1], suffix=" now it is short")
     changed = " ".join(reversed(texts["d4"].split()))
-    cluster.request(
-        "POST", path_of(destination, "_update", "d4"), {"doc": {"text": changed}}, {"refresh": "true"}
-    )
-    cluster.request("PUT", path_of(destination, "_doc", "new"), {"text": long_text(77)}, {"refresh": "true"})
-    cluster.request("POST", path_of(destination, "_update", "d7"), {"doc": {"text": ""}}, {"refresh": "true"})
+    update(cluster, destination, "d4", text=changed)
+    bulk(cluster, destination, [{"index": {"_id": "new"}}, {"text": long_text(77)}])
+    update(cluster, destination, "d7", text="")
     assert stored(cluster, destination, "d4") != [], "a partial update keeps the vectors"
     model = encoder()
     done = sync(cluster, index_name, model)
@@ -111,25 +105,22 @@ CHANGES = {
 }
 
 
-@pytest.mark.node
-@pytest.mark.parametrize("change", CHANGES)
 def test_verify_finds_one_changed_passage(
-    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]], change: str
+    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
 ) -> None:
     destination, _ = filled
     assert verify(cluster, destination, encoder()).ok
-    body = {
-        "hybridr_vector": CHANGES[change](stored(cluster, destination, "d19")),
+    held = stored(cluster, destination, "d19")
+    marks = {
         "hybridr_seq_no": cluster.request("GET", path_of(index_name, "_doc", "d19"))["_seq_no"],
         "hybridr_encoder": encoder().fingerprint,
     }
-    cluster.request("POST", path_of(destination, "_update", "d19"), {"doc": body}, {"refresh": "true"})
-    findings = {found.name: found.differing for found in verify(cluster, destination, encoder()).findings}
-    assert findings["vector"] == ["d19"]
-    assert findings["document"] == []
+    for change, changed in CHANGES.items():
+        update(cluster, destination, "d19", hybridr_vector=changed(held), **marks)
+        findings = {one.name: one.differing for one in verify(cluster, destination, encoder()).findings}
+        assert (findings["vector"], findings["document"]) == (["d19"], []), change
 
 
-@pytest.mark.node
 @pytest.mark.parametrize("form", ["byte", "sq", "on_disk"])
 def test_smaller_vectors_and_shards(cluster: Cluster, index_name: str, form: str) -> None:
     make(cluster, index_name, number_of_shards=2)
@@ -144,7 +135,6 @@ def test_smaller_vectors_and_shards(cluster: Cluster, index_name: str, form: str
         assert max(map(abs, values)) == 127
 
 
-@pytest.mark.node
 def test_nested_fields_of_the_user_stay(cluster: Cluster, index_name: str) -> None:
     comments = {"type": "nested", "properties": {"by": {"type": "keyword"}, "words": {"type": "text"}}}
     properties = {"text": {"type": "text"}, "notes": comments}
@@ -161,13 +151,8 @@ def test_nested_fields_of_the_user_stay(cluster: Cluster, index_name: str) -> No
     assert sync(cluster, index_name, encoder()).copied == 0
 
 
-@pytest.mark.node
 def test_more_text_than_the_most_passages_reach_is_counted(
-    cluster: Cluster,
-    index_name: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    minilm_encoder_folder: Path,
+    cluster: Cluster, index_name: str, cli: Cli, monkeypatch: pytest.MonkeyPatch, tiny: Path
 ) -> None:
     texts = make(cluster, index_name)
     done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 6}))
@@ -175,66 +160,38 @@ def test_more_text_than_the_most_passages_reach_is_counted(
     assert done.shortened == len(long) > 10
     assert verify(cluster, done.destination, encoder()).ok
     assert max(len(stored(cluster, done.destination, doc_id)) for doc_id in long) == 6
-    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
     monkeypatch.setenv("HYBRIDR_REINDEX_MAX_PASSAGES", "1")
-    assert hybridr_cli.main([*command, "--passages", "--max-tokens", "96"]) == 0
-    assert "documents go on behind their last passage" in capsys.readouterr().out
+    monkeypatch.setenv("HYBRIDR_REINDEX_PASSAGE_OVERLAP", "8")
+    said = cli(cluster, f"reindex {index_name} --encoder {tiny} --passages --max-tokens 32")
+    assert "documents go on behind their last passage" in said.out
 
 
-@pytest.mark.node
 def test_the_dry_run_counts_vectors(
-    cluster: Cluster,
-    index_name: str,
-    minilm_encoder_folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, index_name: str, tiny: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = make(cluster, index_name)
     monkeypatch.setenv("HYBRIDR_REINDEX_PASSAGE_OVERLAP", "8")
-    command = [
-        "reindex",
-        index_name,
-        "--encoder",
-        str(minilm_encoder_folder),
-        "--url",
-        cluster.url,
-        "--dry-run",
-    ]
-    passages = ["--passages", "--max-tokens", "64"]
-    plans = []
-    for options in ([], passages):
-        assert hybridr_cli.main([*command, *options, "--json"]) == 0
-        plans.append(json.loads(capsys.readouterr().out))
-    whole, parts = plans
-    from hybridr import load_encoder
-
-    model = load_encoder(minilm_encoder_folder)
-    exact = sum(len(split(text, model, Windows(64, 8, 64)).spans) for text in texts.values())
+    command = f"reindex {index_name} --encoder {tiny} --dry-run"
+    passages = "--passages --max-tokens 32"
+    whole, parts = (cli(cluster, f"{command} {options} --json").json for options in ("", passages))
+    exact = sum(len(split(text, load_encoder(tiny), Windows(32, 8, 64)).spans) for text in texts.values())
     assert (whole["vector_count"], parts["vector_count"]) == (COUNT + 1, exact)
     assert exact > 2 * COUNT
     assert parts["vector_bytes"] == pytest.approx(whole["vector_bytes"] * exact / (COUNT + 1), rel=0.01)
-    assert parts["passages"] == {"tokens": 64, "overlap": 8, "most": 64}
+    assert parts["passages"] == {"tokens": 32, "overlap": 8, "most": 64}
     assert parts["seconds"] > 0
-    assert hybridr_cli.main([*command, *passages]) == 0
-    assert f"passages: about {exact:,}" in capsys.readouterr().out
+    assert f"passages: about {exact:,}" in cli(cluster, f"{command} {passages}").out
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-@pytest.mark.node
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [({"passage_overlap": 11}, SettingsError), ({"vectors": "byte", "engine": "faiss"}, SettingsError)],
-)
-def test_refused_before_anything_is_sent(
-    cluster: Cluster, index_name: str, changes: dict[str, Any], error: type[Exception]
-) -> None:
+def test_refused_before_anything_is_sent(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 3)
-    with pytest.raises(error):
-        reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update=changes))
+    for changes in ({"passage_overlap": 11}, {"vectors": "byte", "engine": "faiss"}):
+        with pytest.raises(SettingsError):
+            reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update=changes))
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-@pytest.mark.node
 def test_an_encoder_that_cannot_split_is_refused(cluster: Cluster, index_name: str) -> None:
     class Opaque:
         dim, similarity, max_tokens, fingerprint = 16, "cosine", 256, "0" * 64
@@ -245,7 +202,6 @@ def test_an_encoder_that_cannot_split_is_refused(cluster: Cluster, index_name: s
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-@pytest.mark.node
 def test_a_limit_of_nested_objects_has_room_for_passages(cluster: Cluster, index_name: str) -> None:
     make(cluster, index_name, 4, **{"mapping.nested_objects.limit": 3})
     done = reindex(cluster, index_name, encoder(), PASSAGES)
@@ -264,6 +220,5 @@ def test_a_document_with_too_many_nested_objects_is_refused_by_name(
     bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"text": long_text(5)}])
     done = reindex(cluster, index_name, encoder(), PASSAGES)
     assert done.rejected == 1
-    assert done.rejects_file
     reasons = {json.loads(line)["reason"] for line in done.rejects_file.read_text().splitlines()}
     assert all("nested" in reason for reason in reasons)

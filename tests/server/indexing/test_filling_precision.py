@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import hybridr_cli
 from hybridr import Search, load_encoder
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.encoders import opening
 from hybridr.encoders.export.exporting import export
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.verification import verify
+from support.commands import Cli
 from support.corpus import bulk
 from support.tiny import tiny_retriever, tiny_texts
 
@@ -40,10 +39,6 @@ def filled(cluster: Cluster, index_name: str) -> str:
     return index_name
 
 
-def run(cluster: Cluster, *arguments: str) -> int:
-    return hybridr_cli.main([*arguments, "--url", cluster.url, "--quiet"])
-
-
 def vectors(cluster: Cluster, name: str) -> np.ndarray:
     body = {"size": 1000, "sort": [{"_id": "asc"}], "query": {"match_all": {}}}
     hits = cluster.search(resolve(cluster, name).name, body | {"_source": ["hybridr_vector"]})["hits"]["hits"]
@@ -51,9 +46,9 @@ def vectors(cluster: Cluster, name: str) -> np.ndarray:
 
 
 def test_int8_documents_are_found_by_fp32_queries(
-    cluster: Cluster, filled: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, filled: str, folder: Path, cli: Cli
 ) -> None:
-    assert run(cluster, "reindex", filled, "--encoder", str(folder), "--precision", "int8") == 0
+    cli(cluster, f"reindex {filled} --encoder {folder} --precision int8")
     wide = load_encoder(folder, precision="fp32")
     info = resolve(cluster, filled)
     assert (info.record.precision, info.record.backend) == ("int8", "onnx")
@@ -68,64 +63,54 @@ def test_int8_documents_are_found_by_fp32_queries(
     assert [search(text, k=1)[0].doc_id for text in TEXTS[:20]] == [f"d{number}" for number in range(20)]
     assert verify(cluster, filled, wide, sample=64).ok
 
-    cluster.request("PUT", path_of(filled, "_doc", "zz"), {"text": TEXTS[0]}, {"refresh": "true"})
-    assert run(cluster, "sync", filled, "--encoder", str(folder)) == 0
+    bulk(cluster, filled, [{"index": {"_id": "zz"}}, {"text": TEXTS[0]}])
+    cli(cluster, f"sync {filled} --encoder {folder}")
     cluster.refresh(info.name)
     np.testing.assert_allclose(vectors(cluster, filled)[-1], narrow[0], atol=1e-5)  # in int8 as recorded
 
-    capsys.readouterr()
-    again = ["reindex", filled, "--encoder", str(folder), "--precision", "fp32", "--json"]
-    assert run(cluster, *again) == 0
-    done = json.loads(capsys.readouterr().out)
+    done = cli(cluster, f"reindex {filled} --encoder {folder} --precision fp32 --json").json
     assert (done["destination"], done["encoded"]) == (info.name, 0)  # compatible: nothing is encoded again
     assert resolve(cluster, filled).record.precision == "fp32"
 
 
 def test_what_auto_chose_is_recorded_and_kept(
-    cluster: Cluster,
-    filled: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, filled: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(opening, "SHORT_S", 0)
     monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
     plain = export(tiny_retriever(), tmp_path / "fp32")  # its int8 graph is made when it is needed
-    command = ["reindex", filled, "--encoder", str(plain)]
-    assert hybridr_cli.main([*command, "--dry-run", "--url", cluster.url]) == 0
-    assert "encoded in int8: int8 is " in capsys.readouterr().out
-    assert run(cluster, *command) == 0
+    command = f"reindex {filled} --encoder {plain}"
+    assert "encoded in int8: int8 is " in cli(cluster, f"{command} --dry-run").out
+    cli(cluster, command)
     record = resolve(cluster, filled).record
     assert record.precision == "int8"
     assert re.fullmatch(
         r"int8: int8 is \d+\.\d times as fast as fp32 here, cosine [01]\.\d{4} at least over 32 documents",
         record.arithmetic,
     )
-    assert hybridr_cli.main(["status", filled, "--url", cluster.url]) == 0
-    assert f"encoded in {record.arithmetic}" in capsys.readouterr().out
+    assert f"encoded in {record.arithmetic}" in cli(cluster, f"status {filled}").out
 
     monkeypatch.setattr(opening, "LEAST_GAIN", 1e9)  # another machine, where it does not pay
-    lines = [line for number in range(5) for line in ({"index": {}}, {"text": TEXTS[number]})]
-    bulk(cluster, filled, lines)
+    bulk(cluster, filled, [line for text in TEXTS[:5] for line in ({"index": {}}, {"text": text})])
     assert reindex(cluster, filled, plain).encoded == 5
     kept = resolve(cluster, filled).record
     assert (kept.precision, kept.arithmetic) == ("int8", record.arithmetic)
     bulk(cluster, filled, [{"index": {"_id": "zz"}}, {"text": TEXTS[0]}])
-    assert run(cluster, "sync", filled, "--encoder", str(plain)) == 0
+    cli(cluster, f"sync {filled} --encoder {plain}")
     narrow = load_encoder(plain, precision="int8").encode_documents(TEXTS[:1])
     cluster.refresh(resolve(cluster, filled).name)
     np.testing.assert_allclose(vectors(cluster, filled)[-1], narrow[0], atol=1e-5)
 
-    assert run(cluster, *command, "--precision", "fp32") == 0
+    cli(cluster, f"{command} --precision fp32")
     told = resolve(cluster, filled).record
     assert (told.precision, told.arithmetic) == ("fp32", "")
 
 
 def test_a_precision_that_is_not_there_is_refused_before_the_first_write(
-    cluster: Cluster, filled: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, filled: str, folder: Path, cli: Cli
 ) -> None:
-    assert run(cluster, "reindex", filled, "--encoder", str(folder), "--precision", "bf16") == 1
-    assert "the backend onnx has no bf16" in capsys.readouterr().err
-    assert run(cluster, "reindex", filled, "--encoder", str(folder), "--precision", "int4") == 2
+    command = f"reindex {filled} --encoder {folder} --precision"
+    assert "the backend onnx has no bf16" in cli(cluster, f"{command} bf16", code=1).err
+    cli(cluster, f"{command} int4", code=2)
     assert [info.name for info in cluster.indices(f"{filled}*")] == [filled]

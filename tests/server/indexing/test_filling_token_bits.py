@@ -19,7 +19,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from hybridr.status.standing import remove
 from support.bits import read_bits
-from support.corpus import bulk, sources, update
+from support.corpus import bulk, put, sources, update
 from support.hashing import HashingEncoder
 from support.in_place_index import clients_write, knn_index, problems, raw
 
@@ -38,8 +38,7 @@ ODD = {
 @pytest.fixture
 def source(cluster: Cluster, index_name: str) -> str:
     knn_index(cluster, index_name, 20)
-    lines = [line for doc, text in ODD.items() for line in ({"index": {"_id": doc}}, {"text": text})]
-    bulk(cluster, index_name, lines)
+    put(cluster, index_name, {doc: {"text": text} for doc, text in ODD.items()})
     return index_name
 
 
@@ -55,7 +54,7 @@ def assert_bits_fit(cluster: Cluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [BESIDE, IN_PLACE], ids=["beside", "in place"])
-def test_every_token_of_every_document_has_its_bits(
+def test_every_token_of_every_document_has_its_bits_and_keeps_them(
     cluster: Cluster, source: str, settings: ReindexSettings
 ) -> None:
     before = sources(cluster, source)
@@ -74,6 +73,14 @@ def test_every_token_of_every_document_has_its_bits(
     again = reindex(cluster, source, HashingEncoder(), settings)
     assert (again.encoded, again.skipped, again.destination) == (0, 25, done.destination)
 
+    # A round of syncing writes the bits of what changed.
+    mean = resolve(cluster, source).record.token_bits
+    clients_write(cluster, source, done.destination, "one", "written where the bits are")
+    sync(cluster, source, HashingEncoder())
+    assert_bits_fit(cluster, source)
+    assert problems(cluster, source) == {}, "what a client wrote there was taken up"
+    assert resolve(cluster, source).record.token_bits == mean
+
 
 def test_vectors_are_the_same_with_bits_and_without(cluster: Cluster, source: str) -> None:
     vectors = []
@@ -86,20 +93,8 @@ def test_vectors_are_the_same_with_bits_and_without(cluster: Cluster, source: st
     assert len(cluster.indices(f"{source}*")) == 3, "bits are another index, not another state of the same"
 
 
-@pytest.mark.parametrize("settings", [BESIDE, IN_PLACE], ids=["beside", "in place"])
-def test_a_round_of_syncing_writes_the_bits_of_what_changed(
-    cluster: Cluster, source: str, settings: ReindexSettings
-) -> None:
-    destination = reindex(cluster, source, HashingEncoder(), settings).destination
-    mean = resolve(cluster, source).record.token_bits
-    clients_write(cluster, source, destination, "one", "written where the bits are")
-    sync(cluster, source, HashingEncoder())
-    assert_bits_fit(cluster, source)
-    assert problems(cluster, source) == {}, "what a client wrote there was taken up"
-    assert resolve(cluster, source).record.token_bits == mean
-
-
-def test_bits_of_another_text_are_found(cluster: Cluster, source: str) -> None:
+def test_bits_of_another_text_are_found_and_removing_takes_them_out(cluster: Cluster, source: str) -> None:
+    before = raw(cluster, source)
     destination = reindex(cluster, source, HashingEncoder(), IN_PLACE).destination
     held = raw(cluster, destination)
     for doc, value in (("d1", held["d2"][BITS_FIELD]), ("d3", held["one"][BITS_FIELD])):
@@ -108,12 +103,6 @@ def test_bits_of_another_text_are_found(cluster: Cluster, source: str) -> None:
     without = {"script": {"source": f"ctx._source.remove('{BITS_FIELD}')"}}
     cluster.request("POST", path_of(destination, "_update", "d5"), without, {"refresh": "true"})
     assert problems(cluster, source) == {"token bits": ["d1", "d3", "d5"], "mark without its vector": ["d5"]}
-
-
-def test_removing_takes_the_bits_out_of_the_documents(cluster: Cluster, source: str) -> None:
-    before = raw(cluster, source)
-    reindex(cluster, source, HashingEncoder(), IN_PLACE)
-    assert BITS_FIELD in raw(cluster, source)["d1"]
     remove(cluster, source)
     assert raw(cluster, source) == before
     assert held_bytes(cluster, source, list(before)) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -11,9 +10,8 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import read_documents
 from hybridr.encoders.opening import load_encoder
@@ -26,7 +24,8 @@ from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove
-from support.corpus import bulk, delete, fill_index, fill_uneven, put_documents, update
+from support.commands import Cli
+from support.corpus import bulk, delete, drop_indices, fill_index, fill_uneven, put_documents
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -42,8 +41,7 @@ def uneven(cluster: Cluster) -> Iterator[str]:
     bulk(cluster, name, [{"index": {"_id": "empty"}}, {"text": " "}])
     bulk(cluster, name, [{"index": {"_id": "routed", "routing": "x"}}, {"text": "a routed \ud800 text"}])
     yield name
-    for info in cluster.indices(f"{name}*"):
-        cluster.request("DELETE", path_of(info.name))
+    drop_indices(cluster, f"{name}*")
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +72,15 @@ def held(cluster: Cluster, index: str) -> dict[str, Any]:
 
 @pytest.mark.model
 def test_the_index_is_that_of_the_direct_way_to_the_bit(
-    cluster: Cluster, uneven: str, folder: Path, minilm_encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, uneven: str, folder: Path, minilm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder, settings = (
-        load_encoder(minilm_encoder_folder),
-        ReindexSettings(read_documents=PAGE, term_table=False),
-    )
+    encoder, settings = (load_encoder(minilm), ReindexSettings(read_documents=PAGE, term_table=False))
     monkeypatch.setattr(lag, "SHARE", 7)
     direct = reindex(cluster, uneven, encoder, settings)
     expected, record = held(cluster, direct.destination), resolve(cluster, uneven).record
     mapping = cluster.index_info(direct.destination).mappings["properties"]
     remove(cluster, uneven)
-    encode_texts(folder, minilm_encoder_folder, settings)
+    encode_texts(folder, minilm, settings)
     done = import_vectors(cluster, uneven, folder, encoder, settings)
     assert (done.taken, done.encoded, done.without_text) == (DOCUMENTS + 1, DOCUMENTS + 1, 1)
     assert (done.switched, done.rejected, done.documents) == (True, 0, DOCUMENTS + 2)
@@ -98,26 +93,6 @@ def test_the_index_is_that_of_the_direct_way_to_the_bit(
     assert verify(cluster, uneven, encoder).ok
     assert reindex(cluster, uneven, encoder, settings).skipped == DOCUMENTS + 2, "a reindex finds all there"
     remove(cluster, uneven)
-
-
-def test_what_changed_since_the_export_is_encoded_afresh(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
-    fill_index(cluster, index_name, 60, settings={"number_of_shards": 2, "number_of_replicas": 0})
-    export_text(cluster, index_name, tmp_path)
-    encode_texts(tmp_path, HashingEncoder())
-    put_documents(cluster, index_name, range(3, 6), suffix=" changed")
-    put_documents(cluster, index_name, range(60, 62))
-    update(cluster, index_name, "d9", price=99.0)  # another `_seq_no`, the same text
-    delete(cluster, index_name, "d7")
-    encoder = HashingEncoder()
-    done = import_vectors(cluster, index_name, tmp_path, encoder, ReindexSettings(term_table=False))
-    assert (done.taken, done.encoded, done.documents, done.switched) == (55, 61, 61, True)
-    assert sum("changed" in text for text in encoder.encoded) >= 3
-    assert verify(cluster, index_name, HashingEncoder(), sample=100).ok
-    assert set(resolve(cluster, index_name).record.synced or {}) == {0, 1}
-    again = import_vectors(cluster, index_name, tmp_path, encoder, ReindexSettings(term_table=False))
-    assert (again.encoded, again.skipped) == (0, 61), "those of no part count too"
 
 
 def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(
@@ -216,23 +191,15 @@ def test_refused_before_anything_is_made(
 
 
 @pytest.mark.model
-def test_the_three_commands(
-    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    monkeypatch.setenv("HYBRIDR_URL", cluster.url)
+def test_the_three_commands(cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli) -> None:
     fill_index(cluster, index_name, 25)
-    out = str(tmp_path / "out")
-
-    def run(*arguments: str) -> dict[str, Any]:
-        assert hybridr_cli.main([*arguments, "--json"]) == 0
-        return dict(json.loads(capsys.readouterr().out))
-
-    assert run("export-text", index_name, "--out", out)["documents"] == 25
-    assert run("encode", out)["documents"] == 25
-    shown = run("import-vectors", index_name, out, "--dry-run")
+    out = tmp_path / "out"
+    assert cli(cluster, f"export-text {index_name} --out {out} --json").json["documents"] == 25
+    assert cli(None, f"encode {out} --json").json["documents"] == 25
+    shown = cli(cluster, f"import-vectors {index_name} {out} --dry-run --json").json
     assert (shown["dry_run"], shown["documents"], shown["exists"]) == (True, 25, False)
     assert cluster.indices(f"{index_name}-hybridr*") == []
-    done = run("import-vectors", index_name, out)
+    done = cli(cluster, f"import-vectors {index_name} {out} --json").json
     assert (done["taken"], done["switched"]) == (25, True)
-    assert run("verify", index_name)["ok"]
-    assert run("rollback", index_name)
+    assert cli(cluster, f"verify {index_name} --json").json["ok"]
+    assert cli(cluster, f"rollback {index_name} --json").json

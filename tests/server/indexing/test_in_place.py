@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded import state
@@ -21,9 +18,12 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import DataError
+from hybridr.indexing import filling
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
+from hybridr.indexing.targets import beside
 from hybridr.status.standing import remove, status
+from support.commands import Cli
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 from support.in_place_index import (
@@ -37,7 +37,7 @@ from support.in_place_index import (
     raw,
     refusing_index,
 )
-from support.workers import settled_count
+from support.workers import settled_count, until
 
 pytestmark = pytest.mark.node
 
@@ -141,71 +141,48 @@ def test_pipelines_do_not_run_on_our_writes(cluster: Cluster, index_name: str) -
 # --- restart
 
 
-def test_kill_9_then_the_same_command(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kill_9_then_the_same_command(cluster: Cluster, index_name: str, minilm: Path, cli: Cli) -> None:
     """The whole command line with the packaged MiniLM: killed, resumed, changed, synced, removed."""
-    knn_index(cluster, index_name, 400)
-    before = sources(cluster, index_name)
-    connection = ["--url", cluster.url]
-    command = [
-        "reindex",
-        index_name,
-        "--in-place",
-        "--encoder",
-        str(minilm_encoder_folder),
-        "--max-docs-per-second",
-        "100",
-        *connection,
-    ]
-    environment = os.environ | {"HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
-    process = subprocess.Popen([sys.executable, "-m", "hybridr_cli", *command], env=environment)
-    held = {"query": {"exists": {"field": MARK_FIELD}}}
-    deadline = time.monotonic() + 60
-    while marked(cluster, index_name, held) < 100 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    knn_index(cluster, index_name, 300)
+    before, command = sources(cluster, index_name), f"reindex {index_name} --in-place --encoder {minilm}"
+    slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "100", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
+    words = [sys.executable, "-m", "hybridr_cli", *command.split(), "--url", cluster.url]
+    process = subprocess.Popen(words, env=os.environ | slowly)
+    until(lambda: marked(cluster, index_name) >= 100)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    there = settled_count(lambda: marked(cluster, index_name, held))
-    assert 100 <= there < 400
-    assert hybridr_cli.main([*command[:-4], *connection, "--json"]) == 0
-    done = json.loads(capsys.readouterr().out)
-    assert (done["skipped"], done["encoded"]) == (there, 400 - there)
+    there = settled_count(lambda: marked(cluster, index_name))
+    assert 100 <= there < 300
+    done = cli(cluster, f"{command} --json").json
+    assert (done["skipped"], done["encoded"]) == (there, 300 - there)
     assert sources(cluster, index_name) == before
-    assert hybridr_cli.main(["search", index_name, text_number(7), *connection, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["hits"][0]["doc_id"] == "d7"
-    for verb in ("verify", "status"):
-        assert hybridr_cli.main([verb, index_name, *connection]) == 0
-    shown = capsys.readouterr().out
-    assert "400 of 400 documents current (100.0%)" in shown
+    hits = cli(cluster, f"search {index_name} --json", text_number(7)).json["hits"]
+    assert hits[0]["doc_id"] == "d7"
+    cli(cluster, f"verify {index_name}")
+    assert "300 of 300 documents current (100.0%)" in cli(cluster, f"status {index_name}").out
     update(cluster, index_name, "d4", text="a velvet window by a partial update")
-    assert hybridr_cli.main(["verify", index_name, *connection]) == 1
-    assert "vector of an older text: 1 of 400 documents: d4" in capsys.readouterr().out
-    assert hybridr_cli.main(["sync", index_name, *connection]) == 0
-    assert hybridr_cli.main(["verify", index_name, *connection]) == 0
-    assert hybridr_cli.main(["rollback", index_name, *connection]) == 1
-    capsys.readouterr()
-    assert hybridr_cli.main(["remove", index_name, *connection, "--dry-run"]) == 0
-    assert f"{VECTOR} and {MARK_FIELD}: taken out of 400 documents" in capsys.readouterr().out
-    assert marked(cluster, index_name, held) == 400
-    assert hybridr_cli.main(["remove", index_name, *connection, "--yes"]) == 0
-    assert "stay in the mapping" in capsys.readouterr().out
-    assert raw(cluster, index_name).keys() == before.keys()
-    assert all(
-        VECTOR not in source and MARK_FIELD not in source for source in raw(cluster, index_name).values()
-    )
+    said = cli(cluster, f"verify {index_name}", code=1).out
+    assert "vector of an older text: 1 of 300 documents: d4" in said
+    cli(cluster, f"sync {index_name}")
+    cli(cluster, f"verify {index_name}")
+    cli(cluster, f"rollback {index_name}", code=1)
+    said = cli(cluster, f"remove {index_name} --dry-run").out
+    assert f"{VECTOR} and {MARK_FIELD}: taken out of 300 documents" in said
+    assert marked(cluster, index_name) == 300
+    assert "stay in the mapping" in cli(cluster, f"remove {index_name} --yes").out
+    after = raw(cluster, index_name)
+    assert after.keys() == before.keys()
+    assert all(VECTOR not in source and MARK_FIELD not in source for source in after.values())
 
 
-def marked(cluster: Cluster, index: str, query: dict[str, Any]) -> int:
+def marked(cluster: Cluster, index: str) -> int:
     if VECTOR not in cluster.index_info(index).mappings["properties"]:
         return 0
     cluster.refresh(index)
-    return int(cluster.search(index, {"size": 0, **query})["hits"]["total"]["value"])
+    return cluster.count(index, {"exists": {"field": MARK_FIELD}})
 
 
-def test_refused_documents_leave_it_incomplete(
-    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_documents_leave_it_incomplete(cluster: Cluster, index_name: str) -> None:
     refusing_index(cluster, index_name)
     done = reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     assert (done.rejected, done.encoded) == (1, 6)
@@ -222,13 +199,9 @@ def test_refused_documents_leave_it_incomplete(
     assert raw(cluster, index_name)["bad"] == {"text": "a bad one", "late": "not a number"}
 
 
-def test_refused_documents_exit_3(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_documents_exit_3(cluster: Cluster, index_name: str, minilm: Path, cli: Cli) -> None:
     refusing_index(cluster, index_name)
-    command = ["reindex", index_name, "--in-place", "--url", cluster.url]
-    assert hybridr_cli.main(command) == 3
-    assert "1 refused by the index" in capsys.readouterr().out
+    assert "1 refused by the index" in cli(cluster, f"reindex {index_name} --in-place", code=3).out
 
 
 # --- other clusters and rights
@@ -257,9 +230,6 @@ def test_the_older_version_with_tls(secure_node: state.NodeState, index_name: st
 def test_without_the_right_to_ask_for_checkpoints(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr.indexing import filling
-    from hybridr.indexing.targets import beside
-
     for user in (filling, beside):
         monkeypatch.setattr(user, "settled_position", lambda *_, **__: None)
     knn_index(cluster, index_name, 40, refresh_interval="1s")

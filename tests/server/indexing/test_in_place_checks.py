@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import MARK_FIELD
@@ -17,6 +15,7 @@ from hybridr.indexing.reindexing import plan, reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync
 from hybridr.status.standing import remove, status
+from support.commands import Cli
 from support.corpus import bulk, text_number, update
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok
@@ -24,39 +23,27 @@ from support.in_place_index import IN_PLACE, VECTOR, did, empty_index, knn_index
 pytestmark = pytest.mark.node
 
 
-def test_dry_run_sends_nothing(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_sends_nothing(cluster: Cluster, index_name: str, minilm: Path, cli: Cli) -> None:
     knn_index(cluster, index_name, 10)
-    before = cluster.index_info(index_name), cluster.request("GET", path_of(index_name, "_stats", "indexing"))
-    command = ["reindex", index_name, "--in-place", "--dry-run", "--url", cluster.url]
-    assert hybridr_cli.main(command) == 0
-    shown = capsys.readouterr().out
-    assert f"PUT /{index_name}/_mapping" in shown
-    assert "old copy stays on disk" in shown
-    assert "disk: about" in shown
-    assert "nothing was sent" in shown
-    assert hybridr_cli.main([*command, "--json"]) == 0
-    todo = json.loads(capsys.readouterr().out)
+
+    def state() -> Any:
+        stats = cluster.request("GET", path_of(index_name, "_stats", "indexing"))
+        return cluster.index_info(index_name), stats["_all"]["total"]["indexing"]["index_total"]
+
+    before, command = state(), f"reindex {index_name} --in-place --dry-run"
+    shown = cli(cluster, command).out
+    for said in (f"PUT /{index_name}/_mapping", "old copy stays on disk", "disk: about", "nothing was sent"):
+        assert said in shown
+    todo = cli(cluster, f"{command} --json").json
     assert todo["requests"][0]["body"]["properties"].keys() == {VECTOR, MARK_FIELD}
     assert (todo["documents"], todo["dry_run"], todo["exists"]) == (10, True, False)
-    after = cluster.index_info(index_name), cluster.request("GET", path_of(index_name, "_stats", "indexing"))
-    assert after[0] == before[0]
-    total = "_all", "total", "indexing", "index_total"
-    assert dig(after[1], total) == dig(before[1], total)
-
-
-def dig(found: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        found = found[name]
-    return found
+    assert state() == before
 
 
 @pytest.mark.parametrize(
     ("settings", "mappings", "reason", "hint"),
     [
-        ({"knn": False}, {}, "without index.knn", "without --in-place"),
-        ({"knn": False}, {}, "even closed", "or clone it with index.knn"),
+        ({"knn": False}, {}, "without index.knn, .*even closed", "clone it with index.knn"),
         ({}, {"_source": {"enabled": False}}, "does not keep its documents", ""),
         ({}, {"_source": {"excludes": ["price"]}}, "does not keep its documents whole", ""),
         ({}, {"properties": {VECTOR: {"type": "keyword"}}}, f"field '{VECTOR}' already", "--vector-field"),
@@ -72,7 +59,7 @@ def test_refusals_before_anything_is_sent(
     reason: str,
     hint: str,
 ) -> None:
-    properties = {"text": {"type": "text"}, **mappings.pop("properties", {})}
+    properties = {"text": {"type": "text"}, **mappings.get("properties", {})}
     knn = {name: value for name, value in settings.items() if name == "knn"}
     empty_index(cluster, index_name, knn, mappings | {"properties": properties})
     bulk(cluster, index_name, [{"index": {"_id": "d1"}}, {"text": "anchor basket"}])
@@ -140,7 +127,7 @@ def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(
     assert ok(cluster, index)
 
 
-def test_a_client_that_puts_its_own_meta_costs_no_encoding(cluster: Cluster, index: str) -> None:
+def test_own_meta_and_own_versions_of_clients(cluster: Cluster, index: str) -> None:
     cluster.request("PUT", path_of(index, "_mapping"), {"_meta": {"owner": "a deployment"}})
     with pytest.raises(DataError, match="no vectors"):
         Search(cluster, index, HashingEncoder(), "dense")
@@ -150,6 +137,14 @@ def test_a_client_that_puts_its_own_meta_costs_no_encoding(cluster: Cluster, ind
     assert (done.encoded, done.skipped) == (0, 40)
     assert cluster.index_info(index).mappings["_meta"]["owner"] == "a deployment"
     assert ok(cluster, index)
+
+    # An external version that comes later stops sync.
+    external = {"version": "1700000000", "version_type": "external", "refresh": "true"}
+    cluster.request("PUT", path_of(index, "_doc", "d4"), {"text": "anchor"}, external)
+    with pytest.raises(DataError, match="version_type=external"):
+        sync(cluster, index, HashingEncoder())
+    external["version"] = "1700000001"
+    cluster.request("PUT", path_of(index, "_doc", "d4"), {"text": "its next version is taken"}, external)
 
 
 def test_an_alias_stands_for_its_index(cluster: Cluster, index_name: str) -> None:
@@ -197,15 +192,6 @@ def test_versions_that_writers_number_are_refused(cluster: Cluster, index_name: 
     with pytest.raises(DataError, match="version_type=external"):
         reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     assert cluster.index_info(index_name) == before
-
-
-def test_an_external_version_that_comes_later_stops_sync(cluster: Cluster, index: str) -> None:
-    external = {"version": "1700000000", "version_type": "external", "refresh": "true"}
-    cluster.request("PUT", path_of(index, "_doc", "d4"), {"text": "anchor"}, external)
-    with pytest.raises(DataError, match="version_type=external"):
-        sync(cluster, index, HashingEncoder())
-    external["version"] = "1700000001"
-    cluster.request("PUT", path_of(index, "_doc", "d4"), {"text": "its next version is taken"}, external)
 
 
 def test_what_an_update_does_to_a_version_of_its_own(cluster: Cluster, index_name: str) -> None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.node
 # --- what clients write
 
 
-def test_partial_update_then_verify_then_sync(cluster: Cluster, index: str) -> None:
+def test_what_clients_write_is_verified_and_synced(cluster: Cluster, index: str) -> None:
     before = raw(cluster, index)["d4"]
     update(cluster, index, "d4", text="velvet window by a partial update")
     after = raw(cluster, index)["d4"]
@@ -45,8 +45,7 @@ def test_partial_update_then_verify_then_sync(cluster: Cluster, index: str) -> N
     assert_vectors_fit(cluster, index)
     assert status(cluster, index).holdings[0].current == 40
 
-
-def test_a_change_beside_the_text_costs_no_encoding(cluster: Cluster, index: str) -> None:
+    # A change beside the text costs no encoding.
     update(cluster, index, "d5", price=99.0)
     assert ok(cluster, index)
     encoder = HashingEncoder()
@@ -54,8 +53,24 @@ def test_a_change_beside_the_text_costs_no_encoding(cluster: Cluster, index: str
     assert encoder.encoded == []
     assert raw(cluster, index)["d5"]["price"] == 99.0
 
+    # A vector that a client removed comes back.
+    script = {"script": {"source": f"ctx._source.remove('{VECTOR}')"}}
+    cluster.request("POST", path_of(index, "_update", "d4"), script, {"refresh": "true"})
+    found = verify(cluster, index, HashingEncoder())
+    assert [one.differing for one in found.findings if one.name == "mark without its vector"] == [["d4"]]
+    assert status(cluster, index).holdings[0].current == 39
+    assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 1, 0)
+    assert ok(cluster, index)
 
-def test_whole_documents_new_ones_and_copies_get_their_vector(cluster: Cluster, index: str) -> None:
+    # A text that a client removed takes its vector along.
+    update(cluster, index, "d4", text="")
+    assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 1, 0)
+    found = raw(cluster, index)["d4"]
+    assert VECTOR not in found
+    assert found["price"] == 0.4
+    assert ok(cluster, index)
+
+    # Whole documents new ones and copies get their vector.
     put_documents(cluster, index, [3, 40], suffix=" by a client")
     copied = raw(cluster, index)["d6"] | {"text": "read, changed and written back whole"}
     bulk(cluster, index, [{"index": {"_id": "d6"}}, copied])
@@ -65,25 +80,6 @@ def test_whole_documents_new_ones_and_copies_get_their_vector(cluster: Cluster, 
     assert_vectors_fit(cluster, index)
     assert "d7" not in raw(cluster, index)
     assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 0, 0)
-
-
-def test_a_text_that_a_client_removed_takes_its_vector_along(cluster: Cluster, index: str) -> None:
-    update(cluster, index, "d4", text="")
-    assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 1, 0)
-    found = raw(cluster, index)["d4"]
-    assert VECTOR not in found
-    assert found["price"] == 0.4
-    assert ok(cluster, index)
-
-
-def test_a_vector_that_a_client_removed_comes_back(cluster: Cluster, index: str) -> None:
-    script = {"script": {"source": f"ctx._source.remove('{VECTOR}')"}}
-    cluster.request("POST", path_of(index, "_update", "d4"), script, {"refresh": "true"})
-    found = verify(cluster, index, HashingEncoder())
-    assert [one.differing for one in found.findings if one.name == "mark without its vector"] == [["d4"]]
-    assert status(cluster, index).holdings[0].current == 39
-    assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 1, 0)
-    assert ok(cluster, index)
 
 
 def test_a_newer_write_is_never_overwritten(cluster: Cluster, index: str) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.indexing.planning import added_fields
@@ -19,6 +16,7 @@ from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
 from support.books import make
+from support.commands import Cli
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, filled_index
 
@@ -27,20 +25,10 @@ TEXT = {"type": "text"}
 PAGE = {"query": {"match": {"body": "harbour"}}, "size": 10}
 
 
-@pytest.fixture(params=["cluster", "elastic"])
-def product(request: pytest.FixtureRequest) -> Cluster:
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
-def name(product: Cluster) -> Iterator[str]:
-    found = f"answers-{uuid.uuid4().hex[:8]}"
-    documents = [
-        {"title": f"Boat {number}", "body": f"boat {number} lies in the harbour " * 8} for number in range(20)
-    ]
-    yield make(product, found, documents, properties={"title": TEXT, "body": TEXT})
-    for info in product.indices(f"{found}*,.hybridr-*-{found}*"):
-        product.request("DELETE", path_of(info.name))
+def name(product: Cluster, name: str) -> str:
+    documents = [{"title": f"Boat {n}", "body": f"boat {n} lies in the harbour " * 8} for n in range(20)]
+    return make(product, name, documents, properties={"title": TEXT, "body": TEXT})
 
 
 def hits(cluster: Cluster, index: str, **more: Any) -> list[dict[str, Any]]:
@@ -55,22 +43,19 @@ def line_to_type(output: str) -> dict[str, Any]:
 
 
 def test_the_line_that_is_printed_makes_answers_as_small_as_before(
-    product: Cluster, name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    product: Cluster, name: str, minilm: Path, cli: Cli
 ) -> None:
     before = hits(product, name)
-    command = ["reindex", name, "--alias", f"{name}-live", "--encoder", str(minilm_encoder_folder)]
+    command = ["reindex", name, "--alias", f"{name}-live", "--encoder", str(minilm)]
     command += ["--no-term-table", "--url", product.url]
-    assert hybridr_cli.main([*command, "--dry-run"]) == 0
-    dry = line_to_type(capsys.readouterr().out)
-    assert hybridr_cli.main(command) == 0
-    typed = line_to_type(capsys.readouterr().out)
+    dry = line_to_type(cli.typed([*command, "--dry-run"]).out)
+    typed = line_to_type(cli.typed(command).out)
     assert dry == typed == {"_source": {"excludes": ["hybridr_vector"]}}
     assert hits(product, f"{name}-live", **typed) == before
     whole = hits(product, f"{name}-live")
     assert len(as_json(whole)) > 5 * len(as_json(before))
     # The second generation says it too.
-    assert hybridr_cli.main([*command, "--vectors", "byte"]) == 0
-    assert line_to_type(capsys.readouterr().out) == typed
+    assert line_to_type(cli.typed([*command, "--vectors", "byte"]).out) == typed
 
 
 def test_a_partial_update_through_the_alias_keeps_the_vector_and_a_sync_renews_it(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.doctor.forecasting import START_S
@@ -17,6 +15,7 @@ from hybridr.errors import ClusterError
 from hybridr.indexing import beside_index
 from hybridr.indexing.preflight import Disk
 from hybridr.indexing.reindexing import plan, reindex
+from support.commands import Cli
 from support.corpus import fill_index, sources, touching_pipeline
 from support.hashing import HashingEncoder
 
@@ -79,20 +78,16 @@ def test_too_little_disk_is_refused_before_anything_is_made(
 
 
 @pytest.mark.usefixtures("fresh_vectors")
-def test_the_dry_run_tells_disk_and_time(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_dry_run_tells_disk_and_time(cluster: Cluster, index_name: str, minilm: Path, cli: Cli) -> None:
     fill_index(cluster, index_name, 50)
-    command = ["reindex", index_name, "--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    command = ["reindex", index_name, "--encoder", str(minilm), "--url", cluster.url]
     command.append("--dry-run")
-    assert hybridr_cli.main([*command, "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = cli.typed([*command, "--json"]).json
     assert shown["disk"]["needed_bytes"] > 50 * 384 * 4
     assert shown["disk"]["usable_bytes"] > shown["disk"]["needed_bytes"]
     assert shown["seconds"] > 0
     assert shown["templates"] == []
-    assert hybridr_cli.main([*command, "--max-docs-per-second", "0.5"]) == 0
-    told = capsys.readouterr().out
+    told = cli.typed([*command, "--max-docs-per-second", "0.5"]).out
     assert f"start and switch   {START_S:>8,.1f} s" in told
     assert "encode and write      100.0 s" in told, "as slowly as was asked"
     assert "usable below the flood stage" in told

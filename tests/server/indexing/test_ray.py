@@ -24,7 +24,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove
-from support.corpus import delete, fill_index, put_documents, sources, text_number
+from support.corpus import delete, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
@@ -74,11 +74,9 @@ def vectors(cluster: Cluster, index: str) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.model
 @pytest.mark.usefixtures("fresh_vectors")
-def test_vectors_are_those_of_threads_to_the_bit(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
-) -> None:
+def test_vectors_are_those_of_threads_to_the_bit(cluster: Cluster, index_name: str, minilm: Path) -> None:
     fill_index(cluster, index_name, 120, settings={"number_of_replicas": 0, "number_of_shards": 2})
-    encoder, seen = load_encoder(minilm_encoder_folder, threads=4), []
+    encoder, seen = load_encoder(minilm, threads=4), []
     plain = ReindexSettings(term_table=False, force=True)
     threads = reindex(cluster, index_name, encoder, plain)
     expected, copied = vectors(cluster, threads.destination), sources(cluster, threads.destination)
@@ -136,7 +134,6 @@ def test_documents_that_are_refused_come_to_the_driver(cluster: Cluster, index_n
     named = connect(cluster.url, user="somebody", password=PASSWORD)
     done = reindex(named, index_name, HashingEncoder(refused=(" n1", " n32")), on_ray(workers=1))
     assert (done.rejected, done.documents, done.switched) == (2, 58, False)
-    assert done.rejects_file is not None
     lines = done.rejects_file.read_text().splitlines()
     assert len(lines) == 2
     assert all("zero vector" in line for line in lines)
@@ -161,8 +158,7 @@ def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster: Cluster,
 
 
 def test_sync_runs_on_ray_too(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 5)
-    done = reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1))
+    done = reindexed(cluster, index_name, 5, HashingEncoder(), on_ray(workers=1))
     put_documents(cluster, index_name, range(3, 60), suffix=" later")
     assert sync(cluster, index_name, HashingEncoder(), on_ray()).copied == 57
     assert sources(cluster, done.destination) == sources(cluster, index_name)

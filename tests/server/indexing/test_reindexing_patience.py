@@ -19,13 +19,12 @@ from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.targets import beside
 from hybridr.indexing.targets.beside import settle
-from support.corpus import fill_index, put_documents, sources
+from support.corpus import fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder
 
-node = pytest.mark.node
+pytestmark = pytest.mark.node
 
 
-@node
 def test_every_first_answer_is_lost(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,12 +51,10 @@ def test_every_first_answer_is_lost(
         assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
-@node
 def test_an_alias_that_somebody_moves_elsewhere_is_left_there(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill_index(cluster, index_name, 3)
-    first = reindex(cluster, index_name, HashingEncoder())
+    first = reindexed(cluster, index_name, 3)
     original = switching.switch
 
     def switch(cluster: Cluster, alias: str, *given: Any) -> None:
@@ -71,7 +68,6 @@ def test_an_alias_that_somebody_moves_elsewhere_is_left_there(
     assert [info.name for info in cluster.indices(first.alias)] == [index_name]
 
 
-@node
 def test_two_at_once_make_one_destination(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,17 +98,14 @@ def test_two_at_once_make_one_destination(
     assert len(cluster.indices(f"{index_name}-hybridr-*")) == 1
 
 
-@node
 def test_fill_settings_that_a_killed_run_left_on_a_live_index(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 3)
-    done = reindex(cluster, index_name, HashingEncoder())
+    done = reindexed(cluster, index_name, 3)
     path = path_of(done.destination, "_settings")
     cluster.request("PUT", path, {"index": {"refresh_interval": "-1", "number_of_replicas": 0}})
     assert reindex(cluster, index_name, HashingEncoder()).switched
     assert "index.refresh_interval" not in cluster.index_info(done.destination).settings
 
 
-@node
 def test_an_old_page_does_not_replace_what_another_process_wrote(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
@@ -21,8 +19,10 @@ from hybridr.indexing import rollback as rollback_module
 from hybridr.indexing.reindexing import plan, reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync
-from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
+from support.commands import Cli
+from support.corpus import bulk, delete, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
+from support.workers import until
 
 pytestmark = pytest.mark.node
 
@@ -32,8 +32,7 @@ def alias_of(cluster: Cluster, alias: str) -> list[str]:
 
 
 def test_rollback_returns_step_by_step(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 5)
-    first = reindex(cluster, index_name, HashingEncoder())
+    first = reindexed(cluster, index_name, 5)
     second = reindex(cluster, index_name, HashingEncoder(salt="other"))
     assert first.destination != second.destination
     alias = f"{index_name}-hybridr"
@@ -137,8 +136,9 @@ def test_what_the_source_took_since_the_last_round_is_not_taken_for_deleted(
 
 
 def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 10)
-    done = reindex(cluster, index_name, HashingEncoder(refused=("n1",)), ReindexSettings(accept_rejects=True))
+    done = reindexed(
+        cluster, index_name, 10, HashingEncoder(refused=("n1",)), ReindexSettings(accept_rejects=True)
+    )
     assert done.rejected == 1
     delete(cluster, done.alias, "d5")
     assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1
@@ -221,20 +221,24 @@ def test_no_request_fails_and_no_write_is_lost_over_switch_and_rollback(
         searches.append(answer["hits"]["total"]["value"])
 
     def add(writer: Cluster) -> None:
-        number = len(written) % 60
-        text = f"{text_number(number)} written {len(written)}"
+        number = len(written)
+        text = f"{text_number(number)} written"
         written[f"w{number}"] = text
         writer.request("PUT", path_of(alias, "_doc", f"w{number}"), {"text": text})
         time.sleep(0.01)
 
+    def go_on() -> None:
+        aim = len(searches) + 35, len(written) + 5
+        until(lambda: failures or (len(searches) > aim[0] and len(written) > aim[1]))
+
     with running(read, cluster.url, failures), running(add, cluster.url, failures):
         done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias=alias, fields=("text",)))
         assert done.switched
-        time.sleep(1)
+        go_on()
         sync(cluster, index_name, HashingEncoder())
-        time.sleep(1)
+        go_on()
         back = rollback(cluster, index_name, copy_back=True)
-        time.sleep(1)
+        go_on()
     assert failures == []
     assert back["returned"]["conflicts"] == 0
     assert len(searches) > 100
@@ -244,18 +248,16 @@ def test_no_request_fails_and_no_write_is_lost_over_switch_and_rollback(
     assert {doc_id: texts.get(doc_id) for doc_id in written} == written
 
 
-def test_the_command_says_what_it_did(
-    cluster: Cluster, index_name: str, alias: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_it_did(cluster: Cluster, index_name: str, alias: str, cli: Cli) -> None:
     write_through(cluster, alias)
-    assert hybridr_cli.main(["rollback", index_name, "--url", cluster.url]) == 1
-    said = capsys.readouterr()
+    said = cli(cluster, f"rollback {index_name}", code=1)
     assert "changed 3 documents" in said.err
     assert "hint: --copy-back" in said.err
-    assert hybridr_cli.main(["rollback", index_name, "--url", cluster.url, "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["writes"]["deleted"] == 1
-    assert hybridr_cli.main(["rollback", index_name, "--url", cluster.url, "--copy-back"]) == 0
-    assert "3 documents copied back to the source, 1 deleted" in capsys.readouterr().out
+    assert cli(cluster, f"rollback {index_name} --dry-run --json").json["writes"]["deleted"] == 1
+    assert (
+        "3 documents copied back to the source, 1 deleted"
+        in cli(cluster, f"rollback {index_name} --copy-back").out
+    )
 
 
 PARTS = {
@@ -265,7 +267,7 @@ PARTS = {
 
 
 def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(
-    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, cli: Cli
 ) -> None:
     fill_index(cluster, index_name, 9)
     shop, parts = f"{index_name}-shop", {f"{index_name}-{name}": of for name, of in PARTS.items()}
@@ -288,14 +290,15 @@ def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(
     assert cluster.index_info(first.destination).aliases == {}
     assert cluster.index_info(index_name).aliases.keys() == {f"{index_name}-whole"}
     assert {name: cluster.count(name) for name in given} == counts
-    hybridr_cli.main(["status", shop, "--url", cluster.url])
-    said = capsys.readouterr().out
+    said = cli(cluster, f"status {shop}").out
     assert f"{index_name}-instock (a part), {shop}, {index_name}-tenant (a part)" in said
     assert f"along {index_name}-instock, {index_name}-tenant" in said
 
     assert rollback(cluster, shop)["to"] == first.destination
-    assert hybridr_cli.main(["rollback", shop, "--url", cluster.url]) == 0
-    assert f"alias {shop}, and with it {index_name}-instock, {index_name}-tenant," in capsys.readouterr().out
+    assert (
+        f"alias {shop}, and with it {index_name}-instock, {index_name}-tenant,"
+        in cli(cluster, f"rollback {shop}").out
+    )
     assert cluster.index_info(index_name).aliases == before
 
 

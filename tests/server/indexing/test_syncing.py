@@ -21,18 +21,22 @@ from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
+from hybridr.indexing import filling
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import SyncResult, sync
+from hybridr.indexing.targets import beside
 from hybridr.serving.rewriting.explaining import fates_of
 from hybridr_cli.commands.sync import show_round
 from hybridr_cli.output import Output
 from hybridr_cli.session import Session
+from support.commands import Cli
 from support.corpus import (
     bulk,
     delete,
     fill_index,
     put_documents,
+    reindexed,
     sources,
     text_number,
     touching_pipeline,
@@ -59,22 +63,9 @@ def assert_vectors_are_those_of_the_texts(cluster: Cluster, alias: str) -> None:
 
 
 def test_inserts_updates_and_deletes_of_the_source_arrive(
-    cluster: Cluster, index_name: str, alias: str
+    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_documents(cluster, index_name, range(5, 9), suffix=" changed")
-    put_documents(cluster, index_name, range(40, 43))
-    delete(cluster, index_name, "d2")
-    encoder = HashingEncoder()
-    done = sync(cluster, index_name, encoder)
-    assert did(done) == (7, 1, 0)
-    assert len(encoder.encoded) == 7
-    assert sources(cluster, alias) == sources(cluster, index_name)
-    assert_vectors_are_those_of_the_texts(cluster, alias)
-    assert did(sync(cluster, alias, encoder)) == (0, 0, 0)
-    assert len(encoder.encoded) == 7
-
-
-def test_a_dry_run_tells_what_the_round_then_does(cluster: Cluster, index_name: str, alias: str) -> None:
+    """The dry run tells what the round then does; the next round reads only what happened since."""
     encoder = HashingEncoder()
     put_documents(cluster, index_name, range(5, 9), suffix=" changed")
     put_documents(cluster, index_name, range(40, 43))
@@ -86,23 +77,13 @@ def test_a_dry_run_tells_what_the_round_then_does(cluster: Cluster, index_name: 
     assert (sources(cluster, alias), cluster.index_info(alias)) == before
     assert not encoder.encoded
     assert did(tried) == did(sync(cluster, index_name, encoder)) == (7, 1, 1)
+    assert len(encoder.encoded) == 8
+    there = sources(cluster, alias)
+    assert there == sources(cluster, index_name) | {"d12": there["d12"]}
+    assert_vectors_are_those_of_the_texts(cluster, alias)
     assert did(sync(cluster, index_name, encoder, dry_run=True)) == (0, 0, 0)
-
-
-def test_the_dry_run_of_the_command(
-    cluster: Cluster, index_name: str, alias: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    put_documents(cluster, index_name, [7], suffix=" changed")
-    index = hybridr_cli.main(["sync", index_name, "--dry-run", "--every", "1s", "--url", cluster.url])
-    assert index == 2
-    assert "--dry-run tells of one round" in capsys.readouterr().err
-
-
-def test_a_second_round_reads_only_what_happened_since(
-    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from hybridr.indexing.targets import beside
-
+    assert did(sync(cluster, alias, encoder)) == (0, 0, 0)
+    assert len(encoder.encoded) == 8
     looked_up: list[str] = []
 
     def watching(cluster: Cluster, destination: str, documents: Any, **options: Any) -> Any:
@@ -111,9 +92,14 @@ def test_a_second_round_reads_only_what_happened_since(
 
     original = beside.look_up
     monkeypatch.setattr(beside, "look_up", watching)
-    put_documents(cluster, index_name, [7], suffix=" changed")
+    put_documents(cluster, index_name, [7], suffix=" changed again")
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
     assert looked_up == ["d7"]
+
+
+def test_the_dry_run_of_the_command(cluster: Cluster, index_name: str, alias: str, cli: Cli) -> None:
+    said = cli(cluster, f"sync {index_name} --dry-run --every 1s", code=2)
+    assert "--dry-run tells of one round" in said.err
 
 
 @pytest.mark.attack(74)
@@ -133,10 +119,9 @@ def test_after_a_deletion_only_the_ids_near_it_are_looked_up(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients deleted and wrote in the destination too: neither hides what the source deleted."""
-    from hybridr.indexing.targets import beside
-
-    fill_index(cluster, index_name, 300, settings={"number_of_replicas": 0, "number_of_shards": 3})
-    alias = reindex(cluster, index_name, HashingEncoder()).alias
+    alias = reindexed(
+        cluster, index_name, 300, settings={"number_of_replicas": 0, "number_of_shards": 3}
+    ).alias
     asked: list[str] = []
 
     def watching(cluster: Cluster, index: str, doc_ids: Any, **options: Any) -> Any:
@@ -157,7 +142,20 @@ def test_after_a_deletion_only_the_ids_near_it_are_looked_up(
     assert sources(cluster, alias).keys() == sources(cluster, index_name).keys()
 
 
-def test_documents_of_plain_writers_get_their_vector(cluster: Cluster, index_name: str, alias: str) -> None:
+def test_what_clients_write_gets_its_vector_and_is_never_overwritten(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    def overtake(_: object) -> None:
+        update(cluster, alias, "d4", text="the newest text")
+
+    update(cluster, alias, "d4", text="a newer text")
+    done = sync(cluster, index_name, HashingEncoder(before=overtake))
+    assert (done.renewed, done.waiting) == (0, 1)
+    assert sources(cluster, alias)["d4"]["text"] == "the newest text"
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 0, 1)
+    assert_vectors_are_those_of_the_texts(cluster, alias)
+
+    # Documents of plain writers get their vector.
     bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr zephyr zephyr"}])
     put_documents(cluster, alias, [3], suffix=" by a client")
     update(cluster, alias, "d4", text="velvet window by a partial update")
@@ -172,26 +170,22 @@ def test_documents_of_plain_writers_get_their_vector(cluster: Cluster, index_nam
     assert written["d5"] == sources(cluster, index_name)["d5"] | {"price": 99.0}
     assert did(sync(cluster, index_name, encoder)) == (0, 0, 0)
 
-
-def test_a_text_that_a_client_removed_takes_its_vector_along(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+    # A text that a client removed takes its vector along.
     update(cluster, alias, "d4", text="")
     assert did(sync(cluster, index_name, HashingEncoder())) == (0, 0, 1)
     found = cluster.request("GET", path_of(alias, "_doc", "d4"))["_source"]
     assert "hybridr_vector" not in found
 
-
-def test_a_newer_write_is_never_overwritten(cluster: Cluster, index_name: str, alias: str) -> None:
-    def overtake(_: object) -> None:
-        update(cluster, alias, "d4", text="the newest text")
-
-    update(cluster, alias, "d4", text="a newer text")
-    done = sync(cluster, index_name, HashingEncoder(before=overtake))
-    assert (done.renewed, done.waiting) == (0, 1)
-    assert sources(cluster, alias)["d4"]["text"] == "the newest text"
-    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 0, 1)
-    assert_vectors_are_those_of_the_texts(cluster, alias)
+    # A final pipeline does not run on copies and stays.
+    pipeline = touching_pipeline(cluster, index_name)
+    destination = cluster.index_info(alias).name
+    cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": pipeline}})
+    put_documents(cluster, index_name, [4], suffix=" changed")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
+    assert "touched" not in sources(cluster, alias)["d4"]
+    assert cluster.index_info(alias).settings["index.final_pipeline"] == pipeline
+    cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": None}})
+    cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
 
 
 def test_a_later_change_of_the_source_replaces_what_clients_wrote(
@@ -211,13 +205,9 @@ def test_a_later_change_of_the_source_replaces_what_clients_wrote(
 def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridr.indexing import filling
-    from hybridr.indexing.targets import beside
-
     for user in (filling, beside):
         monkeypatch.setattr(user, "settled_position", lambda *_, **__: None)
-    fill_index(cluster, index_name, 30)
-    done = reindex(cluster, index_name, HashingEncoder())
+    done = reindexed(cluster, index_name, 30)
     assert done.switched
     assert cluster.index_info(done.destination).record.synced is None
     put_documents(cluster, index_name, [7, 31, 32], suffix=" changed")
@@ -230,34 +220,18 @@ def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
     assert set(sources(cluster, done.alias)) == set(sources(cluster, index_name)) | {"own"}
 
 
-def test_a_final_pipeline_does_not_run_on_copies_and_stays(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
-    pipeline = touching_pipeline(cluster, index_name)
-    destination = cluster.index_info(alias).name
-    cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": pipeline}})
-    put_documents(cluster, index_name, [4], suffix=" changed")
-    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
-    assert "touched" not in sources(cluster, alias)["d4"]
-    assert cluster.index_info(alias).settings["index.final_pipeline"] == pipeline
-    cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": None}})
-    cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
-
-
 def test_an_index_that_is_searched_besides_is_named(
-    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str], cli: Cli
 ) -> None:
-    fill_index(cluster, index_name, 3)
-    first = reindex(cluster, index_name, HashingEncoder())
+    first = reindexed(cluster, index_name, 3)
     assert sync(cluster, index_name, HashingEncoder()).others == ()
     again = ReindexSettings(m=8, alias=f"{index_name}-again")
     second = reindex(cluster, index_name, HashingEncoder(), again)
     put_documents(cluster, index_name, [7])
     done = sync(cluster, index_name, HashingEncoder())
     assert (done.destination, done.copied, done.others) == (second.destination, 1, (first.destination,))
-    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
     line = f"hybridr sync {index_name} does not keep {first.destination} up: hybridr sync {first.destination}"
-    assert line in capsys.readouterr().out.splitlines()
+    assert line in cli(cluster, f"status {index_name}").out.splitlines()
     done = sync(cluster, first.destination, HashingEncoder())
     assert (done.destination, done.copied, done.others) == (first.destination, 1, (second.destination,))
     show_round(cast(Session, SimpleNamespace(output=Output())), done)
@@ -289,16 +263,13 @@ def test_refusals(cluster: Cluster, index_name: str) -> None:
         sync(cluster, destination, HashingEncoder())
 
 
-def test_every_goes_on_until_it_is_told_to_stop(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
-) -> None:
+def test_every_goes_on_until_it_is_told_to_stop(cluster: Cluster, index_name: str, minilm: Path) -> None:
     fill_index(cluster, index_name, 5)
-    on = ["--encoder", str(minilm_encoder_folder), "--url", cluster.url]
+    on = ["--encoder", str(minilm), "--url", cluster.url]
     assert hybridr_cli.main(["reindex", index_name, *on, "--quiet"]) == 0
     command = [sys.executable, "-m", "hybridr_cli", "sync", index_name, *on, "--every", "0.2s", "--json"]
     command += ["--metrics", "0"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert running.stdout is not None
     port = json.loads(running.stdout.readline())["metrics_port"]
     first = json.loads(running.stdout.readline())
     assert (first["event"], first["copied"], first["destination"]) == ("round", 0, f"{index_name}-hybridr-1")
@@ -318,24 +289,21 @@ def test_every_goes_on_until_it_is_told_to_stop(
 
 
 def test_a_refused_document_ends_a_single_round_with_3(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
 ) -> None:
     """Clients of the copy made `surprise` a number there before the source had it."""
     fill_index(cluster, index_name, 3)
-    on = ["--encoder", str(minilm_encoder_folder), "--url", cluster.url]
-    assert hybridr_cli.main(["reindex", index_name, *on]) == 0
+    on = ["--encoder", str(minilm), "--url", cluster.url]
+    cli.typed(["reindex", index_name, *on])
     destination = f"{index_name}-hybridr-1"
     number = {"properties": {"surprise": {"type": "integer"}}}
     cluster.request("PUT", path_of(destination, "_mapping"), number)
     bulk(cluster, index_name, [{"index": {"_id": "new"}}, {"text": "anchor", "surprise": "a word"}])
-    capsys.readouterr()
-    assert hybridr_cli.main(["sync", index_name, *on, "--json"]) == 3
-    assert json.loads(capsys.readouterr().out)["rejected"] == 1
+    assert cli.typed(["sync", index_name, *on, "--json"], 3).json["rejected"] == 1
 
 
 def test_settings_that_decide_the_vectors_come_from_the_index(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 3)
-    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(vector_field="embedding"))
+    reindexed(cluster, index_name, 3, HashingEncoder(), ReindexSettings(vector_field="embedding"))
     put_documents(cluster, index_name, [9])
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
     alias = f"{index_name}-hybridr"

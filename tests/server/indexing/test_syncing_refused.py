@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster import mappings, writing
 from hybridr.cluster.connection import Cluster, path_of
@@ -16,6 +16,7 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import IndexStatus, status
+from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, knn_index
@@ -30,7 +31,6 @@ def held(cluster: Cluster, name: str) -> IndexStatus:
 
 def lag(cluster: Cluster, name: str) -> tuple[int, int, int]:
     found = held(cluster, name).lag
-    assert found is not None
     return found.inserts, found.updates, found.refused
 
 
@@ -223,7 +223,7 @@ def test_how_a_field_is_asked_is_carried_over(cluster: Cluster, index_name: str)
 
 
 def test_what_cannot_be_changed_is_told_and_a_reindex_makes_another_index(
-    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str], minilm_encoder_folder: Any
+    cluster: Cluster, index_name: str, cli: Cli, minilm: Path
 ) -> None:
     """Clients of the copy made `badge` a text there before the source had it."""
     shop(cluster, index_name, {"properties": {"title": {"type": "text"}}})
@@ -237,8 +237,7 @@ def test_what_cannot_be_changed_is_told_and_a_reindex_makes_another_index(
     assert held(cluster, index_name).unlike == ("badge",)
     problems = verify(cluster, index_name, HashingEncoder()).problems()
     assert any("mapping" in line and "badge" in line for line in problems)
-    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
-    assert f"badge: mapped otherwise than in {index_name}" in capsys.readouterr().out
+    assert f"badge: mapped otherwise than in {index_name}" in cli(cluster, f"status {index_name}").out
     delete(cluster, first, "9")
     again = reindex(cluster, index_name, HashingEncoder())
     assert (again.destination, again.switched) == (f"{index_name}-hybridr-2", True)
@@ -263,11 +262,7 @@ def test_other_analysis_is_told(cluster: Cluster, index_name: str) -> None:
 
 
 def test_the_week_as_it_was(
-    cluster: Cluster,
-    index_name: str,
-    minilm_encoder_folder: Any,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, index_name: str, tiny: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the copy cannot take is an alarm of every verb, each time, until it is in.
 
@@ -275,22 +270,18 @@ def test_the_week_as_it_was(
     """
     monkeypatch.setattr(mappings, "raised_limits", lambda *_: {})
     shop(cluster, index_name, STRICT)
-    copy = f"{index_name}-hybridr-1"
-    run = ["--url", cluster.url]
-    assert hybridr_cli.main(["reindex", index_name, *run]) == 0
-    copy = cluster.index_info(f"{index_name}-hybridr").name
-    cluster.request("PUT", path_of(copy, "_settings"), {"index": {"mapping.total_fields.limit": 4}})
+    cli(cluster, f"reindex {index_name} --encoder {tiny}")
+    limit = path_of(cluster.index_info(f"{index_name}-hybridr").name, "_settings")
+    cluster.request("PUT", limit, {"index": {"mapping.total_fields.limit": 4}})
     grow(cluster, index_name, badge={"type": "keyword"})
     put(cluster, index_name, 4, title="blue hat", badge="new")
     put(cluster, index_name, 1, title="green scarf", badge="new")
     for _ in range(2):
-        assert hybridr_cli.main(["sync", index_name, *run]) == 3
-        assert "2 refused" in capsys.readouterr().out
-        hybridr_cli.main(["status", index_name, *run])
-        told = capsys.readouterr().out
+        assert "2 refused" in cli(cluster, f"sync {index_name}", code=3).out
+        told = cli(cluster, f"status {index_name}").out
         assert "1 inserts, 1 updates" in told
         assert "2 of 4 documents current (50.0%)" in told
-        assert hybridr_cli.main(["verify", index_name, *run]) == 1
-    cluster.request("PUT", path_of(copy, "_settings"), {"index": {"mapping.total_fields.limit": 1000}})
-    assert hybridr_cli.main(["sync", index_name, *run]) == 0
-    assert hybridr_cli.main(["verify", index_name, *run]) == 0
+        cli(cluster, f"verify {index_name}", code=1)
+    cluster.request("PUT", limit, {"index": {"mapping.total_fields.limit": 1000}})
+    cli(cluster, f"sync {index_name}")
+    cli(cluster, f"verify {index_name}")

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError
 from hybridr.indexing.reindexing import reindex
@@ -14,6 +13,7 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
+from support.commands import Cli
 from support.corpus import fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 
@@ -41,7 +41,7 @@ def restored(cluster: Cluster, index_name: str) -> Iterator[str]:
 
 
 def test_vectors_of_before_a_restore_are_never_taken_for_current(
-    cluster: Cluster, index_name: str, restored: str, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, restored: str, cli: Cli
 ) -> None:
     before = cluster.indices(restored)[0].name
     with pytest.raises(DataError, match="restored from a snapshot since") as refused:
@@ -51,8 +51,7 @@ def test_vectors_of_before_a_restore_are_never_taken_for_current(
     assert "lineage" in [one.name for one in verify(cluster, index_name).findings if not one.ok]
     (holding,) = status(cluster, index_name).holdings
     assert (holding.restored, holding.lag) == (True, None)
-    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
-    assert "OUTDATED" in capsys.readouterr().out
+    assert "OUTDATED" in cli(cluster, f"status {index_name}").out
     done = reindex(cluster, index_name, HashingEncoder())
     assert done.destination != before
     assert sources(cluster, restored) == sources(cluster, index_name)

@@ -17,7 +17,7 @@ from hybridr.relevance.answering import LEAST, calibrate
 from hybridr.relevance.unanswerable_queries import unanswerable_queries
 from hybridr.search.rules.rules import add_rules, remove_rules
 from support.chinese import texts as chinese
-from support.corpus import bulk, drop_indices, text_number
+from support.corpus import drop_indices, put, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -35,10 +35,7 @@ def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def filled(cluster: Cluster, index_name: str) -> Iterator[Makes]:
     def fill(documents: Sequence[str], vectors: bool = True) -> str:
-        lines: list[dict[str, object]] = []
-        for number, text in enumerate(documents):
-            lines += [{"index": {"_id": f"d{number}"}}, {"text": text}]
-        bulk(cluster, index_name, lines)
+        put(cluster, index_name, {f"d{number}": {"text": text} for number, text in enumerate(documents)})
         if vectors:
             reindex(cluster, index_name, ENCODER, QUICK)
         return index_name

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import Search, SearchSettings, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import NotFound
@@ -19,6 +18,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance.clicks import ubi
 from hybridr.relevance.clicks.clicks import GONE, Clicks, read_clicks
 from support.click_logs import people
+from support.commands import Cli
 from support.corpus import bulk, text_number
 
 pytestmark = pytest.mark.node
@@ -99,31 +99,23 @@ def as_shop_writes(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_clicks_are_learnt_by_the_command_line_and_kept_for_other_verbs(
-    cluster: Cluster,
-    index: str,
-    minilm_encoder_folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, index: str, minilm: Path, tmp_path: Path, cli: Cli
 ) -> None:
-    reindex(cluster, index, minilm_encoder_folder, ReindexSettings(term_table=False))
+    reindex(cluster, index, minilm, ReindexSettings(term_table=False))
     judged = str(tmp_path / "judged")
-    assert hybridr_cli.main(["clicks", index, "--url", cluster.url, "--out", judged]) == 0
-    said = capsys.readouterr().out
+    said = cli(cluster, f"clicks {index} --out {judged}").out
     assert "800 searches and " in said
     assert "98% of people's searches had been asked before; 100% ask one of the 20 queries" in said
     assert f"left out: {len(TEXTS)} {GONE}" in said
     queries, _ = JudgedQueries(tmp_path / "judged").read(with_texts=True)
     assert {query.text for query in queries} == set(TEXTS)
-    assert hybridr_cli.main(["clicks", index, "--url", cluster.url, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["judged"] == len(TEXTS)
-    command = ["learn", index, "--url", cluster.url, "--encoder", str(minilm_encoder_folder)]
-    assert hybridr_cli.main([*command, "--beir", judged, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["queries"] == len(TEXTS)
-    encoder = load_encoder(minilm_encoder_folder)
+    assert cli(cluster, f"clicks {index} --json").json["judged"] == len(TEXTS)
+    command = ["learn", index, "--url", cluster.url, "--encoder", str(minilm)]
+    assert cli.typed([*command, "--beir", judged, "--json"]).json["queries"] == len(TEXTS)
+    encoder = load_encoder(minilm)
     search = Search(cluster, index, encoder, settings=SearchSettings(signals=("memory",)))
     [first, *_] = search(TEXTS[1], 3, explain=True)
     assert first.doc_id in GOOD[TEXTS[1]]
-    assert first.parts is not None
     assert first.parts["memory"] == pytest.approx(0.2, abs=0.001)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,40 +10,39 @@ from hybridr import connect
 from hybridr.cluster.connection import Cluster
 from hybridr.records import Query
 from hybridr_cli import main
+from support.commands import Cli
 from support.corpus import fill_index, text_number
 
 pytestmark = pytest.mark.node
 
 
 def test_encoders_are_compared_and_nothing_is_written(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
 ) -> None:
     fill_index(cluster, index_name, 120)
     before = cluster.index_info(index_name)
-    command = ["compare", index_name, "--encoders", str(minilm_encoder_folder), "--url", cluster.url]
-    assert main([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    command = ["compare", index_name, "--encoders", str(minilm), "--url", cluster.url]
+    found = cli.typed([*command, "--json"]).json
     assert (found["documents"], found["sampled"], found["judged"]) == (120, 120, False)
     [result] = found["encoders"]
-    assert found["best"] == found["choice"] == str(minilm_encoder_folder)
+    assert found["best"] == found["choice"] == str(minilm)
     assert 0 < result["dense"]["low"] <= result["dense"]["mean"] <= 1
     assert result["seconds"] == pytest.approx(120 / result["documents_per_second"])
     assert result["vector_bytes"] == 120 * 384 * 4
     assert cluster.index_info(index_name) == before
-    assert main(command) == 0
-    shown = capsys.readouterr().out
+    shown = cli.typed(command).out
     assert "120 of 120 documents" in shown
-    assert f"next       hybridr reindex {index_name} --encoder {minilm_encoder_folder}" in shown
+    assert f"next       hybridr reindex {index_name} --encoder {minilm}" in shown
 
 
-def test_thirty_judged_queries_decide(cluster: Cluster, index_name: str, minilm_encoder_folder: Path) -> None:
+def test_thirty_judged_queries_decide(cluster: Cluster, index_name: str, minilm: Path) -> None:
     fill_index(cluster, index_name, 120)
     queries = [Query(f"q{number}", text_number(number)) for number in range(40)]
     qrels = {f"q{number}": {f"d{number}": 1} for number in range(40)}
     index = connect(cluster.url).index(index_name)
-    comparison = index.compare([minilm_encoder_folder], (queries, qrels))
+    comparison = index.compare([minilm], (queries, qrels))
     assert (comparison.judged, comparison.queries) == (True, 40)
-    few = index.compare([minilm_encoder_folder], (queries[:20], qrels))
+    few = index.compare([minilm], (queries[:20], qrels))
     assert not few.judged
 
 

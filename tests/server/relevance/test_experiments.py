@@ -26,7 +26,7 @@ from hybridr.search.rules.rules import add_rules
 from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr_cli import main
+from support.commands import Cli
 from support.corpus import WORDS, bulk, text_number
 from support.diary import Diary
 from support.hashing import HashingEncoder
@@ -203,21 +203,20 @@ def test_searches_and_events_are_kept_as_ubi_does(client: TestClient, cluster: C
 
 
 def test_before_anything_is_kept_each_command_says_what_to_type(
-    cluster: Cluster, client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, client: TestClient, tmp_path: Path, cli: Cli
 ) -> None:
     file = tmp_path / "b.toml"
     file.write_text("[search]\ndense_weight = 0.3\n")
     for name in (QUERIES, EVENTS):
         if cluster.exists(name):
             cluster.request("DELETE", path_of(name))
-    assert main(["experiment", "start", INDEX, "--b", str(file)]) == 0
-    assert f"hybridr serve --index {INDEX} --ubi" in "".join(capsys.readouterr())
-    assert main(["experiment", "report", INDEX]) == 1
-    told = capsys.readouterr().err
+    assert f"hybridr serve --index {INDEX} --ubi" in "".join(
+        cli.typed(["experiment", "start", INDEX, "--b", str(file)])
+    )
+    told = cli.typed(["experiment", "report", INDEX], 1).err
     assert "has no search yet" in told
     assert f"hybridr serve --index {INDEX} --ubi" in told
-    assert main(["experiment", "promote", INDEX]) == 1
-    assert "--ubi" in capsys.readouterr().err
+    assert "--ubi" in cli.typed(["experiment", "promote", INDEX], 1).err
     client.post("/search", json={"query": TEXTS[0], "ext": {"ubi": {"client_id": "anna"}}})
     client.post("/events", json={"action_name": "click", "query_id": "q", "client_id": "anna"})
     until = time.monotonic() + 30
@@ -225,5 +224,4 @@ def test_before_anything_is_kept_each_command_says_what_to_type(
         time.sleep(0.2)
     # An index exists a moment before its shards can be searched.
     cluster.request("GET", f"/_cluster/health/{QUERIES},{EVENTS}?wait_for_status=yellow&timeout=30s")
-    assert main(["experiment", "report", INDEX]) == 0
-    assert "nothing to report yet: hybridr serve" in capsys.readouterr().out
+    assert "nothing to report yet: hybridr serve" in cli.typed(["experiment", "report", INDEX]).out

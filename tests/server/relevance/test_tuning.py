@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings, load_encoder
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Tuned
 from hybridr.errors import DataError, SettingsError
-from hybridr.indexing.reindexing import reindex
+from hybridr.evaluation.evaluation import parse_measure, values_of
 from hybridr.records import Query
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
 from hybridr.search import signals
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings
-from support.corpus import fill_index, filled_and_reindexed, text_number
+from support.commands import Cli
+from support.corpus import filled_and_reindexed, reindexed, text_number
 from support.hashing import HashingEncoder
 from support.members import one_more
 
@@ -31,8 +31,8 @@ COUNT = 150
 
 
 @pytest.fixture(scope="module")
-def folder(minilm_encoder_folder: Path) -> Path:
-    return minilm_encoder_folder
+def folder(minilm: Path) -> Path:
+    return minilm
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +73,14 @@ class Learnt(Signal):
 def test_no_query_judges_what_was_made_of_it(
     cluster: Cluster, index: str, folder: Path, judged: Any, tmp_path: Path
 ) -> None:
-    """All else is judged without it, by the same queries too."""
+    """All else is judged without it, by the same queries too; and a dry run writes nothing."""
+    before = cluster.index_info(resolve(cluster, index).name).mappings
     plain = tune(cluster, index, judged, encoder=folder, settings=TuneSettings(dry_run=True))
+    assert plain.choice is not None
     with one_more(signals, "throwaway", LEARNT, tmp_path):
         found = tune(cluster, index, judged, encoder=folder, settings=TuneSettings(dry_run=True))
     assert found == plain
+    assert cluster.index_info(resolve(cluster, index).name).mappings == before
 
 
 def test_judged_queries_choose_and_searches_follow(
@@ -85,7 +88,6 @@ def test_judged_queries_choose_and_searches_follow(
 ) -> None:
     found = tune(cluster, index, judged, encoder=folder)
     choice = found.choice
-    assert choice is not None
     assert choice.applied
     assert choice.low <= choice.gain <= choice.high
     assert choice.chosen.settings["dense_weight"] < 0.5
@@ -98,49 +100,29 @@ def test_judged_queries_choose_and_searches_follow(
     assert (other.fusion, other.settings.dense_weight) == ("pipeline", 0.5)
     untuned = Search(cluster, index, load_encoder(folder), settings=SearchSettings(tuned=False))
     assert untuned.settings.dense_weight == 0.5
-
-
-def test_the_estimate_is_of_the_ranking_that_a_search_gives(
-    cluster: Cluster, index: str, folder: Path, judged: Any
-) -> None:
-    """Every variant was scored here; the server must agree with what was written down."""
-    from hybridr.evaluation.evaluation import parse_measure, values_of
-
-    found = tune(cluster, index, judged, encoder=folder)
-    assert found.choice is not None
-    search = Search(cluster, index, load_encoder(folder))
+    # Every variant was scored here; the server must agree with what was written down.
     queries, qrels = judged
     ids = [query.query_id for query in queries]
     [values] = values_of(search.run(queries, 100), qrels, [parse_measure("nDCG@10")], ids).values()
-    of_curve = {str(point.variant): point.mean for point in found.choice.curve}
-    assert sum(values.values()) / len(values) == pytest.approx(of_curve[str(found.choice.chosen)], abs=1e-3)
+    of_curve = {str(point.variant): point.mean for point in choice.curve}
+    assert sum(values.values()) / len(values) == pytest.approx(of_curve[str(choice.chosen)], abs=1e-3)
+    # A deployment takes up the pipeline that was tuned.
+    assert found.pipeline.applied
+    assert found.pipeline.chosen.settings["fusion"] == "pipeline"
+    weight = found.pipeline.chosen.settings["dense_weight"]
+    for settings, weights in (
+        (SearchSettings(), [1 - weight, weight]),
+        (SearchSettings(dense_weight=0.6), [0.4, 0.6]),
+    ):
+        todo = plan_deployment(cluster, index, DeploySettings(), settings)
+        [processor] = todo.requests[-2]["body"]["phase_results_processors"][0].values()
+        assert processor["combination"]["parameters"]["weights"] == pytest.approx(weights)
 
 
 def test_without_judgements_the_defaults_stay(cluster: Cluster, index: str, folder: Path) -> None:
     found = tune(cluster, index, encoder=folder)
     assert (found.pipeline, found.choice, found.in_use) == (None, None, [])
     assert resolve(cluster, index).record.tuning == Tuned()
-
-
-def test_deploy_takes_up_the_tuned_pipeline(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
-    found = tune(cluster, index, judged, encoder=folder)
-    assert found.pipeline is not None
-    assert found.pipeline.applied
-    assert found.pipeline.chosen.settings["fusion"] == "pipeline"
-    weight = found.pipeline.chosen.settings["dense_weight"]
-    todo = plan_deployment(cluster, index, DeploySettings(), SearchSettings())
-    [processor] = todo.requests[-2]["body"]["phase_results_processors"][0].values()
-    assert processor["combination"]["parameters"]["weights"] == pytest.approx([1 - weight, weight])
-    given = plan_deployment(cluster, index, DeploySettings(), SearchSettings(dense_weight=0.6))
-    [processor] = given.requests[-2]["body"]["phase_results_processors"][0].values()
-    assert processor["combination"]["parameters"]["weights"] == pytest.approx([0.4, 0.6])
-
-
-def test_dry_run_writes_nothing(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
-    before = cluster.index_info(resolve(cluster, index).name).mappings
-    settings = TuneSettings(dry_run=True)
-    assert tune(cluster, index, judged, encoder=folder, settings=settings).choice is not None
-    assert cluster.index_info(resolve(cluster, index).name).mappings == before
 
 
 def test_thin_evidence_is_refused(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
@@ -150,7 +132,7 @@ def test_thin_evidence_is_refused(cluster: Cluster, index: str, folder: Path, ju
 
 
 def test_command_line(
-    cluster: Cluster, index: str, folder: Path, judged: Any, tmp_path: Path, capsys: Any
+    cluster: Cluster, index: str, folder: Path, judged: Any, tmp_path: Path, cli: Cli
 ) -> None:
     queries, qrels = judged
     (tmp_path / "qrels").mkdir()
@@ -160,62 +142,50 @@ def test_command_line(
     lines = ["query-id\tcorpus-id\tscore"] + [f"{query}\t{doc}\t1" for query, [doc] in qrels.items()]
     (tmp_path / "qrels" / "test.tsv").write_text("\n".join(lines))
     command = ["tune", index, "--beir", str(tmp_path), "--encoder", str(folder), "--url", cluster.url]
-    assert hybridr_cli.main(command) == 0
-    said = capsys.readouterr().out
+    said = cli.typed(command).out
     assert "30 judged queries" in said
     assert "deployed pipeline: " in said
-    assert hybridr_cli.main([*command, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["choice"]["queries"] == 30
+    assert cli.typed([*command, "--json"]).json["choice"]["queries"] == 30
 
 
-def test_all_that_was_tuned_is_taken_back(cluster: Cluster, index_name: str, capsys: Any) -> None:
-    fill_index(cluster, index_name, 30)
-    reindex(cluster, index_name, HashingEncoder())
+def test_all_that_was_tuned_is_taken_back(cluster: Cluster, index_name: str, cli: Cli) -> None:
+    reindexed(cluster, index_name, 30)
     info = resolve(cluster, index_name)
     first = Search(cluster, index_name, HashingEncoder())(text_number(7))
     found = {"fusion": "absolute", "dense_weight": 0.3}
     write_record(cluster, info.name, tuning={"search": found, "pipeline": found})
     command = ["tune", index_name, "--reset", "--url", cluster.url]
 
-    assert hybridr_cli.main([*command, "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    said = cli.typed([*command, "--dry-run"]).out
     assert "search, pipeline: would be taken back" in said
     assert resolve(cluster, index_name).record.tuning is not None
     assert Search(cluster, index_name, HashingEncoder()).settings.dense_weight == 0.3
 
-    assert hybridr_cli.main(command) == 0
-    assert "search, pipeline: taken back" in capsys.readouterr().out
+    assert "search, pipeline: taken back" in cli.typed(command).out
     after = resolve(cluster, index_name)
     assert after.record.tuning is None
     assert after.record.history[-1]["event"] == "untuned"
     again = Search(cluster, index_name, HashingEncoder())(text_number(7))
     assert [(hit.doc_id, hit.score) for hit in again] == [(hit.doc_id, hit.score) for hit in first]
 
-    assert hybridr_cli.main([*command, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["tuned"] is None
+    assert cli.typed([*command, "--json"]).json["tuned"] is None
 
 
 @pytest.mark.usefixtures("few_terms")
-def test_tune_fits_what_a_reindex_did_not(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill_index(cluster, index_name, 60)
-    index = reindex(cluster, index_name, minilm_encoder_folder, ReindexSettings(term_table=False)).destination
+def test_tune_fits_what_a_reindex_did_not(cluster: Cluster, index_name: str, minilm: Path, cli: Cli) -> None:
+    index = reindexed(cluster, index_name, 60, minilm, ReindexSettings(term_table=False)).destination
     shown = tune(cluster, index_name, settings=TuneSettings(dry_run=True))
     assert shown.to_json()["term_table"] is None
     assert cluster.index_info(index).record.term_table is None
     found = tune(cluster, index_name)
-    assert found.term_table is not None
     assert found.term_table.fitted
     named = cluster.index_info(index).record.term_table
     assert found.to_json()["term_table"]["table"] == named.model_dump()  # type: ignore[union-attr]
-    assert hybridr_cli.main(["tune", index_name, "--url", cluster.url]) == 0
-    line = f"{named.terms:,} terms of 60 documents"  # type: ignore[union-attr]
-    assert f"term table: {line}\n" in capsys.readouterr().out
-    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
-    assert f"term table: {line}, in this cluster and this machine\n" in capsys.readouterr().out
-    assert hybridr_cli.main(["remove", index_name, "--yes", "--url", cluster.url]) == 0
-    assert f"term table {named.fingerprint[:12]}: deleted" in capsys.readouterr().out  # type: ignore[union-attr]
+    line = f"term table: {named.terms:,} terms of 60 documents"  # type: ignore[union-attr]
+    assert f"{line}\n" in cli(cluster, f"tune {index_name}").out
+    assert f"{line}, in this cluster and this machine\n" in cli(cluster, f"status {index_name}").out
+    said = cli(cluster, f"remove {index_name} --yes").out
+    assert f"term table {named.fingerprint[:12]}: deleted" in said  # type: ignore[union-attr]
 
 
 def test_a_query_log_without_judgements_chooses_the_weight(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ from string import ascii_lowercase
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
@@ -19,7 +17,8 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.records import Document, Query
 from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search import rerankers
-from support.corpus import bulk, fill_index
+from support.commands import Cli
+from support.corpus import fill_index, put
 from support.hashing import HashingEncoder
 from support.members import one_more
 
@@ -76,8 +75,7 @@ def misspelt(
     own = ["".join(drawn.choices(ascii_lowercase, k=10)) for _ in range(COUNT)]
     documents = [Document(f"d{number}", f"anchor {word} candle") for number, word in enumerate(own)]
     fill_index(cluster, index, 1)
-    lines = [line for doc in documents for line in ({"index": {"_id": doc.doc_id}}, {"text": doc.text})]
-    bulk(cluster, index, lines)
+    put(cluster, index, {doc.doc_id: {"text": doc.text} for doc in documents})
     reindex(cluster, index, HashingEncoder(), settings)
     queries = [Query(f"q{number}", f"{word}s") for number, word in enumerate(own)]
     return documents, queries, {f"q{number}": {f"d{number}": 1} for number in range(COUNT)}
@@ -102,20 +100,17 @@ def test_a_chain_that_gains_is_kept_and_taken_back(
     judged: list[Query],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     encoder = HashingEncoder()
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: encoder)
     before = Search(cluster, index_name, encoder)
     plain = [[hit.doc_id for hit in before(query.text)] for query in judged]
     command = ["tune", index_name, "--url", cluster.url, "--beir", str(tmp_path / "beir")]
-    assert hybridr_cli.main([*command, "--rerank", "throwaway"]) == 0
-    said = capsys.readouterr().out
+    said = cli.typed([*command, "--rerank", "throwaway"]).out
     assert "re-ranking: throwaway of" in said
     assert "undo: hybridr tune" in said
     kept = resolve(cluster, index_name).record
-    assert kept.tuning is not None
-    assert kept.tuning.chain is not None
     assert kept.tuning.chain["rerank"] == ["throwaway"]
 
     tuned = Search(cluster, index_name, encoder)
@@ -146,13 +141,12 @@ def test_a_chain_that_does_not_gain_stays_off(
     judged: list[Query],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: HashingEncoder())
     monkeypatch.setattr("hybridr.search.rerankers.throwaway.added_to", lambda one, *_: list(one.hits))
     command = ["tune", index_name, "--url", cluster.url, "--beir", str(tmp_path / "beir"), "--json"]
-    assert hybridr_cli.main([*command, "--rerank", "throwaway"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.typed([*command, "--rerank", "throwaway"]).json
     assert found["chain"]["applied"] is False
     assert resolve(cluster, index_name).record.tuning.chain is None  # type: ignore[union-attr]
 
@@ -164,7 +158,6 @@ def test_judged_queries_switch_bits_on(
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: HashingEncoder())
     assert "token_bits" not in Search(cluster, index_name, HashingEncoder()).signals.members
     found = tune(cluster, index_name, (queries, qrels))
-    assert found.choice is not None
     assert found.choice.applied
     assert found.choice.low > 0.3
     assert "token_bits" in resolve(cluster, index_name).record.tuning.search["signals"]  # type: ignore[index, union-attr]

@@ -17,7 +17,7 @@ from hybridr.evaluation.bm25 import idf
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.calibration import MINILM_SPREAD, known_cosines
-from hybridr_cli import main
+from support.commands import Cli
 from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -146,21 +146,17 @@ def test_what_has_no_cosine_takes_the_pipeline(cluster: Cluster, index: str) -> 
 
 
 def test_command_line_pages_filters_and_prints_the_request(
-    cluster: Cluster, index: str, minilm_encoder_folder: Path, capsys: Any
+    cluster: Cluster, index: str, minilm: Path, cli: Cli
 ) -> None:
     name = f"{index}-cli"
     fill_index(cluster, name, 30)
     on = ["--url", cluster.url]
-    assert main(["reindex", name, "--encoder", str(minilm_encoder_folder), *on, "--quiet"]) == 0
-    capsys.readouterr()
+    cli.typed(["reindex", name, "--encoder", str(minilm), *on, "--quiet"])
     wanted = json.dumps({"term": {"tags": "t1"}})
     command = ["search", name, "anchor ladder", "--k", "3", "--from", "2", "--filter", wanted, *on, "--json"]
-    assert main(command) == 0
-    hits = json.loads(capsys.readouterr().out)["hits"]
+    hits = cli.typed(command).json["hits"]
     assert [hit["rank"] for hit in hits] == [3, 4, 5]
     assert {int(hit["doc_id"][1:]) % 3 for hit in hits} == {1}
-    assert main([*command, "--request"]) == 0
-    answer = cluster.search(f"{name}-hybridr", json.loads(capsys.readouterr().out))
+    answer = cluster.search(f"{name}-hybridr", cli.typed([*command, "--request"]).json)
     assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit["doc_id"] for hit in hits]
-    assert main([*command[:-1], "--filter", "[1]"]) == 2
-    assert "the filter is no JSON object" in capsys.readouterr().err
+    assert "the filter is no JSON object" in cli.typed([*command[:-1], "--filter", "[1]"], 2).err

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import SettingsError
 from hybridr.indexing.recipe import TextRecipe
-from hybridr.indexing.reindexing import reindex
 from hybridr.records import Hit, Progress, silent
 from hybridr.relevance import answering
 from hybridr.relevance.answering import calibrate
@@ -25,7 +23,8 @@ from hybridr.search.context import evening_in
 from hybridr.search.rerankers import Listed, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
-from support.corpus import delete, drop_indices, fill_index, text_number, update
+from support.commands import Cli
+from support.corpus import delete, drop_indices, fill_index, reindexed, text_number, update
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -48,8 +47,7 @@ class Unmoved(Reranker):
 @pytest.fixture(scope="module")
 def calibrated(cluster: Cluster) -> Iterator[tuple[str, HashingEncoder]]:
     name, encoder = "t-answers", HashingEncoder(dim=32)
-    fill_index(cluster, name, 40)
-    reindex(cluster, name, encoder)
+    reindexed(cluster, name, 40, encoder)
     assert calibrate(cluster, name, encoder).answers
     plain = [hit[:3] for hit in Search(cluster, name, encoder)(text_number(7))]
     found = calibrate(cluster, name, encoder)
@@ -153,7 +151,6 @@ def test_other_languages_are_told_by_their_own_documents(
     write_record(cluster, search.info.name, language="zh")
     try:
         found = calibrate(cluster, name, encoder).answers
-        assert found is not None
         assert found.queries == 40
         assert found.answered == 0
     finally:
@@ -176,19 +173,14 @@ def test_what_cannot_be_calibrated_says_why(cluster: Cluster, calibrated: tuple[
 
 
 def test_the_command_line_says_that_nothing_fits(
-    cluster: Cluster,
-    calibrated: tuple[str, HashingEncoder],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, encoder = calibrated
     opened = Search(cluster, name, encoder)
     monkeypatch.setattr("hybridr.search.search.open_search", lambda *_, **__: opened)
     asked = ["search", name, UNANSWERABLE, "--url", cluster.url]
-    assert hybridr_cli.main([*asked, "--at-least", "0.95"]) == 0
-    assert "nothing fits; the nearest is d" in capsys.readouterr().out
-    assert hybridr_cli.main(asked) == 0
-    assert "confidence" in capsys.readouterr().out
+    assert "nothing fits; the nearest is d" in cli.typed([*asked, "--at-least", "0.95"]).out
+    assert "confidence" in cli.typed(asked).out
 
 
 def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster: Cluster) -> None:

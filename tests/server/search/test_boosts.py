@@ -19,7 +19,7 @@ from hybridr.records import Query
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr_cli import main
+from support.commands import Cli
 from support.corpus import bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
 
@@ -93,11 +93,7 @@ def within_a_minute(ask: Callable[[], T]) -> tuple[T, datetime]:
 def index(cluster: Cluster) -> Iterator[str]:
     settings = {"number_of_shards": 3, "number_of_replicas": 0}
     cluster.request("PUT", f"/{INDEX}", {"settings": settings, "mappings": {"properties": PROPERTIES}})
-    bulk(
-        cluster,
-        INDEX,
-        [line for n in range(COUNT) for line in ({"index": {"_id": str(n)}}, source(n))],
-    )
+    bulk(cluster, INDEX, [line for n in range(COUNT) for line in ({"index": {"_id": str(n)}}, source(n))])
     reindex(cluster, INDEX, HashingEncoder(dim=32))
     yield INDEX
     drop_indices(cluster, f"{INDEX}*")
@@ -124,7 +120,6 @@ def test_the_node_adds_what_python_adds(cluster: Cluster, index: str, search: Se
 def test_each_part_is_shown(search: Search) -> None:
     hits, now = within_a_minute(lambda: search(TEXT, COUNT, explain=True))
     for hit in hits:
-        assert hit.parts is not None
         assert math.fsum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-4)
         shown = [hit.parts[name] / weight for name, weight in zip(NAMES, WEIGHTS, strict=True)]
         assert shown == pytest.approx(parts_of(int(hit.doc_id), now), abs=1e-4)
@@ -177,14 +172,11 @@ def test_the_server_takes_the_same_formula(cluster: Cluster, index: str, search:
     assert [hit["_id"] for hit in found] == [hit.doc_id for hit in expected]
 
 
-def test_what_adds_no_boosts_says_so(
-    cluster: Cluster, index: str, search: Search, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_adds_no_boosts_says_so(cluster: Cluster, index: str, search: Search, cli: Cli) -> None:
     with pytest.raises(SettingsError, match="the fusion 'pipeline' has none"):
         Search(cluster, index, search.encoder, settings=SearchSettings(boost=FORMULA, fusion="pipeline"))
     assert "mode lexical ranks by one retriever" in search.using("lexical").remarks[0]
     assert (
-        main(["search", INDEX, TEXT, "--mode", "lexical", "--boost", "log1p(text):1", "--url", cluster.url])
-        == 0
+        "the boost is left out"
+        in cli(cluster, f"search {INDEX} --mode lexical --boost log1p(text):1", TEXT).err
     )
-    assert "the boost is left out" in capsys.readouterr().err

@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import pytest
 
-import hybridr_cli
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import DataError, SettingsError
@@ -21,6 +20,7 @@ from hybridr.search.rules.rule import Rule
 from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.rewriting import BodyRanking
 from support import matrix, store
+from support.commands import Cli
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 
@@ -158,13 +158,12 @@ def test_explain_tells_what_functions_add(filled: Cluster, tmp_path: Path, query
 
 
 def test_the_command_shows_the_column(
-    filled: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    filled: Cluster, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(filled, "own-mart", tmp_path, {"function_score": {"query": MATCH, **ADDED}})
     monkeypatch.setattr("hybridr.search.checks.encoder_for", lambda *_, **__: ENCODER)
     asked = ["search", "own-mart", matrix.TEXT, "--query-template", str(tmp_path / "own.json"), "--explain"]
-    assert hybridr_cli.main([*asked, "--url", filled.url]) == 0
-    assert "functions" in capsys.readouterr().out.splitlines()[0]
+    assert "functions" in cli.typed([*asked, "--url", filled.url]).out.splitlines()[0]
 
 
 def test_pages_filters_and_requests_agree(filled: Cluster, tmp_path: Path) -> None:

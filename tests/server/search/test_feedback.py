@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
@@ -17,6 +16,7 @@ from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.records import Query
 from hybridr.search.feedback import FeedbackDocument, TermFeedback, rm3
+from support.commands import Cli
 from support.corpus import beir_folder, text_number
 
 pytestmark = pytest.mark.node
@@ -45,18 +45,10 @@ def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, search
         Search(cluster, index, encoder, feedback="bm25")  # type: ignore[arg-type]
 
 
-CHINESE = [
-    "病毒疫苗接种安全研究",
-    "疫苗接种人群免疫反应",
-    "疫苗接种不良反应报告",
-    "股票市场价格波动",
-    "天气预报明天下雨",
-    "足球比赛冠军球队",
-    "古代诗歌语言艺术",
-    "铁路运输货物列车",
-    "海洋生物多样保护",
-    "城市交通管理政策",
-]
+CHINESE = (
+    "病毒疫苗接种安全研究 疫苗接种人群免疫反应 疫苗接种不良反应报告 股票市场价格波动 天气预报明天下雨 "
+    "足球比赛冠军球队 古代诗歌语言艺术 铁路运输货物列车 海洋生物多样保护 城市交通管理政策"
+).split()
 """Written for this test."""
 
 
@@ -83,16 +75,15 @@ def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: st
 
 
 def test_the_analyser_can_be_named(
-    cluster: Cluster, index_name: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HYBRIDR_LOAD_K1", "0.9")
     folder, on = beir_folder(tmp_path / "beir"), ["--index", index_name, "--url", cluster.url]
-    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "smartcnx"]) == 2
-    said = capsys.readouterr().err
+    said = cli.typed(["load", str(folder), *on, "--analyzer", "smartcnx"], 2).err
     assert "the cluster has no analyser 'smartcnx'" in said
     assert "cjk, " in said
     assert not cluster.exists(index_name)
-    assert hybridr_cli.main(["load", str(folder), *on, "--analyzer", "whitespace"]) == 0
+    cli.typed(["load", str(folder), *on, "--analyzer", "whitespace"])
     info = cluster.index_info(index_name)
     assert info.mappings["properties"]["contents"]["analyzer"] == "whitespace"
     assert info.settings["index.similarity.default.k1"] == "0.9"

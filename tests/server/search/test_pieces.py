@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-import hybridr_cli
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
@@ -25,7 +24,8 @@ from hybridr.records import Query
 from hybridr.search.systems import SYSTEMS, Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import WORDS, bulk, drop_indices
+from support.commands import Cli
+from support.corpus import WORDS, bulk, create, drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -54,11 +54,7 @@ def index(cluster: Cluster) -> Iterator[str]:
     properties: dict[str, Any] = {one: text for one in ("whole", "tail", *NAMES)}
     specs = {"type": "nested", "properties": {"note": {"type": "text"}}}
     properties |= {"brand": {"type": "keyword"}, "price": {"type": "float"}, "specs": specs}
-    body = {
-        "settings": {"number_of_shards": 3, "number_of_replicas": 0},
-        "mappings": {"properties": properties},
-    }
-    cluster.request("PUT", path_of(name), body)
+    create(cluster, name, properties, {"number_of_shards": 3, "number_of_replicas": 0})
     values = [routing_values(cluster.index_info(name))[shard] for shard in (0, 0, 0, 1, 1, 2)]
     lines: list[dict[str, Any]] = []
     for number in range(COUNT):
@@ -157,7 +153,7 @@ def test_what_is_no_field_is_refused_by_name(
 
 
 def test_every_verb_searches_the_same_fields(
-    cluster: Cluster, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    cluster: Cluster, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     own = SearchSettings(lexical_fields=("title^3", "rest"))
     wanted = [hit.doc_id for hit in Search(cluster, index, ENCODER, "lexical", settings=own)(TEXTS[0], 9)]
@@ -175,15 +171,16 @@ def test_every_verb_searches_the_same_fields(
         assert one.chosen(own, 100).lexical_fields == own.lexical_fields
     monkeypatch.setenv("HYBRIDR_SEARCH_LEXICAL_FIELDS", "title^3,rest")
     on = ["--url", cluster.url, "--json"]
-    assert hybridr_cli.main(["search", index, TEXTS[0], "--mode", "lexical", "-k", "9", *on]) == 0
-    assert [hit["doc_id"] for hit in json.loads(capsys.readouterr().out)["hits"]] == wanted
+    assert [
+        hit["doc_id"]
+        for hit in cli.typed(["search", index, TEXTS[0], "--mode", "lexical", "-k", "9", *on]).json["hits"]
+    ] == wanted
     monkeypatch.setenv("HYBRIDR_SEARCH_LEXICAL_FIELDS", "titel")
     for verb in (
         ["search", index, TEXTS[0], "--mode", "lexical"],
         ["evaluate", index, "--systems", "bm25", "--beir", str(tmp_path)],
     ):
-        assert hybridr_cli.main([*verb, *on]) == 2
-        assert "titel" in capsys.readouterr().err
+        assert "titel" in cli.typed([*verb, *on], 2).err
 
 
 @pytest.mark.secure

@@ -13,17 +13,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.search.fusions.pipeline import (
-    fuse,
-    hybrid_query,
-    search_pipeline,
-    weights_of,
-)
+from hybridr.search.fusions.pipeline import fuse, hybrid_query, search_pipeline, weights_of
 from hybridr.search.settings import SearchSettings
 
 pytestmark = pytest.mark.node
 
-CASES = 500
+CASES = 200
 DEPTH = 15
 AT_ONCE = 250
 LAYOUTS = {"one shard": (40,), "three uneven shards": (30, 8, 2)}

@@ -26,6 +26,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.status.standing import remove, status
 from hybridr_cli import main
+from support.commands import Cli
 from support.corpus import drop_indices, fill_index, filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -254,10 +255,9 @@ def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluste
         drop_indices(cluster, f"{name}*")
 
 
-def test_the_command(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(cluster: Cluster, tmp_path: Path, cli: Cli) -> None:
     def run(*words: str) -> str:
-        assert main(["rules", INDEX, *words, "--url", cluster.url]) == 0
-        return capsys.readouterr().out
+        return cli.typed(["rules", INDEX, *words, "--url", cluster.url]).out
 
     assert "no rules" in run()
     assert "1 rules in force" in run(
@@ -275,10 +275,9 @@ def test_the_command(cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFix
     assert "no rules" in run()
     run("import", str(file))
     assert json.loads(run("export"))["pin"] == ["d5", "d6"]
-    assert main(["rules", INDEX, "add", "--url", cluster.url]) == 2
+    cli(cluster, f"rules {INDEX} add", code=2)
     file.write_text('{"name": "x"}\n')
-    assert main(["rules", INDEX, "import", str(file), "--url", cluster.url]) == 1
-    assert f"{file}:1" in capsys.readouterr().err
+    assert f"{file}:1" in cli(cluster, f"rules {INDEX} import {file}", code=1).err
 
 
 def test_ten_thousand_rules_do_not_slow_a_search(cluster: Cluster) -> None:
@@ -313,7 +312,6 @@ def test_a_fusion_that_asks_twice_says_that_one_request_cannot_pin(cluster: Clus
 def stored(cluster: Cluster, *rules: dict[str, Any]) -> None:
     """Write rules as somebody does who may write into their index, past all checks."""
     info = resolve(cluster, INDEX)
-    assert info.record.rules is not None
     path = path_of(rules_index(info), "_doc", str(info.record.rules.version))
     document = cluster.request("GET", path)["_source"]
     cluster.request("PUT", path, {**document, "rules": list(rules)}, {"refresh": "true"})
@@ -429,8 +427,7 @@ def test_rules_are_compared_beside_the_event_loop(cluster: Cluster, monkeypatch:
 
 @pytest.mark.attack(127)
 @pytest.mark.parametrize(
-    ("mode", "settings"),
-    [("hybrid", {}), ("hybrid", {"fusion": "pipeline"}), ("lexical", {}), ("dense", {})],
+    ("mode", "settings"), [("hybrid", {}), ("hybrid", {"fusion": "pipeline"}), ("lexical", {}), ("dense", {})]
 )
 def test_hundreds_of_rules_for_one_text_make_a_search_that_the_cluster_takes(
     cluster: Cluster, mode: str, settings: dict[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +21,7 @@ from hybridr.search import checks, scripts, systems
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings
-from hybridr_cli import main
+from support.commands import Cli
 from support.corpus import beir_folder, bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
 
@@ -65,12 +64,7 @@ def shown(hits: list[Hit]) -> list[Any]:
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {},
-        {"boost": "linear(year, 20):0.1"},
-        {"signals": ("none",), "dense_weight": 0.3},
-        {"rerank": "mmr"},
-    ],
+    [{}, {"boost": "linear(year, 20):0.1"}, {"signals": ("none",), "dense_weight": 0.3}, {"rerank": "mmr"}],
     ids=["default", "boost", "plain", "mmr"],
 )
 def test_it_ranks_by_the_same_scores(cluster: Cluster, index: str, given: dict[str, Any]) -> None:
@@ -148,24 +142,17 @@ def test_a_search_that_is_open_goes_on(cluster: Cluster, index: str, monkeypatch
 
 
 def test_commands_say_it(
-    cluster: Cluster,
-    index: str,
-    folder: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, index: str, folder: Any, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     for module in (checks, systems):
         monkeypatch.setattr(module, "encoder_for", lambda *_, **__: HashingEncoder(dim=32))
-    asked = ["search", index, TEXT, "--url", cluster.url]
     with scripts_forbidden(cluster):
         found = evaluate_index(cluster, index, JudgedQueries(folder), Compared(("bm25", "hybrid")))
-        assert main(asked) == 0
-        assert main([*asked, "--json"]) == 0
+        told, data = (cli(cluster, f"search {index} {more}", TEXT) for more in ("", "--json"))
     [remark] = found.remarks
     assert remark.startswith("hybrid: ranked in several requests: the cluster runs no scripts")
-    said = capsys.readouterr()
-    assert "the cluster runs no scripts" in said.err
-    assert "the cluster runs no scripts" in json.loads(said.out.splitlines()[-1])["remarks"][0]
+    assert "the cluster runs no scripts" in told.err
+    assert "the cluster runs no scripts" in data.json["remarks"][0]
 
 
 def test_the_transparent_way_is_refused_and_the_proxy_is_named(cluster: Cluster, index: str) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.retrievers.lexical import lexical_query
@@ -17,6 +15,7 @@ from hybridr.errors import ClusterError, FingerprintMismatch, SettingsError
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import fuse, hybrid_query
 from hybridr.search.hits import checked_hits
+from support.commands import Cli
 from support.corpus import fill_index, text_number
 
 pytestmark = pytest.mark.node
@@ -151,33 +150,30 @@ def test_an_unknown_mode_and_another_encoder_are_refused(cluster: Cluster, searc
 
 
 def test_command_line_searches_in_three_modes(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
 ) -> None:
     fill_index(cluster, index_name, 30)
     on = ["--url", cluster.url]
-    assert hybridr_cli.main(["reindex", index_name, *on, "--encoder", str(minilm_encoder_folder)]) == 0
-    assert f"alias {index_name}-hybridr -> {index_name}-hybridr-1" in capsys.readouterr().out
+    assert (
+        f"alias {index_name}-hybridr -> {index_name}-hybridr-1"
+        in cli.typed(["reindex", index_name, *on, "--encoder", str(minilm)]).out
+    )
     for mode in ("hybrid", "lexical", "dense"):
         command = ["search", index_name, "velvet window", "--mode", mode, "--k", "3", "--json", *on]
-        assert hybridr_cli.main(command) == 0
-        hits = json.loads(capsys.readouterr().out)["hits"]
+        hits = cli.typed(command).json["hits"]
         assert len(hits) == 3
         shown = {"doc_id", "score", "confidence", "rank", "lexical_score", "dense_score"}
         shown |= {"text", "passage", "parts"}
         assert shown == hits[0].keys()
         assert hits[0]["parts"] is None
-    assert hybridr_cli.main(["search", index_name, "velvet window", *on, "--explain", "--json"]) == 0
-    [best, *_] = json.loads(capsys.readouterr().out)["hits"]
+    [best, *_] = cli.typed(["search", index_name, "velvet window", *on, "--explain", "--json"]).json["hits"]
     assert best["parts"].keys() == {"words", "cosine", "phrases"}, "too few words for soft terms"
     assert sum(best["parts"].values()) == pytest.approx(best["score"], abs=1e-4)
     found = Search(cluster, index_name)
     assert found.encoder is not None, "the one that wrote the vectors, as the command line finds it"
     assert [hit.doc_id for hit in found("velvet window", 3)][0] in {hit["doc_id"] for hit in hits}
     assert found.using("lexical").using("dense").encoder is not None
-    assert hybridr_cli.main(["search", index_name, "velvet window", *on]) == 0
-    assert "*velvet*" in capsys.readouterr().out
-    assert hybridr_cli.main(["rollback", index_name, *on]) == 0
-    capsys.readouterr()
-    assert hybridr_cli.main(["search", index_name, "velvet", *on]) == 1
-    assert "has no vectors for hybrid search" in capsys.readouterr().err
-    assert hybridr_cli.main(["search", index_name, "velvet", "--mode", "lexical", *on]) == 0
+    assert "*velvet*" in cli.typed(["search", index_name, "velvet window", *on]).out
+    cli.typed(["rollback", index_name, *on])
+    assert "has no vectors for hybrid search" in cli.typed(["search", index_name, "velvet", *on], 1).err
+    cli.typed(["search", index_name, "velvet", "--mode", "lexical", *on])

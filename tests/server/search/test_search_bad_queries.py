@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import hybridr_cli
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from support.commands import Cli
 from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -64,17 +64,17 @@ def test_k_is_1_to_10_000(cluster: Cluster, books: str, mode: str) -> None:
     ],
 )
 def test_options_out_of_range_are_usage_errors(
-    cluster: Cluster, books: str, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+    cluster: Cluster, books: str, cli: Cli, options: list[str], said: str
 ) -> None:
     search = ["search", books, "anchor", "--mode", "hybrid", "--url", cluster.url, *options]
-    assert hybridr_cli.main(search) == 2
-    found = capsys.readouterr()
+    found = cli.typed(search, 2)
     assert found.out == ""
     assert said in " ".join(found.err.replace("│", " ").split())
 
 
 def test_another_encoder_is_refused_in_every_mode_that_needs_one(cluster: Cluster, books: str) -> None:
     for mode in ("dense", "hybrid"):
-        with pytest.raises(FingerprintMismatch, match="were written by encoder"):
+        with pytest.raises(FingerprintMismatch, match="were written by encoder") as refused:
             Search(cluster, books, HashingEncoder(salt="other"), mode)
+        assert "--encoder" in str(refused.value.hint)
     assert Search(cluster, books, HashingEncoder(salt="other"), "lexical")(text_number(3))[0].doc_id == "d3"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
@@ -21,10 +19,13 @@ from hybridr.search import fusions
 from hybridr.search.calibration import LARGEST, MINILM_SPREAD, known_cosines
 from hybridr.search.fusions import CandidateLists
 from hybridr.search.settings import SearchSettings
+from support.commands import Cli
 from support.corpus import WORDS, bulk, drop_indices, fill_index, sources, text_number
 from support.hashing import HashingEncoder, ProductEncoder
 from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
 from support.members import FUSION, one_more
+
+pytestmark = pytest.mark.node
 
 
 @pytest.fixture
@@ -43,7 +44,6 @@ def searchable(cluster: Cluster) -> Iterator[tuple[str, dict[str, str]]]:
     drop_indices(cluster, "t-passages*")
 
 
-@pytest.mark.node
 def test_search_gives_the_right_passage(
     cluster: Cluster, searchable: tuple[str, dict[str, str]], by_ids: SearchSettings
 ) -> None:
@@ -59,7 +59,6 @@ def test_search_gives_the_right_passage(
         assert len(hit.text.split()) <= 20 < len(texts["d19"].split())
 
 
-@pytest.mark.node
 def test_a_short_document_and_a_lexical_hit_show_highlights(
     cluster: Cluster, searchable: tuple[str, dict[str, str]]
 ) -> None:
@@ -73,7 +72,6 @@ def test_a_short_document_and_a_lexical_hit_show_highlights(
     assert "<em>s19</em>" in hit.text
 
 
-@pytest.mark.node
 def test_scores_are_those_of_the_best_passage(
     cluster: Cluster, searchable: tuple[str, dict[str, str]]
 ) -> None:
@@ -90,7 +88,6 @@ def test_scores_are_those_of_the_best_passage(
         assert hybrid == pytest.approx({doc_id: expected.get(doc_id) for doc_id in hybrid}, abs=1e-5)
 
 
-@pytest.mark.node
 def test_legs_give_every_candidate_its_best_passages_score(
     cluster: Cluster, searchable: tuple[str, dict[str, str]]
 ) -> None:
@@ -102,14 +99,10 @@ def test_legs_give_every_candidate_its_best_passages_score(
     assert legs.scores["dense"] == pytest.approx({doc: expected[doc] for doc in legs.documents}, abs=1e-5)
 
 
-@pytest.mark.node
 @pytest.mark.parametrize("settings", [ReindexSettings(), PASSAGES], ids=["whole", "passages"])
 @pytest.mark.parametrize("made", [encoder, ProductEncoder], ids=["cosine", "ip"])
 def test_the_best_passage_counts_in_the_absolute_formula(
-    cluster: Cluster,
-    index_name: str,
-    made: Callable[[], HashingEncoder],
-    settings: ReindexSettings,
+    cluster: Cluster, index_name: str, made: Callable[[], HashingEncoder], settings: ReindexSettings
 ) -> None:
     """In one request as by scores that are asked by ids; inner products are calibrated as cosines are."""
     texts, model, query = make(cluster, index_name, number_of_shards=2), made(), secret(7)
@@ -137,7 +130,6 @@ def by_ids_dense(legs: CandidateLists, doc_id: str) -> float:
     return legs.scores["dense"].get(doc_id, DenseRetriever.unseen)
 
 
-@pytest.mark.node
 def test_true_scores_and_passages_in_several_groups(
     cluster: Cluster, index_name: str, by_ids: SearchSettings
 ) -> None:
@@ -154,7 +146,6 @@ def test_true_scores_and_passages_in_several_groups(
     assert sum(hit.passage is not None for hit in hits) > 10
 
 
-@pytest.mark.node
 def test_many_alike_passages_of_one_document_crowd_nothing_out(cluster: Cluster, index_name: str) -> None:
     make(cluster, index_name, 30)
     alike = " ".join(" ".join(["zebra"] * 19) + f" x{number}" for number in range(50))
@@ -172,26 +163,22 @@ def test_many_alike_passages_of_one_document_crowd_nothing_out(cluster: Cluster,
     assert set(found) == {"alike", *(f"other{number}" for number in range(9))}
 
 
-@pytest.mark.node
 def test_the_command_line_searches_passages(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
 ) -> None:
     filler = " ".join("The committee met again and talked about the roof of the library." for _ in range(60))
     text = f"{filler} Volcanoes erupt when magma rises through the crust. {filler}"
     fill_index(cluster, index_name, 20)
     bulk(cluster, index_name, [{"index": {"_id": "long"}}, {"text": text}])
-    on = ["--url", cluster.url, "--encoder", str(minilm_encoder_folder)]
-    assert hybridr_cli.main(["reindex", index_name, *on, "--passages"]) == 0
-    capsys.readouterr()
+    on = ["--url", cluster.url, "--encoder", str(minilm)]
+    cli.typed(["reindex", index_name, *on, "--passages"])
     question = "why does lava come out of the earth"
     for mode in ("dense", "hybrid"):
-        assert hybridr_cli.main(["search", index_name, question, *on, "--mode", mode, "--json"]) == 0
-        first = json.loads(capsys.readouterr().out)["hits"][0]
+        first = cli.typed(["search", index_name, question, *on, "--mode", mode, "--json"]).json["hits"][0]
         assert first["doc_id"] == "long"
         assert "Volcanoes erupt" in first["text"]
         assert text[slice(*first["passage"])] == first["text"] != text
-    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
-    assert "passages of 256 tokens, 32 shared, at most 64" in capsys.readouterr().out
+    assert "passages of 256 tokens, 32 shared, at most 64" in cli(cluster, f"status {index_name}").out
 
 
 @pytest.mark.secure

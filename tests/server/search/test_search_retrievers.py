@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
-import hybridr_cli
 from hybridr import Search
 from hybridr.cluster import retrievers
 from hybridr.cluster.connection import Cluster
-from hybridr.indexing.reindexing import reindex
 from hybridr.search import scripts
 from hybridr.search.settings import SearchSettings
-from hybridr.search.systems import system
-from hybridr.serving.application import create_app
-from hybridr.serving.settings import ServeSettings
-from support.corpus import fill_index, text_number
+from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 from support.members import TITLES, one_more
 
@@ -28,25 +21,9 @@ pytestmark = pytest.mark.node
 
 @pytest.fixture
 def index(cluster: Cluster, index_name: str, tmp_path: Path) -> Iterator[str]:
-    fill_index(cluster, index_name, 60)
-    reindex(cluster, index_name, HashingEncoder())
+    reindexed(cluster, index_name, 60)
     with one_more(retrievers, "throwaway", TITLES, tmp_path):
         yield index_name
-
-
-def test_it_is_a_mode_of_the_library_the_command_line_the_server_and_evaluate(
-    cluster: Cluster, index: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    expected = [hit.doc_id for hit in Search(cluster, index, mode="throwaway")(text_number(7), 5)]
-    command = ["search", index, text_number(7), "--mode", "throwaway", "-k", "5", "--url", cluster.url]
-    assert hybridr_cli.main([*command, "--json"]) == 0
-    hits = json.loads(capsys.readouterr().out)["hits"]
-    assert [hit["doc_id"] for hit in hits] == expected
-    assert [hit["throwaway_score"] for hit in hits] == [hit["score"] for hit in hits]
-    client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index), cluster=cluster))
-    found = client.post("/search", json={"query": text_number(7), "k": 5, "mode": "throwaway"}).json()
-    assert [hit["doc_id"] for hit in found["hits"]] == expected
-    assert system("throwaway").mode == "throwaway"
 
 
 def test_a_weight_makes_it_a_part_of_a_hybrid(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
@@ -20,6 +19,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
+from support.commands import Cli
 from support.corpus import drop_indices, fill_uneven
 from support.hashing import HashingEncoder
 from support.in_place_index import raw
@@ -63,12 +63,12 @@ def test_scores_are_those_of_the_ranker(cluster: Cluster, index: str) -> None:
 
 
 def test_it_is_a_mode_of_the_command_line_the_server_and_evaluate(
-    cluster: Cluster, index: str, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index: str, cli: Cli
 ) -> None:
     expected = [hit.doc_id for hit in Search(cluster, index, mode="sparse")(WORDS[0], 5)]
-    command = ["search", index, WORDS[0], "--mode", "sparse", "-k", "5", "--url", cluster.url, "--json"]
-    assert hybridr_cli.main(command) == 0
-    assert [hit["doc_id"] for hit in json.loads(capsys.readouterr().out)["hits"]] == expected
+    hits = cli(cluster, f"search {index} --mode sparse -k 5 --json", WORDS[0]).json["hits"]
+    assert [hit["doc_id"] for hit in hits] == expected
+    assert [hit["sparse_score"] for hit in hits] == [hit["score"] for hit in hits]
     client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index), cluster=cluster))
     found = client.post("/search", json={"query": WORDS[0], "k": 5, "mode": "sparse"}).json()
     assert [hit["doc_id"] for hit in found["hits"]] == expected

@@ -18,7 +18,7 @@ from hybridr.indexing.terms.storage import open_term_table
 from hybridr.records import Query
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, LEVELS, NEAREST, SCALE
-from support.corpus import bulk, drop_indices
+from support.corpus import create, drop_indices, put
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -43,15 +43,13 @@ def encoder() -> HashingEncoder:
 
 
 def make(cluster: Cluster, name: str, shards: int, **field: Any) -> None:
-    body = {
-        "settings": {"number_of_shards": shards, "number_of_replicas": 0},
-        "mappings": {"properties": {"text": {"type": "text", "analyzer": "english", **field}}},
-    }
-    cluster.request("PUT", f"/{name}", body)
-    lines: list[dict[str, Any]] = []
-    for doc_id, text in TEXTS.items():
-        lines += [{"index": {"_id": doc_id}}, {"text": text}]
-    bulk(cluster, name, lines)
+    create(
+        cluster,
+        name,
+        {"text": {"type": "text", "analyzer": "english", **field}},
+        {"number_of_shards": shards, "number_of_replicas": 0},
+    )
+    put(cluster, name, {doc_id: {"text": text} for doc_id, text in TEXTS.items()})
     reindex(cluster, name, encoder())
 
 
@@ -84,7 +82,6 @@ def test_the_parts_add_up_to_the_score(cluster: Cluster, index: str) -> None:
     hits = search(QUERY, 60, explain=True)
     assert len(hits) == len(TEXTS) - 1, "a document without text has no vector and no words"
     for hit in hits:
-        assert hit.parts is not None
         assert sum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-4)
     by_id = {hit.doc_id: hit.parts or {} for hit in hits}
     assert by_id["d1"]["phrases"] > by_id["d3"]["phrases"] == 0 == by_id["d8"]["phrases"]
@@ -154,14 +151,8 @@ def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster,
 @pytest.mark.parametrize(
     "text",
     [
-        "wing",
-        "the of and",
-        "wing " * 200,
-        "😀😀😀",
-        'a[i] = f(x) // {"b": 1}',
-        "北京大学",
-        "xyzzy qwertz",
-        '\\ " $x ${y}',
+        *("wing", "the of and", "wing " * 200, "😀😀😀", "北京大学", "xyzzy qwertz"),
+        *('a[i] = f(x) // {"b": 1}', '\\ " $x ${y}'),
     ],
 )
 def test_odd_queries_are_answered(cluster: Cluster, index: str, text: str) -> None:
@@ -203,20 +194,22 @@ def test_several_fields_and_odd_analysers(cluster: Cluster) -> None:
         "same": {"type": "synonym", "synonyms": ["wing, airfoil"], "lenient": True},
     }
     plain = {"type": "text", "fields": {"english": {"type": "text", "analyzer": "english"}}}
-    body = {
-        "settings": {
+    create(
+        cluster,
+        name,
+        {"title": plain, "text": {"type": "text", "analyzer": "odd"}},
+        {
             "number_of_shards": 2,
             "number_of_replicas": 0,
             "analysis": {"analyzer": {"odd": shingles}, "filter": filters},
         },
-        "mappings": {"properties": {"title": plain, "text": {"type": "text", "analyzer": "odd"}}},
-    }
-    cluster.request("PUT", f"/{name}", body)
+    )
     try:
-        lines: list[dict[str, Any]] = []
-        for doc_id, text in TEXTS.items():
-            lines += [{"index": {"_id": doc_id}}, {"title": text.split(" ")[0], "text": text}]
-        bulk(cluster, name, lines)
+        put(
+            cluster,
+            name,
+            {doc_id: {"title": text.split(" ")[0], "text": text} for doc_id, text in TEXTS.items()},
+        )
         reindex(cluster, name, encoder())
         fields = ("title", "title.english", "text")
         for given in ((), fields):

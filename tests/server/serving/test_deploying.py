@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
@@ -22,8 +21,10 @@ from hybridr.serving.deploy import preconditions
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove
-from support.corpus import bulk, drop_indices, fill_index, text_number
+from support.commands import Cli
+from support.corpus import bulk, drop_indices, fill_index, reindexed, text_number
 from support.deployed import Server, ask, ids, scores, serving_index, with_vectors
+from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 INDEX = "shelf"
@@ -38,26 +39,27 @@ def index_name_ml(ml_cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def shelf(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Cluster]:
+def shelf(ml_cluster: Cluster, minilm: Path) -> Iterator[Cluster]:
     fill_index(ml_cluster, INDEX, 60)
     bulk(
         ml_cluster, INDEX, [{"index": {"_id": "odd"}}, {"text": 'a "quoted" {brace} \n line', "price": 99.0}]
     )
-    yield from with_vectors(ml_cluster, INDEX, minilm_encoder_folder)
+    yield from with_vectors(ml_cluster, INDEX, minilm)
 
 
 @pytest.fixture(scope="module")
-def server(shelf: Cluster, minilm_encoder_folder: Path) -> Iterator[Server]:
-    with serving_index(shelf, INDEX, minilm_encoder_folder) as running:
+def server(shelf: Cluster, minilm: Path) -> Iterator[Server]:
+    with serving_index(shelf, INDEX, minilm) as running:
         yield running
 
 
-def hybrid(cluster: Cluster, folder: Path) -> list[tuple[str, float]]:
-    hits = Search(cluster, INDEX, load_encoder(folder), settings=SearchSettings(fusion="pipeline"))(TEXT, 10)
-    return [(hit.doc_id, hit.score) for hit in hits]
+def hybrid(cluster: Cluster, folder: Path) -> tuple[list[str], list[float]]:
+    pipeline = SearchSettings(fusion="pipeline")
+    hits = Search(cluster, INDEX, load_encoder(folder), settings=pipeline)(TEXT, 10)
+    return [hit.doc_id for hit in hits], [hit.score for hit in hits]
 
 
-def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm_encoder_folder: Path) -> None:
+def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm: Path) -> None:
     settings = DeploySettings(way="neural", server=server.url, set_cluster_settings=True)
     done = deploy(shelf, INDEX, settings, DEFAULTS)
     body = json.loads(done.example)
@@ -67,22 +69,19 @@ def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm_encoder
         answer = ask(shelf, done.index, body)
     finally:
         undeploy(shelf, INDEX)
-    expected_ids, expected_scores = zip(*hybrid(shelf, minilm_encoder_folder), strict=True)
-    assert ids(answer) == list(expected_ids)
-    assert scores(answer) == pytest.approx(list(expected_scores), abs=1e-5)
+    expected_ids, expected_scores = hybrid(shelf, minilm)
+    assert (ids(answer), scores(answer)) == (expected_ids, pytest.approx(expected_scores, abs=1e-5))
 
 
-def test_clients_send_vectors_and_no_word_about_fusion(shelf: Cluster, minilm_encoder_folder: Path) -> None:
+def test_clients_send_vectors_and_no_word_about_fusion(shelf: Cluster, minilm: Path) -> None:
     done = deploy(shelf, INDEX, DeploySettings(), DEFAULTS)
     body = json.loads(done.example)
     [match, knn] = body["query"]["hybrid"]["queries"]
     match["match"]["text"] = TEXT
-    encoder = load_encoder(minilm_encoder_folder)
+    encoder = load_encoder(minilm)
     knn["knn"]["hybridr_vector"]["vector"] = encoder.encode_queries([TEXT])[0].tolist()
     try:
-        assert ids(ask(shelf, done.index, body)) == [
-            doc_id for doc_id, _ in hybrid(shelf, minilm_encoder_folder)
-        ]
+        assert ids(ask(shelf, done.index, body)) == hybrid(shelf, minilm)[0]
     finally:
         undeploy(shelf, INDEX)
 
@@ -133,10 +132,9 @@ def test_an_index_is_looked_at_once(shelf: Cluster, monkeypatch: pytest.MonkeyPa
 
 
 def test_remove_takes_the_deployment_along(
-    ml_cluster: Cluster, server: Server, index_name_ml: str, minilm_encoder_folder: Path
+    ml_cluster: Cluster, server: Server, index_name_ml: str, minilm: Path
 ) -> None:
-    fill_index(ml_cluster, index_name_ml, 20)
-    reindex(ml_cluster, index_name_ml, minilm_encoder_folder)
+    reindexed(ml_cluster, index_name_ml, 20, minilm)
     neural = DeploySettings(way="neural", server=server.url, set_cluster_settings=True)
     done = deploy(ml_cluster, index_name_ml, neural, DEFAULTS)
     known = resolve(ml_cluster, index_name_ml).record.deployment
@@ -148,20 +146,10 @@ def test_remove_takes_the_deployment_along(
             ml_cluster.request("GET", path)
 
 
-def test_a_deleted_pipeline_is_made_again(shelf: Cluster) -> None:
-    done = deploy(shelf, INDEX, DeploySettings(), DEFAULTS)
-    shelf.request("DELETE", path_of("_search", "pipeline", done.pipeline))
-    assert deploy(shelf, INDEX, DeploySettings(), DEFAULTS).changed
-    undeploy(shelf, INDEX)
-
-
-def test_dry_run_shows_the_requests_and_sends_none(
-    shelf: Cluster, server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_shows_the_requests_and_sends_none(shelf: Cluster, server: Server, cli: Cli) -> None:
     before = shelf.index_info(resolve(shelf, INDEX).name)
     command = ["deploy", INDEX, "--way", "transparent", "--server", server.url, "--url", shelf.url]
-    assert hybridr_cli.main([*command, "--dry-run", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = cli.typed([*command, "--dry-run", "--json"]).json
     assert [request["path"].rsplit("/", 1)[-1] for request in shown["requests"]][-5:] == [
         "_create",
         "_register",
@@ -170,12 +158,10 @@ def test_dry_run_shows_the_requests_and_sends_none(
         "_settings",
     ]
     assert shelf.index_info(before.name) == before
-    assert hybridr_cli.main([*command, "--set-cluster-settings"]) == 0
-    assert "--way transparent" in capsys.readouterr().out
-    assert hybridr_cli.main(["undeploy", INDEX, "--url", shelf.url, "--dry-run"]) == 0
-    assert "nothing was sent" in capsys.readouterr().out
+    assert "--way transparent" in cli.typed([*command, "--set-cluster-settings"]).out
+    assert "nothing was sent" in cli(shelf, f"undeploy {INDEX} --dry-run").out
     assert resolve(shelf, INDEX).record.deployment
-    assert hybridr_cli.main(["undeploy", INDEX, "--url", shelf.url]) == 0
+    cli(shelf, f"undeploy {INDEX}")
     assert resolve(shelf, INDEX).settings == before.settings
 
 
@@ -185,43 +171,33 @@ def test_a_token_is_never_shown(shelf: Cluster, server: Server) -> None:
 
 
 def test_refusals(shelf: Cluster, server: Server, cluster: Cluster, index_name: str) -> None:
-    neural = DeploySettings(way="neural", server=server.url)
+    def plan(cluster: Cluster = shelf, index: str = INDEX, **settings: Any) -> None:
+        plan_deployment(cluster, index, DeploySettings(**settings), DEFAULTS)
+
     with pytest.raises(Unreachable, match="no embedding server answers"):
-        plan_deployment(shelf, INDEX, DeploySettings(way="neural", server="http://127.0.0.1:1"), DEFAULTS)
+        plan(way="neural", server="http://127.0.0.1:1")
     with pytest.raises(SettingsError, match="no address"):
-        plan_deployment(shelf, INDEX, DeploySettings(way="neural", server="nowhere"), DEFAULTS)
-    shelf.request("PUT", "/_cluster/settings", {"persistent": {TRUSTED: None}})
-    with pytest.raises(ClusterError, match="does not let a model ask") as refused:
-        deploy(shelf, INDEX, neural, DEFAULTS)
-    assert "PUT /_cluster/settings" in (refused.value.hint or "")
-    info = resolve(shelf, INDEX)
-    shelf.request("PUT", path_of(info.name, "_settings"), {"index.search.default_pipeline": "mine"})
-    with pytest.raises(ClusterError, match="default search pipeline of its own"):
-        plan_deployment(shelf, INDEX, DeploySettings(), DEFAULTS)
-    shelf.request("PUT", path_of(info.name, "_settings"), {"index.search.default_pipeline": None})
-    fill_index(cluster, index_name, 5)
-    with pytest.raises(DataError, match="no complete vectors"):
-        plan_deployment(cluster, index_name, DeploySettings(), DEFAULTS)
-
-
-def test_a_server_with_another_encoder_is_refused(shelf: Cluster) -> None:
-    from support.hashing import HashingEncoder
-
+        plan(way="neural", server="nowhere")
     other = Server(create_app(HashingEncoder()))
     try:
-        settings = DeploySettings(way="neural", server=other.url)
         with pytest.raises(FingerprintMismatch, match="the vectors of"):
-            plan_deployment(shelf, INDEX, settings, DEFAULTS)
+            plan(way="neural", server=other.url)
     finally:
         other.stop()
-
-
-def test_without_ml_commons_only_clients_can(cluster: Cluster, index_name: str) -> None:
-    from support.hashing import HashingEncoder
-
-    fill_index(cluster, index_name, 20)
+    shelf.request("PUT", "/_cluster/settings", {"persistent": {TRUSTED: None}})
+    with pytest.raises(ClusterError, match="does not let a model ask") as refused:
+        deploy(shelf, INDEX, DeploySettings(way="neural", server=server.url), DEFAULTS)
+    assert "PUT /_cluster/settings" in (refused.value.hint or "")
+    settings = path_of(resolve(shelf, INDEX).name, "_settings")
+    shelf.request("PUT", settings, {"index.search.default_pipeline": "mine"})
+    with pytest.raises(ClusterError, match="default search pipeline of its own"):
+        plan()
+    shelf.request("PUT", settings, {"index.search.default_pipeline": None})
+    fill_index(cluster, index_name, 5)
+    with pytest.raises(DataError, match="no complete vectors"):
+        plan(cluster, index_name)
     reindex(cluster, index_name, HashingEncoder())
     with pytest.raises(ClusterError, match="needs the plugin opensearch-ml"):
-        plan_deployment(cluster, index_name, DeploySettings(way="neural"), DEFAULTS)
+        plan(cluster, index_name, way="neural")
     assert deploy(cluster, index_name, DeploySettings(), DEFAULTS).changed
     undeploy(cluster, index_name)

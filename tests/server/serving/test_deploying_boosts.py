@@ -6,18 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-import hybridr_cli
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
-from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.switching import command_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import status
-from support.corpus import drop_indices, fill_index
+from support.commands import Cli
+from support.corpus import drop_indices, reindexed
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder
 
@@ -28,8 +27,7 @@ MATCH = {"query": {"match": {"text": TEXT}}, "size": 20}
 
 @pytest.fixture(scope="module")
 def server(ml_cluster: Cluster) -> Iterator[Server]:
-    fill_index(ml_cluster, INDEX, 100)
-    reindex(ml_cluster, INDEX, HashingEncoder())
+    reindexed(ml_cluster, INDEX, 100)
     settings = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine is slow
     running = Server(create_app(HashingEncoder(), settings, cluster=ml_cluster))
     yield running
@@ -37,9 +35,7 @@ def server(ml_cluster: Cluster) -> Iterator[Server]:
     drop_indices(ml_cluster, f"{INDEX}*")
 
 
-def test_clients_that_change_nothing_get_the_boost(
-    ml_cluster: Cluster, server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clients_that_change_nothing_get_the_boost(ml_cluster: Cluster, server: Server, cli: Cli) -> None:
     settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True, recall="all")
     search = Search(ml_cluster, INDEX, HashingEncoder())
     plain, boosted = search(TEXT, 20), search(TEXT, 20, boost=BOOST)
@@ -52,13 +48,10 @@ def test_clients_that_change_nothing_get_the_boost(
         assert ids(answer) == [hit.doc_id for hit in hits]
         assert scores(answer) == pytest.approx([hit.score for hit in hits], abs=1e-4)
         info = ml_cluster.index_info(done.index)
-        assert info.record.deployment is not None
         assert info.record.deployment.boost == formula
         [holding] = status(ml_cluster, INDEX).holdings
-        assert holding.deployment is not None
         assert holding.deployment.boost == formula
-        assert hybridr_cli.main(["status", INDEX, "--url", ml_cluster.url]) == 0
-        assert (f", boost {BOOST} (" in capsys.readouterr().out) is bool(formula)
+        assert (f", boost {BOOST} (" in cli(ml_cluster, f"status {INDEX}").out) is bool(formula)
         assert (f"--boost '{formula}'" in command_of(info, info.record.deployment)) is bool(formula)
     undeploy(ml_cluster, INDEX)
 

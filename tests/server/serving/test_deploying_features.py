@@ -20,8 +20,8 @@ CHEAP = {"range": {"price": {"lt": 6.0}}}
 
 
 @pytest.fixture(scope="module")
-def vector(docs: Cluster, minilm_encoder_folder: Path) -> list[float]:
-    return vector_of(minilm_encoder_folder, TEXT)
+def vector(docs: Cluster, minilm: Path) -> list[float]:
+    return vector_of(minilm, TEXT)
 
 
 def query_of(way: str, vector: list[float], filter: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -84,14 +84,12 @@ def test_past_the_depth_is_an_error_and_no_empty_page(docs: Cluster, way: str, v
     assert docs.search(INDEX, lexical, {"search_pipeline": "_none"})["hits"]["hits"] == []
 
 
-def test_filters_limit_both_legs(
-    docs: Cluster, way: str, vector: list[float], minilm_encoder_folder: Path
-) -> None:
+def test_filters_limit_both_legs(docs: Cluster, way: str, vector: list[float], minilm: Path) -> None:
     answer = ask(docs, INDEX, {"query": query_of(way, vector, CHEAP), "size": DEPTH})
     prices = [hit["_source"]["price"] for hit in answer["hits"]["hits"]]
     assert len(prices) == 60, "the dense leg finds each of those that pass, and none besides"
     assert max(prices) < 6
-    expected = expected_of(docs, way, minilm_encoder_folder, filter=CHEAP, size=DEPTH)
+    expected = expected_of(docs, way, minilm, filter=CHEAP, size=DEPTH)
     assert ids(answer) == ids(expected)
     assert scores(answer) == pytest.approx(scores(expected), abs=1e-5)
 
@@ -152,10 +150,10 @@ def test_searches_in_one_request_answer_each_for_itself(docs: Cluster, way: str,
 
 
 def test_the_best_ten_are_those_of_the_request_by_hand(
-    docs: Cluster, way: str, vector: list[float], minilm_encoder_folder: Path
+    docs: Cluster, way: str, vector: list[float], minilm: Path
 ) -> None:
     answer = ask(docs, INDEX, {"query": query_of(way, vector)})
-    expected = expected_of(docs, way, minilm_encoder_folder)
+    expected = expected_of(docs, way, minilm)
     assert ids(answer) == ids(expected)
-    dense = Search(docs, INDEX, load_encoder(minilm_encoder_folder), "dense")(TEXT, 10)
+    dense = Search(docs, INDEX, load_encoder(minilm), "dense")(TEXT, 10)
     assert ids(answer) != [hit.doc_id for hit in dense]

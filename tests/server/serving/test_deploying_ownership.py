@@ -23,7 +23,7 @@ from hybridr.serving.deploy import deploying
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import remove, status
-from support.corpus import drop_indices, fill_index
+from support.corpus import drop_indices, reindexed
 from support.deployed import Server
 from support.hashing import HashingEncoder
 
@@ -38,8 +38,7 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def cupboard(ml_cluster: Cluster) -> Iterator[Cluster]:
-    fill_index(ml_cluster, INDEX, 20)
-    reindex(ml_cluster, INDEX, HashingEncoder())
+    reindexed(ml_cluster, INDEX, 20)
     yield ml_cluster
     drop_indices(ml_cluster, f"{INDEX}*")
 
@@ -202,10 +201,7 @@ def test_10_a_model_of_somebody_else_is_not_deleted(
         cupboard, remote_models.embedding_connector("theirs", server.url, "query")
     )
     record = Deployment(
-        way=way,
-        pipeline=f"hybridr-{poisoned}",
-        model_id=theirs.model_id,
-        connector_id=theirs.connector_id,
+        way=way, pipeline=f"hybridr-{poisoned}", model_id=theirs.model_id, connector_id=theirs.connector_id
     )
     write_record(cupboard, poisoned, deployment=record)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import uvicorn
 
-import hybridr_cli
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import found_pipeline
@@ -27,7 +25,8 @@ from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.doorway import listen
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import status
-from support.corpus import fill_index, text_number
+from support.commands import Cli
+from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -39,8 +38,7 @@ OTHER = ReindexSettings(m=8)  # which makes another destination
 @pytest.fixture
 def deployed(cluster: Cluster, index_name: str) -> str:
     """A deployed index with vectors, by its name."""
-    fill_index(cluster, index_name, 20)
-    reindex(cluster, index_name, HashingEncoder())
+    reindexed(cluster, index_name, 20)
     return deploy(cluster, index_name, CLIENT, DEFAULTS).index
 
 
@@ -59,25 +57,20 @@ def ask(cluster: Cluster, index: str) -> list[dict[str, Any]]:
     return checked_hits(cluster.request("POST", path_of(index, "_search"), body))
 
 
-def test_status_and_doctor_tell_a_whole_deployment(
-    cluster: Cluster, index_name: str, deployed: str, capsys: pytest.CaptureFixture[str]
+def test_status_and_doctor_tell_a_deployment_and_what_it_lacks(
+    cluster: Cluster, index_name: str, deployed: str, cli: Cli
 ) -> None:
     (holding,) = status(cluster, index_name).holdings
-    assert holding.deployment
     assert (holding.deployment.way, holding.deployment.missing) == ("client", [])
     assert line_of(cluster, deployed).ok is True
-    assert hybridr_cli.main(["status", index_name, "--url", cluster.url]) == 0
-    assert f"deployed: client, pipeline hybridr-{deployed} (whole)" in capsys.readouterr().out
-    undeploy(cluster, index_name)
-    assert status(cluster, index_name).holdings[0].deployment is None
-    assert [check for check in check_deployments(cluster) if deployed in check.name] == []
+    assert (
+        f"deployed: client, pipeline hybridr-{deployed} (whole)" in cli(cluster, f"status {index_name}").out
+    )
 
-
-def test_status_and_doctor_tell_what_is_missing(cluster: Cluster, index_name: str, deployed: str) -> None:
+    # Status and doctor tell what is missing.
     cluster.request("DELETE", path_of("_search", "pipeline", f"hybridr-{deployed}"))
     (holding,) = status(cluster, index_name).holdings
     gone = f"the pipeline hybridr-{deployed} is gone"
-    assert holding.deployment
     assert holding.deployment.missing == [gone]
     assert (holding.documents, holding.lag, holding.writes) == (20, None, None), "it cannot be searched"
     found = line_of(cluster, deployed)
@@ -88,11 +81,13 @@ def test_status_and_doctor_tell_what_is_missing(cluster: Cluster, index_name: st
     assert line_of(cluster, deployed).found == "client: the default pipeline of the index is _none"
     assert deploy(cluster, index_name, CLIENT, DEFAULTS).changed
     assert line_of(cluster, deployed).ok is True
+    undeploy(cluster, index_name)
+    assert status(cluster, index_name).holdings[0].deployment is None
+    assert [check for check in check_deployments(cluster) if deployed in check.name] == []
 
 
 def test_deploy_leaves_somebody_elses_pipeline_of_its_name(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 5)
-    destination = reindex(cluster, index_name, HashingEncoder()).destination
+    destination = reindexed(cluster, index_name, 5).destination
     path = path_of("_search", "pipeline", f"hybridr-{destination}")
     cluster.request("PUT", path, {"description": "theirs", "phase_results_processors": []})
     with pytest.raises(ClusterError, match="not hybridr's"):
@@ -110,7 +105,6 @@ def test_a_new_index_takes_the_client_way_over(
     before = ask(cluster, alias)
     done = reindex(cluster, index_name, HashingEncoder(), OTHER)
     assert done.destination != deployed
-    assert done.deployment
     assert (done.deployment.way, done.deployment.command) == ("client", None)
     after = ask(cluster, alias)
     assert {hit["_index"] for hit in after} == {done.destination}
@@ -129,7 +123,6 @@ def test_a_deployment_that_cannot_be_taken_over_is_told(
     cluster.request("DELETE", path_of("_search", "pipeline", f"hybridr-{deployed}"))
     cluster.request("PUT", path_of(deployed, "_settings"), {DEFAULT: None})
     done = reindex(cluster, index_name, HashingEncoder(), OTHER)
-    assert done.deployment
     assert done.deployment.command == f"hybridr deploy {index_name} --way client"
     assert done.switched
     assert not resolve(cluster, index_name).record.deployment
@@ -153,8 +146,7 @@ def server() -> Iterator[tuple[str, Callable[[], None]]]:
 
 @pytest.fixture
 def crate(ml_cluster: Cluster) -> Iterator[str]:
-    fill_index(ml_cluster, "barrow", 20)
-    reindex(ml_cluster, "barrow", HashingEncoder())
+    reindexed(ml_cluster, "barrow", 20)
     yield "barrow"
     for info in ml_cluster.indices("barrow*"):
         if info.record.deployment:
@@ -163,10 +155,7 @@ def crate(ml_cluster: Cluster) -> Iterator[str]:
 
 
 def test_a_model_and_its_server_are_looked_at(
-    ml_cluster: Cluster,
-    crate: str,
-    server: tuple[str, Callable[[], None]],
-    capsys: pytest.CaptureFixture[str],
+    ml_cluster: Cluster, crate: str, server: tuple[str, Callable[[], None]], cli: Cli
 ) -> None:
     address, stop = server
     neural = DeploySettings(way="neural", server=address, set_cluster_settings=True)
@@ -196,8 +185,7 @@ def test_a_model_and_its_server_are_looked_at(
     assert found.fix == f"hybridr serve --index {crate}"
     with pytest.raises(ClusterError):
         ml_cluster.request("POST", path_of(moved.destination, "_search"), body)
-    assert hybridr_cli.main(["doctor", "--url", ml_cluster.url, "--json"]) == 1
-    checks = json.loads(capsys.readouterr().out)["checks"]
+    checks = cli(ml_cluster, "doctor --json", code=1).json["checks"]
     assert f"deployment {moved.destination}" in [check["name"] for check in checks if check["ok"] is False]
 
 

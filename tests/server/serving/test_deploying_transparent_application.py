@@ -25,19 +25,19 @@ PAGE = Path(__file__).parents[3] / "docs" / "measured" / "query.md"
 
 
 @pytest.fixture(scope="module")
-def shop(ml_cluster: Cluster, minilm_encoder_folder: Path) -> Iterator[Shop]:
+def shop(ml_cluster: Cluster, minilm: Path) -> Iterator[Shop]:
     Shop(ml_cluster.url, INDEX).fill()
-    reindex(ml_cluster, INDEX, minilm_encoder_folder)
+    reindex(ml_cluster, INDEX, minilm)
     yield Shop(ml_cluster.url, f"{INDEX}-hybridr")
     drop_indices(ml_cluster, f"{INDEX}*")
 
 
 @pytest.fixture(scope="module")
-def answers(ml_cluster: Cluster, shop: Shop, minilm_encoder_folder: Path) -> dict[str, dict[str, Any]]:
+def answers(ml_cluster: Cluster, shop: Shop, minilm: Path) -> dict[str, dict[str, Any]]:
     """The answers of the index that the application knew, of the deployed one, and of that one afterwards."""
     before = Shop(ml_cluster.url, INDEX).answers()
     settings = ServeSettings(index=INDEX, rank_timeout_s=5)  # a busy machine encodes slowly
-    server = Server(create_app(load_encoder(minilm_encoder_folder), settings, cluster=ml_cluster))
+    server = Server(create_app(load_encoder(minilm), settings, cluster=ml_cluster))
     found = {"before": before}
     try:
         asked = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True)

@@ -87,9 +87,7 @@ def left_alone(server: Server, reason: str) -> float:
 UNSEEN = ("pipeline", "no_search", UNCOUNTED)
 
 
-@pytest.mark.attack(13)
-@pytest.mark.attack(15)
-@pytest.mark.attack(16)
+@pytest.mark.attack(13, 15, 16)
 @pytest.mark.parametrize("one", KEPT, ids=lambda one: one.name)
 def test_what_is_not_ranked_is_answered_as_before(
     mart: Cluster, before: dict[str, Any], recall: str, server: Server, one: Asked

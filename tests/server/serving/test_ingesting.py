@@ -15,12 +15,11 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import text_of
 from hybridr.cluster.remote_models import create_model, delete_model, embedding_connector, made_for
 from hybridr.errors import ClusterError
-from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.syncing import sync
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.serving.settings import DeploySettings
-from support.corpus import bulk, drop_indices, fill_index, text_number
+from support.corpus import bulk, drop_indices, reindexed, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
 
@@ -37,8 +36,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def alias(ml_cluster: Cluster) -> Iterator[str]:
-    fill_index(ml_cluster, INDEX, 20)
-    reindex(ml_cluster, INDEX, ENCODER)
+    reindexed(ml_cluster, INDEX, 20, ENCODER)
     yield f"{INDEX}-hybridr"
     drop_indices(ml_cluster, f"{INDEX}*")
 

@@ -10,13 +10,14 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.record import IndexInfo
 from hybridr.errors import AccessDenied
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import fitting, storage
 from hybridr.indexing.terms.fitting import fit_term_table, provide_term_table
 from hybridr.indexing.terms.storage import HOME, open_term_table
 from hybridr.status.sidecars.term_tables import TermTables
-from support.corpus import bulk, fill_index
+from support.corpus import bulk, fill_index, reindexed
 from support.hashing import HashingEncoder
 from support.places import with_support
 
@@ -24,11 +25,14 @@ pytestmark = [pytest.mark.node, pytest.mark.usefixtures("small_parts")]
 IN_PLACE = {"settings": {"knn": True, "number_of_replicas": 0, "number_of_shards": 3}}
 
 
+def parts_of(cluster: Cluster, info: IndexInfo) -> list[str]:
+    return storage.stored_parts(cluster, storage.home_of(info), {info.uuid})
+
+
 @pytest.fixture
 def bare(cluster: Cluster, index_name: str) -> str:
     """An index with vectors and no table, as one made before there were tables."""
-    fill_index(cluster, index_name, 60)
-    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(term_table=False))
+    done = reindexed(cluster, index_name, 60, HashingEncoder(), ReindexSettings(term_table=False))
     assert done.term_table is None
     return done.destination
 
@@ -54,17 +58,14 @@ def test_a_reindex_fits_a_table_once_of_the_states_that_made_the_vectors(
     fill_index(cluster, index_name, 60, **IN_PLACE)
     settings = ReindexSettings(in_place=in_place, workers=workers, fields=("text",))
     done = reindex(cluster, index_name, HashingEncoder(), settings)
-    assert done.term_table is not None
     assert (done.term_table.fitted, done.term_table.heard, done.term_table.note) == (True, True, "")
     info = cluster.index_info(done.destination)
     assert info.record.term_table == done.term_table.table
     assert done.to_json()["term_table"]["table"]["documents"] == 60
     again = reindex(cluster, index_name, HashingEncoder(), settings)
-    assert again.term_table is not None
     assert (again.term_table.fitted, again.term_table.table) == (False, info.record.term_table)
     assert fits == []
     heard, read = open_term_table(cluster, info), fit_term_table(cluster, info, HashingEncoder())
-    assert heard is not None
     assert set(heard.terms) == set(read.terms)
     rows = read.rows[[read.places[term] for term in heard.terms]]
     np.testing.assert_allclose((heard.rows * rows).sum(axis=1), 1, atol=1e-3)
@@ -80,7 +81,6 @@ def test_a_run_that_encoded_little_of_the_index_reads_a_sample_and_says_so(
     done = reindex(cluster, source, HashingEncoder())
     assert done.encoded == 7
     assert fits == [bare]
-    assert done.term_table is not None
     assert not done.term_table.heard
     assert "67 documents, which were read once more for it" in done.term_table.described
 
@@ -97,10 +97,8 @@ def test_what_the_listener_fails_with_stops_no_filling(
         return words(*given)
 
     monkeypatch.setattr(fitting, "occurrences_in", failing_once)
-    fill_index(cluster, index_name, 20)
-    done = reindex(cluster, index_name, HashingEncoder())
+    done = reindexed(cluster, index_name, 20)
     assert done.encoded == 20
-    assert done.term_table is not None
     assert (done.term_table.fitted, done.term_table.heard) == (True, False)
     assert fits == [done.destination]
 
@@ -109,13 +107,11 @@ def test_a_new_encoder_gets_a_table_of_its_own_and_leaves_the_first(
     cluster: Cluster, index_name: str
 ) -> None:
     fill_index(cluster, index_name, 30)
-    first = cluster.index_info(reindex(cluster, index_name, HashingEncoder()).destination)
-    second = cluster.index_info(reindex(cluster, index_name, HashingEncoder(salt="b")).destination)
-    for info in (first, second):
+    made = [reindex(cluster, index_name, HashingEncoder(salt=salt)).destination for salt in ("", "b")]
+    for info in map(cluster.index_info, made):
         table = open_term_table(cluster, info)
-        assert table is not None
         assert table.encoder == info.record.encoder
-        assert storage.stored_parts(cluster, storage.home_of(info), {info.uuid})
+        assert parts_of(cluster, info)
 
 
 def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
@@ -131,10 +127,9 @@ def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
     assert fits == [bare, bare]
     info = cluster.index_info(bare)
     assert info.record.term_table == second.table
-    parts = {
-        part.partition("-")[0] for part in storage.stored_parts(cluster, storage.home_of(info), {info.uuid})
+    assert {part.partition("-")[0] for part in parts_of(cluster, info)} == {
+        info.record.term_table.fingerprint
     }
-    assert parts == {info.record.term_table.fingerprint}
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
@@ -165,9 +160,8 @@ def test_killed_between_parts_it_is_whole_after_the_next_run(
     assert found.table is not None
     other_machine()
     table = open_term_table(cluster, cluster.index_info(bare))
-    assert table is not None
     assert table.fingerprint == found.table.fingerprint
-    assert len(storage.stored_parts(cluster, storage.home_of(info), {info.uuid})) == found.table.parts
+    assert len(parts_of(cluster, info)) == found.table.parts
 
 
 PROVIDE = """
@@ -195,10 +189,7 @@ def test_two_processes_at_once_leave_one_whole_table(
     other_machine()
     info = cluster.index_info(bare)
     assert open_term_table(cluster, info) is not None
-    assert info.record.term_table is not None
-    assert (
-        len(storage.stored_parts(cluster, storage.home_of(info), {info.uuid})) == info.record.term_table.parts
-    )
+    assert len(parts_of(cluster, info)) == info.record.term_table.parts
 
 
 def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(
@@ -233,10 +224,8 @@ def test_a_failure_leaves_the_reindex_whole_and_is_told(cluster: Cluster, index_
         def read_documents(self, texts: Any, *, max_tokens: int | None = None) -> Any:
             raise RuntimeError("out of memory")
 
-    fill_index(cluster, index_name, 20)
-    done = reindex(cluster, index_name, Ill())
+    done = reindexed(cluster, index_name, 20, Ill())
     assert done.switched
-    assert done.term_table is not None
     assert done.term_table.table is None
     assert done.term_table.described == (
         "none, RuntimeError('out of memory'): searches go on without soft terms"
@@ -245,9 +234,7 @@ def test_a_failure_leaves_the_reindex_whole_and_is_told(cluster: Cluster, index_
 
 
 def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 20)
-    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(passages=True))
-    assert done.term_table is not None
+    done = reindexed(cluster, index_name, 20, HashingEncoder(), ReindexSettings(passages=True))
     assert done.term_table.to_json() == {
         "table": None,
         "fitted": False,
@@ -256,32 +243,19 @@ def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: st
     }
 
 
-def test_a_table_of_few_words_is_not_kept(
-    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch
+def test_where_no_table_can_be_kept_it_is_told(
+    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(storage, "LEAST_TERMS", 10_000)
-    found = provide_term_table(cluster, bare, HashingEncoder())
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "LEAST_TERMS", 10_000)
+        found = provide_term_table(cluster, bare, HashingEncoder())
     assert found.table is None
     assert found.described.startswith("none, the index has too few words, ")
     info = cluster.index_info(bare)
     assert info.record.term_table is None
-    assert storage.stored_parts(cluster, storage.home_of(info), {info.uuid}) == []
+    assert parts_of(cluster, info) == []
 
-
-def test_a_read_only_disk_here_still_fills_the_cluster(
-    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(storage, "data_folder", lambda: tmp_path / "file")
-    found = provide_term_table(cluster, bare, HashingEncoder())
-    assert (found.fitted, found.note) == (True, "")
-    storage._open.clear()
-    assert open_term_table(cluster, cluster.index_info(bare)) is not None
-
-
-def test_a_mapping_that_takes_no_record_is_told(
-    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # A mapping that takes no record is told.
     cluster.request("PUT", path_of(bare, "_settings"), {"index.blocks.metadata": True})
     try:
         found = provide_term_table(cluster, bare, HashingEncoder())
@@ -289,3 +263,11 @@ def test_a_mapping_that_takes_no_record_is_told(
         cluster.request("PUT", path_of(bare, "_settings"), {"index.blocks.metadata": None})
     assert found.table is None
     assert found.note
+
+    # A read only disk here still fills the cluster.
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(storage, "data_folder", lambda: tmp_path / "file")
+    found = provide_term_table(cluster, bare, HashingEncoder())
+    assert (found.fitted, found.note) == (True, "")
+    storage._open.clear()
+    assert open_term_table(cluster, cluster.index_info(bare)) is not None

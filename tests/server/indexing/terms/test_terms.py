@@ -11,7 +11,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.routing import shards_of
 from hybridr.evaluation.bm25 import idf
 from hybridr.indexing.terms.terms import Analysis
-from support.corpus import bulk
+from support.corpus import bulk, create, put
 
 pytestmark = pytest.mark.node
 DOCUMENTS = {
@@ -30,15 +30,13 @@ def index(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"t-terms-{request.param}"
     text = {"type": "text", "analyzer": "english", "fields": {"plain": {"type": "text"}}}
     searched = {"type": "text", "analyzer": "english", "search_analyzer": "whitespace"}
-    body: dict[str, Any] = {
-        "settings": {"number_of_shards": request.param, "number_of_replicas": 0},
-        "mappings": {"properties": {"text": text, "other": searched}},
-    }
-    cluster.request("PUT", f"/{name}", body)
-    lines: list[dict[str, Any]] = []
-    for doc_id, content in DOCUMENTS.items():
-        lines += [{"index": {"_id": doc_id}}, {"text": content, "other": content}]
-    bulk(cluster, name, lines)
+    create(
+        cluster,
+        name,
+        {"text": text, "other": searched},
+        {"number_of_shards": request.param, "number_of_replicas": 0},
+    )
+    put(cluster, name, {doc_id: {"text": content, "other": content} for doc_id, content in DOCUMENTS.items()})
     yield name
     cluster.request("DELETE", f"/{name}")
 
