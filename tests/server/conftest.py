@@ -13,16 +13,36 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.contract import checked_texts
+from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.indexing.terms import storage
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
 from support.books import PROPERTIES, document, make
+from support.commands import Cli
+from support.corpus import drop_indices
 from support.deployed import Server, fill_library, serving_index, with_vectors
+from support.tiny import tiny_retriever
 
 REMEMBERED = {"_encode": (50_000, np.stack), "_read": (1_500, list)}
 """Texts at most, of which a vector has 1.5 kB and a reading 100 kB; and what becomes of those of a call."""
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture(scope="session")
+def minilm(minilm_encoder_folder: Path) -> Path:
+    return minilm_encoder_folder
+
+
+@pytest.fixture(scope="session")
+def tiny(own_home: Path) -> Path:
+    """Export an encoder of two small layers: real, and fast."""
+    return export(tiny_retriever(), own_home / "tiny")
 
 
 @pytest.fixture(params=["cluster", "elastic"])
@@ -89,14 +109,15 @@ def fresh_vectors(remembered_texts: dict[str, Callable[..., Any]], monkeypatch: 
         monkeypatch.setattr(OnnxEncoder, name, encode)
 
 
-@pytest.fixture
-def books(cluster: Cluster, index_name: str) -> str:
+@pytest.fixture(scope="module")
+def books(cluster: Cluster) -> Iterator[str]:
     documents = [document(number) for number in range(1, 301)]
     documents[10]["book"]["body"] = None
     documents[10]["headline"] = documents[10]["comments"] = ""
     documents[10].pop("comments")
     documents[20] = {**documents[21]}
-    return make(cluster, index_name, documents, properties=PROPERTIES)
+    yield make(cluster, "t-books", documents, properties=PROPERTIES)
+    drop_indices(cluster, "t-books*")
 
 
 @pytest.fixture

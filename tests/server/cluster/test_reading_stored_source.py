@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, DataError
 from hybridr.indexing.reindexing import plan, reindex
 from hybridr.indexing.stages.importing import import_vectors
@@ -17,7 +17,7 @@ from hybridr.indexing.stages.texts import export_text
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
-from support.corpus import bulk, sources
+from support.corpus import bulk, create, sources
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -29,8 +29,7 @@ Filter = dict[str, list[str]]
 def filtered(cluster: Cluster, index: str, rule: Filter) -> None:
     """An index that indexes `secret` and gives `text` back alone."""
     settings = {"number_of_replicas": 0, "knn": True}
-    body = {"settings": settings, "mappings": {"_source": rule, "properties": FIELDS}}
-    cluster.request("PUT", path_of(index), body)
+    create(cluster, index, FIELDS, settings, _source=rule)
     bulk(cluster, index, [{"index": {"_id": "1"}}, {"text": "anchor basket", "secret": "candle"}])
 
 
@@ -79,11 +78,9 @@ def test_vectors_of_a_filtered_source_are_not_imported(
 
 def test_of_a_derived_source_all_that_is_searched_is_copied(cluster: Cluster, index_name: str) -> None:
     fields = FIELDS | {"tags": {"type": "keyword"}, "day": {"type": "date"}, "place": {"type": "geo_point"}}
-    body = {
-        "settings": {"number_of_replicas": 0, "derived_source.enabled": True, "knn": True},
-        "mappings": {"properties": fields},
-    }
-    cluster.request("PUT", path_of(index_name), body)
+    create(
+        cluster, index_name, fields, {"number_of_replicas": 0, "derived_source.enabled": True, "knn": True}
+    )
     document = {"text": "anchor", "secret": ["candle", "b"], "tags": ["b", "a"], "day": "2024-01-02"}
     bulk(cluster, index_name, [{"index": {"_id": "1"}}, document | {"place": "1,2"}])
     with pytest.raises(ClusterError, match="derived source"):

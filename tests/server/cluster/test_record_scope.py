@@ -26,7 +26,7 @@ from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.status.standing import remove, status
-from support.corpus import fill_index, text_number
+from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -40,8 +40,9 @@ def shared(cluster: Cluster) -> Iterator[Cluster]:
     """An index on three shards with vectors, and aliases that show parts of it and of its destination."""
     properties = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
     settings = {"number_of_replicas": 0, "number_of_shards": 3}
-    fill_index(cluster, SOURCE, 60, settings=settings, mappings={"properties": properties})
-    made = reindex(cluster, SOURCE, ENCODER).destination
+    made = reindexed(
+        cluster, SOURCE, 60, ENCODER, settings=settings, mappings={"properties": properties}
+    ).destination
     tenant = {"filter": {"term": {"tags": "t0"}}}
     routed = {"search_routing": "one,two"}
     adds = [
@@ -64,8 +65,7 @@ def shown(cluster: Cluster, alias: str) -> set[str]:
 ALIASES = [f"t-{name}-{place}" for name in ("tenant", "routed", "both") for place in ("source", "made")]
 
 
-@pytest.mark.attack(1)
-@pytest.mark.attack(2)
+@pytest.mark.attack(1, 2)
 @pytest.mark.parametrize("alias", ALIASES)
 def test_no_way_to_search_shows_more_than_the_alias(shared: Cluster, alias: str) -> None:
     expected = shown(shared, alias)

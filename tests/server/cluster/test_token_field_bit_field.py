@@ -15,7 +15,7 @@ from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, bits_of, mean_
 from hybridr.encoders.opening import load_encoder
 from hybridr.search.calibration import QUESTIONS, STATEMENTS
 from support.bits import late_interaction
-from support.corpus import bulk
+from support.corpus import bulk, create
 
 pytestmark = pytest.mark.node
 LENGTHS = [0, 1, 2, 5, 40, 300, 1, 7, 90]  # tokens; the last document has no field
@@ -30,8 +30,7 @@ def filled(cluster: Cluster, name: str, width: int, shards: int = 1) -> dict[str
     mean = np.zeros(width, dtype=np.float32)
     properties = {BITS_FIELD: BITS_MAPPING, "signs": {"type": "object", "enabled": False}}
     settings = {"number_of_shards": shards, "number_of_replicas": 0}
-    mappings = {"properties": properties}
-    cluster.request("PUT", path_of(name), {"settings": settings, "mappings": mappings})
+    create(cluster, name, properties, settings)
     lines: list[dict[str, Any]] = []
     found = {}
     for number, length in enumerate(LENGTHS):
@@ -83,11 +82,9 @@ def test_scores_are_those_of_opensearch_over_signs(cluster: Cluster, index_name:
 
 
 @pytest.mark.model
-def test_bits_rank_as_the_states_themselves_do(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
-) -> None:
+def test_bits_rank_as_the_states_themselves_do(cluster: Cluster, index_name: str, minilm: Path) -> None:
     """OpenSearch's own late interaction over the float states of real texts is the exact reference."""
-    encoder = load_encoder(minilm_encoder_folder)
+    encoder = load_encoder(minilm)
     documents = [one.states for one in encoder.read_documents(STATEMENTS)]
     questions = [one.states for one in encoder.read_queries(QUESTIONS)]
     mean = mean_state(documents, encoder.width)

@@ -23,7 +23,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.targets import beside, in_place
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove
-from support.corpus import delete, fill_index, put_documents, sources
+from support.corpus import delete, fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index
 
@@ -159,8 +159,7 @@ def test_a_late_page_in_place_changes_nothing(
 def test_a_late_page_makes_no_removed_index_anew(
     cluster: Cluster, index_name: str, late: Callable[..., LateWorker]
 ) -> None:
-    fill_index(cluster, index_name, 20)
-    done = reindex(cluster, index_name, HashingEncoder())
+    done = reindexed(cluster, index_name, 20)
     put_documents(cluster, index_name, range(5), suffix=" later")
     worker = late(index_name, done.destination)
     remove(cluster, index_name)

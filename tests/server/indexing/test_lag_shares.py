@@ -23,7 +23,6 @@ def test_every_document_is_in_one_share(
     delete(cluster, index_name, "d1")
     put_documents(cluster, index_name, range(0, 60, 3), suffix=" changed")
     until = settled_position(cluster, index_name)
-    assert until is not None
     assert visible_position(cluster, index_name).seq_no[0] <= until.seq_no[0]
     shares = cut_up(cluster, index_name, None, until)
     assert 9 <= len(shares) <= 11

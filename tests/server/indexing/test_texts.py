@@ -51,7 +51,6 @@ def test_every_text_is_there_once_and_parts_tile_each_shard(
         assert label.since == behind[label.shard]
         behind[label.shard] = label.until
     manifest = read_manifest(folder)
-    assert manifest is not None
     assert manifest["origin"]["uuid"] == cluster.index_info(index_name).uuid
     assert (manifest["outputs"].keys(), "pyarrow" in manifest["versions"]) == (
         {*StageFolder(folder, "").parts()},

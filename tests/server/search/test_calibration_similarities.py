@@ -16,7 +16,7 @@ from hybridr.cluster.retrievers.lexical import lexical_root
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document, Query
-from support.corpus import bulk, drop_indices
+from support.corpus import create, drop_indices, put
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -49,18 +49,8 @@ def index(cluster: Cluster, read: tuple[list[Document], list[Query]]) -> Iterato
     """Three shards, and vectors."""
     text = {"type": "text", "analyzer": "english"}
     body = {"type": "text", "fields": {"bare": text | {"norms": False}}, "analyzer": "english"}
-    cluster.request(
-        "PUT",
-        path_of(NAME),
-        {
-            "settings": {"number_of_shards": 3, "number_of_replicas": 0},
-            "mappings": {"properties": {"title": text, "body": body}},
-        },
-    )
-    lines: list[dict[str, Any]] = []
-    for one in read[0]:
-        lines += [{"index": {"_id": one.doc_id}}, {"title": one.title, "body": one.text}]
-    bulk(cluster, NAME, lines)
+    create(cluster, NAME, {"title": text, "body": body}, {"number_of_shards": 3, "number_of_replicas": 0})
+    put(cluster, NAME, {one.doc_id: {"title": one.title, "body": one.text} for one in read[0]})
     reindex(cluster, NAME, HashingEncoder(), ReindexSettings(fields=("title", "body")))
     yield NAME
     drop_indices(cluster, f"{NAME}*")

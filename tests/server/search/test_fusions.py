@@ -45,11 +45,11 @@ def beir(tmp_path: Path) -> Path:
 
 
 def test_one_new_file_ranks(
-    cluster: Cluster, index_name: str, maximum: None, beir: Path, minilm_encoder_folder: Path
+    cluster: Cluster, index_name: str, maximum: None, beir: Path, minilm: Path
 ) -> None:
     load(cluster, beir, LoadSettings(index=index_name))
-    reindex(cluster, index_name, minilm_encoder_folder)
-    encoder, settings = load_encoder(minilm_encoder_folder), SearchSettings(fusion="throwaway", depth=20)
+    reindex(cluster, index_name, minilm)
+    encoder, settings = load_encoder(minilm), SearchSettings(fusion="throwaway", depth=20)
     search = Search(cluster, index_name, encoder, settings=settings)
     query = [Query("q", TEXT)]
     lexical, dense = (search.using(mode).run(query, 40)["q"] for mode in ("lexical", "dense"))
@@ -67,5 +67,5 @@ def test_one_new_file_ranks(
     with pytest.raises(SettingsError, match="no one request"):
         search.request(TEXT)
     compared = Compared(("bm25", "hybrid-throwaway"), measures=["nDCG@10"])
-    found = evaluate_index(cluster, index_name, JudgedQueries(beir), compared, encoder=minilm_encoder_folder)
+    found = evaluate_index(cluster, index_name, JudgedQueries(beir), compared, encoder=minilm)
     assert list(found.runs["hybrid-throwaway"]["q"])[:5] == [hit.doc_id for hit in hits]

@@ -107,7 +107,6 @@ def test_a_document_is_credited_by_how_like_the_query_is(
     credit = {"d3": 0.2 * nearness, "d4": 0.1 * nearness}
     assert gained == pytest.approx({doc: credit.get(doc, 0.0) for doc in gained}, abs=2e-3)
     [first] = [hit for hit in learnt(LIKE, WHOLE, explain=True) if hit.doc_id == "d3"]
-    assert first.parts is not None
     assert first.parts["memory"] == pytest.approx(gained["d3"], abs=2e-6)
     assert sum(first.parts.values()) == pytest.approx(first.score, abs=1e-4)
     assert json.dumps(learnt.body(LIKE)).count('"_id"') == 2
@@ -160,10 +159,7 @@ def test_a_document_that_says_something_else_since_is_credited_no_more(
 
 
 def test_no_search_fails_without_its_memory_and_that_is_said(
-    cluster: Cluster,
-    learnt: Search,
-    before: dict[str, dict[str, float]],
-    caplog: pytest.LogCaptureFixture,
+    cluster: Cluster, learnt: Search, before: dict[str, dict[str, float]], caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.request("DELETE", path_of(memory_of(MADE)))
     with caplog.at_level(logging.WARNING, "hybridr.memory"):
@@ -196,7 +192,6 @@ def test_a_dry_run_measures_and_writes_nothing(cluster: Cluster, before: dict[st
     queries = [Query(f"q{n}", f"{text_number(n)} {'basket' if n % 2 else 'candle'}") for n in numbers]
     qrels = {f"q{n}": {f"d{n - n % 4 // 2}": 1} for n in numbers}
     found = learn(cluster, INDEX, (queries, qrels), encoder=encoder(), dry_run=True)
-    assert found.rehearsal is not None
     assert (found.queries, found.rehearsal.asked) == (24, 24)
     shared = [list(one) for one in qrels.values()]
     expected = sum(shared.count(one) > 1 for one in shared)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-import hybridr_cli
 from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
@@ -21,6 +20,7 @@ from hybridr.search.retrieval import Retrieval
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.training.assembly import assemble
+from support.commands import Cli
 from support.corpus import text_number
 from support.golden_ddr import SOURCE
 from support.pairs import REM, exported
@@ -111,7 +111,7 @@ def test_the_command_line_the_server_and_evaluate_have_it(
     plain: Search,
     cluster: Cluster,
     searchable: Any,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -122,8 +122,7 @@ def test_the_command_line_the_server_and_evaluate_have_it(
     monkeypatch.setenv("HYBRIDR_SEARCH_DEPTH", "40")
     on = ["--url", cluster.url, "--json"]
     asked = ["search", name, TEXT, "-k", "5", "--mode", "lexical", "--rerank", "cross"]
-    assert hybridr_cli.main([*asked, *on]) == 0
-    assert [hit["doc_id"] for hit in json.loads(capsys.readouterr().out)["hits"]] == expected
+    assert [hit["doc_id"] for hit in cli.typed([*asked, *on]).json["hits"]] == expected
     settings = SearchSettings(depth=40, rerank="cross", rerank_settings=OWN)
     app = create_app(encoder, ServeSettings(index=name), cluster=cluster, search=settings)
     found = TestClient(app).post("/search", json={"query": TEXT, "k": 5, "mode": "lexical"}).json()
@@ -138,8 +137,7 @@ def test_the_command_line_the_server_and_evaluate_have_it(
     (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q", "text": TEXT}) + "\n")
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": expected[0], "text": "a"}) + "\n")
     systems = ["--systems", "lexical,lexical+cross", "--measures", "P@1,nDCG@10"]
-    assert hybridr_cli.main(["evaluate", name, "--beir", str(tmp_path), *systems, *on]) == 0
-    table = json.loads(capsys.readouterr().out)["systems"]
+    table = cli.typed(["evaluate", name, "--beir", str(tmp_path), *systems, *on]).json["systems"]
     assert table["lexical+cross"]["P@1"] == 1.0
 
 

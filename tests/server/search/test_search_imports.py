@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.indexing.reindexing import reindex
-from support.corpus import fill_index
+from support.corpus import reindexed
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
 NOT_NEEDED = {
@@ -21,15 +20,12 @@ NOT_NEEDED = {
 
 
 def test_a_search_imports_no_measures_and_no_exporter(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path
+    cluster: Cluster, index_name: str, minilm: Path
 ) -> None:
-    fill_index(cluster, index_name, 20)
-    reindex(cluster, index_name, minilm_encoder_folder)
+    reindexed(cluster, index_name, 20, minilm)
     command = [sys.executable, "-X", "importtime", "-m", "hybridr_cli", "search", index_name, "anchor needle"]
     done = subprocess.run(
-        [*command, "--url", cluster.url, "--encoder", str(minilm_encoder_folder)],
-        capture_output=True,
-        text=True,
+        [*command, "--url", cluster.url, "--encoder", str(minilm)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
     imported = re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.M)

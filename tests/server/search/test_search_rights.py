@@ -13,10 +13,9 @@ from hybridr import ReindexSettings, Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.errors import SettingsError
-from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.relevance.learning import learn, unlearn
-from support.corpus import drop_indices, fill_index, text_number
+from support.corpus import drop_indices, reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.secure
@@ -32,8 +31,7 @@ def encoder() -> HashingEncoder:
 @pytest.fixture(scope="module")
 def admin(secure_node: NodeState) -> Iterator[Cluster]:
     cluster = connect(secure_node.url)
-    fill_index(cluster, INDEX, 90)
-    reindex(cluster, INDEX, encoder(), ReindexSettings(term_table=False))
+    reindexed(cluster, INDEX, 90, encoder(), ReindexSettings(term_table=False))
     yield cluster
     drop_indices(cluster, f"{INDEX}*")
     for kind in ("rolesmapping", "internalusers", "roles"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import ir_measures
 import pytest
 
-import hybridr_cli
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.records import Query
+from support.commands import Cli
 from support.corpus import beir_folder, drop_indices, part_of, text_number
 
 pytestmark = pytest.mark.node
@@ -24,21 +23,15 @@ pytestmark = pytest.mark.node
 @pytest.mark.model
 @pytest.mark.timeout(900)
 def test_hybrid_beats_bm25_on_an_open_collection(
-    cluster: Cluster,
-    collection: Callable[[str], Path],
-    minilm_encoder_folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, collection: Callable[[str], Path], minilm: Path, tmp_path: Path, cli: Cli
 ) -> None:
     folder = part_of(collection("fiqa_mini"), tmp_path / "fiqa_mini", 60, 60)
     index, on = "t-fiqa_mini", ["--url", cluster.url]
-    assert hybridr_cli.main(["load", str(folder), "--index", index, *on]) == 0
-    assert hybridr_cli.main(["reindex", index, "--encoder", str(minilm_encoder_folder), *on]) == 0
-    capsys.readouterr()
+    cli.typed(["load", str(folder), "--index", index, *on])
+    cli.typed(["reindex", index, "--encoder", str(minilm), *on])
     systems = ["--systems", "bm25,rm3,dense,hybrid,hybrid-plain"]
     command = ["evaluate", index, "--beir", str(folder), "--runs", str(tmp_path), "--json", *systems, *on]
-    assert hybridr_cli.main(command) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli.typed(command).json
     means = {system: values["nDCG@10"] for system, values in found["systems"].items()}
     assert means["bm25"] >= 0.585
     assert means["hybrid"] >= max(means["bm25"], means["rm3"]) + 0.02
@@ -65,21 +58,16 @@ def test_evaluate_refuses_qrels_of_another_collection(cluster: Cluster, searchab
 
 
 def test_evaluate_mixes_an_index_with_run_files_and_reports(
-    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
 ) -> None:
     folder, on = beir_folder(tmp_path / "beir"), ["--url", cluster.url]
-    assert hybridr_cli.main(["load", str(folder), "--index", index_name, *on]) == 0
-    capsys.readouterr()
+    cli.typed(["load", str(folder), "--index", index_name, *on])
     (tmp_path / "mine.trec").write_text("q1 Q0 d4 1 2.0 x\nq1 Q0 d3 2 1.0 x\n")
     command = ["evaluate", index_name, "--beir", str(folder), "--systems", "bm25,rm3", *on, "--json"]
     report = ["--run", f"mine={tmp_path / 'mine.trec'}", "--report", str(tmp_path / "a.html")]
-    assert (
-        hybridr_cli.main(
-            [*command, *report, "--baseline", "mine", "--measures", "nDCG@10,R@1000,RR@10,AP,Judged@10"]
-        )
-        == 0
-    )
-    found = json.loads(capsys.readouterr().out)
+    found = cli.typed(
+        [*command, *report, "--baseline", "mine", "--measures", "nDCG@10,R@1000,RR@10,AP,Judged@10"]
+    ).json
     assert list(found["systems"]) == ["bm25", "rm3", "mine"]
     assert found["systems"]["bm25"]["RR@10"] == 1.0
     assert found["systems"]["mine"]["AP"] == 0.5
@@ -89,5 +77,7 @@ def test_evaluate_mixes_an_index_with_run_files_and_reports(
     qrels.write_text(
         "query-id\tcorpus-id\tscore\n" + "".join(f"q1\tx{n}\t1\n" for n in range(3)) + "q1\td1\t1\n"
     )
-    assert hybridr_cli.main([*command, "--qrels", str(qrels)]) == 1
-    assert f"3 of 4 relevant documents of the qrels are not in '{index_name}'" in capsys.readouterr().err
+    assert (
+        f"3 of 4 relevant documents of the qrels are not in '{index_name}'"
+        in cli.typed([*command, "--qrels", str(qrels)], 1).err
+    )

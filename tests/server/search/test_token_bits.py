@@ -14,7 +14,7 @@ from hybridr.cluster.token_field import held_bytes
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from support.bits import asked_bits, late_interaction
-from support.corpus import bulk, drop_indices, fill_index, text_number
+from support.corpus import drop_indices, fill_index, put, reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -33,8 +33,7 @@ WITH_BITS = SearchSettings(signals=("token_bits",), depth=100)
 def search(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Search]:
     name = f"t-bits-{request.param}"
     fill_index(cluster, name, 60, settings={"number_of_replicas": 0, "number_of_shards": request.param})
-    lines = [line for doc, text in ODD.items() for line in ({"index": {"_id": doc}}, {"text": text})]
-    bulk(cluster, name, lines)
+    put(cluster, name, {doc: {"text": text} for doc, text in ODD.items()})
     reindex(cluster, name, HashingEncoder(), ReindexSettings(token_bits=True, fields=("text",)))
     yield Search(cluster, name, HashingEncoder(), settings=WITH_BITS)
     drop_indices(cluster, f"{name}*")
@@ -54,7 +53,6 @@ def test_the_part_of_each_hit_is_ours(cluster: Cluster, search: Search, text: st
         search, text, held_bytes(cluster, search.info.name, [hit.doc_id for hit in hits])
     )
     for hit in hits:
-        assert hit.parts is not None
         assert hit.parts["token_bits"] == pytest.approx(expected.get(hit.doc_id, 0.0), abs=1e-4)
         assert hit.score == pytest.approx(sum(hit.parts.values()), abs=1e-4)
     assert {hit.doc_id for hit in hits} & {"one", "emoji", "long"}
@@ -72,7 +70,6 @@ def test_hits_bring_no_bits_along_and_other_searches_do_without(cluster: Cluster
 
 
 def test_an_index_without_bits_says_how_it_gets_them(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 5)
-    reindex(cluster, index_name, HashingEncoder())
+    reindexed(cluster, index_name, 5)
     with pytest.raises(SettingsError, match=f"reindex {index_name} --token-bits"):
         Search(cluster, index_name, HashingEncoder(), settings=WITH_BITS)

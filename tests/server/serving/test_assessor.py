@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import hybridr_cli
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError, Unreachable
@@ -20,6 +19,7 @@ from hybridr.serving.page import assessor
 from hybridr.serving.page.assessor import assess, grade_in
 from hybridr.serving.page.judgements import Judgements, id_of
 from hybridr.serving.settings import AssessorSettings
+from support.commands import Cli
 from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
 
@@ -104,23 +104,17 @@ def test_it_judges_what_is_found_once_and_agrees_with_people(
 
 
 def test_learn_takes_what_it_judged(
-    cluster: Cluster,
-    index: str,
-    model: Any,
-    log: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, index: str, model: Any, log: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setattr(assessor, "encoder_for", lambda *_, **__: HashingEncoder())
     monkeypatch.setattr("hybridr.relevance.learning.encoder_for", lambda *_, **__: HashingEncoder())
     monkeypatch.setenv("HYBRIDR_ASSESSOR_TOKEN", TOKEN)
     command = ["learn", index, "--url", cluster.url, "--endpoint", model.url, "--model", "m"]
-    assert hybridr_cli.main([*command, "--queries", str(log)]) == 0
-    said = capsys.readouterr()
+    said = cli.typed([*command, "--queries", str(log)])
     assert "model-m: 2 queries judged, 2 documents relevant" in said.out
     assert "2 queries with 2 relevant documents learnt" in said.out
     assert TOKEN not in said.out + said.err
-    assert hybridr_cli.main(["learn", index, "--url", cluster.url, "--forget"]) == 0
+    cli(cluster, f"learn {index} --forget")
 
 
 def test_what_it_says_without_a_grade_is_counted_and_asked_again(

@@ -17,7 +17,7 @@ from hybridr.indexing.terms import storage
 from hybridr.serving.application import create_app
 from hybridr.serving.proxy import NAMES_KEPT_S
 from hybridr.serving.settings import ServeSettings
-from support.corpus import bulk
+from support.corpus import bulk, create
 from support.deployed import Server, settle
 from support.hashing import HashingEncoder
 
@@ -57,8 +57,7 @@ class Sending(NamedTuple):
 def tenants(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     cluster: Cluster = request.getfixturevalue(request.param)
     properties = {"text": {"type": "text"}, "tenant": {"type": "keyword"}}
-    made = {"settings": {"number_of_replicas": 0}, "mappings": {"properties": properties}}
-    cluster.request("PUT", path_of(SOURCE), made)
+    create(cluster, SOURCE, properties)
     lines: list[dict[str, Any]] = []
     for number in range(60):
         tenant = "ab"[number % 2]
@@ -123,10 +122,7 @@ def test_107_no_word_of_hidden_documents_goes_to_an_alias_of_a_part(
     for more in ({}, {"profile": True}, {"explain": True}, {"collapse": {"field": "tenant"}}):
         body = {**QUERY, **more}
         pairs = [whole.search(name, body), whole.msearch("", {"index": name}, body)]
-        pairs += [
-            whole.msearch(f"/{name}", {}, body),
-            whole.msearch(f"/{INDEX}", {"index": [name]}, body),
-        ]
+        pairs += [whole.msearch(f"/{name}", {}, body), whole.msearch(f"/{INDEX}", {"index": [name]}, body)]
         plain = hits_of(CLIENT.post(f"{tenants.url}/{name}/_search", json=body).json())
         for sent, answer in pairs:
             assert not any(word in sent for word in HIDDEN)

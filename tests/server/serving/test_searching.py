@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-import hybridr_cli
 from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.export.exporting import export
@@ -21,20 +21,18 @@ from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import bulk, drop_indices, fill_index, text_number
+from support.commands import Cli
+from support.corpus import drop_indices, fill_index, filled_and_reindexed, put, reindexed, text_number
 from support.hashing import HashingEncoder
 from support.tiny import tiny_retriever, tiny_texts
 
 pytestmark = pytest.mark.node
 
 
-@pytest.fixture
-def served(cluster: Cluster, index_name: str) -> tuple[TestClient, str]:
-    fill_index(cluster, index_name, 60)
-    reindex(cluster, index_name, HashingEncoder())
-    return TestClient(
-        create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
-    ), index_name
+@pytest.fixture(scope="module")
+def served(cluster: Cluster) -> Iterator[tuple[TestClient, str]]:
+    with filled_and_reindexed(cluster, "t-served", 60) as name:
+        yield TestClient(create_app(HashingEncoder(), ServeSettings(index=name), cluster=cluster)), name
 
 
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
@@ -71,9 +69,10 @@ def test_a_query_of_100_000_characters(served: tuple[TestClient, str], mode: str
     assert one_word.status_code == 200
 
 
-def test_an_index_that_goes_away_is_not_found(served: tuple[TestClient, str], cluster: Cluster) -> None:
-    client, index = served
-    drop_indices(cluster, f"{index}*")
+def test_an_index_that_goes_away_is_not_found(cluster: Cluster, index_name: str) -> None:
+    reindexed(cluster, index_name, 5)
+    client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
+    drop_indices(cluster, f"{index_name}*")
     assert client.post("/search", json={"query": "x"}).status_code == 404
 
 
@@ -94,15 +93,13 @@ def test_the_command_serves_an_index_with_the_encoder_that_wrote_it(
     folder = export(tiny_retriever(), tmp_path / "encoder")
     cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {"text": {"type": "text"}}}})
     texts = tiny_texts(30, seed=5)
-    lines = [line for i, text in enumerate(texts) for line in ({"index": {"_id": f"d{i}"}}, {"text": text})]
-    bulk(cluster, index_name, lines)
+    put(cluster, index_name, {f"d{i}": {"text": text} for i, text in enumerate(texts)})
     reindex(cluster, index_name, load_encoder(folder))
     command = ["serve", "--url", cluster.url, "--index", index_name, "--port", "0", "--json"]
     process = subprocess.Popen(
         [sys.executable, "-m", "hybridr_cli", *command], stdout=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout
         url = json.loads(process.stdout.readline())["url"]
         hits = httpx.post(f"{url}/search", json={"query": texts[7]}, timeout=30).json()["hits"]
     finally:
@@ -111,25 +108,15 @@ def test_the_command_serves_an_index_with_the_encoder_that_wrote_it(
     assert hits[0]["doc_id"] == "d7"
 
 
-def test_the_command_refuses_another_encoder(
-    cluster: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill_index(cluster, index_name, 5)
-    reindex(cluster, index_name, HashingEncoder())
-    folder = str(export(tiny_retriever(), tmp_path / "encoder"))
-    command = ["serve", "--url", cluster.url, "--index", index_name, "--encoder", folder, "--port", "0"]
-    assert hybridr_cli.main(command) == 1
-    assert "were written by encoder" in capsys.readouterr().err
+def test_the_command_refuses_another_encoder(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
+    reindexed(cluster, index_name, 5)
+    said = cli(cluster, f"serve --index {index_name} --encoder {tiny} --port 0", code=1)
+    assert "were written by encoder" in said.err
 
 
 @pytest.mark.parametrize("recall", ["lexical", "all"])
 def test_one_ranking_whoever_asks(
-    recall: str,
-    cluster: Cluster,
-    index_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    recall: str, cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """What `[search]` says holds for `hybridr search`, for /search and for /v1/rank."""
     ranking = f'[search]\nrecall = "{recall}"\ndense_weight = 0.9\nsignals = ["phrases"]\ndepth = 20\n'
@@ -139,15 +126,13 @@ def test_one_ranking_whoever_asks(
     folder = str(export(tiny_retriever(), tmp_path / "encoder"))
     reindex(cluster, index_name, load_encoder(folder))
     asked = [index_name, text_number(7), "-k", "10", "--encoder", folder, "--url", cluster.url, "--json"]
-    assert hybridr_cli.main(["search", *asked]) == 0
-    expected = {hit["doc_id"]: hit["score"] for hit in json.loads(capsys.readouterr().out)["hits"]}
+    expected = {hit["doc_id"]: hit["score"] for hit in cli.typed(["search", *asked]).json["hits"]}
     environment = os.environ | {"HYBRIDR_SERVE_RANK_TIMEOUT_S": "5"}
     command = ["serve", "--url", cluster.url, "--index", index_name, "--encoder", folder, "--port", "0"]
     server = subprocess.Popen(
         [sys.executable, "-m", "hybridr_cli", *command, "--json"], stdout=subprocess.PIPE, env=environment
     )
     try:
-        assert server.stdout is not None
         url = json.loads(server.stdout.readline())["url"]
         found = httpx.post(f"{url}/search", json={"query": text_number(7), "k": 10}, timeout=30).json()
         assert {hit["doc_id"]: hit["score"] for hit in found["hits"]} == pytest.approx(expected, rel=1e-6)

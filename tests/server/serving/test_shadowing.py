@@ -14,10 +14,9 @@ import pytest
 import hybridr
 import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.corpus import fill_index
+from support.corpus import reindexed
 from support.deployed import Server, settle
 from support.hashing import HashingEncoder
 
@@ -31,8 +30,7 @@ def shop(
 ) -> Iterator[Cluster]:
     cluster: Cluster = request.getfixturevalue(request.param)
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path / "home"))
-    fill_index(cluster, index_name, 60, settings={"number_of_shards": 2, "number_of_replicas": 0})
-    reindex(cluster, index_name, HashingEncoder())
+    reindexed(cluster, index_name, 60, settings={"number_of_shards": 2, "number_of_replicas": 0})
     monkeypatch.setattr("hybridr.search.checks.encoder_for", lambda *_, **__: HashingEncoder())
     yield cluster
     for name in (index_name, f"{index_name}-hybridr-1"):
@@ -128,7 +126,6 @@ def answer_of(url: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def shadow(capsys: pytest.CaptureFixture[str], cluster: Cluster, name: str, *options: str) -> dict[str, Any]:
-    capsys.readouterr()
     code = hybridr_cli.main(["shadow", name, *options, "--json", "--url", cluster.url])
     said = capsys.readouterr().out
     if code and not options:

@@ -26,7 +26,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy import deploying, preconditions
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import remove
-from support.corpus import bulk, fill_index, text_number
+from support.corpus import bulk, reindexed, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE
@@ -42,8 +42,7 @@ def client(
 ) -> Iterator[tuple[TestClient, str]]:
     monkeypatch.setattr(snapshots, "EVERY_S", 0.6)
     monkeypatch.setattr(snapshots, "encoder_for", lambda info, _: ENCODERS[info.record.encoder])
-    fill_index(cluster, index_name, 60, settings={"number_of_shards": 3})
-    reindex(cluster, index_name, HashingEncoder())
+    reindexed(cluster, index_name, 60, settings={"number_of_shards": 3})
     with TestClient(
         create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
     ) as running:
@@ -135,8 +134,7 @@ def test_a_search_that_its_index_did_not_outlive_is_asked_again(
 
     first, second = ENCODERS.values()
     monkeypatch.setattr(snapshots, "encoder_for", lambda *_: second)
-    fill_index(cluster, index_name, 30)
-    reindex(cluster, index_name, first)
+    reindexed(cluster, index_name, 30, first)
     app = create_app(first, ServeSettings(index=index_name), cluster=cluster)
     monkeypatch.setattr(app.state.searches.now.modes["hybrid"], "retrieval", SimpleNamespace(hits=gone))
     running = TestClient(app)  # without its lifespan nobody looks but who is not answered
@@ -147,8 +145,7 @@ def test_a_search_that_its_index_did_not_outlive_is_asked_again(
 
 def test_a_server_has_ranked_before_it_takes_the_first_request(cluster: Cluster, index_name: str) -> None:
     """The first requests found encoder, threads and script cold, and came back as they went: `late`."""
-    fill_index(cluster, index_name, 5)
-    reindex(cluster, index_name, HashingEncoder())
+    reindexed(cluster, index_name, 5)
     asked: list[str] = []
 
     class Counting(HashingEncoder):
@@ -176,7 +173,9 @@ def test_an_index_without_vectors_any_more_is_searched_by_words_and_says_so(
     await_scores(running, expected(cluster, index, HashingEncoder()))
 
 
-def test_what_only_keeps_books_opens_nothing_anew(client: tuple[TestClient, str], cluster: Cluster) -> None:
+def test_what_is_opened_anew_and_looked_up_again(
+    client: tuple[TestClient, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running, index = client
     searches = running.app.state.searches  # type: ignore[attr-defined]
     before = searches.now
@@ -187,10 +186,15 @@ def test_what_only_keeps_books_opens_nothing_anew(client: tuple[TestClient, str]
     searches.look()
     assert searches.now is not before
 
+    # The body of another index is left alone.
+    running, index = client
+    body = {"query": {"match": {"text": {"query": TEXT}}}, "size": 3}
+    uuid = running.app.state.searches.now.info.uuid  # type: ignore[attr-defined]
+    for asked, ranked in (({"index": uuid}, True), ({"index": "other"}, False), ({}, True)):
+        answer = running.post("/v1/rank", json=body, params=asked)
+        assert ("rescore" in answer.json()["body"]) is ranked
 
-def test_a_table_that_could_not_be_read_at_start_is_taken_up_later(
-    client: tuple[TestClient, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # A table that could not be read at start is taken up later.
     running, _ = client
     searches = running.app.state.searches  # type: ignore[attr-defined]
     searches.look()
@@ -200,14 +204,24 @@ def test_a_table_that_could_not_be_read_at_start_is_taken_up_later(
     searches.look()
     assert searches.now is not before
 
+    # Words are looked up again within a minute.
+    search = searches.now.modes["hybrid"]
+    assert not search.knows("quokka")
+    source = {"text": "quokka"}
+    cluster.request("POST", path_of(search.info.name, "_doc"), source, {"refresh": "true"})
+    assert not search.knows("quokka")
+    later = time.monotonic() + 61
+    monkeypatch.setattr("hybridr.indexing.terms.terms.time.monotonic", lambda: later)
+    assert not search.analysis.remembers("quokka")
+    assert search.knows("quokka")
+
 
 def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`keep_term_table` writes the record first: whoever looks between the two finds no table yet."""
     monkeypatch.setattr(storage, "LEAST_TERMS", 1)
-    fill_index(cluster, index_name, 60)
-    info = cluster.index_info(reindex(cluster, index_name, HashingEncoder()).destination)
+    info = cluster.index_info(reindexed(cluster, index_name, 60).destination)
     home = storage.home_of(info)
     parts = cluster.search(home, {"query": {"match_all": {}}})["hits"]["hits"]
     assert parts
@@ -239,8 +253,7 @@ def no_other_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_vectors_that_were_filled_in_place_by_another_encoder_are_not_asked_with_the_old_one(
     cluster: Cluster, index_name: str
 ) -> None:
-    fill_index(cluster, index_name, 30, settings={"knn": True})
-    reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    reindexed(cluster, index_name, 30, HashingEncoder(), IN_PLACE, settings={"knn": True})
     app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
     running = TestClient(app)
     assert running.post("/search", json={"query": TEXT}).json()["mode"] == "hybrid"
@@ -257,8 +270,7 @@ def test_a_server_that_cannot_follow_answers_as_before_and_says_so(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = ENCODERS.values()
-    fill_index(cluster, index_name, 30)
-    reindex(cluster, index_name, first)
+    reindexed(cluster, index_name, 30, first)
     app = create_app(first, ServeSettings(index=index_name), cluster=cluster)
     running, wanted = TestClient(app), expected(cluster, index_name, first)
     assert running.get("/healthz").json()["status"] == "ok"
@@ -274,8 +286,7 @@ def test_a_server_that_cannot_follow_answers_as_before_and_says_so(
 
 
 def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 30)
-    reindex(cluster, index_name, HashingEncoder())
+    reindexed(cluster, index_name, 30)
     ranking = SearchSettings(rerank="mmr")
     app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster, search=ranking)
     rollback(cluster, index_name, drop=True)
@@ -283,46 +294,16 @@ def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster: Cluster, ind
     assert (answer.status_code, answer.json()["mode"]) == (200, "lexical")
 
 
-def test_the_body_of_another_index_is_left_alone(client: tuple[TestClient, str], cluster: Cluster) -> None:
-    running, index = client
-    body = {"query": {"match": {"text": {"query": TEXT}}}, "size": 3}
-    uuid = running.app.state.searches.now.info.uuid  # type: ignore[attr-defined]
-    for asked, ranked in (({"index": uuid}, True), ({"index": "other"}, False), ({}, True)):
-        answer = running.post("/v1/rank", json=body, params=asked)
-        assert ("rescore" in answer.json()["body"]) is ranked
-
-
 def test_deploy_compares_what_the_server_has_open(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 30)
-    reindex(cluster, index_name, HashingEncoder())
+    reindexed(cluster, index_name, 30)
     running = Server(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
     info = running.app.state.searches.now.info
     given = DeploySettings(way="transparent", server=running.url)
     try:
         preconditions.check_served(cluster, info, given, SearchSettings())
         other = f"{index_name}-other"
-        fill_index(cluster, other, 5)
-        made = reindex(cluster, other, HashingEncoder())
+        made = reindexed(cluster, other, 5)
         with pytest.raises(SettingsError, match="uuid is"):
             preconditions.check_served(cluster, cluster.index_info(made.destination), given, SearchSettings())
     finally:
         running.stop()
-
-
-def test_words_are_looked_up_again_within_a_minute(
-    client: tuple[TestClient, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search = running_search(client)
-    assert not search.knows("quokka")
-    source = {"text": "quokka"}
-    cluster.request("POST", path_of(search.info.name, "_doc"), source, {"refresh": "true"})
-    assert not search.knows("quokka")
-    later = time.monotonic() + 61
-    monkeypatch.setattr("hybridr.indexing.terms.terms.time.monotonic", lambda: later)
-    assert not search.analysis.remembers("quokka")
-    assert search.knows("quokka")
-
-
-def running_search(client: tuple[TestClient, str]) -> Search:
-    found: Search = client[0].app.state.searches.now.modes["hybrid"]  # type: ignore[attr-defined]
-    return found

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-import hybridr_cli
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
@@ -22,7 +21,8 @@ from hybridr.search.rules.rules import kept_version, signed
 from hybridr.serving.application import create_app
 from hybridr.serving.page.workbench import workbench_of
 from hybridr.serving.settings import ServeSettings
-from support.corpus import drop_indices, fill_index, text_number
+from support.commands import Cli
+from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -32,8 +32,7 @@ QUERIES = [f"n{number} candle anchor" for number in range(0, 48, 4)]
 @pytest.fixture(scope="module")
 def index(cluster: Cluster) -> Iterator[str]:
     name = "t-workbench"
-    fill_index(cluster, name, 60)
-    calibrate(cluster, reindex(cluster, name, HashingEncoder()).destination, HashingEncoder())
+    calibrate(cluster, reindexed(cluster, name, 60).destination, HashingEncoder())
     yield name
     drop_indices(cluster, f"{name}*")
 
@@ -108,12 +107,11 @@ def test_a_rule_bears_the_user_of_the_server_whatever_a_client_calls_himself(
     assert found["at"] != "1999"
     post(client, "/rules/remove", names=[f"of {name}"], by=name)
     newest = kept_version(cluster, resolve(cluster, index))
-    assert newest is not None
     assert newest.by == f"{user} ({name})"
 
 
 def test_from_judgements_to_a_tuned_default(
-    client: TestClient, cluster: Cluster, index: str, capsys: Any
+    client: TestClient, cluster: Cluster, index: str, cli: Cli
 ) -> None:
     assert post(client, "/judging/queries", queries=[*QUERIES, QUERIES[0]])["added"] == len(QUERIES)
     seen = []
@@ -145,8 +143,7 @@ def test_from_judgements_to_a_tuned_default(
     assert [hit["score"] for hit in again] == pytest.approx([hit["score"] for hit in untuned])
 
     evaluate = ["evaluate", index, "--judgements", "--systems", "bm25", "--url", cluster.url]
-    assert hybridr_cli.main(evaluate) == 0
-    assert "12 queries" in capsys.readouterr().out
+    assert "12 queries" in cli.typed(evaluate).out
 
 
 @pytest.mark.attack(2)
@@ -194,8 +191,7 @@ def test_only_documents_of_the_index_are_graded(client: TestClient) -> None:
 
 @pytest.mark.attack(82)
 def test_a_record_whose_source_is_a_path_opens_no_judgements(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 12)
-    info = cluster.index_info(reindex(cluster, index_name, HashingEncoder()).destination)
+    info = cluster.index_info(reindexed(cluster, index_name, 12).destination)
     record = {**info.mappings["_meta"]["hybridr"], "source": "../../../x", "source_uuid": "/../loot"}
     cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": {"hybridr": record}})
     settings = ServeSettings(index=info.name)
@@ -205,10 +201,9 @@ def test_a_record_whose_source_is_a_path_opens_no_judgements(cluster: Cluster, i
 
 
 def test_without_judgements_the_command_says_where_to_make_them(
-    cluster: Cluster, index_name: str, capsys: Any
+    cluster: Cluster, index_name: str, cli: Cli
 ) -> None:
     fill_index(cluster, index_name, 1)
-    assert hybridr_cli.main(["tune", index_name, "--judgements", "--url", cluster.url]) == 2
-    said = capsys.readouterr().err
+    said = cli(cluster, f"tune {index_name} --judgements", code=2).err
     assert f"nobody has judged '{index_name}'" in said
     assert f"hybridr serve --index {index_name}" in said
