@@ -13,6 +13,8 @@ from hybridr.evaluation.label_free import gain, make_probes
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever
 
+pytestmark = pytest.mark.usefixtures("all_texts_of_parity")
+
 
 def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) -> None:
     documents = tiny_corpus(TEXTS["torch"] + 20)
