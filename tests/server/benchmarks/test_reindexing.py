@@ -18,12 +18,12 @@ from hybridr_bench.reindexing import Lane, ReindexRace, over, race_reindex
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 
 
-def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm_encoder_folder: Path) -> None:
+def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm: Path) -> None:
     before = ml_cluster.request("GET", "/_cluster/settings")
     indices = [info.name for info in ml_cluster.indices("*-hybridr-*")]
     race = race_reindex(
         ml_cluster,
-        load_encoder(minilm_encoder_folder),
+        load_encoder(minilm),
         spread_records(None, 50),
         server_batches=(1, 16),
         server_documents=20,
@@ -59,11 +59,11 @@ def test_a_way_that_does_not_arrive_is_told_and_not_counted() -> None:
 
 @pytest.mark.usefixtures("fresh_vectors")
 def test_without_ml_commons_the_servers_way_is_not_run(
-    cluster: Cluster, tmp_path: Path, minilm_encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, minilm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "figures.json"
     command = ["speed", "reindex", "--url", cluster.url, "--json", str(file)]
-    command += ["--documents", "40", "--server-batches", "1", "--encoder", str(minilm_encoder_folder)]
+    command += ["--documents", "40", "--server-batches", "1", "--encoder", str(minilm)]
     assert run.main(command) == 0
     assert "The server's own way was not run: " in capsys.readouterr().out
     found = json.loads(file.read_text())

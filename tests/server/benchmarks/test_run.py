@@ -57,9 +57,7 @@ def adapting(bench: Any, index_name: str, monkeypatch: pytest.MonkeyPatch) -> An
     """The runner with systems of an adapted encoder."""
     bench.conditions[index_name] = replace(bench.conditions[index_name], systems=ADAPTED)
     monkeypatch.setattr(
-        collection,
-        "AdaptSettings",
-        partial(AdaptSettings, objective_settings={"held_out": 20}),
+        collection, "AdaptSettings", partial(AdaptSettings, objective_settings={"held_out": 20})
     )
     return bench
 

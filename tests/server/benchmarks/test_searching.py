@@ -77,10 +77,10 @@ def test_a_deployed_index_is_left_alone(docs: Cluster) -> None:
 
 
 def test_the_server_is_timed_against_the_encoder(
-    folder: Path, minilm_encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "figures.json"
-    command = ["speed", "serve", "--beir", str(folder), "--encoder", str(minilm_encoder_folder)]
+    command = ["speed", "serve", "--beir", str(folder), "--encoder", str(minilm)]
     sizes = ["--passages", "32", "--queries", "20", "--rounds", "1"]
     assert run.main([*command, *sizes, "--json", str(file)]) == 0
     assert "| query | 1 |" in capsys.readouterr().out

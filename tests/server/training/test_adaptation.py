@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import hybridr_cli
 from hybridr import AdaptSettings, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.export.exporting import export
 from hybridr.training.adaptation import adapt
-from support.corpus import bulk
+from support.commands import Cli
+from support.corpus import bulk, create
 from support.pythons import run_without_torch
 from support.tiny import WORDS, tiny_corpus, tiny_retriever
 
@@ -35,11 +35,7 @@ def own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatc
 
 def put_corpus(cluster: Cluster, index: str, count: int = 150) -> None:
     properties = {"title": {"type": "text"}, "text": {"type": "text"}}
-    body = {
-        "settings": {"number_of_replicas": 0, "number_of_shards": 2},
-        "mappings": {"properties": properties},
-    }
-    cluster.request("PUT", path_of(index), body)
+    create(cluster, index, properties, {"number_of_replicas": 0, "number_of_shards": 2})
     lines: list[dict[str, object]] = []
     for document in tiny_corpus(count):
         lines += [{"index": {"_id": document.doc_id}}, {"title": document.title, "text": document.text}]
@@ -56,12 +52,7 @@ def few(cluster: Cluster) -> Iterator[str]:
 
 
 def test_adapt_without_torch_then_reindex(
-    cluster: Cluster,
-    index_name: str,
-    base: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_corpus(cluster, index_name)
     out = tmp_path / "encoder"
@@ -73,13 +64,11 @@ def test_adapt_without_torch_then_reindex(
     assert result["promoted"]
     assert [row["name"] for row in result["gate"]["rows"]][-1] == "hybrid top 10 kept"
     assert load_encoder(out).dim == load_encoder(base).dim
-    assert hybridr_cli.main([*command, "--force"]) == 0
-    shown = capsys.readouterr().out
+    shown = cli.typed([*command, "--force"]).out
     assert "done before" in shown
     assert f"hybridr reindex {index_name} --encoder {out}" in shown
     reindexing = ["reindex", index_name, "--url", cluster.url, "--json"]  # takes the encoder just made
-    assert hybridr_cli.main(reindexing) == 0
-    capsys.readouterr()
+    cli.typed(reindexing)
     destination = cluster.index_info(f"{index_name}-hybridr")
     assert destination.record.encoder == load_encoder(out).fingerprint
     assert cluster.count(destination.name) == 150
@@ -91,13 +80,7 @@ def test_adapt_without_torch_then_reindex(
 
 @pytest.mark.parametrize(("count", "said"), [(40, "by 40 judged queries"), (20, "30 would decide")])
 def test_judged_queries_decide_where_there_are_enough(
-    cluster: Cluster,
-    index_name: str,
-    base: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    count: int,
-    said: str,
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, cli: Cli, count: int, said: str
 ) -> None:
     put_corpus(cluster, index_name)
     (tmp_path / "qrels").mkdir()
@@ -109,8 +92,7 @@ def test_judged_queries_decide_where_there_are_enough(
     (tmp_path / "qrels" / "test.tsv").write_text("\n".join(qrels))
     command = ["adapt", "--index", index_name, "--out", str(tmp_path / "out"), "--base", base]
     command += ["--url", cluster.url, "--beir", str(tmp_path), "--strength", "0"]
-    assert hybridr_cli.main(command) == 0
-    shown = capsys.readouterr()
+    shown = cli.typed(command)
     assert said in shown.out + shown.err
     assert ("no gain is shown" in shown.out) is (count >= 30), "a share of 0 changes nothing"
 
@@ -146,30 +128,25 @@ def test_bad_input_is_a_clear_error(
     few: str,
     base: str,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     arguments: list[str],
     code: int,
     message: str,
 ) -> None:
     given = [few if word == "INDEX" else word for word in arguments]
     defaults = [] if "--base" in given else ["--base", base]
-    assert (
-        hybridr_cli.main(["adapt", "--url", cluster.url, "--out", str(tmp_path / "out"), *defaults, *given])
-        == code
-    )
-    said = capsys.readouterr()
+    said = cli.typed(["adapt", "--url", cluster.url, "--out", str(tmp_path / "out"), *defaults, *given], code)
     assert message in said.err
     assert said.out == ""
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_an_empty_index_is_a_clear_error(
-    cluster: Cluster, index_name: str, base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, index_name: str, base: str, tmp_path: Path, cli: Cli
 ) -> None:
     put_corpus(cluster, index_name, 0)
     command = ["adapt", "--index", index_name, "--out", str(tmp_path / "out"), "--base", base]
-    assert hybridr_cli.main([*command, "--url", cluster.url]) == 1
-    assert "different texts; 40 are needed" in capsys.readouterr().err
+    assert "different texts; 40 are needed" in cli.typed([*command, "--url", cluster.url], 1).err
 
 
 def test_documents_with_empty_and_foreign_values_are_left_out(

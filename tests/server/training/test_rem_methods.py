@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.files.manifest import read_manifest
+from support.commands import Cli
 from support.dam_training import tiny_dam
 from support.rem_training import set_small, write_toy
 
@@ -23,6 +23,7 @@ def test_vectors_are_made_invariant_to_an_index(
     index_name: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_small(monkeypatch)
@@ -30,8 +31,9 @@ def test_vectors_are_made_invariant_to_an_index(
     load(cluster, target, LoadSettings(index=index_name))
     given = ["--beir", str(labels), "--dam", str(tiny_dam(tmp_path / "dam")), "--out", str(tmp_path / "rem")]
     small = ["--steps", "2", "--url", cluster.url]
-    assert hybridr_cli.main(["rem", "train", *given, *small, "--invariant-to", index_name, "--json"]) == 0
-    method = json.loads(capsys.readouterr().out)["method"]
+    method = cli.typed(["rem", "train", *given, *small, "--invariant-to", index_name, "--json"]).json[
+        "method"
+    ]
     assert (method["name"], method["target"], method["target_documents"]) == ("modir", index_name, 60)
     assert (read_manifest(tmp_path / "rem") or {})["rem"]["method"] == method
     missing = ["--invariant-to", "no-such-index"]
