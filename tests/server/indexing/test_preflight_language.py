@@ -64,7 +64,7 @@ def test_what_was_forced_is_recorded_shown_and_refused_by_deploy(
     cli(cluster, f"remove {index} --yes --quiet")
 
 
-def test_a_users_folder_searches_in_chinese_with_phrases_and_soft_terms(
+def test_a_users_folder_searches_in_chinese_with_soft_terms_and_without_phrases(
     cluster: Cluster, index: str, folder: Path, cli: Cli
 ) -> None:
     cli(cluster, f"reindex {index} --encoder {folder} --quiet")
@@ -74,6 +74,6 @@ def test_a_users_folder_searches_in_chinese_with_phrases_and_soft_terms(
     assert chinese.texts()[int(best["doc_id"])].startswith("成都火车时刻为什么这样慢，")
     assert best["lexical_score"] > 0
     assert best["dense_score"] > max(hit["dense_score"] for hit in hits[1:])
-    assert best["parts"]["phrases"] > 0
     assert best["parts"]["soft_terms"] > 0
+    assert "phrases" not in best["parts"], "words of the analyser cjk overlap"
     cli(cluster, f"deploy {index} --quiet")
