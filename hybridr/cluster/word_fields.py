@@ -83,14 +83,18 @@ def search_analyzer_of(info: IndexInfo, field: str) -> str:
     return str(mapping.get("search_analyzer", usual))
 
 
+def query_analyzer_of(info: IndexInfo, field: str) -> str:
+    """Return the name of the analyser of queries; "default" where the mapping names none."""
+    return search_analyzer_of(info, field) or str(mapping_of(info, field).get("analyzer", "default"))
+
+
 def reads_words_alone(info: IndexInfo, field: str) -> bool:
     """Return whether a field's analyser for queries makes of each word the same term, whatever is beside
     it.
     """
-    mapping = mapping_of(info, field)
-    name = search_analyzer_of(info, field) or str(mapping.get("analyzer", "default"))
-    if mapping.get("type") != "text":
+    if mapping_of(info, field).get("type") != "text":
         return False
+    name = query_analyzer_of(info, field)
     before = f"index.analysis.analyzer.{name}."
     own = {key.removeprefix(before): value for key, value in info.settings.items() if key.startswith(before)}
     if not own:
@@ -113,8 +117,7 @@ def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
     """Return whether `combined_fields` accepts these fields and scores as the index scores each field."""
     mappings = {field: mapping_of(info, field) for field in fields}
     alike = {
-        (search_analyzer_of(info, field) or mapping.get("analyzer", "default"), mapping.get("norms", True))
-        for field, mapping in mappings.items()
+        (query_analyzer_of(info, field), mapping.get("norms", True)) for field, mapping in mappings.items()
     }
     return len(alike) == 1 and all(
         mapping.get("type") == "text" and "similarity" not in mapping for mapping in mappings.values()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -44,8 +45,9 @@ class Evening(NamedTuple):
         return cls(*(part.astype(np.float32) for part in (SHARE_OF_MEAN * mean, rows)))
 
     @classmethod
+    @lru_cache(16)  # each search asks for that of its index
     def read(cls, text: str, dim: int) -> Evening | None:
-        """Return the evening that `text` describes; None if it is no text of `text` for this dimension."""
+        """Return the evening whose `text` this is; None if it does not describe one of this dimension."""
         try:
             values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
         except (binascii.Error, ValueError):

@@ -75,7 +75,8 @@ class OnnxEncoder(TextModel):
         threads: int | None = None,
         at_once: int | None = None,
     ) -> None:
-        """Open the graph by the `encoder` record of a manifest; `precision` None is the recorded one.
+        """Open the graph that the `encoder` entry of a manifest describes (`record`). Without a `precision`,
+        documents are encoded in the one that the entry names.
 
         Batches are cut for `threads`, which decides the last bits of vectors; `at_once` of them run at a time
         (None: as many as threads).

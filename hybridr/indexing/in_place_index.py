@@ -140,8 +140,8 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
 
 
 def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
-    """Raise ClusterError if the index holds vectors of another encoder, of other fields or settings than this
-    job's, and for a copy of an index with vectors in place.
+    """Raise ClusterError if the vectors in the index were made by another encoder, of other fields or with
+    other settings than this job's. Raise it too if the index is a copy of one with vectors in place.
     """
     if is_copy(info):
         raise ClusterError(

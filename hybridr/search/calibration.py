@@ -152,12 +152,13 @@ def known_state_scale(encoder: TokenEncoder) -> float:
 
 
 def known_likeness(encoder: Encoder) -> float:
-    """Return the cosine from which on two queries count as similar; measured once for an encoder.
+    """Return the least cosine at which two queries count as similar, measured once for an encoder.
 
-    Between the mean cosine of different questions and 1 it lies where it lies for the packaged encoder.
+    It divides the range from the mean cosine of different questions to 1 in the same ratio as for the
+    packaged encoder.
     """
 
-    def mean_cosine() -> float:  # of two questions, which have nothing to do with each other
+    def mean_cosine() -> float:
         """Return the mean cosine of different questions, which have nothing in common."""
         vectors = of_length_one(encoder.encode_queries(QUESTIONS))
         return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())

@@ -112,8 +112,8 @@ def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) 
 
 
 def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
-    """Return the name of the fusion: the one set, else the one whose own settings are given, else the usual
-    one.
+    """Return the name of the fusion that the settings name. If they say `auto`, return the one that has a
+    setting of its own among them, or else the usual one.
 
     Raises SettingsError for a fusion that cannot rank this index, or cannot add the boosts of the settings.
     """

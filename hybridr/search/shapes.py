@@ -20,7 +20,7 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import mapping_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import PLACE, Template
-from ..cluster.word_fields import search_analyzer_of
+from ..cluster.word_fields import query_analyzer_of
 from ..errors import ClusterError, DownloadError
 from ..files.remembered import remember_scales, scales_known
 from .calibration import PlainQuery, Probes, probes_in_fields, probes_of, scale_among
@@ -91,10 +91,9 @@ def clauses_per_word(info: IndexInfo, field: str) -> int:
 
     That is one clause, or more for an index with its own analyser, whose synonyms may have several words.
     """
-    mapping = mapping_of(info, field)
-    analyser = search_analyzer_of(info, field) or mapping.get("analyzer", "default")
+    analyser = query_analyzer_of(info, field)
     own = any(key.startswith(f"index.analysis.analyzer.{analyser}.") for key in info.settings)
-    return SYNONYMS if own or mapping.get("type") == "alias" else 1
+    return SYNONYMS if own or mapping_of(info, field).get("type") == "alias" else 1
 
 
 def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str = "") -> int:

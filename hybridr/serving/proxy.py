@@ -242,7 +242,7 @@ class Names:
         self._known: dict[tuple[str, str], tuple[float, Scope | None]] = {}
 
     def known_scope(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
-        """Return the scope that a name shows of the index, if no request is needed for it; else None."""
+        """Return the scope that a name shows of the index, if it is known without a request; else None."""
         if name == snapshot.info.name:
             return WHOLE
         until, scope = self._known.get((name, snapshot.info.uuid), (0.0, None))
@@ -254,8 +254,8 @@ class Names:
         """
         if not PLAIN_NAME.fullmatch(name):
             return None
-        if name == snapshot.info.name:
-            return WHOLE
+        if (cached := self.known_scope(name, snapshot)) is not None:
+            return cached
         key, now = (name, snapshot.info.uuid), time.monotonic()
         until, scope = self._known.get(key, (0.0, None))
         if now < until:

@@ -221,8 +221,8 @@ class IndexSnapshot:
             next(iter(self.modes.values()))("a first question", 1)
         return self
 
-    def warmed_up(self) -> bool:
-        """Prepare a part of what the signals of many queries need; return whether that was the last."""
+    def warm_signals(self) -> bool:
+        """Prepare the next part of what the signals of queries need; return whether that was the last."""
         with suppress(Exception):  # it is said where somebody asks
             search = next(iter(self.modes.values()))
             return not any([signal.warm() for signal in search.signals.members.values()])
@@ -309,7 +309,7 @@ class Searches:
         """Check the index every few seconds, or when asked to, until `end` (background thread)."""
         warm: IndexSnapshot | None = None
         while not self._ended.wait(LEAST_S):
-            if (now := self.now) is not warm and now.warmed_up():
+            if (now := self.now) is not warm and now.warm_signals():
                 warm = now
             self._asked.wait(EVERY_S - LEAST_S)
             self._asked.clear()

@@ -75,8 +75,7 @@ def filled_and_reindexed(
     **body: Any,
 ) -> Iterator[str]:
     """Fill an index and reindex it; it goes afterwards with all that was made of it."""
-    fill_index(cluster, name, count, **body)
-    reindex(cluster, name, encoder or HashingEncoder(), settings)
+    reindexed(cluster, name, count, encoder, settings, **body)
     yield name
     drop_indices(cluster, f"{name}*")
 

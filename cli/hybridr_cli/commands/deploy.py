@@ -51,7 +51,9 @@ def deploy(
 
 
 def show_fates(session: Session, file: Path, explained: Explained) -> None:
-    """Print for each request of a file whether it would be ranked, with the reason, and a table by field."""
+    """Print a table of the requests of a file: whether each would be ranked, or why not. Print another one
+    that counts them by the fields they search.
+    """
     out, log = session.output, explained.log
     out.result({"file": str(file), **explained.to_json()})
     rows = [

@@ -27,7 +27,6 @@ from ...search.settings import SearchSettings, with_tuning
 from ..settings import DeploySettings
 
 CLUSTER_SETTINGS = "/_cluster/settings"
-RANKED_BY = "ranked by the fusion '{}'"
 
 
 class Deployable(NamedTuple):
@@ -56,8 +55,9 @@ def check_deployable(
     weighted_boosts(info, search.boost)  # it raises for fields that cannot add any
     fusion, remark = stored_fusion(cluster, with_tuning(search, info), info)
     if settings.way == "transparent" and not gives_true_scores(fusion):
+        ranked = remark or f"ranked by the fusion '{fusion}'"
         raise SettingsError(
-            f"--way transparent ranks by true scores, this index is {remark or RANKED_BY.format(fusion)}",
+            f"--way transparent ranks by true scores, this index is {ranked}",
             hint="hybridr serve --proxy lexical ranks without scripts"
             if remark
             else f"--fusion absolute, after hybridr tune {shlex.quote(name)} --reset",
