@@ -27,6 +27,7 @@ from ..encoders.contract import Encoder, of_length_one, offers_of, reads_tokens
 from ..errors import AccessDenied, DataError
 from ..indexing.filling import mapped
 from ..indexing.planning import Plan, Proposal
+from ..indexing.recipe import COMPARED
 from ..indexing.reindexing import plan
 from ..indexing.settings import ReindexSettings
 from ..indexing.targets import target_of
@@ -43,7 +44,7 @@ from ..indexing.terms.fitting import (
 from ..indexing.terms.storage import TermTable
 from ..indexing.terms.terms import Analysis
 from ..languages import WORD, word_count
-from ..relevance.answering import ASKED, COMPARED, DRAWN, LONGEST
+from ..relevance.answering import ASKED, DRAWN, LONGEST
 from ..relevance.unanswerable_queries import unanswerable_queries
 from ..search.calibration import is_unit
 from ..search.fusions import SPARE_CLAUSES

@@ -32,6 +32,7 @@ from .settings import ReindexSettings
 
 STATES = "states"  # what an encoded document keeps the reading of a text as
 FEWEST_MEASURED, ASKED_WORDS = 32, 12  # texts whose cosines say how those of an index lie; words of a query
+COMPARED = 128  # documents of an index whose cosines are measured
 MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
 
@@ -41,6 +42,49 @@ def spread_and_mean(cosines: NDArray[np.float64]) -> tuple[float, float]:
     `cosines` are `(queries, texts)`; NaN entries are ignored.
     """
     return float(np.nanstd(cosines, axis=1).mean()), float(np.nanmean(cosines))
+
+
+def measured_cosines(
+    encoder: Encoder, texts: Sequence[str], vectors: Vectors, firsts: NDArray[np.intp] | None = None
+) -> Cosines | None:
+    """Return mean and spread of an encoder's cosines on an index, measured on different texts with these
+    vectors; None for fewer than 32 texts.
+
+    `firsts` are the places of each text's first passage in `vectors`; None: every text has one vector. The
+    middle of each text is the query; its cosines with all other texts count. If the encoder compares by
+    cosine they are measured again with queries that are evened out.
+    """
+    if len(texts) < FEWEST_MEASURED:
+        return None
+    firsts = np.arange(len(texts)) if firsts is None else firsts
+    queries = encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in texts])
+    measured = spread_of(cosines_of(encoder, queries, vectors, firsts))
+    if measured is None:
+        return None
+    evening = Evening.fitted(vectors) if encoder.similarity == "cosine" else None
+    after = spread_of(cosines_of(encoder, evening.of(queries), vectors, firsts)) if evening else None
+    evened = Evened(directions=evening.text, **after) if evening and after else None
+    return Cosines(**measured, evened=evened)
+
+
+def spread_of(cosines: NDArray[np.float64]) -> dict[str, float] | None:
+    """Return spread and mean of the cosines of each text's query with all texts but its own; None without a
+    spread.
+    """
+    np.fill_diagonal(cosines, np.nan)
+    spread, mean = spread_and_mean(cosines)
+    return {"spread": round(spread, 5), "mean": round(mean, 5)} if spread else None
+
+
+def cosines_of(
+    encoder: Encoder, queries: Vectors, vectors: Vectors, firsts: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return the cosines of query vectors with texts, by the vectors of their passages.
+
+    For an encoder that compares by inner product, engine scores are taken as (1 + cosine) / 2.
+    """
+    products = np.maximum.reduceat(queries @ vectors.T, firsts, axis=1)
+    return 2 * engine_scores(encoder.similarity, products.astype(np.float64)) - 1
 
 
 @dataclass(frozen=True)
@@ -158,36 +202,14 @@ class TextRecipe:
         """Measure mean and spread of the encoder's cosines on an index from some of its texts; None for too
         few texts.
 
-        The middle of each text is the query; its cosines with all other texts count. If the encoder compares
-        by cosine they are measured again with queries that are evened out.
+        Repeated texts count once.
         """
         texts = list(dict.fromkeys(text for text in texts if text.strip()))
-        if len(texts) < FEWEST_MEASURED:
-            return None
-        vectors, firsts = self.passages_of(texts)
-        queries = self.encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in texts])
-        measured = self.spread_of(queries, vectors, firsts)
-        if measured is None:
-            return None
-        evening = Evening.fitted(vectors) if self.encoder.similarity == "cosine" else None
-        after = self.spread_of(evening.of(queries), vectors, firsts) if evening else None
-        evened = Evened(directions=evening.text, **after) if evening and after else None
-        return Cosines(**measured, evened=evened)
-
-    def spread_of(
-        self, queries: Vectors, vectors: Vectors, firsts: NDArray[np.intp]
-    ) -> dict[str, float] | None:
-        """Return spread and mean of the cosines of each query with all texts but its own; None without a
-        spread.
-        """
-        cosines = self.cosines_of(queries, vectors, firsts)
-        np.fill_diagonal(cosines, np.nan)
-        spread, mean = spread_and_mean(cosines)
-        return {"spread": round(spread, 5), "mean": round(mean, 5)} if spread else None
+        return measured_cosines(self.encoder, texts, *self.passages_of(texts))
 
     def compared(self, queries: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
         """Return the cosines of queries with texts, `(queries, texts)`; the best passage of a text counts."""
-        return self.cosines_of(self.encoder.encode_queries(queries), *self.passages_of(texts))
+        return cosines_of(self.encoder, self.encoder.encode_queries(queries), *self.passages_of(texts))
 
     def passages_of(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.intp]]:
         """Return the vectors of the passages of texts, and the place of each text's first."""
@@ -195,14 +217,6 @@ class TextRecipe:
         parts = [text[start:end] for text, ends in zip(texts, spans, strict=True) for start, end in ends]
         vectors = self.encoder.encode_documents(parts, max_tokens=self.settings.max_tokens)
         return vectors, np.cumsum([0, *map(len, spans)])[:-1]
-
-    def cosines_of(self, queries: Vectors, vectors: Vectors, firsts: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Return the cosines of query vectors with texts, by the vectors of their passages.
-
-        For an encoder that compares by inner product, engine scores are taken as (1 + cosine) / 2.
-        """
-        products = np.maximum.reduceat(queries @ vectors.T, firsts, axis=1)
-        return 2 * engine_scores(self.encoder.similarity, products.astype(np.float64)) - 1
 
     def values(self, encoded: EncodedDocument | None) -> dict[str, Any]:
         """Return the fields that the encoder adds to a document; empty for a document without text."""

@@ -21,7 +21,7 @@ from ..cluster.record_parts import Calibrated, Cosines
 from ..encoders.contract import Encoder
 from ..errors import HybridrError
 from ..evaluation.evaluation import judged_queries
-from ..indexing.recipe import TextRecipe
+from ..indexing.recipe import COMPARED, TextRecipe
 from ..languages import middle_of, says_something
 from ..records import Hit, Progress, Qrels, Query, silent
 from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
@@ -37,7 +37,6 @@ ASKED, LEAST = 400, 40
 DRAWN, LONGEST = 100, 200
 """Documents whose own words are asked, and characters of these. What scores as high as half of them does, the
 index may answer: it is no unanswerable query (chosen on three collections, docs/measured/answers.md)."""
-COMPARED = 128  # documents whose cosines are measured
 CONFIDENCES, SEEN = (0.8, 0.9, 0.95, 0.99), 10
 """What judged queries are tried with, and how many hits of each are looked at."""
 GRID = np.linspace(0, 1, 101)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import documents_in_pages
 from ..cluster.record import Record
-from ..cluster.record_parts import Cosines
+from ..cluster.record_parts import Cosines, Spread
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.adapters import DOCUMENT_TOKENS
 from ..encoders.contract import Encoder, Vectors
@@ -37,9 +37,9 @@ from ..evaluation.label_free import (
     make_probes,
     objections,
 )
-from ..indexing.recipe import spread_and_mean
+from ..indexing.recipe import COMPARED, measured_cosines, spread_and_mean
 from ..records import Document, Progress, Qrels, Query, silent
-from ..search.calibration import cosine_scale
+from ..search.calibration import cosine_scale, evening_of, is_unit
 from ..search.checks import usual_fusion
 from ..search.fusions import CandidateLists, Scales
 from ..search.fusions.pipeline import ranking
@@ -55,6 +55,7 @@ MOST_JUDGED = 500  # queries, as many as of a log
 DOCUMENTS = 2_000  # that both encoders encode: all that are judged, and others
 PAGE = 100
 MEASURE = parse_measure("nDCG@10")
+SEED = 0  # of the texts whose cosines are measured
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,19 @@ def compare_encoders(
     """Compare two encoders on queries made from `held_out`, and on `queries` from the user's log.
 
     The corpus is `held_out` filled up with `others` to 600 documents. Vetoes if the dense lists move away
-    from BM25's, if the fused lists change too much, or if known documents are found much worse.
+    from BM25's, if the fused lists change too much, or if known documents are found much worse. Its limits
+    hold for queries as they are: to even them out changes more of a list than a good encoder does.
     """
     probes, texts = make_probes(held_out, seed)
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
     all_queries = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
     bm25 = Bm25(texts)
-    before = rank_all(old, texts, all_queries, bm25, progress, "gate: old encoder")
-    after = rank_all(new, texts, all_queries, bm25, progress, "gate: new encoder")
+    before, after = (
+        rank_all(
+            encoder, texts, all_queries, bm25, partial(progress, f"gate: {age} encoder"), evened_out=False
+        )
+        for age, encoder in (("old", old), ("new", new))
+    )
     made_numbers = range(len(probes))
     rows = compare_own_documents(
         before.of(made_numbers), after.of(made_numbers), [str(probe.position) for probe in probes]
@@ -115,16 +121,16 @@ def rank_all(
     texts: Sequence[str],
     queries: Sequence[str],
     bm25: Bm25,
-    progress: Progress,
-    stage: str,
+    report: Callable[[int, int], None],
+    *,
+    evened_out: bool,
 ) -> Rankings:
-    """Return exact rankings of every query by BM25, by vectors, and fused as in a search without signals.
-
-    Of each text 128 tokens are encoded.
+    """Return exact rankings of every query by BM25, by vectors of 128 tokens, and fused: see
+    `rank_vectors`.
     """
     limit = min(DOCUMENT_TOKENS, encoder.max_tokens)
-    vectors = encode_in_parts(encoder, texts, limit, partial(progress, stage))
-    return rank_vectors(encoder, vectors, queries, bm25)
+    vectors = encode_in_parts(encoder, texts, limit, report)
+    return rank_vectors(encoder, vectors, queries, bm25, texts if evened_out else ())
 
 
 def encode_in_parts(
@@ -139,24 +145,49 @@ def encode_in_parts(
     return np.concatenate(vectors)
 
 
-def rank_vectors(encoder: Encoder, vectors: Vectors, queries: Sequence[str], bm25: Bm25) -> Rankings:
-    """Return exact rankings of every query by BM25, by vectors `(texts, dim)`, and fused as in a search."""
-    products = encoder.encode_queries(queries) @ vectors.T
-    dense = engine_scores(encoder.similarity, products.astype(np.float64))
+def rank_vectors(
+    encoder: Encoder, vectors: Vectors, queries: Sequence[str], bm25: Bm25, texts: Sequence[str] = ()
+) -> Rankings:
+    """Return exact rankings of every query by BM25, by vectors `(texts, dim)`, and fused as in a search
+    without signals.
+
+    With the `texts` of the vectors, fused ones are those of an index that `reindex` made of these: its scale,
+    and queries evened out unless the encoder is the packaged one. Vectors alone take queries as they are.
+    """
+    asked_vectors = encoder.encode_queries(queries)
+    dense = near = scores_of(encoder, asked_vectors, vectors)
     spread, mean = spread_and_mean(2 * dense - 1)
-    measured = Cosines(spread=spread, mean=mean) if spread else None
-    settings, scale = SearchSettings(), cosine_scale(encoder, measured).factor
+    cosines: Spread | None = Spread(spread=spread, mean=mean) if spread else None
+    if texts and not is_unit(encoder):
+        measured = sampled_cosines(encoder, texts, vectors)
+        cosines = measured
+        if measured and (evening := evening_of(Record(cosines=measured, dim=vectors.shape[1]))):
+            near, cosines = scores_of(encoder, evening.of(asked_vectors), vectors), measured.evened
+    settings, scale = SearchSettings(), cosine_scale(encoder, cosines).factor
     usual = usual_fusion(settings, Record(similarity=encoder.similarity))
     fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
     words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
     lists = [
         joined_lists(lexical, row, Scales(idf_sum, scale))
-        for (lexical, idf_sum), row in zip(words, dense, strict=True)
+        for (lexical, idf_sum), row in zip(words, near, strict=True)
     ]
-    lexical_lists, dense_lists = (
-        [list(of_query.listed[retriever]) for of_query in lists] for retriever in ("lexical", "dense")
+    return Rankings(
+        [list(of_query.listed["lexical"]) for of_query in lists],
+        [list(best(row, BEST)) for row in dense],
+        [ranking(fusion.scores(of_query)) for of_query in lists],
     )
-    return Rankings(lexical_lists, dense_lists, [ranking(fusion.scores(of_query)) for of_query in lists])
+
+
+def scores_of(encoder: Encoder, queries: Vectors, vectors: Vectors) -> NDArray[np.float64]:
+    """Return the engine's scores of query vectors with the vectors of texts, `(queries, texts)`."""
+    return engine_scores(encoder.similarity, (queries @ vectors.T).astype(np.float64))
+
+
+def sampled_cosines(encoder: Encoder, texts: Sequence[str], vectors: Vectors) -> Cosines | None:
+    """Return how an encoder's cosines lie, measured as a reindex does on 128 different texts at random."""
+    places = list({text: place for place, text in enumerate(texts) if text.strip()}.values())
+    sample = random.Random(SEED).sample(places, min(COMPARED, len(places)))
+    return measured_cosines(encoder, [texts[place] for place in sample], vectors[sample])
 
 
 def joined_lists(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> CandidateLists:
@@ -231,13 +262,18 @@ def prove(
     """Compare two encoders on judged queries; the new one passes if its hybrid ranking is significantly
     better (p < .05).
 
-    The corpus is the judged documents, filled up with `others` to 2,000.
+    The corpus is the judged documents, filled up with `others` to 2,000, ranked as an index of these by
+    the defaults.
     """
     filled = proof.filled(others)
     texts, query_texts = [document.contents for document in filled], [query.text for query in proof.queries]
     bm25 = Bm25(texts)
-    before = rank_all(old, texts, query_texts, bm25, progress, "gate: old encoder")
-    after = rank_all(new, texts, query_texts, bm25, progress, "gate: new encoder")
+    before, after = (
+        rank_all(
+            encoder, texts, query_texts, bm25, partial(progress, f"gate: {age} encoder"), evened_out=True
+        )
+        for age, encoder in (("old", old), ("new", new))
+    )
     rows = []
     for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused)):
         measured = [judged_values(rankings, proof, filled) for rankings in sides]

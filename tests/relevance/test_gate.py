@@ -13,10 +13,12 @@ from hybridr.cluster.record_parts import Cosines
 from hybridr.cluster.retrievers.dense import engine_scores
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
+from hybridr.encoders.registry import MINILM_WHEEL
 from hybridr.evaluation.bm25 import Bm25
-from hybridr.records import silent
+from hybridr.indexing.recipe import TextRecipe
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance.gate import compare_encoders, joined_lists, rank_all
-from hybridr.search.calibration import cosine_scale
+from hybridr.search.calibration import cosine_scale, evening_of
 from hybridr.search.checks import usual_fusion
 from hybridr.search.fusions import Scales
 from hybridr.search.settings import SearchSettings
@@ -68,10 +70,34 @@ def test_the_log_of_real_queries_decides_about_overlap() -> None:
     assert report.rows[0].queries > 60
 
 
-def test_fused_lists_are_those_of_the_formula_by_true_scores() -> None:
+def test_fused_lists_are_those_of_an_index_made_by_the_defaults() -> None:
+    corpus = [document.contents for document in tiny_corpus(120)]
+    encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
+    found = rank_all(encoder, corpus, asked, Bm25(corpus), lambda *_: None, evened_out=True)
+    measured = TextRecipe(encoder, ReindexSettings(), ("text",)).cosines(corpus)
+    assert measured is not None
+    assert measured.evened is not None
+    evening = evening_of(Record(cosines=measured, dim=encoder.dim))
+    assert evening is not None
+    factor = cosine_scale(encoder, measured.evened).factor
+    queries, documents = encoder.encode_queries(asked), encoder.encode_documents(corpus)
+    plain, near = (vectors @ documents.T for vectors in (queries, evening.of(queries)))
+    lists = zip(asked, plain, near, found.dense, found.fused, strict=True)
+    for query, row, evened_row, dense, fused in lists:
+        index = Bm25(corpus)
+        words, weight = index.scores(query) / 2.2, index.idf_sum(query)
+        lexical = 0.5 * words / (4 * weight**0.5) if weight else words
+        score = lexical + 0.5 * factor * (1 + evened_row)
+        assert len(fused) >= 100
+        assert (np.diff(score[[int(place) for place in fused]]) < 1e-3).all()
+        assert dense == sorted(dense, key=lambda place: -row[int(place)]), "vectors alone are not evened out"
+        assert dense[:20] != sorted(dense, key=lambda place: -evened_row[int(place)])[:20]
+
+
+def test_without_judgements_fused_lists_are_those_of_queries_as_they_are() -> None:
     corpus = [document.contents for document in tiny_corpus(130)]
     encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
-    found = rank_all(encoder, corpus, asked, Bm25(corpus), silent, "gate")
+    found = rank_all(encoder, corpus, asked, Bm25(corpus), lambda *_: None, evened_out=False)
     cosines = encoder.encode_queries(asked) @ encoder.encode_documents(corpus).T
     measured = Cosines(spread=float(cosines.std(axis=1).mean()), mean=float(cosines.mean()))
     factor = cosine_scale(encoder, measured).factor
@@ -82,6 +108,18 @@ def test_fused_lists_are_those_of_the_formula_by_true_scores() -> None:
         score = lexical + 0.5 * factor * (1 + row)
         assert len(fused) >= 100
         assert fused == sorted(fused, key=lambda place: -score[int(place)])
+
+
+def test_the_packaged_encoder_is_ranked_with_queries_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = [document.contents for document in tiny_corpus(120)]
+    encoder, asked = Noise(), [" ".join(corpus[7].split()[:4])]
+    monkeypatch.setattr(Noise, "fingerprint", MINILM_WHEEL.fingerprint)
+    found = rank_all(encoder, corpus, asked, Bm25(corpus), lambda *_: None, evened_out=True)
+    index = Bm25(corpus)
+    cosines = (encoder.encode_queries(asked) @ encoder.encode_documents(corpus).T)[0]
+    lexical = index.scores(asked[0]) / 2.2 / (4 * index.idf_sum(asked[0]) ** 0.5)
+    score = 0.5 * lexical + 0.5 * (1 + cosines)
+    assert found.fused[0] == sorted(found.fused[0], key=lambda place: -score[int(place)])
 
 
 def test_inner_products_are_fused_as_cosines_are() -> None:
