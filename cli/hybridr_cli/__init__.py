@@ -17,9 +17,9 @@ VERBS = (
 ).split()
 """In the order of `hybridr --help`."""
 
-# What is imported stays until the end: to look through it for garbage again and again is a twentieth of the
-# processor time of one search. To freeze it at the end would save as much, but onnx then reports leaks.
-gc.set_threshold(100_000, 50, 100)
+# What is imported stays until the end: to look for garbage in it is a twentieth of the processor time of one
+# search, which makes 135,000 objects. To freeze it would save as much, but onnx then reports leaks.
+gc.set_threshold(250_000, 50, 100)
 
 for _file in iter_modules([str(Path(__file__).with_name("commands"))]):
     import_module(f".commands.{_file.name}", __name__)

@@ -47,12 +47,15 @@ def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(function, eval_str=True, locals=STAGES).parameters.values())[1:]
 
 
-def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """Return the typer options for one parameter of a verb."""
+def options_of(parameter: inspect.Parameter, *, members: bool = True) -> list[inspect.Parameter]:
+    """Return the typer options for one parameter of a verb.
+
+    Without `members` their help leaves out the members of families, which are read from their files.
+    """
     kind, only = plain(parameter.annotation)
     if is_stage(kind):
         names = only.names or listed(kind)
-        return [stage_option(name, kind.model_fields[name], only.unset.get(name)) for name in names]
+        return [stage_option(name, kind.model_fields[name], only.unset.get(name), members) for name in names]
     if is_group(kind):
         return [
             parameter.replace(kind=KEYWORD)
@@ -64,7 +67,7 @@ def options_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
 def value_of(parameter: inspect.Parameter, values: Mapping[str, Any], resolve: Callable[..., Any]) -> Any:
     """Return the value of a verb's parameter, made from the options on the command line."""
     kind, _ = plain(parameter.annotation)
-    flags = {option.name: values[option.name] for option in options_of(parameter)}
+    flags = {option.name: values[option.name] for option in options_of(parameter, members=False)}
     if is_stage(kind):
         return resolve(kind, **unused(kind, flags), **flags)
     return kind(**flags) if is_group(kind) else flags[parameter.name]
@@ -102,14 +105,14 @@ def listed(stage: type[Stage]) -> list[str]:
     return [name for name, field in stage.model_fields.items() if Option(None) not in field.metadata]
 
 
-def stage_option(name: str, field: FieldInfo, unset: str | None = None) -> inspect.Parameter:
+def stage_option(name: str, field: FieldInfo, unset: str | None, members: bool) -> inspect.Parameter:
     """Return the typer option of a settings field; its value is None if it is not given."""
-    help, default = described(field)
+    help, default = described(field, members)
     option = typer.Option(
         *spellings(name, field),
         help=help,
         show_default=unset or default or False,
-        metavar=metavar(field),
+        metavar=metavar(field) if members else None,
     )
     # Typer reads choices and lists as text, which the stage checks and splits.
     kind = next((kind for kind in alternatives(field.annotation) if kind in NUMBERS_AND_PATHS), str)
@@ -153,10 +156,11 @@ def marks_of(field: FieldInfo) -> list[OneOf]:
     return [mark for mark in (*field.metadata, *inner) if isinstance(mark, OneOf)]
 
 
-def described(field: FieldInfo) -> tuple[str, str]:
+def described(field: FieldInfo, members: bool) -> tuple[str, str]:
     """Return the help of an option and its default as text, from the field's description."""
     said, *unset = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
-    said = "; ".join([said, *(mark.help for mark in marks_of(field) if mark.help)])
+    helps = [mark.help for mark in marks_of(field)] if members else []
+    said = "; ".join(filter(None, [said, *helps]))
     return said[:1].upper() + said[1:] + "." * bool(said), unset[0] if unset else help_text(field)
 
 

@@ -38,13 +38,22 @@ class Verb(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         """Return the options; they are made the first time."""
         if not self.params:
-            app = typer.Typer(add_completion=False)
-            app.command()(self.typed())
-            command = typer.main.get_command(app)
-            self.params, self.callback = command.params, command.callback
+            self.make_options(members=False)
         return super().get_params(ctx)
 
-    def typed(self) -> Callable[..., None]:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with the members of families that options choose from."""
+        self.make_options(members=True)
+        super().format_help(ctx, formatter)
+
+    def make_options(self, *, members: bool) -> None:
+        """Make the options and what they call; `members` as for `options_of`."""
+        app = typer.Typer(add_completion=False)
+        app.command()(self.typed(members))
+        command = typer.main.get_command(app)
+        self.params, self.callback = command.params, command.callback
+
+    def typed(self, members: bool) -> Callable[..., None]:
         """Return a function with one typer option per parameter that calls the verb."""
         own = signature_of(self.function)
         connection = connection_options() if self.cluster else []
@@ -65,7 +74,8 @@ class Verb(TyperCommand):
                 session.output.close()
 
         shared = options_of(inspect.Parameter("shared", KEYWORD, annotation=Shared))
-        options = [option for parameter in own for option in options_of(parameter)] + shared + connection
+        options = [option for parameter in own for option in options_of(parameter, members=members)]
+        options += shared + connection
         call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         call.__annotations__ = {option.name: option.annotation for option in options}
         return call

@@ -204,3 +204,12 @@ def test_the_list_of_verbs_does_not_wait_for_settings() -> None:
 def test_the_size_of_a_page_by_another_name_is_refused_with_this_one(wrong: str, capsys) -> None:
     assert hybridr_cli.main(["search", "docs", "words", wrong, "3"]) == 2
     assert "-k 3" in " ".join("".join(capsys.readouterr()).split())
+
+
+def test_members_of_families_are_read_for_the_help_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    verb = next(verb for verb in every_verb() if verb.name == "search")
+    verb.make_options(members=False)
+    fusion = next(option for option in verb.params if option.name == "fusion")
+    assert "absolute" not in f"{fusion.help} {fusion.metavar}"
+    assert hybridr_cli.main(["search", "--help"]) == 0
+    assert "absolute: by" in re.sub(r"[\s│]+", " ", capsys.readouterr().out)
