@@ -28,7 +28,7 @@ from hybridr.files.atomic import acquired_lock, locked
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, read_manifest
 from hybridr.records import Document, Qrels, Query, Run
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from study import LEAD, RESULTS, Record, write_result
 from workshop import Encode, Workshop, chosen, dense_run, device, encoded, hybrid_run, lexical_run
 

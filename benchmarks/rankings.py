@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridr.evaluation.bm25 import idf
+from hybridr.evaluation.label_free import idf
 from hybridr.files.formats import ranked
 from hybridr.records import Document, Qrels, Query, Run
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .indexing.verification import Verification
     from .records import Hits, Qrels, Query
     from .relevance.clicks.clicks import Clicks
-    from .relevance.comparison import EncoderComparison
     from .relevance.experiments import Contender, ExperimentReport, ExperimentStep
+    from .relevance.gate import EncoderComparison
     from .relevance.learning import Changes, Forgetting, LearnResult
     from .relevance.settings import TuneSettings
     from .relevance.shadows import ShadowReport
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .search.systems import Compared
     from .serving.deploy.deploying import DeployResult
     from .serving.deploy.ingesting import Ingesting
-    from .serving.page.assessor import Assessment
+    from .serving.page.judgements import Assessment
     from .serving.rewriting.explaining import Explained
     from .serving.settings import AssessorSettings, DeploySettings
     from .status.standing import Status
@@ -185,8 +185,8 @@ class Index:
         'docs-encoder'
         """
         from .encoders.opening import load_encoder
-        from .relevance.comparison import compare_on_index
-        from .search.encoders import found_folder
+        from .relevance.gate import compare_on_index
+        from .search.checks import found_folder
 
         opened = {str(encoder): load_encoder(found_folder(encoder, progress)) for encoder in encoders}
         if not opened:
@@ -248,7 +248,7 @@ class Index:
         For an encoder that is open already the settings lose their precision, since the encoder has its own.
         """
         from .indexing.planning import source_of
-        from .search.encoders import encoder_for
+        from .search.checks import encoder_for
 
         if not (encoder is None or isinstance(encoder, (Path, str))):
             return encoder, settings.model_copy(update={"precision": None})
@@ -331,7 +331,7 @@ class Index:
         from .files.remembered import folder_of
         from .indexing.planning import source_of
         from .indexing.stages.importing import ready_in
-        from .search.encoders import found_folder
+        from .search.checks import found_folder
 
         source_of(self.cluster.patient(settings.patience_s), self.name)
         making = ready_in(folder).making
@@ -392,7 +392,7 @@ class Index:
     ) -> Encoder:
         """Open the encoder that wrote the vectors, in the arithmetic that it wrote them in."""
         from .cluster.destinations import resolve
-        from .search.encoders import encoder_for
+        from .search.checks import encoder_for
 
         if not (encoder is None or isinstance(encoder, (Path, str))):
             return encoder
@@ -573,7 +573,7 @@ class Index:
         >>> docs.adapt(settings).folder.name
         'adapted'
         """
-        from .search.encoders import promote
+        from .search.checks import promote
         from .training.adaptation import adapt
         from .training.settings import AdaptSettings
 
@@ -701,7 +701,7 @@ class Index:
         progress: Progress = silent,
     ) -> Assessment:
         """Let a language model judge documents; its judgements are stored beside people's."""
-        from .serving.page.assessor import assess
+        from .serving.page.judgements import assess
 
         return assess(self.cluster, self.name, settings, encoder=encoder, progress=progress)
 
@@ -821,7 +821,7 @@ class Index:
         3
         """
         from .search.search import open_search
-        from .serving.rewriting.shadowing import shadow_report
+        from .serving.rewriting.explaining import shadow_report
         from .serving.settings import DeploySettings
 
         opened = open_search(self.cluster, self.name, encoder=encoder, settings=search)

@@ -218,7 +218,7 @@ WITHOUT_INDEX = {
     "indexing.stages.vectors": "Parquet is encoded without a cluster",
     "indexing.syncing": "a length of time such as 30s is parsed",
     "relevance.corpus": "what is trained on may be a file",
-    "search.encoders": "an encoder is found by its name without a cluster",
+    "search.checks": "an encoder is found by its name without a cluster",
     "search.rules": "a rule is parsed, from options or a file",
     "search.systems": "run files are measured without an index",
     "serving": "servers and metrics serve several indexes, or none",

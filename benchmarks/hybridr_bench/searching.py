@@ -28,12 +28,11 @@ from hybridr.cluster.retrievers.lexical import lexical_query
 from hybridr.encoders.contract import Encoder, Reading, Vectors, reads_tokens
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.records import Progress, silent
-from hybridr.search.checks import Mode
-from hybridr.search.encoders import encoder_for
+from hybridr.search.checks import Mode, encoder_for
+from hybridr.search.context import without_tokens
 from hybridr.search.fusions.pipeline import hybrid_query, search_pipeline
 from hybridr.search.search import Search, open_search
 from hybridr.search.settings import SearchSettings
-from hybridr.search.signal_set import without_tokens
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings, Way
 

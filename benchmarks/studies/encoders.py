@@ -23,14 +23,14 @@ from conditions import the_twelve
 from hybridr import load_encoder
 from hybridr.encoders.adapters.ensemble import Ensemble, kept_dimensions
 from hybridr.encoders.contract import Vectors
-from hybridr.encoders.export.ensemble import EnsembleBiEncoder, fitted
 from hybridr.encoders.export.exporting import export, second_retriever
+from hybridr.encoders.export.weights import EnsembleBiEncoder, fitted
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_beir, write_qrels
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import silent
-from hybridr.search.encoders import found_folder
+from hybridr.search.checks import found_folder
 from hybridr.search.systems import Compared
 from studies.ensemble import KeptVectors
 from study import LEAD, RESULTS, Record, Section, add_collections, current, listed, machine_of, write_result

@@ -28,10 +28,9 @@ from hybridr import Search, load_encoder
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.adapters.ensemble import Ensemble, kept_dimensions
-from hybridr.encoders.export.ensemble import fitted
 from hybridr.encoders.export.exporting import export, minilm_encoder, opened_encoder, second_retriever
 from hybridr.encoders.export.packaged_models import minilm
-from hybridr.encoders.export.weights import NumpyBiEncoder, open_without_torch
+from hybridr.encoders.export.weights import NumpyBiEncoder, fitted, open_without_torch
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.evaluation.significance import compare_systems

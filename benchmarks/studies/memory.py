@@ -32,8 +32,7 @@ from hybridr.evaluation.significance import paired_t
 from hybridr.files.formats import qrels_file, read_beir, read_qrels, read_queries
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Qrels, Query
-from hybridr.relevance.learning import learn, unlearn
-from hybridr.relevance.rehearsal import without_memory
+from hybridr.relevance.learning import learn, unlearn, without_memory
 from hybridr.search.search import Search
 from indices import create, write_all
 from study import LEAD, Record, Section, add_asked, machine_of, measure_sets, table

@@ -32,8 +32,8 @@ from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
 from hybridr.files.manifest import fingerprint, versions
 from hybridr.records import Document, Qrels, Query
-from hybridr.training.assembly import assemble
 from hybridr.training.objectives.modir import domain_accuracy
+from hybridr.training.rankers import assemble
 from hybridr.training.torch_models import read_retriever
 from rankings import cut
 from study import LEAD, RESULTS, Record, Section, add_training, kept, machine_of, table, write_result

@@ -21,7 +21,7 @@ from conditions import Condition, read_toml
 from hybridr import load_encoder
 from hybridr.encoders.export.fetched_models import SOURCES, USAGE
 from hybridr.errors import DataError, HybridrError, SettingsError
-from hybridr.training.assembly import export_joined
+from hybridr.training.rankers import export_joined
 from layouts import LAYOUTS, as_beir
 from runner import Places, add_places, folder_of, print_error, run_open
 from study import HERE, Record, Section, table

@@ -41,9 +41,9 @@ from hybridr.relevance.tuning import tune
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index
-from hybridr.training.assembly import export_joined
 from hybridr.training.dam import fit_dam
 from hybridr.training.judged import read_judged_beir
+from hybridr.training.rankers import export_joined
 from hybridr.training.rem import train_rem
 from hybridr.training.settings import DamSettings, RemSettings
 from studies.methods import read_collection

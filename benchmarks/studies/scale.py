@@ -44,7 +44,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.terms.fitting import provide_term_table
 from hybridr.indexing.verification import verify
-from hybridr.search.encoders import encoder_for
+from hybridr.search.checks import encoder_for
 from hybridr_bench.asking import Times, take_turns
 from hybridr_bench.corpora import spread_queries, word_windows
 from hybridr_bench.reindexing import TimedEncoder, delete_index, forget_reindex

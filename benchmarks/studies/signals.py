@@ -38,10 +38,10 @@ from hybridr.files.manifest import fingerprint, versions
 from hybridr.indexing.terms.fitting import fit_term_table, fitting_table
 from hybridr.indexing.terms.storage import keep_term_table
 from hybridr.records import Progress
-from hybridr.search.encoders import encoder_for
+from hybridr.search.checks import encoder_for
+from hybridr.search.context import SignalSet
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
-from hybridr.search.signal_set import SignalSet
 from hybridr.search.signals import FAMILY
 from hybridr.search.systems import Condition, system
 from hybridr_bench.searching import KnownQueries

@@ -26,7 +26,7 @@ from ..languages import middle_of, says_something
 from ..records import Hit, Progress, Qrels, Query, silent
 from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
 from ..search.calibration import is_unit
-from ..search.encoders import encoder_for
+from ..search.checks import encoder_for
 from ..search.retrieval import first_score
 from ..search.search import BATCH, Search
 from ..search.settings import SearchSettings

@@ -23,11 +23,11 @@ from ..encoders.contract import Encoder
 from ..errors import DataError, NotFound, SettingsError
 from ..evaluation.significance import ALPHA, Team, preferred, standoff
 from ..records import Progress, Reported, silent
-from ..search.encoders import encoder_for
+from ..search.checks import encoder_for
 from ..search.search import Search
 from ..search.settings import NAMES_A_FILE, SearchSettings
 from ..settings import read_config
-from .clicks.ledger import COUNTS_OF_EXPERIMENT, ClickLedger
+from .clicks.clicks import COUNTS_OF_EXPERIMENT, ClickLedger
 from .clicks.ubi import QUERIES, LogReader, LogRecords, in_cluster
 
 TODAY, LEARNT, TUNED = "today", "learnt", "tuned"

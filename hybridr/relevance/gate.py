@@ -1,13 +1,15 @@
 """The gate: decides whether an adapted encoder may replace the old one.
 
 Without labels it can reject bad encoders, but cannot certify small gains (measured: findings.md, "Gate"), so
-it only vetoes. With thirty judged queries or more, these decide instead.
+it only vetoes. With thirty judged queries or more, these decide instead. `compare_on_index` compares several
+encoders in the same way, by vectors alone and with BM25, as `hybridr search` does without signals.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -15,28 +17,36 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
-from ..cluster.reading import documents_in_pages
+from ..cluster.reading import documents_in_pages, sample_documents
 from ..cluster.record import Record
 from ..cluster.record_parts import Cosines, Spread
 from ..cluster.retrievers.dense import engine_scores
 from ..encoders.adapters import DOCUMENT_TOKENS
 from ..encoders.contract import Encoder, Vectors
-from ..errors import SettingsError
-from ..evaluation.bm25 import Bm25, best
+from ..encoders.evening import LEVEL, SHARE_OF_MEAN
+from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.label_free import (
+    RANKING_LOSS,
     SIGNIFICANT,
     BeforeAfter,
+    Bm25,
     RankedIds,
     Rankings,
+    best,
     compare_kept,
     compare_overlap,
     compare_own_documents,
     compared,
     make_probes,
     objections,
+    own_document,
 )
+from ..evaluation.significance import BoundedMean, bounded_mean, holm, paired_t
+from ..files.manifest import fingerprint
+from ..files.remembered import known_in, remember_newest
 from ..indexing.recipe import COMPARED, measured_cosines, spread_and_mean
 from ..records import Document, Progress, Qrels, Query, silent
 from ..search.calibration import cosine_scale, evening_of, is_unit
@@ -50,12 +60,11 @@ QueriesWithQrels: TypeAlias = "tuple[list[Query], Qrels]"
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
 QUERY_CAP = 500  # queries of the user's log
 BEST = 100  # candidates of each retriever
-LEAST_JUDGED = 30  # queries; fewer tell two encoders apart by chance
-MOST_JUDGED = 500  # queries, as many as of a log
+LEAST_JUDGED, MOST_JUDGED = 30, 500  # queries; fewer tell two encoders apart by chance
 DOCUMENTS = 2_000  # that both encoders encode: all that are judged, and others
 PAGE = 100
 MEASURE = parse_measure("nDCG@10")
-SEED = 0  # of the texts whose cosines are measured
+SEED = 0  # of all that is drawn: judged queries, queries that are made, texts whose cosines are measured
 
 
 @dataclass(frozen=True)
@@ -298,3 +307,194 @@ def judged_values(
     }
     (values,) = values_of(run, proof.qrels, [MEASURE], list(proof.qrels)).values()
     return np.array([values[query.query_id] for query in proof.queries])
+
+
+QUERY_DOCUMENTS = 300  # that queries are made from
+LEAST_MADE = 30  # queries
+FILE, MOST_KEPT = "comparisons.json", 50
+BYTES = 4  # of a component of a vector
+EVENING = (LEVEL, SHARE_OF_MEAN)  # what was measured with another is measured again
+
+
+@dataclass(frozen=True)
+class EncoderResult:
+    """The quality of one encoder on the sample, and its cost for the whole index.
+
+    `dense` and `hybrid` are nDCG@10, 0 to 1, by vectors alone and with BM25.
+    """
+
+    name: str
+    dense: BoundedMean
+    hybrid: BoundedMean
+    p: float
+    """Of the paired t-test of its hybrid against the best one, after Holm; 1 for the best itself."""
+    behind: bool
+    """Whether it is shown to be worse than the best one."""
+    documents_per_second: float
+    seconds: float
+    """To encode all documents of the index on this machine."""
+    vector_bytes: int
+    """Of all documents, as fp32."""
+
+
+@dataclass(frozen=True)
+class EncoderComparison:
+    """Encoders by their hybrid nDCG@10, the best first."""
+
+    index: str
+    documents: int
+    sampled: int
+    queries: int
+    judged: bool
+    words: BoundedMean
+    """BM25 alone."""
+    encoders: tuple[EncoderResult, ...]
+
+    @property
+    def best(self) -> str | None:
+        """Return the encoder that is significantly better than all others; None if there is none."""
+        first, *rest = self.encoders
+        return first.name if all(result.behind for result in rest) else None
+
+    @property
+    def choice(self) -> str:
+        """Return the encoder to use: the fastest of those not significantly worse than the best."""
+        equals = [result for result in self.encoders if not result.behind]
+        return max(equals, key=lambda result: result.documents_per_second).name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        return {**asdict(self), "best": self.best, "choice": self.choice}
+
+
+class ComparisonTask(NamedTuple):
+    """Documents, their texts without the sentences that became queries, and the queries with their relevant
+    documents.
+    """
+
+    documents: Sequence[Document]
+    texts: list[str]
+    queries: list[str]
+    proof: Proof | None
+    answers: list[str]
+    """Of made queries: the place of the document that each was made from."""
+
+    def values(self, rankings: Sequence[RankedIds]) -> NDArray[np.float64]:
+        """Return nDCG@10 of each query, `(queries,)`."""
+        if self.proof is None:
+            return own_document(rankings, self.answers)
+        return judged_values(rankings, self.proof, self.documents)
+
+
+def compare_on_index(
+    cluster: Cluster,
+    index: str,
+    encoders: Mapping[str, Encoder],
+    judgements: QueriesWithQrels | None = None,
+    *,
+    fields: Sequence[str] = (),
+    progress: Progress = silent,
+) -> EncoderComparison:
+    """Compare encoders, given by name, on 2,000 documents of an index.
+
+    With 30 judged queries or more, whose documents are all in the sample, these decide; else queries made
+    from documents. Made queries share words with their document as people's queries do not, so a difference
+    below .05 means nothing. Results are stored on this machine and reused for the same sample and queries.
+    Raises DataError if fewer than 30 queries can be made.
+    """
+    info = cluster.index_info(index)
+    chosen = choose_text_fields(cluster, info, fields)
+    progress("read documents", 0, DOCUMENTS)
+    sample = sample_documents(cluster, info, DOCUMENTS, fields=chosen)
+    others = [clipped(titled(document.doc_id, document.source, chosen)) for document in sample]
+    proof = read_proof((cluster, index), judgements, fields, SEED) if judgements else None
+    task = task_of(others, proof if proof and proof.decides else None, SEED)
+    progress("read documents", len(task.documents), len(task.documents))
+    bm25 = Bm25(task.texts)
+    scores = {
+        name: measured(encoder, task, bm25, partial(progress, f"encoder {name}"))
+        for name, encoder in encoders.items()
+    }
+    count = cluster.count(info)
+    sizes = {name: count * encoder.dim * BYTES for name, encoder in encoders.items()}
+    return EncoderComparison(
+        index,
+        count,
+        sampled=len(task.documents),
+        queries=len(task.queries),
+        judged=task.proof is not None,
+        words=bounded_mean(next(iter(scores.values()))["lexical"]),
+        encoders=results_of(scores, sizes, count, 0.0 if task.proof else RANKING_LOSS),
+    )
+
+
+def results_of(
+    scores: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], document_count: int, needed: float
+) -> tuple[EncoderResult, ...]:
+    """Return the results of the encoders, best mean hybrid score first.
+
+    An encoder is `behind` if it is worse than the best by more than `needed`, and significantly so: paired
+    t-test, Holm-corrected.
+    """
+    values = {name: np.array(columns["hybrid"]) for name, columns in scores.items()}
+    order = sorted(values, key=lambda name: -values[name].mean())
+    differences = np.column_stack([values[name] - values[order[0]] for name in order])
+    p_values = np.array([1.0, *holm(paired_t(differences[:, 1:]))] if len(order) > 1 else [1.0])
+    behind = (p_values < SIGNIFICANT) & (-differences.mean(axis=0) > needed)
+    return tuple(
+        EncoderResult(
+            name,
+            bounded_mean(scores[name]["dense"]),
+            bounded_mean(scores[name]["hybrid"]),
+            float(p),
+            bool(is_behind),
+            scores[name]["documents_per_second"],
+            document_count / scores[name]["documents_per_second"],
+            sizes[name],
+        )
+        for name, p, is_behind in zip(order, p_values, behind, strict=True)
+    )
+
+
+def task_of(sample: Sequence[Document], proof: Proof | None, seed: int) -> ComparisonTask:
+    """Return the documents and queries to compare encoders by. Raises DataError for fewer than 30 queries."""
+    documents = list(
+        {document.contents: document for document in sample if document.contents.strip()}.values()
+    )
+    if proof is not None:
+        filled = proof.filled(documents)
+        texts = [document.contents for document in filled]
+        return ComparisonTask(filled, texts, [query.text for query in proof.queries], proof, [])
+    random.Random(seed).shuffle(documents)
+    probes, texts = make_probes(documents[:QUERY_DOCUMENTS], seed)
+    if len(probes) < LEAST_MADE:
+        raise DataError(
+            f"{len(documents):,} different texts give {len(probes)} queries; {LEAST_MADE} are needed",
+            hint=f"--beir FOLDER with {LEAST_JUDGED} judged queries or more",
+        )
+    texts += [document.contents for document in documents[len(texts) :]]
+    return ComparisonTask(
+        documents, texts, [probe.text for probe in probes], None, [str(probe.position) for probe in probes]
+    )
+
+
+def measured(
+    encoder: Encoder, task: ComparisonTask, bm25: Bm25, report: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """Return nDCG@10 of each query by words, vectors and both, and documents a second; from this machine's
+    store if known.
+    """
+    qrels = task.proof.qrels if task.proof else None
+    key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, EVENING])
+    remembered: dict[str, Any] | None = known_in(FILE).get(key)
+    if remembered is not None:
+        return remembered
+    started = time.monotonic()
+    vectors = encode_in_parts(encoder, task.texts, encoder.max_tokens, report)
+    seconds = time.monotonic() - started
+    rankings: Rankings = rank_vectors(encoder, vectors, task.queries, bm25, task.texts)
+    lists = {"lexical": rankings.lexical, "dense": rankings.dense, "hybrid": rankings.fused}
+    scores: dict[str, Any] = {name: task.values(ranked).round(6).tolist() for name, ranked in lists.items()}
+    scores["documents_per_second"] = len(task.texts) / max(seconds, 1e-9)
+    remember_newest(FILE, key, scores, MOST_KEPT)
+    return scores

@@ -1,8 +1,8 @@
-"""The context of a search: index, settings and mode, with the parts needed to compile its queries."""
+"""The context of a search: index, settings, mode and signals, and the parts that compile its queries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,10 +17,10 @@ from ..cluster.retrievers import Retriever
 from ..cluster.retrievers.dense import as_kept
 from ..cluster.retrievers.lexical import LexicalRetriever, Template, lexical_root
 from ..cluster.word_fields import Searched, searched_fields, shared_similarity, word_fields
-from ..encoders.contract import Encoder, Reading
+from ..encoders.contract import Encoder, Reading, reads_tokens
 from ..encoders.evening import Evening, evened
 from ..errors import DataError, SettingsError
-from ..families import member_of
+from ..families import member_of, names_of
 from ..indexing.representations import FAMILY as REPRESENTATIONS
 from ..indexing.representations import TextReader
 from ..indexing.terms.terms import Analysed, Analysis
@@ -33,19 +33,14 @@ from .calibration import (
     read_template,
     scale_of,
 )
-from .checks import (
-    HYBRID,
-    Feedback,
-    Mode,
-    chosen_fusion,
-    retrievers_of,
-    weighted_boosts,
-)
+from .checks import HYBRID, Feedback, Mode, chosen_fusion, retrievers_of, weighted_boosts
 from .clauses import REASONS, NotRanked, ParsedQuery
-from .client_query import AS_IT_STANDS, TemplateQueries
+from .client_query import AS_IT_STANDS, Shapes, TemplateQueries
 from .feedback import TermFeedback
 from .fusions import (
-    FAMILY,
+    FAMILY as FUSIONS,
+)
+from .fusions import (
     MAX_CLAUSES,
     SPARE_CLAUSES,
     Alone,
@@ -59,9 +54,109 @@ from .fusions import (
 from .pieces import word_queries
 from .scripts import Scripts
 from .settings import SearchSettings
-from .shapes import Shapes
-from .signal_set import SignalSet, signals_taken
-from .signals import Place, QueryReading
+from .signals import FAMILY, Place, QueryReading, Signal
+
+SETS = ("auto", "all", "none")
+
+
+@dataclass
+class SignalSet:
+    """The signals of one search by name; `left_out` maps unused signals to the reason.
+
+    `unusual` are those that other indices use by default, and this one only if they are named.
+    """
+
+    members: Mapping[str, Signal]
+    left_out: Mapping[str, str]
+    unusual: Collection[str] = ()
+
+    @property
+    def usual(self) -> tuple[str, ...]:
+        """Return the names of the signals that a search uses by default."""
+        usual = (name for name, signal in self.members.items() if signal.usual)
+        return tuple(name for name in usual if name not in self.unusual)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Return the names of the signals that are used only if named."""
+        unlearnt = (name for name, signal in self.members.items() if not signal.learnt)
+        return tuple(name for name in unlearnt if name not in self.usual)
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Return whether any signal needs the states of a query's tokens."""
+        return any(signal.reads_tokens for signal in self.members.values())
+
+    def read(self, encoder: Encoder, texts: Sequence[str]) -> list[Reading]:
+        """Return the encoder's readings of queries, with the states of their tokens if a signal needs
+        them.
+        """
+        if self.reads_tokens and reads_tokens(encoder):
+            return encoder.read_queries(texts)
+        return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
+
+    def due(self, text: str) -> bool:
+        """Return whether a signal must ask the cluster about a text first."""
+        return any(signal.due(text) for signal in self.members.values())
+
+    def learnt_from(self, texts: Sequence[str]) -> set[str]:
+        """Return those texts from which a signal was learnt."""
+        return {text for signal in self.members.values() for text in signal.learnt_from(texts)}
+
+    def of(self, readings: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
+        """Return the weighted clauses of each signal for each query."""
+        for signal in self.members.values():
+            if waiting := [reading for reading in readings if signal.due(reading.text)]:
+                signal.prepare(waiting)
+        return [
+            {
+                name: Weighted(signal.weight, signal.clauses(reading), signal.needs_scripts)
+                for name, signal in self.members.items()
+            }
+            for reading in readings
+        ]
+
+
+def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
+    """Return the chosen signals: by name, `auto` for the usual ones that are possible, `all`, or `none`.
+
+    Raises SettingsError for a named signal that this index or encoder cannot give.
+    """
+    obstacles = obstacles_to(place, chosen)
+    for name in chosen:
+        if name not in SETS and obstacles[name]:
+            raise SettingsError(f"no {name} here: {obstacles[name]}", hint="--signals auto")
+    members = {name: member_of(FAMILY, name)(place) for name, obstacle in obstacles.items() if not obstacle}
+    left_out = {name: obstacle for name, obstacle in obstacles.items() if obstacle}
+    return SignalSet(
+        members, left_out, {name for name, signal in members.items() if not signal.is_usual(place)}
+    )
+
+
+def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
+    """Return for each chosen signal why it cannot be used; empty text if it can.
+
+    A signal that must be learnt first is omitted if it cannot be used, unless it is named.
+    """
+    obstacles: dict[str, str] = {}
+    for name in names_of(FAMILY):
+        kind: type[Signal] = member_of(FAMILY, name)
+        in_set = "all" in chosen or ("auto" in chosen and (kind.is_usual(place) or kind.learnt))
+        if name in chosen or in_set:
+            obstacle = kind.obstacle(place) or ""
+            if name in chosen or not (kind.learnt and obstacle):
+                obstacles[name] = obstacle
+    for name in obstacles.keys() & set(chosen):
+        replaced = member_of(FAMILY, name).replaces
+        if replaced in obstacles and replaced not in chosen:
+            obstacles[replaced] = obstacles[replaced] or f"{name} takes its place"
+    return obstacles
+
+
+def without_tokens(vector: np.ndarray) -> Reading:
+    """Return a reading that has only the vector `(dim,)` of a text, without tokens."""
+    return Reading(vector, np.zeros((0, 0), dtype=np.float32), ())
+
 
 SAMPLE_TEXT = "words"
 
@@ -106,7 +201,7 @@ class SearchContext:
     def fusion(self) -> Fusion:
         """Return the fusion of a hybrid search; `Alone` for a single retriever."""
         hybrid = self.mode == HYBRID
-        kind: type[Fusion] = member_of(FAMILY, chosen_fusion(self.settings, self.info)) if hybrid else Alone
+        kind: type[Fusion] = member_of(FUSIONS, chosen_fusion(self.settings, self.info)) if hybrid else Alone
         scripts = Scripts(self.cluster, self.info.name) if kind.needs_scripts else None
         return kind(self.settings, self.cluster.version, scripts)
 

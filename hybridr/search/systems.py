@@ -32,8 +32,7 @@ from ..families import member_of, names_of
 from ..files.atomic import replacing
 from ..files.formats import document_of, read_corpus, read_run
 from ..records import Progress, Qrels, Query, Run, silent
-from .checks import Feedback, Mode, encodes, modes
-from .encoders import encoder_for
+from .checks import Feedback, Mode, encoder_for, encodes, modes
 from .fusions import FAMILY as FUSIONS
 from .rerankers import FAMILY as RERANKERS
 from .search import Search
@@ -227,7 +226,21 @@ def evaluate_systems(
             *index, judged_queries, compared, encoder=encoder, settings=settings, progress=progress
         )
     if report is not None:
-        report_evaluation(evaluation, report, index=index, beir=judged_queries.beir)
+        beir = judged_queries.beir
+        kind = format_of(report)
+        texts: dict[str, str] = {}
+        doc_ids = shown_documents(evaluation) if kind == "html" else []
+        name = "runs"
+        if index:
+            cluster, name = index
+            texts = texts_of(cluster, resolve(cluster, name), doc_ids)
+        elif beir and (beir / "corpus.jsonl").is_file():
+            listed = set(doc_ids)
+            records = (record for record in read_corpus(beir) if record["_id"] in listed)
+            texts = {record["_id"]: document_of(record, beir).contents for record in records}
+        title = f"{name}: {evaluation.queries} queries"
+        with replacing(report, private=bool(texts)) as temporary:
+            temporary.write_text(rendered(evaluation, kind, title, texts), encoding="utf-8")
     return evaluation
 
 
@@ -278,29 +291,6 @@ def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
             "index and qrels are not of the same collection",
             hint="hybridr load FOLDER --index NAME   loads the collection that the qrels judge",
         )
-
-
-def report_evaluation(
-    evaluation: Evaluation, file: Path, *, index: tuple[Cluster, str] | None, beir: Path | None
-) -> None:
-    """Write a report atomically; only its owner can read one with texts of documents.
-
-    HTML shows documents with their text from the index, else from the BEIR folder.
-    """
-    kind = format_of(file)
-    texts: dict[str, str] = {}
-    doc_ids = shown_documents(evaluation) if kind == "html" else []
-    name = "runs"
-    if index:
-        cluster, name = index
-        texts = texts_of(cluster, resolve(cluster, name), doc_ids)
-    elif beir and (beir / "corpus.jsonl").is_file():
-        listed = set(doc_ids)
-        records = (record for record in read_corpus(beir) if record["_id"] in listed)
-        texts = {record["_id"]: document_of(record, beir).contents for record in records}
-    title = f"{name}: {evaluation.queries} queries"
-    with replacing(file, private=bool(texts)) as temporary:
-        temporary.write_text(rendered(evaluation, kind, title, texts), encoding="utf-8")
 
 
 def texts_of(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:

@@ -139,7 +139,7 @@ def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Pro
     """Return the encoder of the settings, else that of the index, else the packaged MiniLM."""
     from ..cluster.destinations import resolve
     from ..encoders.opening import load_encoder
-    from ..search.encoders import encoder_for, found_folder
+    from ..search.checks import encoder_for, found_folder
 
     if cluster is not None and settings.index is not None:
         return encoder_for(resolve(cluster, settings.index), settings.encoder, progress=progress)
@@ -173,7 +173,25 @@ def create_app(
     if cluster is not None and settings.index is not None:
         hurried = cluster.hurried(settings.search_timeout_s)
         hurried.watch = metrics.calls
-        add_index(app, hurried, settings, search, metrics)
+        from .searching import add_searching
+        from .snapshots import Searches
+
+        app.state.searches = searches = Searches(hurried, app.state, settings, search)
+        if settings.ubi:
+            from ..relevance.clicks.ubi import Keeper
+            from .searching import add_events
+
+            app.state.keeper = Keeper(hurried, searches.index, metrics.count_kept)
+            add_events(app, app.state.keeper)
+        add_searching(app, searches)
+        if settings.proxy:
+            from ..cluster.relay import Relay
+            from .proxy import Proxy, add_proxy
+            from .shadow_proxy import ShadowingProxy
+
+            relay = Relay(hurried.settings or ClusterSettings(url=hurried.url), metrics.calls)
+            shadow = settings.shadow
+            add_proxy(app, ShadowingProxy(searches, relay, shadow) if shadow else Proxy(searches, relay))
     add_probes(app, settings.index, metrics)
     if added is not None:
         added(app, app.state.searches)
@@ -181,31 +199,6 @@ def create_app(
     routes = {getattr(route, "path", "") for route in app.routes}
     app.add_middleware(Doorway, settings=settings, metrics=metrics, routes=routes)
     return app
-
-
-def add_index(
-    app: FastAPI, cluster: Cluster, settings: ServeSettings, search: SearchSettings | None, metrics: Metrics
-) -> None:
-    """Add the routes that search an index, collect events and proxy the cluster, as the settings say."""
-    from .searching import add_searching
-    from .snapshots import Searches
-
-    app.state.searches = searches = Searches(cluster, app.state, settings, search)
-    if settings.ubi:
-        from ..relevance.clicks.insights import Keeper
-        from .events import add_events
-
-        app.state.keeper = Keeper(cluster, searches.index, metrics.count_kept)
-        add_events(app, app.state.keeper)
-    add_searching(app, searches)
-    if settings.proxy:
-        from ..cluster.relay import Relay
-        from .proxy import Proxy, add_proxy
-        from .shadow_proxy import ShadowingProxy
-
-        relay = Relay(cluster.settings or ClusterSettings(url=cluster.url), metrics.calls)
-        shadow = settings.shadow
-        add_proxy(app, ShadowingProxy(searches, relay, shadow) if shadow else Proxy(searches, relay))
 
 
 @asynccontextmanager

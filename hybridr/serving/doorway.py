@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
@@ -373,14 +374,14 @@ class TimedProtocol(H11Protocol):
             self.deadline = None
 
 
+@dataclass
 class Exchange:
     """Status and size of one request and its answer."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.status = 500
-        self.begun = False
-        self.received = 0  # bytes of the body
+    _send: Send
+    status: int = 500
+    begun: bool = False
+    received: int = 0  # bytes of the body
 
     async def send(self, message: Message) -> None:
         """Pass a message on and remember the status in it."""

@@ -54,7 +54,19 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
 
         def built() -> Response:
             """Return the response with the embeddings."""
-            return answer(embedding_answer(body, embeddings))
+            parts: list[bytes] = []
+            for position, embedding in enumerate(embeddings):
+                value: Any = np.ascontiguousarray(embedding.vector, dtype="<f4")
+                if body.encoding_format == "base64":
+                    value = base64.b64encode(value.tobytes()).decode("ascii")
+                parts.append(json_bytes({"object": "embedding", "index": position, "embedding": value}))
+            counted = [embedding.tokens for embedding in embeddings if embedding.tokens is not None]
+            usage = (
+                {"usage": {"prompt_tokens": sum(counted), "total_tokens": sum(counted)}} if counted else {}
+            )
+            return answer(
+                {"object": "list", "model": body.model, "data": list(map(orjson.Fragment, parts)), **usage}
+            )
 
         response: Response = built() if len(embeddings) <= BUILT_HERE else await embedder.in_turn(built)
         return response
@@ -63,22 +75,6 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
     async def models() -> Response:
         names = [{"id": f"hybridr-{side}", "object": "model", "owned_by": "hybridr"} for side in SIDES]
         return answer({"object": "list", "data": names})
-
-
-def embedding_answer(request: EmbeddingRequest, embeddings: Sequence[Embedding]) -> dict[str, Any]:
-    """Return embeddings in the form of OpenAI's answer, with the sum of tokens if they were counted.
-
-    Each embedding is serialised separately, so that the event loop gets its turn in between.
-    """
-    parts: list[bytes] = []
-    for position, embedding in enumerate(embeddings):
-        value: Any = np.ascontiguousarray(embedding.vector, dtype="<f4")
-        if request.encoding_format == "base64":
-            value = base64.b64encode(value.tobytes()).decode("ascii")
-        parts.append(json_bytes({"object": "embedding", "index": position, "embedding": value}))
-    counted = [embedding.tokens for embedding in embeddings if embedding.tokens is not None]
-    usage = {"usage": {"prompt_tokens": sum(counted), "total_tokens": sum(counted)}} if counted else {}
-    return {"object": "list", "model": request.model, "data": list(map(orjson.Fragment, parts)), **usage}
 
 
 class Embedding(NamedTuple):

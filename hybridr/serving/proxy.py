@@ -25,8 +25,16 @@ from ..errors import ClusterError
 from ..search.clauses import NotRanked
 from .doorway import TOKEN_HEADER
 from .requests import BAD_REQUEST, reason_of
-from .rewriting.requested import OF_BODY, WITHIN, as_sent, reason_of_path, source_of, strict_json
-from .rewriting.rewriting import BodyRanking, RankedRequest
+from .rewriting.rewriting import (
+    OF_BODY,
+    WITHIN,
+    BodyRanking,
+    RankedRequest,
+    as_sent,
+    reason_of_path,
+    source_of,
+    strict_json,
+)
 from .search_address import SearchAddress, read_address
 from .search_threads import unless_gone
 from .snapshots import IndexSnapshot, Searches

@@ -1,4 +1,6 @@
-"""The routes `/search` and `/v1/rank`: searches of the index, and ranking of clients' own searches."""
+"""The routes `/search`, `/v1/rank` and `/events`: searches of the index, ranking of clients' own searches,
+and storage of what users did, in the form of UBI (User Behavior Insights).
+"""
 
 from __future__ import annotations
 
@@ -8,36 +10,129 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import orjson
 from fastapi import FastAPI, Request, Response
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
 from ..cluster.retrievers.lexical import LexicalRetriever
 from ..errors import ClusterError
 from ..records import Hit, Hits
-from ..relevance.clicks.ubi import QUERIES
+from ..relevance.clicks.ubi import EVENTS, EXPERIMENT, QUERIES, TEAMS, Keeper
 from ..search.calibration import QUESTIONS
 from ..search.checks import HYBRID
 from ..search.clauses import NotRanked
 from ..search.settings import Finds
-from .events import query_record
+from .doorway import TOO_MANY
 from .requests import (
     BAD_REQUEST,
+    Busy,
     EncodingFailed,
     Refused,
     SearchRequest,
+    UbiId,
+    UbiSearch,
     answer,
     check_filter,
     check_query,
     is_too_long,
     reason_of,
 )
-from .rewriting.requested import strict_json
-from .rewriting.rewriting import BodyRanking
+from .rewriting.rewriting import BodyRanking, strict_json
 from .search_threads import SearchThreads, unless_gone
 from .snapshots import Contest, IndexSnapshot, Searches, Teams
 from .telemetry import LOGGER, described, note, note_ranking
+
+MOST_EVENTS = 1_000
+TAKEN = 202
+Short = Annotated[str, Field(max_length=256)]
+DocumentName = Annotated[str, Field(min_length=1, max_length=512)] | int
+Coordinate = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
+
+class EventPosition(BaseModel):
+    """Where on the page an event happened."""
+
+    ordinal: Coordinate | None = None
+    x: Coordinate | None = None
+    y: Coordinate | None = None
+    page_depth: Coordinate | None = None
+    scroll_depth: Coordinate | None = None
+    trail: Short | None = None
+
+
+class EventObject(BaseModel):
+    """The object of an event, such as a document."""
+
+    object_id: DocumentName | None = None
+    object_id_field: UbiId | None = None
+    internal_id: DocumentName | None = None
+    name: Short | None = None
+    description: Short | None = None
+
+
+class EventAttributes(BaseModel):
+    """Further attributes of an event; unknown ones are dropped."""
+
+    position: EventPosition | None = None
+    object: EventObject | None = None
+
+
+class UbiEvent(BaseModel):
+    """An action of a user, in the form of `ubi_events`; unknown fields are dropped."""
+
+    action_name: UbiId
+    query_id: UbiId | None = None
+    client_id: UbiId | None = None
+    user_query: Annotated[str, Field(max_length=1_000)] | None = None
+    application: UbiId | None = None
+    message: Annotated[str, Field(max_length=1_000)] | None = None
+    message_type: UbiId | None = None
+    timestamp: AwareDatetime | None = Field(None, description="with its zone; None: when it arrived")
+    event_attributes: EventAttributes | None = None
+
+
+def as_list(value: Any) -> Any:
+    """Return one event as a list of one. Raises ValueError for an empty or too long list."""
+    items = [value] if isinstance(value, dict) else value
+    if isinstance(items, list) and not 0 < len(items) <= MOST_EVENTS:
+        raise ValueError(f"1 to {MOST_EVENTS} events are taken")
+    return items
+
+
+Events = Annotated[list[UbiEvent], BeforeValidator(as_list)]
+
+
+def add_events(app: FastAPI, keeper: Keeper) -> None:
+    """Add `/events`."""
+
+    @app.post("/events", summary="What people did with the hits: an event of UBI, or a list of them")
+    async def events(body: Events) -> Response:
+        records = [event.model_dump(mode="json", exclude_none=True) for event in body]
+        if not keeper.keep(EVENTS, records):
+            raise Busy("the server has as many events to write as it takes", TOO_MANY)
+        return answer({"taken": len(records)}, TAKEN)
+
+
+def query_record(
+    body: SearchRequest, ubi: UbiSearch, query_id: str, hits: Sequence[Hit], teams: Teams | None
+) -> dict[str, Any]:
+    """Return the entry of `ubi_queries` for a search with these hits; with `teams`, the hits of two
+    interleaved rankings.
+    """
+    of_experiment = {EXPERIMENT: teams.experiment, TEAMS: teams.letters} if teams else {}
+    reserved = {EXPERIMENT, TEAMS}
+    own = {name: value for name, value in ubi.query_attributes.items() if name not in reserved}
+    return {
+        "user_query": body.query,
+        **ubi.model_dump(exclude_none=True),
+        "query_id": query_id,
+        "query_response_id": secrets.token_hex(16),
+        "query_response_hit_ids": [hit.doc_id for hit in hits],
+        "query_attributes": own | of_experiment,
+    }
+
 
 WARM_S = 10.0  # that a server takes at most before it says that it is ready
 GONE = frozenset((404, 503))

@@ -33,8 +33,8 @@ from .proxy import (
     unzipped,
 )
 from .requests import BAD_REQUEST
-from .rewriting.requested import WITHIN, reason_of_path
-from .rewriting.shadowing import Send, ids_of, milliseconds_since, shadowed
+from .rewriting.explaining import Send, ids_of, milliseconds_since, shadowed
+from .rewriting.rewriting import WITHIN, reason_of_path
 from .search_address import SearchAddress
 from .snapshots import Searches
 from .telemetry import LOGGER

@@ -29,14 +29,12 @@ from ..evaluation.significance import team_draft
 from ..families import member_of, names_of
 from ..records import Hit
 from ..relevance.clicks.ubi import NEITHER
-from ..search.checks import HYBRID, Mode, encodes
+from ..search.checks import HYBRID, Mode, encoder_for, encodes
 from ..search.clauses import NotRanked
-from ..search.context import SearchContext
-from ..search.encoders import encoder_for
+from ..search.client_query import Shapes
+from ..search.context import SearchContext, obstacles_to, without_tokens
 from ..search.search import Search, requirements_of
 from ..search.settings import Finds, SearchSettings
-from ..search.shapes import Shapes
-from ..search.signal_set import obstacles_to, without_tokens
 from ..search.signals import Place
 from .embeddings import LONGEST_S, Embedder
 from .requests import Refused

@@ -28,7 +28,7 @@ from ..files.manifest import fingerprint, read_manifest
 from ..records import Document, Progress, silent
 from ..relevance.corpus import LEAST_DOCUMENTS, Source, draw_sample, held_out_of, language_of_most
 from ..relevance.gate import GateReport, QueriesWithQrels, compare_encoders, prove, read_proof
-from .runs import STATE_FOLDER, Trained, manifest_of, recorded, result_of, thinned
+from .loop import STATE_FOLDER, Trained, manifest_of, recorded, result_of, thinned
 from .settings import ADAPTERS, OBJECTIVES, AdaptSettings
 from .token_cache import GateDocuments
 
@@ -221,10 +221,10 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     Raise SettingsError, DataError, ModelError, DownloadError.
     """
     with extra("train", "training an encoder"):
-        from .assembly import between, joined_encoder
         from .dam import STAGE, fit_dam
         from .loop import Processes
         from .ranker import origins_of
+        from .rankers import between, joined_encoder
 
     name, choices = settings.objective or USUAL_OBJECTIVE, names_of(OBJECTIVES, on="documents")
     if name not in choices:

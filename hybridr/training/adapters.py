@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ModelError, extra
-from .rem_files import FETCH_AGAIN, Tensors
+from .backbone import FETCH_AGAIN, Tensors
 
 LORA_NEEDS: dict[str, Any] = {
     "composition_mode": "add",

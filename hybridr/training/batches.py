@@ -24,13 +24,13 @@ Numbers: TypeAlias = NDArray[np.int64]
 TOKENIZED_AT_ONCE = 4_096  # texts; only their tokens stay
 
 
+@dataclass(eq=False)
 class Rows:
     """Rows of different lengths stored in one array, 4 bytes a value."""
 
-    def __init__(self, values: NDArray[Any], starts: Numbers) -> None:
-        """Take the values of all rows, and the positions where rows start, with the end of the last."""
-        self.values = values
-        self.starts = starts
+    values: NDArray[Any]
+    starts: Numbers
+    """The positions where rows start, with the end of the last."""
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[Any] | NDArray[Any]], kind: str = "i") -> Rows:
@@ -291,14 +291,15 @@ class TargetBatch:
         return TargetBatch(self.queries[own], self.first[own], self.second[own])
 
 
+@dataclass
 class TargetBatches:
     """Batches of the target domain, by seed and step alone; if there are few queries, a batch repeats
     some.
     """
 
-    def __init__(self, texts: TargetTexts, size: int, seed: int) -> None:
-        """Take the number of queries in a batch of all processes (`size`)."""
-        self.texts, self.size, self.seed = texts, size, seed
+    texts: TargetTexts
+    size: int  # queries in a batch of all processes
+    seed: int
 
     def __call__(self, step: int) -> TargetBatch:
         """Return the batch of a step, numbered from 1."""

@@ -1,27 +1,63 @@
-"""Writes graph folders: a model traced by torch to ONNX, described in a manifest, and compared with the
-original.
+"""Exports models that give no vector as graph folders: sparse and multi-vector encoders, and re-rankers.
+
+A model is traced by torch to ONNX, described in a manifest, and compared with the original. The source is a
+ranker of `assemble`, or a folder: of sentence-transformers' SparseEncoder (uniCOIL and SPLADE), of PyLate or
+a MultiVectorEncoder (ColBERT), or a sequence classifier of transformers.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import string
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..encoders.contract import Precision, base_of
+import numpy as np
+from tokenizers import AddedToken, Tokenizer
+
+from ..encoders.contract import (
+    WEIGHTS_FILE,
+    Precision,
+    Usage,
+    Vectors,
+    base_of,
+    longest_input,
+    require_no_links,
+)
 from ..encoders.engines import GRAPHS, OUTPUT, STATES
-from ..encoders.export.graphs import OPSET
-from ..encoders.graph_folders import GraphFolder
+from ..encoders.export.graphs import OPSET, SCATTERING_OPSET
+from ..encoders.export.parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
+from ..encoders.graph_folders import TABLE_FILE, GraphFolder, MultiVectorEncoder, PairScorer, SparseEncoder
+from ..encoders.model_usage import own_limit
 from ..encoders.quantization import quantize
+from ..encoders.stored_models import (
+    CLASSIFIER,
+    FETCH_AGAIN,
+    bare_name,
+    explaining,
+    named_modules,
+    read_object,
+)
 from ..encoders.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
 from ..files.atomic import staged_folder
-from ..files.manifest import write_manifest
-from .torch_models import BackboneModel
+from ..files.folders import below
+from ..files.manifest import fingerprint, write_manifest
+from .backbone import read_dam
+from .ranker import Ranker, Tokens
+from .rankers import Splade, score_pairs
+from .torch_models import (
+    BackboneModel,
+    digest_weights,
+    drop_missing,
+    read_configuration,
+    read_model,
+    stored_tensors,
+)
 
 with extra("train", "exporting a model"):
     import torch
@@ -87,27 +123,374 @@ def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str]
     example = (ids, mask, torch.zeros_like(ids))[: len(names)]
     axes = {name: {0: "batch", 1: "tokens"} for name in [*names, STATES]} | {OUTPUT: {0: "batch"}}
     device = model.device
-    with torch.inference_mode(), silenced():
-        torch.onnx.export(
-            model.cpu().eval(),
-            example,
-            str(path),
-            input_names=names,
-            output_names=outputs,
-            dynamic_axes=axes,
-            opset_version=opset,
-            dynamo=False,
-        )
+    with torch.inference_mode(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)  # torch says much about tracing
+        try:
+            torch.onnx.export(
+                model.cpu().eval(),
+                example,
+                str(path),
+                input_names=names,
+                output_names=outputs,
+                dynamic_axes=axes,
+                opset_version=opset,
+                dynamo=False,
+            )
+        finally:
+            logging.disable(logging.NOTSET)
     model.to(device)
 
 
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Run the block without torch's warnings and log lines about tracing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(logging.NOTSET)
+POOLING, TABLE, ROUTER = "SpladePooling", "SparseStaticEmbedding", "Router"
+TRANSFORMERS = ("MLMTransformer", "Transformer")
+
+
+class PooledSplade(Splade):
+    """SPLADE with sentence-transformers' pooling: by sum or maximum, with one logarithm or two."""
+
+    summed, logarithms = False, 1
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return weights `(n, vocabulary)` for ids and mask `(n, tokens)`."""
+        logits = self.model(input_ids=ids, attention_mask=mask).logits.float()
+        weights = torch.relu(logits * mask.unsqueeze(-1))
+        for _ in range(self.logarithms):
+            weights = torch.log1p(weights)
+        return weights.sum(1) if self.summed else weights.amax(1)
+
+
+def read_sparse(source: Path) -> tuple[PooledSplade, Vectors | None, int]:
+    """Read a folder that sentence-transformers' SparseEncoder wrote; return the ranker of documents, the
+    table `(vocabulary,)` of query weights if it has one, and the most tokens of a text. Raises ModelError.
+    """
+    require_no_links(source)
+    routes = routes_of(source)
+    documents, queries = routes["document"], routes["query"]
+    if [kind in TRANSFORMERS for kind, _ in documents] != [True, False] or documents[1][0] != POOLING:
+        raise ModelError(f"{source} makes documents by {documents}; a masked-LM and {POOLING} are needed")
+    if queries != documents and [kind for kind, _ in queries] != [TABLE]:
+        raise ModelError(f"{source} makes queries by {queries}; a {TABLE}, or what documents have, is needed")
+    prompts = read_object(source, "config_sentence_transformers.json").get("prompts") or {}
+    if any(prompts.values()):
+        raise ModelError(f"{source} puts prompts before texts, which is not read of sparse encoders")
+    backbone, pooling = (below(source, path) if path else source for _, path in documents)
+    ranker = assembled_splade(backbone, read_object(pooling, "config.json", needed=True))
+    table = None if queries == documents else query_table(below(source, queries[0][1]), ranker)
+    return ranker, table, min(ranker.max_tokens, own_limit(backbone))
+
+
+def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
+    """Return for "query" and "document" the (kind, path) of the modules that texts go through."""
+    modules = named_modules(folder)
+    if [kind for kind, _ in modules] != [ROUTER]:
+        return {"query": modules, "document": modules}
+    inside = below(folder, modules[0][1]) if modules[0][1] else folder
+    record = read_object(inside, "router_config.json", needed=True)
+    kinds, structure = record.get("types"), record.get("structure")
+    if (
+        not isinstance(kinds, dict)
+        or not isinstance(structure, dict)
+        or {"query", "document"} - set(structure)
+    ):
+        raise ModelError(f"{folder} has no routes for queries and documents", hint=FETCH_AGAIN)
+    return {
+        side: [(bare_name(kinds.get(route)), str(route)) for route in structure[side]]
+        for side in ("query", "document")
+    }
+
+
+def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
+    """Read the masked-LM model of a folder as SPLADE with the configured pooling. Raises ModelError."""
+    strategy, activation = pooling.get("pooling_strategy", "max"), pooling.get("activation_function", "relu")
+    if strategy not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+        raise ModelError(f"{backbone} pools by '{strategy}' of '{activation}', which is not known")
+    ranker = PooledSplade(read_dam(backbone))
+    ranker.require_complete()
+    ranker.summed, ranker.logarithms = strategy == "sum", 1 + (activation == "log1p_relu")
+    return ranker
+
+
+def query_table(folder: Path, ranker: Ranker) -> Vectors:
+    """Read the weights of query tokens; special tokens get 0. Raises ModelError."""
+    with explaining(folder):
+        stored = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
+    if stored.ndim != 1 or len(stored) > ranker.tokens.vocabulary:
+        raise ModelError(
+            f"{folder} weighs {stored.shape} tokens, the model knows {ranker.tokens.vocabulary:,}"
+        )
+    own = read_object(folder, TOKENIZER_FILE, needed=True)["model"]["vocab"]
+    if own != json.loads(str(ranker.tokens.definition))["model"]["vocab"]:
+        raise ModelError(f"{folder} has other words than the model of documents", hint=FETCH_AGAIN)
+    table = np.zeros(ranker.tokens.vocabulary, dtype=np.float32)
+    table[: len(stored)] = np.maximum(stored, 0)
+    table[[ranker.special_ids[role] for role in ("cls_token", "sep_token")]] = 0
+    return table
+
+
+def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "fp32") -> Path:
+    """Export a sparse encoder into `folder`, which is replaced as a whole, and return its path. Raises
+    ModelError.
+    """
+    if precision != "fp32":
+        raise ModelError("a sparse encoder is exported in fp32", hint="--precision fp32")
+    ranker: Any
+    table: Vectors | None = None
+    if isinstance(source, Path):
+        ranker, table, limit = read_sparse(source)
+        weights = None if table is None else table.tolist()
+        identity = fingerprint([ranker.fingerprint, ranker.summed, ranker.logarithms, weights])
+    else:
+        ranker, limit, identity = source, source.max_tokens, source.fingerprint
+    entry = {
+        "vocabulary": ranker.dim,
+        "max_tokens": limit,
+        "fingerprint": identity,
+        "table": table is not None,
+        "ranker": ranker.ranker,
+        "base": base_of(source if isinstance(source, Path) else source.folder),
+    }
+
+    def parity(opened: SparseEncoder) -> dict[str, Any]:
+        """Compare the exported graph's weights with torch's and return the gaps. Raises ModelError."""
+        texts = generated_texts(str(ranker.tokens.definition), limit, GENERATED)
+        expected = ranker.encode_documents(texts, max_tokens=limit)
+        compared = "torch", f"{len(texts)} texts"
+        gaps = measure_fp32(expected, opened.weights(texts), compared, FP32_TOLERANCE)
+        return {"reference": "torch", "texts": len(texts), **gaps}
+
+    files = {} if table is None else {TABLE_FILE: table.astype("<f4").tobytes()}
+    graph = GraphExport(
+        ranker, ranker.tokens.definition, SparseEncoder, entry, parity, opset=SCATTERING_OPSET, files=files
+    )
+    return write_graph_folder(graph, folder)
+
+
+INT8_CORRELATION = 0.9  # the least with fp32 scores that still counts as the same re-ranker
+
+
+class PairClassifier(BackboneModel):
+    """A sequence classifier with one label, whose logit is the score of a pair of query and document."""
+
+    ranker = "rerank"
+
+    def __init__(self, model: Any, definition: str, folder: Path) -> None:
+        limit = min(own_limit(folder), longest_input(model.config))
+        super().__init__(model, Usage("cls", "ip", {"query": "", "document": ""}, limit), folder)
+        self.tokens = Tokens(
+            definition,
+            padding=int(model.config.pad_token_id or 0),
+            separator=None,
+            vocabulary=int(model.config.vocab_size),
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of weights, tokenizer and input limit; 64 hex digits."""
+        tokenizer = json.loads(str(self.tokens.definition))
+        return fingerprint([digest_weights(self.backbone), tokenizer, self.max_tokens])
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return scores `(n,)`; ids, mask and segments (0 query, 1 document) are `(n, tokens)`."""
+        kinds = {} if segments is None else {"token_type_ids": segments}
+        logits = self.backbone(input_ids=ids, attention_mask=mask, **kinds).logits
+        scores: torch.Tensor = logits.float().squeeze(-1)
+        return scores
+
+    def score(self, pairs: list[tuple[str, str]]) -> np.ndarray:
+        """Return the scores of pairs (query, document), float32 `(n,)`, in their order."""
+        return score_pairs(self, self.tokens, pairs, self.max_tokens)
+
+
+def read_classifier(folder: Path) -> PairClassifier:
+    """Read a sequence classifier with one label. Raises ModelError."""
+    require_no_links(folder)
+    if (labels := len(read_configuration(folder).id2label)) != 1:
+        raise ModelError(
+            f"{folder} sorts texts into {labels} classes, a re-ranker gives one score",
+            hint="a cross-encoder with one label is needed, as those that are trained on MS MARCO",
+        )
+    model, definition, missing = read_model(folder, CLASSIFIER)
+    if missing:
+        raise ModelError(f"{folder} is no re-ranker: it lacks {len(missing)} weights, such as {min(missing)}")
+    return PairClassifier(model, definition, folder)
+
+
+def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
+    """Export a re-ranker to `folder`, which is replaced atomically, and return its path. Raise ModelError."""
+    model: Any = read_classifier(source) if isinstance(source, Path) else source
+    entry = {"fingerprint": model.fingerprint, "ranker": model.ranker}
+
+    def parity(opened: PairScorer) -> dict[str, Any]:
+        """Compare the exported graph's scores with torch's and return the gaps. Raises ModelError."""
+        texts = generated_texts(str(model.tokens.definition), model.max_tokens, 2 * GENERATED)
+        pairs = list(zip(texts[::2], reversed(texts[1::2]), strict=True))
+        expected, compared = model.score(pairs), ("torch", f"{len(pairs)} pairs")
+        scores = PairScorer(opened.folder, "fp32").score(pairs)
+        record: dict[str, Any] = {"reference": "torch", "texts": len(pairs)}
+        record |= measure_fp32(expected, scores, compared, FP32_TOLERANCE)
+        if precision == "int8":
+            correlation = float(np.corrcoef(expected, PairScorer(opened.folder).score(pairs))[0, 1])
+            if not correlation >= INT8_CORRELATION:
+                raise ModelError(
+                    f"int8 scores have a correlation of {correlation:.3f} to fp32, {INT8_CORRELATION} is "
+                    "needed",
+                    hint="this model does not bear int8: export with --precision fp32",
+                )
+            record["int8_correlation"] = correlation
+        return record
+
+    graph = GraphExport(model, model.tokens.definition, PairScorer, entry, parity, model.input_names)
+    return write_graph_folder(graph, folder, precision)
+
+
+MASK_TOKEN = "[MASK]"
+KNOWN = {"Transformer", "Dense", "Normalize", "MultiVectorMask"}
+MASK, PYLATE = "MultiVectorMask", "ColBERT"
+USUAL_QUERY = 32  # tokens, where PyLate's file names none
+SIDES = ("query", "document")
+
+
+class TokenProjection(BackboneModel):
+    """A backbone, linear layers on its token states, and scaling of each vector to length 1."""
+
+    ranker = "colbert"
+
+    def __init__(self, backbone: Any, layers: list[torch.nn.Linear], usage: Usage, folder: Path) -> None:
+        super().__init__(backbone, usage, folder)
+        self.layers = torch.nn.ModuleList(layers)
+
+    @property
+    def dim(self) -> int:
+        """The size of a token's vector."""
+        return int(self.layers[-1].out_features)  # type: ignore[arg-type]
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, kinds: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
+        more = {} if kinds is None else {"token_type_ids": kinds}
+        states = self.backbone(input_ids=ids, attention_mask=mask, **more).last_hidden_state
+        for layer in self.layers:
+            states = layer(states)
+        result: torch.Tensor = torch.nn.functional.normalize(states.float(), dim=-1)
+        return result
+
+
+def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str, Any]]:
+    """Read a folder of PyLate or of a MultiVectorEncoder; return model, tokenizer, and the manifest's entry
+    about its use.
+
+    Raises ModelError.
+    """
+    require_no_links(folder)
+    modules, whole = named_modules(folder), read_object(folder, "config_sentence_transformers.json")
+    kinds = [kind for kind, _ in modules]
+    scaled = "Normalize" in kinds or whole.get("model_type") == PYLATE
+    if set(kinds) - KNOWN or kinds[0] != "Transformer" or "Dense" not in kinds or not scaled:
+        raise ModelError(f"{folder} makes vectors by {kinds}; a Transformer, Dense and Normalize are needed")
+    inside = below(folder, modules[0][1]) if modules[0][1] else folder
+    layers = [read_layer(below(folder, path)) for kind, path in modules if kind == "Dense"]
+    masks = [read_object(below(folder, path), "config.json") for kind, path in modules if kind == MASK]
+    backbone, definition, missing = read_model(inside)
+    drop_missing(backbone, missing, inside)
+    knobs = whole | read_object(inside, "sentence_bert_config.json")
+    prompts, tokens = knobs.get("prompts") or {}, {side: knobs.get(f"{side}_prefix") or "" for side in SIDES}
+    prefixes = {
+        side: token + str(prompts.get(side) or "").removeprefix(token) for side, token in tokens.items()
+    }
+    tokenizer = Tokenizer.from_str(definition)
+    words = tokenizer.get_vocab()
+    for text in tokens.values():  # what is in the vocabulary is read as one token
+        marker = next((word for word in (text, *text.split()[:1]) if word in words), "")
+        if marker and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
+            tokenizer.add_special_tokens([AddedToken(marker, normalized=False)])
+    limit = min(knobs.get("document_length") or own_limit(inside), longest_input(backbone.config))
+    model = TokenProjection(backbone, layers, Usage("cls", "cosine", prefixes, limit), folder).eval()
+    longest = min(model.max_positions, own_limit(folder))
+    return model, tokenizer, {"prefixes": prefixes} | usage_entry(knobs, masks, tokenizer, longest)
+
+
+def usage_entry(
+    knobs: Mapping[str, Any], masks: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
+) -> dict[str, Any]:
+    """Return the manifest's entry about the use: query length, query expansion, and the ids of documents left
+    out.
+
+    `knobs` are the settings of both configuration files; no query is longer than `longest`. Raises
+    ModelError.
+    """
+    by_pylate = any(f"{side}_prefix" in knobs for side in SIDES)  # it fills queries up unless it says no
+    usual = None
+    if by_pylate and knobs.get("do_query_expansion") is not False:
+        attended = bool(knobs.get("attend_to_expansion_tokens"))
+        usual = {"length": knobs.get("query_length") or USUAL_QUERY, "attend": attended}
+    setting, expansion = knobs.get("query_expansion", usual), None
+    if setting is not None:
+        token = tokenizer.token_to_id(str(setting.get("token") or MASK_TOKEN))
+        if setting.get("strategy", "fixed") != "fixed" or token is None:
+            raise ModelError(f"queries that are filled up by {setting} are not read")
+        expansion = {"token": token, "length": setting["length"], "attended": bool(setting.get("attend"))}
+    words = knobs.get("skiplist_words")
+    words = list(string.punctuation) if words is None and by_pylate else words or []
+    for mask in masks:
+        words = mask.get("skiplist_words") or []
+        if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
+            raise ModelError("queries that leave tokens out, or documents that keep a few, are not read")
+    query_tokens = expansion["length"] if expansion else knobs.get("query_length") or longest
+    skipped = {tokenizer.token_to_id(word) for word in words} - {None, tokenizer.token_to_id("[UNK]")}
+    return {
+        "query_tokens": min(query_tokens, longest),
+        "skipped": sorted(skipped),
+        "expansion": expansion,
+    }
+
+
+def read_layer(folder: Path) -> torch.nn.Linear:
+    """Read a linear layer. Raises ModelError for one with an activation or residual."""
+    record = read_object(folder, "config.json", needed=True)
+    bent = str(record.get("activation_function", "Identity")).rsplit(".", 1)[-1]
+    if bent != "Identity" or record.get("use_residual"):
+        raise ModelError(f"{folder} does more than a linear layer ({bent}), which is not read")
+    with explaining(folder):
+        weights = stored_tensors(folder / WEIGHTS_FILE)
+        matrix, bias = weights["linear.weight"].float(), weights.get("linear.bias")
+    layer = torch.nn.Linear(matrix.shape[1], matrix.shape[0], bias=bias is not None)
+    layer.load_state_dict({"weight": matrix} | ({} if bias is None else {"bias": bias.float()}))
+    return layer
+
+
+def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "fp32") -> Path:
+    """Export a multi-vector encoder into `folder`, which is replaced as a whole. Raises ModelError."""
+    if precision != "fp32":
+        raise ModelError("a multi-vector encoder is exported in fp32", hint="--precision fp32")
+    model: Any
+    definition: str | None
+    inputs: Sequence[str] = ("input_ids", "attention_mask")
+    if isinstance(source, Path):
+        model, tokenizer, entry = read_projection(source)
+        inputs, definition = model.input_names, tokenizer.to_str()
+        weights = digest_weights(model.backbone), digest_weights(model.layers)
+        entry["fingerprint"] = fingerprint([*weights, json.loads(definition), entry, model.max_tokens])
+    else:
+        model, definition = source, source.tokens.definition
+        entry = {"prefixes": dict.fromkeys(SIDES, ""), "query_tokens": source.max_tokens}
+        entry |= {"fingerprint": source.fingerprint}
+    entry |= {"dim": model.dim, "ranker": model.ranker}
+
+    def parity(opened: MultiVectorEncoder) -> dict[str, Any]:
+        """Compare the token vectors of the exported graph with torch's and return the gaps. Raises
+        ModelError.
+        """
+        rows = opened.rows(generated_texts(str(definition), opened.max_tokens, GENERATED))
+        ids = [np.array([row]) for row in rows]
+        expected = [model.run(*(row, np.ones_like(row), np.zeros_like(row))[: len(inputs)])[0] for row in ids]
+        vectors = np.concatenate(opened.run(rows, [len(row) for row in rows]))
+        compared = "torch", f"the vectors of {len(vectors)} tokens"
+        gaps = measure_fp32(np.concatenate(expected), vectors, compared, FP32_TOLERANCE)
+        return {"reference": "torch", "texts": len(rows), **gaps}
+
+    graph = GraphExport(model, definition, MultiVectorEncoder, entry, parity, inputs)
+    return write_graph_folder(graph, folder)

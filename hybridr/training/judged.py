@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import default_rng
 
 from ..errors import DataError, SettingsError
-from ..evaluation.bm25 import Bm25
+from ..evaluation.label_free import Bm25
 from ..files.atomic import storing
 from ..files.document_forms import identifier_of
 from ..files.folders import below

@@ -20,8 +20,7 @@ from ..errors import DataError, ModelError
 from ..files.manifest import fingerprint, read_manifest
 from . import adapters
 from .adapters import read_design, refusal
-from .backbone import Dam
-from .rem_files import FETCH_AGAIN, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS, RemFiles, Tensors, read_record
+from .backbone import FETCH_AGAIN, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS, Dam, RemFiles, Tensors, read_record
 from .torch_models import BackboneModel, BiEncoder, digest_weights
 
 MAX_TOKENS = 512  # what DDR reads at test time

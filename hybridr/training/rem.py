@@ -1,5 +1,5 @@
-"""Trains a REM on labelled queries and writes its folder (`hybridr rem train`): negatives, tokens, training,
-files.
+"""Trains a REM on labelled queries and writes its folder (`hybridr rem train`): negatives, tokens, a new REM
+(adapters and head) in a ranker, training, files.
 """
 
 from __future__ import annotations
@@ -7,38 +7,186 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..errors import SettingsError
+from ..errors import SettingsError, extra
 from ..families import member_of, names_of
-from ..files.atomic import require_space, staged_folder
+from ..files.atomic import require_space, staged_folder, write_json
 from ..files.folders import below
 from ..files.manifest import fingerprint, sha256_of, write_manifest
 from ..records import Progress, silent
 from ..relevance.corpus import TargetDomain
-from . import adapters, runs
-from .assembly import RANKERS, local_path, usage_of
-from .backbone import read_dam, write_dam_files
+from . import adapters, loop
+from .adapters import LORA_NEEDS, PARALLEL_NEEDS, Design, Lora, Parallel
+from .backbone import (
+    CONFIG,
+    EMBEDDINGS,
+    HEAD_CONFIG,
+    HEAD_WEIGHTS,
+    WEIGHTS,
+    read_dam,
+    read_rem,
+    write_dam_files,
+)
 from .batches import Batches, Examples, Limits, Rows, TargetTexts, read_distilled, read_examples
 from .judged import Judged, RanksQueries, mine, rank_by
 from .loop import CHECKPOINTS, Processes, choose_precision, train
-from .new_rem import (
-    add_head,
-    attach_fresh,
-    design_of,
-    embedding_weights,
-    head_weights,
-    unfreeze,
-    write_rem,
-)
 from .objectives.labelled import Materials
-from .rem_files import read_rem
+from .ranker import Ranker
+from .rankers import RANKERS, CrossEncoder, Splade, local_path, usage_of
 from .settings import OBJECTIVES, RemSettings, require_consistent, require_method
 
-if TYPE_CHECKING:
+with extra("train", "training a REM"):
     import torch
+
+
+FORMAT = "3.2.1"  # the version of adapter-transformers that writes these very files
+UNUSED_HYPERCOMPLEX: dict[str, Any] = {
+    "factorized_phm_W": True,
+    "factorized_phm_rule": False,
+    "hypercomplex_nonlinearity": "glorot-uniform",
+    "learn_phm": True,
+    "phm_bias": True,
+    "phm_c_init": "normal",
+    "phm_dim": 4,
+    "phm_init_range": 0.0001,
+    "phm_rank": 1,
+    "shared_W_phm": False,
+    "shared_phm_rule": True,
+}
+"""What published files say about a layer that they do not have."""
+CLASSES = {
+    "dense": "{}Dense",
+    "unicoil": "{}Unicoil",
+    "splade": "{}Splade",
+    "colbert": "ColBERT",
+    "rerank": "{}AdapterModel",
+}
+"""The class that the authors' code opens a REM with."""
+CLASS_NAMES = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
+Trainable = dict[str, torch.nn.Parameter]
+TAGGING: dict[str, Any] = {"head_type": "tagging", "layers": 1, "activation_function": "tanh"}
+CLASSIFICATION = TAGGING | {"head_type": "classification", "bias": True, "use_pooler": False}
+
+
+def design_of(kind: str, rank: int) -> Design:
+    """Return the design of a REM by kind: "lora", "parallel", or "both" as published; alpha is the rank."""
+    lora = Lora(rank, rank) if kind in ("lora", "both") else None
+    return Design(lora, Parallel() if kind in ("parallel", "both") else None)
+
+
+def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
+    """Add new adapters, which change nothing yet, to the ranker, and freeze its other weights.
+
+    A and W_down are Kaiming-uniform with a = sqrt(5) from `seed`, the rest is zero (Zhan et al. 2022).
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        adapters.attach(ranker.backbone, design)
+
+
+def config_of(design: Design) -> dict[str, Any]:
+    """Return the `config` of `adapter_config.json` for a design (the inverse of `read_design`)."""
+    parts = []
+    if lora := design.lora:
+        own = {
+            "architecture": "lora",
+            "r": lora.rank,
+            "alpha": whole(lora.alpha),
+            "dropout": lora.dropout,
+            "attn_matrices": list(lora.projections),
+            "init_weights": "lora",
+        }
+        parts.append(LORA_NEEDS | own)
+    if parallel := design.parallel:
+        factor = parallel.reduction_factor
+        own = {
+            "reduction_factor": dict(factor) if isinstance(factor, Mapping) else whole(factor),
+            "scaling": "learned" if parallel.scaling is None else parallel.scaling,
+            "non_linearity": parallel.activation,
+            "init_weights": "mam_adapter",
+            "inv_adapter_reduction_factor": None,
+            "residual_before_ln": True,
+        }
+        parts.append(PARALLEL_NEEDS | UNUSED_HYPERCOMPLEX | own)
+    return parts[0] if len(parts) == 1 else {"architecture": "union", "configs": parts}
+
+
+def whole(value: float) -> float:
+    """Return a number as integer if it is whole, as published files write it."""
+    return int(value) if value == int(value) else value
+
+
+def add_head(ranker: Ranker, width: int, seed: int) -> None:
+    """Add a new linear head of `width` outputs to a ranker that needs one and has none.
+
+    Its weights are drawn with the backbone's own initial spread, its bias is zero. Raises ModelError for
+    splade without a masked-LM head, which cannot be made anew.
+    """
+    if ranker.outputs is None or not isinstance(ranker.head, torch.nn.Identity):
+        ranker.require_complete()
+        return
+    head = torch.nn.Linear(ranker.config.hidden_size, ranker.outputs or width, device=ranker.device)
+    generator = torch.Generator().manual_seed(seed)
+    spread = float(getattr(ranker.config, "initializer_range", 0.02))
+    torch.nn.init.normal_(head.weight, std=spread, generator=generator)
+    torch.nn.init.zeros_(head.bias)
+    ranker.head = head
+
+
+def head_weights(ranker: Ranker, name: str) -> Trainable:
+    """Return the head's parameters by their keys in a REM called `name`; empty without a head."""
+    if isinstance(ranker, Splade):
+        return ranker.head_weights()
+    return {f"heads.{name}.1.{key}": weight for key, weight in ranker.head.named_parameters()}
+
+
+def embedding_weights(ranker: Ranker) -> Trainable:
+    """Return the input embeddings that the REM of a re-ranker carries; empty for other rankers."""
+    return dict(ranker.backbone.embeddings.named_parameters()) if isinstance(ranker, CrossEncoder) else {}
+
+
+def unfreeze(weights: Trainable) -> Trainable:
+    """Make parameters trainable and return them, tied ones only once."""
+    once: Trainable = {}
+    for key, weight in weights.items():
+        if not any(weight is parameter for parameter in once.values()):
+            weight.requires_grad_(True)
+            once[key] = weight
+    return once
+
+
+def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[str]:
+    """Write the head (and a re-ranker's embeddings) beside the adapters; return the names of the files."""
+    name = str(record["name"])
+    weights = head_weights(ranker, name)
+    if not weights:
+        return []
+    torch.save(plain_tensors(weights), folder / HEAD_WEIGHTS)
+    names = ("hidden_size", "model_class", "model_name", "model_type", "name", "version")
+    common = {key: record[key] for key in names if key in record}
+    width = 2 if isinstance(ranker, Splade) else int(ranker.head.get_parameter("bias").numel())
+    outputs = {"num_labels": width, "label2id": {f"LABEL_{number}": number for number in range(width)}}
+    kind = CLASSIFICATION if isinstance(ranker, CrossEncoder) else TAGGING
+    own = (
+        {"config": None, "name": None} | outputs if isinstance(ranker, Splade) else {"config": kind | outputs}
+    )
+    write_json(folder / HEAD_CONFIG, common | own)
+    if not isinstance(ranker, CrossEncoder):
+        return [HEAD_WEIGHTS, HEAD_CONFIG]
+    tensors = plain_tensors(embedding_weights(ranker))
+    if "position_embeddings.weight" in tensors:
+        tensors["position_ids"] = torch.arange(len(tensors["position_embeddings.weight"])).unsqueeze(0)
+    torch.save(tensors, folder / EMBEDDINGS)
+    return [HEAD_WEIGHTS, HEAD_CONFIG, EMBEDDINGS]
+
+
+def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return copies of the weights as contiguous fp32 tensors on the CPU."""
+    return {key: weight.detach().float().cpu().clone().contiguous() for key, weight in weights.items()}
+
 
 STAGE = "rem"
 NAME = "rem"  # of the adapter in its files
@@ -50,7 +198,7 @@ BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemTraining(runs.Trained):
+class RemTraining(loop.Trained):
     """The result: a folder with a REM (or a whole model), and how it was trained."""
 
     kind: str
@@ -87,9 +235,9 @@ def train_rem(
     """
     require_consistent(settings)
     run = RemRun(judgements, settings, source, target, progress)
-    if (finished := runs.read_finished(settings.out, STAGE, run.key)) is not None:
-        return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
-    return runs.result_of(RemTraining, settings.out, run.train(rank), reused=False)
+    if (finished := loop.read_finished(settings.out, STAGE, run.key)) is not None:
+        return loop.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
+    return loop.result_of(RemTraining, settings.out, run.train(rank), reused=False)
 
 
 class RemRun:
@@ -109,7 +257,7 @@ class RemRun:
         method = require_method(settings, invariant=target is not None)
         self.method: Any = member_of(OBJECTIVES, method) if method else None
         self.own = self.method.own_settings(**settings.method_settings) if self.method else None
-        runs.require_own(settings.out, STAGE, "REM")
+        loop.require_own(settings.out, STAGE, "REM")
         self.settings, self.source, self.target = settings, source, target
         self.judgements = judgements.sample(settings.max_queries, settings.seed)
         self.processes = Processes(settings.device)
@@ -145,11 +293,11 @@ class RemRun:
             "processes": self.processes.count,
             "target": target and target.fingerprint,
         }
-        self.key = fingerprint(runs.recorded(settings, without=NOT_COMPARED) | inputs)
+        self.key = fingerprint(loop.recorded(settings, without=NOT_COMPARED) | inputs)
 
     def state_of(self, episode: int) -> Path:
         """Return the folder of an episode's checkpoint, numbered from 0."""
-        state = self.settings.out / runs.STATE_FOLDER
+        state = self.settings.out / loop.STATE_FOLDER
         return below(state, f"episode-{episode + 1}") if episode else state
 
     def read(self, episode: int, rank: RanksQueries | None) -> Examples:
@@ -195,12 +343,12 @@ class RemRun:
         queued = 4 * vectors * settings.batch_size * processes.count * int(ranker.config.hidden_size)
         require_space(settings.out, parameters * BYTES_PER_WEIGHT * settings.episodes + CHECKPOINTS * queued)
         ranker.to(processes.device)
-        run = runs.Training()
+        run = loop.Training()
         for episode in range(settings.episodes):
             examples = self.read(episode, rank) if episode else first
             objective = self.objective(examples, weights, episode)
             method = objective.method if self.method else None
-            state, key = self.state_of(episode) / runs.STATE_FILE, f"{self.key}:{episode}"
+            state, key = self.state_of(episode) / loop.STATE_FILE, f"{self.key}:{episode}"
             trained = train(objective, state, key, memory=method, progress=self.progress)
             run = run.followed_by(trained)
             if method is not None:
@@ -251,7 +399,7 @@ class RemRun:
         objective.method = self.method.create(objective, materials)
         return objective
 
-    def write(self, run: runs.Training, entry: Mapping[str, Any]) -> None:
+    def write(self, run: loop.Training, entry: Mapping[str, Any]) -> None:
         """Write weights, losses and manifest to the result's folder atomically, in place of the unfinished
         state.
         """
@@ -261,12 +409,30 @@ class RemRun:
                 heads = {} if settings.ranker == "splade" else head_weights(self.ranker, self.name)
                 files = write_dam_files(dam, folder, heads=heads, language_head=dam.has_language_head)
             else:
-                files = write_rem(self.ranker, design_of(settings.design, settings.rank), NAME, folder)
-            runs.write_steps(folder / runs.LOSSES_FILE, run)
+                ranker = self.ranker
+                if ranker.rem is not None:
+                    record = dict(ranker.rem.record)  # that of a REM which is trained on stays as it is
+                else:
+                    config = config_of(design_of(settings.design, settings.rank))
+                    record = {
+                        "config": config,
+                        "config_id": fingerprint(config)[:16],
+                        "hidden_size": int(ranker.config.hidden_size),
+                        "model_class": CLASSES[ranker.ranker].format(CLASS_NAMES[ranker.config.model_type]),
+                        "model_name": None,
+                        "model_type": ranker.config.model_type,
+                        "name": NAME,
+                        "version": FORMAT,
+                    }
+                tensors = adapters.adapter_weights(ranker.backbone, str(record["name"]))
+                torch.save(plain_tensors(tensors), folder / WEIGHTS)
+                write_json(folder / CONFIG, record)
+                files = [WEIGHTS, CONFIG, *write_head(ranker, record, folder)]
+            loop.write_steps(folder / loop.LOSSES_FILE, run)
             write_manifest(
                 folder,
                 stage=STAGE,
-                settings=runs.recorded(settings, without=NOT_RECORDED),
+                settings=loop.recorded(settings, without=NOT_RECORDED),
                 inputs={
                     "judged": self.judgements.fingerprint,
                     "collection": self.judgements.name,
@@ -274,6 +440,6 @@ class RemRun:
                     "target": self.target and self.target.fingerprint,
                     **self.ranker.origins,
                 },
-                outputs=[*files, runs.LOSSES_FILE],
+                outputs=[*files, loop.LOSSES_FILE],
                 extra={STAGE: dict(entry)},
             )

@@ -94,7 +94,13 @@ def build_cache(
         remember_text(folder, "token cache")
         (folder / MANIFEST).unlink(missing_ok=True)
         counts = write_tokens(documents, Tokenizer.from_str(tokenizer), folder)
-        texts, usable = write_order(folder, seed)
+        ends, hashes = map_file(folder, "ends"), map_file(folder, "hashes")
+        filled = np.flatnonzero(np.diff(ends, prepend=0))
+        different, first = np.unique(hashes[filled], return_index=True)
+        order = filled[first][np.argsort(scattered(different, seed))]
+        with private_file(folder / "order.bin") as file:
+            order.astype(np.int64).tofile(file)
+        texts, usable = hashlib.sha256(np.ascontiguousarray(different).data).hexdigest(), len(order)
     if not usable:
         raise DataError(
             f"{counts['read']:,} documents hold no usable text",
@@ -188,20 +194,6 @@ def private_file(path: Path) -> BinaryIO:
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     return path.open("wb")
-
-
-def write_order(folder: Path, seed: int) -> tuple[str, int]:
-    """Write the order of training, by the seeded hash of the texts; return their fingerprint and number.
-
-    Repeated texts are taken once; documents without tokens are left out.
-    """
-    ends, hashes = map_file(folder, "ends"), map_file(folder, "hashes")
-    filled = np.flatnonzero(np.diff(ends, prepend=0))
-    different, first = np.unique(hashes[filled], return_index=True)
-    order = filled[first][np.argsort(scattered(different, seed))]
-    with private_file(folder / "order.bin") as file:
-        order.astype(np.int64).tofile(file)
-    return hashlib.sha256(np.ascontiguousarray(different).data).hexdigest(), len(order)
 
 
 def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
@@ -369,6 +361,7 @@ def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
         yield order[start:end]
 
 
+@dataclass
 class GateDocuments:
     """The documents for the gate: the first ones in the order of the token cache, so that held-out ones come
     first.
@@ -377,9 +370,8 @@ class GateDocuments:
     again.
     """
 
-    def __init__(self, file: Path, seed: int) -> None:
-        self.file = file
-        self.seed = seed
+    file: Path
+    seed: int
 
     def passing(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Yield all documents unchanged, and write the chosen ones to the file at the end."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conditions import read_conditions
-from hybridr.search.signal_set import SignalSet
+from hybridr.search.context import SignalSet
 from hybridr.search.signals import Signal
 from studies import signals
 

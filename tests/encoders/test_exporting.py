@@ -11,7 +11,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import DownloadError, ModelError
 from hybridr.files.manifest import read_manifest, sha256_of
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.places import DDR
 from support.pythons import run_without_torch

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ModelError
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from hybridr.training.torch_models import read_retriever
 from support.golden_ddr import INPUTS, SOURCE, TOLERANCE, gap, rem_of
 from support.places import DDR

@@ -28,7 +28,7 @@ from hybridr.encoders.export.fetched_models import (
 from hybridr.errors import DownloadError, ModelError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.records import Query
-from hybridr.training.assembly import assemble, export_joined
+from hybridr.training.rankers import assemble, export_joined
 from support.places import DDR
 from support.tiny import SPECIAL, WORDS, tiny_corpus
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation.bm25 import Bm25
 from hybridr.evaluation.evaluation import JudgedQueries, evaluate
+from hybridr.evaluation.label_free import Bm25
 from hybridr.evaluation.regression import Bars, compare_with_baseline
 from hybridr.files.formats import read_beir, write_qrels, write_run
 from hybridr.records import Run

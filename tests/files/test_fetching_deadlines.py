@@ -14,8 +14,8 @@ import pytest
 from hybridr.cluster import remote_models
 from hybridr.errors import Unreachable
 from hybridr.files.fetching import MOST_ANSWER, BoundedRetry, ask_web
-from hybridr.serving.page import assessor
-from hybridr.serving.page.assessor import grade_by_model
+from hybridr.serving.page import judgements
+from hybridr.serving.page.judgements import grade_by_model
 from hybridr.serving.settings import AssessorSettings
 
 
@@ -105,7 +105,7 @@ def server() -> Iterator[tuple[str, list[str]]]:
 def test_a_language_model_that_sends_a_byte_now_and_then_is_left(
     server: tuple[str, list[str]], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assessor, "ANSWER_S", 1.0)
+    monkeypatch.setattr(judgements, "ANSWER_S", 1.0)
     began = time.monotonic()
     with pytest.raises(Unreachable, match="TimeoutError|Timeout|MaxRetry"):
         grade_by_model(AssessorSettings(endpoint=f"{server[0]}/{way}", model="m"), "river", "boat")

@@ -15,8 +15,8 @@ import pytest
 from hybridr.encoders.export.fetched_models import REM_FILE, fetch_published
 from hybridr.errors import ModelError
 from hybridr.training.adapters import read_design
-from hybridr.training.assembly import assemble
-from hybridr.training.rem_files import read_rem, read_tensors
+from hybridr.training.backbone import read_rem, read_tensors
+from hybridr.training.rankers import assemble
 from support import hostile
 from support.golden_ddr import SOURCE, changed, rem_of
 

@@ -27,12 +27,11 @@ from hybridr.files.manifest import PARTS, read_manifest
 from hybridr.search.clauses import REASONS, ParsedQuery, QueryReader
 from hybridr.search.client_query import filter_of
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
-from hybridr.serving.rewriting.requested import as_sent
-from hybridr.serving.rewriting.rewriting import is_by_query, page_of
+from hybridr.serving.rewriting.rewriting import as_sent, is_by_query, page_of
 from hybridr.settings import TABLES, Stage, read_config
 from hybridr.training.adapters import read_design
+from hybridr.training.backbone import read_rem, read_tensors
 from hybridr.training.judged import read_scores
-from hybridr.training.rem_files import read_rem, read_tensors
 from hybridr.training.torch_models import read_configuration
 from support.fuzzing import FACTOR, Target, each, run, said, texts, values
 from support.tiny import tiny_retriever

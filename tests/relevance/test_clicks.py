@@ -16,8 +16,7 @@ import pytest
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_qrels
-from hybridr.relevance.clicks.clicks import GONE, NO_LINE, Clicks, judged_by
-from hybridr.relevance.clicks.ledger import ClickLedger
+from hybridr.relevance.clicks.clicks import GONE, NO_LINE, ClickLedger, Clicks, judged_by
 from support.click_logs import asked, clicked, people
 from support.odd_ids import FORGING
 

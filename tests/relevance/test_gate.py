@@ -14,7 +14,7 @@ from hybridr.cluster.retrievers.dense import engine_scores
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.registry import MINILM_WHEEL
-from hybridr.evaluation.bm25 import Bm25
+from hybridr.evaluation.label_free import Bm25
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance.gate import compare_encoders, joined_lists, rank_all

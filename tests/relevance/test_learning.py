@@ -12,8 +12,7 @@ from hybridr.cluster.record_parts import Remembered
 from hybridr.evaluation.significance import BoundedMean
 from hybridr.records import Query
 from hybridr.relevance import learning
-from hybridr.relevance.learning import Changes, LearnResult, changed_since
-from hybridr.relevance.rehearsal import Rehearsal
+from hybridr.relevance.learning import Changes, LearnResult, Rehearsal, changed_since
 from hybridr.search.past_queries import Past, Relevant
 from support.hashing import HashingEncoder
 

@@ -12,9 +12,9 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
-from hybridr.search.reordering import Reordering
 from hybridr.search.rerankers import IndexAccess, Listed
 from hybridr.search.rerankers.mmr import DiversitySettings, MaximalMarginalRelevance, diversified
+from hybridr.search.search import Reordering
 
 VECTORS = {"a": [2.0, 0.0], "b": [4.0, 0.1], "c": [0.0, 3.0], "d": None}
 HITS = [

@@ -18,10 +18,10 @@ from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.relevance.judgement import other_signals
 from hybridr.search import signals
+from hybridr.search.context import signals_taken
 from hybridr.search.fusions import Scales, leaves_of
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.settings import SearchSettings
-from hybridr.search.signal_set import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
 from hybridr.search.signals.soft_terms import (

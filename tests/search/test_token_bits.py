@@ -11,7 +11,7 @@ from hybridr.cluster.record import IndexInfo, Record, meta_of
 from hybridr.encoders.bits import MOST_QUERY_TOKENS, bits_of, mean_as_text
 from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
-from hybridr.search.signal_set import signals_taken
+from hybridr.search.context import signals_taken
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
 from support.hashing import HashingEncoder

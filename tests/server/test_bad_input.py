@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.search.encoders import promote
+from hybridr.search.checks import promote
 from support.commands import Cli
 from support.corpus import fill_index
 

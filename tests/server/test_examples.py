@@ -16,8 +16,7 @@ import hybridr
 from hybridr import Index, index
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.index import IndexExperiment, IndexRules
-from hybridr.relevance.clicks.insights import make_where_missing
-from hybridr.relevance.clicks.ubi import EVENTS, QUERIES
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, make_where_missing
 from support.click_logs import people
 
 pytestmark = pytest.mark.node

@@ -38,8 +38,7 @@ from hybridr.indexing.terms import storage
 from hybridr.indexing.verification import verify
 from hybridr.records import Query, silent
 from hybridr.relevance.clicks.clicks import read_clicks
-from hybridr.relevance.clicks.insights import Keeper
-from hybridr.relevance.clicks.ubi import EVENTS, QUERIES
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, Keeper
 from hybridr.relevance.corpus import bytes_of, read_index
 from hybridr.relevance.experiments import promote_ranking, report_experiment, start_experiment
 from hybridr.relevance.learning import learn, unlearn

@@ -18,7 +18,7 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.syncing import sync
 from hybridr.indexing.targets import Lag
 from hybridr.relevance.answering import calibrate
-from hybridr.search.encoders import encoder_for, promote
+from hybridr.search.checks import encoder_for, promote
 from hybridr.status.standing import remove, status
 from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources

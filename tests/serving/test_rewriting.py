@@ -16,8 +16,7 @@ from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery
 from hybridr.search.client_query import filter_of
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.serving.rewriting.explaining import fate_of, query_of
-from hybridr.serving.rewriting.requested import as_sent
-from hybridr.serving.rewriting.rewriting import BodyRanking, is_by_query
+from hybridr.serving.rewriting.rewriting import BodyRanking, as_sent, is_by_query
 
 FIELDS = ("text", "title")
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}

@@ -19,7 +19,7 @@ REM = rem_of("colbert_lora192-pa4")
 def exported() -> Path:
     """Export the golden ColBERT once for all tests of a process."""
     from hybridr.encoders.export.exporting import export
-    from hybridr.training.assembly import assemble
+    from hybridr.training.rankers import assemble
 
     folder = Path(mkdtemp(prefix="hybridr-colbert-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

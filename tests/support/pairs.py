@@ -18,7 +18,7 @@ REM = rem_of("rerank_lora192-pa4")
 def exported(precision: str = "fp32") -> Path:
     """Export the golden re-ranker once for all tests of a process."""
     from hybridr.encoders.export.exporting import export
-    from hybridr.training.assembly import assemble
+    from hybridr.training.rankers import assemble
 
     folder = Path(mkdtemp(prefix="hybridr-rerank-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

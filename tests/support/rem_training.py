@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from hybridr.relevance.corpus import read_target
-from hybridr.training.assembly import assemble
 from hybridr.training.batches import Batches, Limits, read_examples
 from hybridr.training.judged import Judged, read_judged_beir
 from hybridr.training.loop import Processes
 from hybridr.training.objectives.contrast import Contrastive
 from hybridr.training.objectives.labelled import EncodedApart
+from hybridr.training.rankers import assemble
 from hybridr.training.rem import train_rem
 from hybridr.training.settings import RemSettings
 from support.tiny import tiny_corpus, tiny_texts

@@ -28,7 +28,7 @@ def exported(ranker: str = "splade") -> Path:
 
 @cache
 def golden(ranker: str) -> Any:
-    from hybridr.training.assembly import assemble
+    from hybridr.training.rankers import assemble
 
     made = assemble(SOURCE, rem_of(f"{ranker}_lora192-pa4"), ranker=ranker)
     if ranker == "unicoil":  # as it is, its random head gives no token of a query a weight

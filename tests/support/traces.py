@@ -14,7 +14,6 @@ import torch
 from hybridr.training.backbone import read_dam
 from hybridr.training.batches import Batch, Examples, Rows, TargetBatch, TargetBatches, TargetTexts
 from hybridr.training.loop import Processes, train
-from hybridr.training.new_rem import unfreeze
 from hybridr.training.objectives import Recipe
 from hybridr.training.objectives.berm import Berm, Bm25Units
 from hybridr.training.objectives.contrast import Contrastive
@@ -24,6 +23,7 @@ from hybridr.training.objectives.labelled import EncodedApart, Plain
 from hybridr.training.objectives.modir import Game, Modir
 from hybridr.training.objectives.pairwise import Pairwise
 from hybridr.training.rankers import Dense
+from hybridr.training.rem import unfreeze
 from hybridr.training.settings import RemSettings
 from support.projection import ProjectionHead
 

@@ -21,8 +21,8 @@ from hybridr.files.formats import write_beir
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Query, silent
 from hybridr.training.adaptation import adapt
-from hybridr.training.assembly import assemble, between, joined_encoder
 from hybridr.training.judged import read_judged_beir
+from hybridr.training.rankers import assemble, between, joined_encoder
 from hybridr.training.rem import train_rem
 from hybridr.training.settings import AdaptSettings
 from support.dam_training import tiny_dam

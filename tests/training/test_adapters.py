@@ -12,8 +12,8 @@ import transformers
 from hybridr.errors import ModelError
 from hybridr.training import adapters
 from hybridr.training.adapters import Design, Lora, Parallel
-from hybridr.training.assembly import assemble
-from hybridr.training.rem_files import read_rem
+from hybridr.training.backbone import read_rem
+from hybridr.training.rankers import assemble
 from support.golden_ddr import INPUTS, SOURCE, TOLERANCE, changed, gap, rem_of
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.errors import ModelError
 from hybridr.training.adapters import read_design
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from support.golden_ddr import SOURCE, changed, rem_of
 
 

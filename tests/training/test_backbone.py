@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hybridr.errors import ModelError
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from support.golden_ddr import SOURCE
 
 

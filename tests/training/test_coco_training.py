@@ -16,11 +16,11 @@ from tokenizers import Tokenizer, models
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
-from hybridr.training.assembly import assemble
 from hybridr.training.backbone import read_dam
 from hybridr.training.dam import fit_dam, frame_of, goes_on, ids_that, is_full_stop
 from hybridr.training.loop import Processes, make_optimizer, take_step
 from hybridr.training.objectives.coco import SpansAndMaskedLm, cut_spans, draw_pairs
+from hybridr.training.rankers import assemble
 from hybridr.training.settings import DamSettings
 from hybridr.training.token_cache import Frame, TokenCache, build_cache
 from support.coco_traces import replay_coco

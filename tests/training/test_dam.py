@@ -20,9 +20,9 @@ from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
 from hybridr.relevance.corpus import CorpusFile
 from hybridr.training import loop
-from hybridr.training.assembly import assemble
 from hybridr.training.backbone import read_dam
 from hybridr.training.dam import DamFit, fit_dam
+from hybridr.training.rankers import assemble
 from support.dam_training import dam_settings, main, tiny_dam
 from support.programs import Program, killed_at
 from support.tiny import WORDS, damage_json, tiny_corpus, tiny_retriever, tiny_tokenizer

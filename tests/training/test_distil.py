@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from hybridr.training.assembly import assemble
 from hybridr.training.judged import Judged
-from hybridr.training.new_rem import attach_fresh, design_of
 from hybridr.training.objectives import distil
-from hybridr.training.rem import train_rem
+from hybridr.training.rankers import assemble
+from hybridr.training.rem import attach_fresh, design_of, train_rem
 from support.golden_losses import assert_close, golden
 from support.rem_training import rem_settings
 

@@ -9,9 +9,9 @@ import torch
 
 from hybridr.training.adapters import adapter_weights
 from hybridr.training.judged import Judged
-from hybridr.training.new_rem import attach_fresh, design_of, unfreeze
 from hybridr.training.objectives.idro import GroupGradients, group_means
 from hybridr.training.objectives.pairwise import Pairwise
+from hybridr.training.rem import attach_fresh, design_of, unfreeze
 from support.dam_training import tiny_dam
 from support.rem_training import objective_of
 

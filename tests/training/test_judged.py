@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.evaluation.bm25 import Bm25
+from hybridr.evaluation.label_free import Bm25
 from hybridr.training.judged import (
     Judged,
     mine,

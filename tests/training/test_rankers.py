@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hybridr.errors import DataError, ModelError
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from support.golden_ddr import INPUTS, SOURCE, TARGET, TOLERANCE, gap, rem_of
 
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from hybridr.errors import ModelError, SettingsError
-from hybridr.training.assembly import assemble
+from hybridr.training.backbone import read_rem
 from hybridr.training.dam import fit_dam
 from hybridr.training.judged import Judged
+from hybridr.training.rankers import assemble
 from hybridr.training.rem import RemRun, train_rem
-from hybridr.training.rem_files import read_rem
 from hybridr.training.settings import RemSettings
 from support.dam_training import dam_settings, tiny_dam
 from support.places import DDR

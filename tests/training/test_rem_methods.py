@@ -17,11 +17,11 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.manifest import read_manifest
 from hybridr.records import Document
 from hybridr.relevance.corpus import TargetDomain, read_target
-from hybridr.training.assembly import assemble
+from hybridr.training.backbone import read_rem
 from hybridr.training.judged import Judged
 from hybridr.training.objectives import modir
+from hybridr.training.rankers import assemble
 from hybridr.training.rem import train_rem
-from hybridr.training.rem_files import read_rem
 from hybridr.training.settings import RemSettings
 from support.programs import Program, killed_at
 from support.rem_training import SETTINGS, TEXTS, main, rem_settings, set_small, write_teacher

@@ -50,7 +50,7 @@ def encode(
 ) -> None:
     """Encode texts of Parquet beside them; no cluster is asked. Interrupted, the same command goes on."""
     from hybridr.indexing.stages.vectors import encode_texts
-    from hybridr.search.encoders import found_folder
+    from hybridr.search.checks import found_folder
 
     progress = session.output.progress
     done = encode_texts(folder, found_folder(encoder, progress), settings, progress=progress)

@@ -13,7 +13,7 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.evaluation.significance import BoundedMean
-    from hybridr.relevance.comparison import EncoderComparison
+    from hybridr.relevance.gate import EncoderComparison
 
 
 @verb(app, "compare", cluster=True)

@@ -73,7 +73,7 @@ def export(
     progress = session.output.progress
     said: Any = {"precision": precision.value, "texts": read_texts(documents), "progress": progress}
     if joined.dam:
-        from hybridr.training.assembly import export_joined
+        from hybridr.training.rankers import export_joined
 
         target = out or Path(f"{Path(joined.dam).name}-encoder")
         export_joined(joined.dam, joined.rem, target, **joined.stated(*FORMS), **said)

@@ -13,9 +13,8 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.evaluation.significance import BoundedMean
-    from hybridr.relevance.learning import Forgetting, LearnResult
-    from hybridr.relevance.rehearsal import Rehearsal
-    from hybridr.serving.page.assessor import Assessment
+    from hybridr.relevance.learning import Forgetting, LearnResult, Rehearsal
+    from hybridr.serving.page.judgements import Assessment
     from hybridr.serving.settings import AssessorSettings
 
 

@@ -177,7 +177,7 @@ def following(dam: str, trained: RemTraining) -> str:
     from hybridr.files.manifest import read_manifest
 
     if trained.kind == "whole":
-        return f'assemble("{trained.folder}") of hybridr.training.assembly opens it in Python'
+        return f'assemble("{trained.folder}") of hybridr.training.rankers opens it in Python'
     manifest = (read_manifest(Path(dam)) if Path(dam).is_dir() else None) or {}
     objective = manifest.get("dam", {}).get("objective", "mlm")  # goes on as the source DAM was trained
     return f"hybridr adapt --index NAME --objective {objective} --base {dam} --rem {trained.folder}"

@@ -19,9 +19,8 @@ from pydantic import Field
 from ...records import Progress, silent
 from ...settings import Stage
 from ..contract import Encoder, Vectors, of_length_one
-from ..export.ensemble import EnsembleBiEncoder, fitted
 from ..export.exporting import opened_encoder, second_retriever
-from ..export.weights import NumpyBiEncoder
+from ..export.weights import EnsembleBiEncoder, NumpyBiEncoder, fitted
 from ..opening import OnnxEncoder
 from . import DOCUMENT_TOKENS
 

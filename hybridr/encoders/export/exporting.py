@@ -41,11 +41,10 @@ from .packaged_models import artifact_of, minilm, packaged_retriever
 from .parity import measure_parity
 from .weights import NumpyBiEncoder, open_without_torch
 
-SPARSE, PAIRS = ("sparse_folder", "export_sparse"), ("pair_folder", "export_pairs")
+SPARSE, PAIRS, TOKENS = "export_sparse", "export_pairs", "export_multi_vector"
 SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
-TOKENS = "multi_vector_folder", "export_multi_vector"
 GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
-"""What exports each ranker that gives no vector: file and function, which need torch."""
+"""What exports each ranker that gives no vector: functions of `training/graph_exports.py`."""
 GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
 
 
@@ -159,7 +158,7 @@ def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
             named = PAIRS
     if named is None:
         return None
-    exporter: Callable[..., Path] = from_training(*named)
+    exporter: Callable[..., Path] = from_training("graph_exports", named)
     return exporter
 
 
@@ -256,15 +255,6 @@ def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progr
         return minilm_encoder(progress=progress)
     if fingerprint == entry.package.fingerprint:
         return packaged_encoder(entry, progress)
-    return hub_or_packaged(entry, progress)
-
-
-def hub_or_packaged(entry: KnownEncoder, progress: Progress) -> Path:
-    """Return the encoder folder of the hub's copy, or of the packaged copy if the hub does not answer.
-
-    The copy used first stays: both differ by rounding to bytes, and an index needs the weights that wrote its
-    vectors. Raises DownloadError.
-    """
     assert entry.package is not None
     fetched = fetched_revision(entry.repository) is not None
     if not fetched and is_encoder(place_of(entry.package.fingerprint)):

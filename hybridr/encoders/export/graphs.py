@@ -13,9 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..contract import Usage
 from ..engines import OUTPUT, STATES, from_training
-from .ensemble import EnsembleBiEncoder
 from .model_files import Exportable
-from .weights import EMBEDDED, NumpyBiEncoder, StoredWeights, token_states
+from .weights import EMBEDDED, EnsembleBiEncoder, NumpyBiEncoder, StoredWeights, token_states
 
 OPSET, IR_VERSION = 17, 8
 SCATTERING_OPSET = 18  # the first in which the largest of several values stays

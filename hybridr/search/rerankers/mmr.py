@@ -9,6 +9,7 @@ that of a hit before it, or 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +31,7 @@ class DiversitySettings(Stage):
     )
 
 
+@dataclass(eq=False)
 class MaximalMarginalRelevance(Reranker):
     """Trades relevance for diversity, by the vectors stored in the index."""
 
@@ -37,8 +39,8 @@ class MaximalMarginalRelevance(Reranker):
     help = "hits unlike those before them, by their vectors"
     own_settings = DiversitySettings
 
-    def __init__(self, behind: IndexAccess, own: DiversitySettings) -> None:
-        self.behind, self.own = behind, own
+    behind: IndexAccess
+    own: DiversitySettings
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:

@@ -5,6 +5,7 @@ indices. Nothing is ever written.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -29,14 +30,18 @@ from ..application import Server, create_app, find_encoder
 from ..doorway import Doorway, is_local, listen
 from ..settings import McpSettings, ServeSettings
 from ..telemetry import Metrics
-from .documents import describe_fields, documents_as_text
-from .reports import MOST_SYSTEMS, WRITERS, Report, Reports
-from .wording import (
+from .documents import (
     ANSWER_BYTES,
+    MOST_SYSTEMS,
     WARNED,
+    WRITERS,
+    Report,
+    Reports,
     ToolFailure,
     ask_inside,
     bounded,
+    describe_fields,
+    documents_as_text,
     fitting,
     hit_lines,
     plain_text,
@@ -87,14 +92,16 @@ NO_JSON = "this line is no JSON; send one request of JSON-RPC 2.0 a line, withou
 NO_REQUEST = "this is no request of JSON-RPC 2.0; send jsonrpc, id, method and params, one request a line"
 
 
+@dataclass
 class Tools:
     """The tools that agents call; each is answered by the app of its index, as `/search` is.
 
-    Every answer keeps to the limit of `wording.py`. Tools raise ToolFailure, whose hint says what to do next.
+    Every answer keeps to the limits of `documents.py`. Tools raise ToolFailure, whose hint says what to
+    do next.
     """
 
-    def __init__(self, apps: Mapping[str, FastAPI], reports: Reports) -> None:
-        self.apps, self.reports = apps, reports
+    apps: Mapping[str, FastAPI]
+    reports: Reports
 
     async def search(
         self,
@@ -272,18 +279,6 @@ def open_agents(
         encoder = find_encoder(chosen, cluster, progress)
         apps[name] = create_app(encoder, chosen, cluster=cluster, search=search)
     tools = Tools(apps, Reports(reports, settings.report_timeout_s))
-    server = tool_server(tools, settings)
-    if not settings.http:
-        return Agents(server, tools)
-    # By HTTP it stands behind the doorway of `hybridr serve`: its token, its hosts and its limits.
-    behind = ServeSettings(host=settings.host, port=settings.port, token=settings.token)
-    app = server.streamable_http_app(json_response=True, stateless_http=True, host=settings.host)
-    doorway = Doorway(app, behind, Metrics(), {"/mcp"})
-    return Agents(server, tools, Server(doorway, listen(settings.host, settings.port), behind))
-
-
-def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
-    """Return the MCP server with its tools and their descriptions."""
     holds = f"{settings.description}\n" if settings.description else ""
     named = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
     server: MCPServer[Any] = BoundedServer("hybridr", instructions=f"{holds}{named}", log_level="WARNING")
@@ -302,7 +297,13 @@ def tool_server(tools: Tools, settings: McpSettings) -> MCPServer[Any]:
             continue
         describing = f"{holds}{does} {named}"
         server.add_tool(answering(tool), description=describing, annotations=READING, structured_output=False)
-    return server
+    if not settings.http:
+        return Agents(server, tools)
+    # By HTTP it stands behind the doorway of `hybridr serve`: its token, its hosts and its limits.
+    behind = ServeSettings(host=settings.host, port=settings.port, token=settings.token)
+    app = server.streamable_http_app(json_response=True, stateless_http=True, host=settings.host)
+    doorway = Doorway(app, behind, Metrics(), {"/mcp"})
+    return Agents(server, tools, Server(doorway, listen(settings.host, settings.port), behind))
 
 
 def answering(tool: Callable[..., Coroutine[Any, Any, str]]) -> Callable[..., Coroutine[Any, Any, str]]:

@@ -1,14 +1,25 @@
-"""`hybridr serve` with its page: the routes that the page calls, and the server."""
+"""`hybridr serve` with its page: its routes, the searches that it compares, and the server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import blake2b
+from itertools import chain, zip_longest
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock, RLock, Thread
 from typing import Annotated, Any, Literal, TypeAlias
 
-from ...errors import HybridrError, extra
+from ...cluster.destinations import destinations
+from ...cluster.reading import hits_by_id, sources_by_id, text_of
+from ...encoders.contract import Encoder
+from ...errors import HybridrError, NotFound, SettingsError, extra
+from ...files.formats import fits_column
+from ...search.checks import HYBRID, encoder_for
+from ...search.search import Search
+from ...search.systems import system
+from ..snapshots import IndexSnapshot, Searches
 
 with extra("serve", "hybridr serve"):
     from fastapi import Depends, FastAPI, Request, Response
@@ -28,10 +39,121 @@ from ...search.systems import Compared, check_collection, measured_all
 from ..application import Addition, Server, open_server
 from ..requests import Refused, answer
 from ..settings import ServeSettings
-from ..snapshots import Searches
 from ..telemetry import LOGGER
-from .comparing import SideBySide
 from .judgements import Judgements
+
+COMPARED = ("bm25", "hybrid-stock", "hybrid-plain", "hybrid", "dense")
+POOLED = ("bm25", "hybrid", "hybrid-stock", "dense")
+POOL = 10  # documents of a query that are judged
+SHOWN = 2_000  # characters of a field
+BESIDE = "hybrid@"
+
+
+class SideBySide:
+    """The searches that can be compared: systems of the served index, and other indices with vectors of its
+    source.
+
+    Each is opened on first use, and again after the server reopened its index.
+    """
+
+    def __init__(self, searches: Searches) -> None:
+        self.searches, self.cluster = searches, searches.cluster
+        self._of: IndexSnapshot = searches.now
+        self._opened: dict[str, Search] = {}
+        self._lock = RLock()
+
+    @property
+    def hybrid(self) -> Search:
+        """Return the search that the server answers with."""
+        return self.searches.now.search(HYBRID)
+
+    def names(self) -> list[str]:
+        """Return the names of systems to compare; `hybrid@INDEX` is another index with vectors of the
+        source.
+        """
+        own, template = self.hybrid.info, ["template"] if self.hybrid.context.template else []
+        others = destinations(self.cluster, self.cluster.index_info(own.record.source or own.name))
+        ready = [
+            index.name for index in others if index.record.state == "complete" and index.name != own.name
+        ]
+        return [*COMPARED, *template, *(f"{BESIDE}{name}" for name in ready)]
+
+    @property
+    def encoder(self) -> Encoder:
+        """Return the encoder of the index."""
+        encoder = self.hybrid.encoder
+        assert encoder is not None
+        return encoder
+
+    def search(self, name: str) -> Search:
+        """Return the search of a system. Raises SettingsError, and NotFound for an unknown index."""
+        with self._lock:
+            if self._of is not self.searches.now:
+                self._of = self.searches.now
+                self._opened.clear()
+            if name not in self._opened:
+                self._opened[name] = self._open(name)
+            return self._opened[name]
+
+    def lists(self, query: str, names: Sequence[str], k: int) -> dict[str, dict[str, Any]]:
+        """Return the best `k` hits of each system, with the parts of their scores, and the nearest hit of
+        systems without hits.
+        """
+        hits = {name: self.search(name)(query, k, explain=True) for name in names}
+        return {
+            "lists": {name: [hit.to_json() for hit in hits] for name, hits in hits.items()},
+            "nearest": {name: hits.nearest.to_json() for name, hits in hits.items() if hits.nearest},
+        }
+
+    def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
+        """Return the documents of a query to judge, in an order that depends only on query and judge.
+
+        They are the best of several systems in turns, whatever their confidence, without saying which system
+        found them. Documents whose id cannot stand in a qrels file are left out.
+        """
+        lists = [
+            [hit.doc_id for hit in self.search(name).requiring(0)(query, POOL) if fits_column(hit.doc_id)]
+            for name in POOLED
+        ]
+        chosen = blind_order(interleaved(lists, POOL), f"{judge} {query}")
+        record = self.hybrid.info.record
+        sources = sources_by_id(self.cluster, self.hybrid.info.name, chosen)
+        texts = {
+            doc_id: [[name, text_of(source, [name])[:SHOWN]] for name in record.fields]
+            for doc_id, source in sources.items()
+        }
+        return [{"doc_id": name, "fields": texts[name]} for name in chosen if name in texts]
+
+    def _open(self, name: str) -> Search:
+        """Return the search of a system by its name. Raises NotFound, SettingsError."""
+        if name == HYBRID:
+            return self.hybrid
+        is_adapted = name.startswith(BESIDE)
+        if name not in (names := self.names()):
+            kind = NotFound if is_adapted else SettingsError
+            raise kind(f"nothing to compare is called '{name[:100]}'", hint=", ".join(names))
+        own, settings = self.hybrid, self.searches.settings
+        if is_adapted:
+            index = self.cluster.index_info(name.removeprefix(BESIDE))
+            info = replace(index, scope=own.info.scope)  # what the server's name shows, and no more
+            return Search(self.cluster, info, encoder_for(info, None), settings=settings)
+        condition = system(name)
+        settings = condition.chosen(settings, 0)
+        return Search(
+            self.cluster, own.info, own.encoder, condition.mode, condition.feedback, settings=settings
+        )
+
+
+def interleaved(lists: Sequence[Sequence[str]], count: int) -> list[str]:
+    """Return the best documents of each list in turns, up to `count` different ones."""
+    turns = chain.from_iterable(zip_longest(*lists))
+    return list(dict.fromkeys(turn for turn in turns if turn is not None))[:count]
+
+
+def blind_order(doc_ids: Sequence[str], seed: str) -> list[str]:
+    """Return documents in a pseudo-random order that depends only on the seed."""
+    return sorted(doc_ids, key=lambda letter: blake2b(f"{seed} {letter}".encode(), digest_size=8).digest())
+
 
 SHOWN_RULES = 500
 MEASURED = Compared(("bm25", "hybrid-stock", "hybrid"), measures=("nDCG@10", "RR@10"))
@@ -128,7 +250,9 @@ def add_workbench(
     app: FastAPI, searches: Searches | None, settings: ServeSettings, cluster: Cluster | None
 ) -> None:
     """Add the page and the routes that it calls."""
-    add_page(app)
+    paths = {"/": "index.html"} | {f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("page.*"))}
+    for path, name in paths.items():
+        app.add_api_route(path, partial(page_file, name), include_in_schema=False)
     if searches is None or cluster is None:
         return
     comparison = SideBySide(searches)
@@ -138,7 +262,15 @@ def add_workbench(
         return Judgements.of(searches.now.info)
 
     judgements()  # what is no name of an index is refused at once
-    add_comparing(app, comparison)
+
+    @app.get("/compare", summary="The systems that can be compared", dependencies=OWN)
+    def systems() -> Response:
+        return answer({"index": comparison.hybrid.info.name, "systems": comparison.names()})
+
+    @app.post("/compare", summary="The best documents by several systems", dependencies=OWN)
+    def compare(body: CompareRequest) -> Response:
+        return answer(comparison.lists(body.query, body.systems, body.k))
+
     add_judging(app, comparison, judgements)
     add_rule_editing(app, cluster, str(settings.index), comparison)
     add_tasks(app, Works(cluster, str(settings.index), comparison, judgements))
@@ -151,18 +283,6 @@ def own_page(request: Request) -> None:
 
 
 OWN = [Depends(own_page)]
-
-
-def add_comparing(app: FastAPI, comparison: SideBySide) -> None:
-    """Add `/compare`."""
-
-    @app.get("/compare", summary="The systems that can be compared", dependencies=OWN)
-    def systems() -> Response:
-        return answer({"index": comparison.hybrid.info.name, "systems": comparison.names()})
-
-    @app.post("/compare", summary="The best documents by several systems", dependencies=OWN)
-    def compare(body: CompareRequest) -> Response:
-        return answer(comparison.lists(body.query, body.systems, body.k))
 
 
 def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], Judgements]) -> None:
@@ -183,7 +303,10 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
 
     @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
     def grades(body: GradesRequest) -> Response:
-        comparison.require_shown(body.grades)
+        hits = hits_by_id(comparison.cluster, comparison.hybrid.info, list(body.grades), {"_source": False})
+        shown_ids = {hit["_id"] for hit in hits}
+        if unknown := sorted(set(body.grades) - shown_ids):
+            raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
         store = judgements()
         store.judge(body.judge, body.query_id, body.grades)
         return answer(store.standing())
@@ -238,14 +361,14 @@ def shown_rules(version: RulesVersion) -> dict[str, Any]:
     return {"version": version.version, "total": len(version.rules), "rules": newest, "left_out": left_out}
 
 
+@dataclass
 class Works:
     """The tasks behind the page's buttons, for the index name that the server was started with."""
 
-    def __init__(
-        self, cluster: Cluster, index: str, comparison: SideBySide, judgements: Callable[[], Judgements]
-    ) -> None:
-        self.cluster, self.index = cluster, index
-        self.comparison, self.judgements = comparison, judgements
+    cluster: Cluster
+    index: str
+    comparison: SideBySide
+    judgements: Callable[[], Judgements]
 
     @property
     def judged_queries(self) -> JudgedQueries:
@@ -294,13 +417,6 @@ def add_tasks(app: FastAPI, works: Works) -> None:
     def start(body: TaskRequest) -> Response:
         tasks.start(body.task, work_by_name[body.task])
         return answer(tasks.state, 202)
-
-
-def add_page(app: FastAPI) -> None:
-    """Add `/` and its script and style, which hold no data and need no token."""
-    paths = {"/": "index.html"} | {f"/page/{file.name}": file.name for file in sorted(FOLDER.glob("page.*"))}
-    for path, name in paths.items():
-        app.add_api_route(path, partial(page_file, name), include_in_schema=False)
 
 
 def page_file(name: str) -> Response:

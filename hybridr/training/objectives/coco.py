@@ -17,8 +17,7 @@ from numpy.random import Generator, default_rng
 
 from ...encoders.contract import Usage
 from ...errors import DataError, ModelError, SettingsError, extra
-from ..backbone import Dam
-from ..rem_files import read_tensors
+from ..backbone import Dam, read_tensors
 from ..settings import DamSettings
 from ..token_cache import (
     FIXED,

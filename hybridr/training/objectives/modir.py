@@ -20,8 +20,7 @@ from ...errors import DataError, SettingsError, extra
 from ...relevance.corpus import LEAST_QUERIES
 from ...settings import Stage
 from ..batches import Rows, TargetBatches
-from ..loop import make_optimizer, moved
-from ..runs import Training
+from ..loop import Training, make_optimizer, moved
 from . import Recipe
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 

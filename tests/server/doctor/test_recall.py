@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.doctor.recall import USUAL, Walk, measure_recall
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
-from hybridr.search import encoders
+from hybridr.search import checks
 from support.commands import Cli
 from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
@@ -37,7 +37,7 @@ def thin(cluster: Cluster) -> Iterator[str]:
 def test_a_thin_graph_is_found_out(
     cluster: Cluster, thin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    monkeypatch.setattr(encoders, "encoder_for", lambda *_, **__: encoder())
+    monkeypatch.setattr(checks, "encoder_for", lambda *_, **__: encoder())
     file = tmp_path / "queries.txt"
     file.write_text("\n".join(text_number(number) for number in range(0, 200, 10)) + "\n")
     asked = ["verify", thin, "--recall", "--sample", "12", "--queries", str(file), "--url", cluster.url]

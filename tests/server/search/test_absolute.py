@@ -13,7 +13,7 @@ import pytest
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
-from hybridr.evaluation.bm25 import idf
+from hybridr.evaluation.label_free import idf
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.calibration import MINILM_SPREAD, known_cosines

@@ -13,7 +13,7 @@ from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.search import shapes
+from hybridr.search import client_query
 from hybridr.search.clauses import ParsedQuery
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from support.corpus import WORDS, bulk, drop_indices
@@ -117,7 +117,7 @@ def test_words_that_a_nested_query_hardly_has_would_tell_another_scale(
 ) -> None:
     query = KINDS["nested"]
     own = BodyRanking(search, "lexical").queries.parse(query, "lexical")
-    monkeypatch.setattr(shapes, "probes_in_fields", lambda *_: ())
+    monkeypatch.setattr(client_query, "probes_in_fields", lambda *_: ())
     before = BodyRanking(search, "lexical").queries.parse(query, "lexical")
     assert isinstance(own, ParsedQuery)
     assert isinstance(before, ParsedQuery)
@@ -129,5 +129,5 @@ def test_fields_that_no_document_tells_of_are_measured_by_the_words_of_the_index
 ) -> None:
     title = {"multi_match": {"query": "anchor", "fields": ["title^3", "text", "colour"]}}
     expected = BodyRanking(search, "lexical").queries.parse(title, "lexical")
-    monkeypatch.setattr(shapes, "probes_in_fields", lambda *_: ())
+    monkeypatch.setattr(client_query, "probes_in_fields", lambda *_: ())
     assert BodyRanking(search, "lexical").queries.parse(title, "lexical") == expected

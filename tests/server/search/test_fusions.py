@@ -16,7 +16,7 @@ from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search import fusions
-from hybridr.search.signal_set import without_tokens
+from hybridr.search.context import without_tokens
 from hybridr.search.systems import Compared, evaluate_index
 from support.members import FUSION, one_more
 

@@ -19,8 +19,7 @@ from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Qrels, Query
-from hybridr.relevance.learning import learn, unlearn
-from hybridr.relevance.rehearsal import least_likeness, needs_of
+from hybridr.relevance.learning import learn, least_likeness, needs_of, unlearn
 from hybridr.search.calibration import known_likeness
 from hybridr.search.past_queries import (
     MOST_DOCUMENTS,

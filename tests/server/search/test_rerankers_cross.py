@@ -19,7 +19,7 @@ from hybridr.search.rerankers.cross import CrossReranker
 from hybridr.search.retrieval import Retrieval
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from support.commands import Cli
 from support.corpus import text_number
 from support.golden_ddr import SOURCE

@@ -17,7 +17,7 @@ from hybridr.files.remembered import forget
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.systems import opened_as, system
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from support.corpus import drop_indices, fill_uneven
 from support.golden_ddr import SOURCE
 from support.hashing import HashingEncoder

@@ -11,7 +11,7 @@ import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
-from hybridr.evaluation.bm25 import idf
+from hybridr.evaluation.label_free import idf
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import open_term_table

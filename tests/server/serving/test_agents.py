@@ -31,7 +31,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Progress
 from hybridr.serving.agents import agents, documents
 from hybridr.serving.agents.agents import Agents, open_agents
-from hybridr.serving.agents.wording import ANSWER_BYTES, WARNED
+from hybridr.serving.agents.documents import ANSWER_BYTES, WARNED
 from hybridr.serving.settings import McpSettings
 from support.commands import Cli
 from support.corpus import bulk, drop_indices, fill_index, text_number

@@ -13,8 +13,7 @@ from hybridr.cluster.embedded.state import NodeState
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.clauses import NotRanked
 from hybridr.search.settings import Finds
-from hybridr.serving.rewriting.requested import as_sent
-from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
+from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, as_sent
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart

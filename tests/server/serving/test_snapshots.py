@@ -19,7 +19,7 @@ from hybridr.errors import ClusterError, ModelError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.terms import storage
-from hybridr.search import shapes
+from hybridr.search import client_query
 from hybridr.search.settings import SearchSettings
 from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
@@ -78,7 +78,7 @@ def slow_fitting(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> threadi
         assert time.monotonic() < deadline
         time.sleep(0.05)
     go_on = threading.Event()
-    monkeypatch.setattr(shapes, "scale_among", lambda *_: float(go_on.wait(60)))
+    monkeypatch.setattr(client_query, "scale_among", lambda *_: float(go_on.wait(60)))
     return go_on
 
 

@@ -157,7 +157,7 @@ def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(
     part = {"index": f"{index_name}-hybridr-2", "alias": f"{index_name}-part"}
     part["filter"] = {"term": {"tags": "t0"}}
     cluster.request("POST", "/_aliases", {"actions": [{"add": part}]})
-    monkeypatch.setattr("hybridr.serving.page.comparing.encoder_for", lambda *_: old)
+    monkeypatch.setattr("hybridr.serving.page.workbench.encoder_for", lambda *_: old)
     settings = ServeSettings(index=f"{index_name}-part")
     client = TestClient(create_app(new, settings, cluster=cluster, added=workbench_of(settings, cluster)))
     systems = client.get("/compare").json()["systems"]

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.routing import shards_of
-from hybridr.evaluation.bm25 import idf
+from hybridr.evaluation.label_free import idf
 from hybridr.indexing.terms.terms import Analysis
 from support.corpus import bulk, create, put
 

@@ -13,8 +13,8 @@ import torch
 
 from hybridr.encoders.export.fetched_models import published
 from hybridr.errors import DataError, HybridrError, ModelError, SettingsError
-from hybridr.training.assembly import assemble
 from hybridr.training.objectives.labelled import max_sim
+from hybridr.training.rankers import assemble
 from support.golden_ddr import INPUTS, SOURCE, TARGET, TOLERANCE, gap, rem_of
 from support.places import DDR
 

@@ -17,7 +17,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.graph_folders import PairScorer
 from hybridr.errors import DataError, ModelError
 from hybridr.files.manifest import read_manifest
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE
 from support.pairs import REM, exported, written

@@ -15,9 +15,8 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError, Unreachable
-from hybridr.serving.page import assessor
-from hybridr.serving.page.assessor import assess, grade_in
-from hybridr.serving.page.judgements import Judgements, id_of
+from hybridr.serving.page import judgements
+from hybridr.serving.page.judgements import Judgements, assess, grade_in, id_of
 from hybridr.serving.settings import AssessorSettings
 from support.commands import Cli
 from support.corpus import filled_and_reindexed
@@ -106,7 +105,7 @@ def test_it_judges_what_is_found_once_and_agrees_with_people(
 def test_learn_takes_what_it_judged(
     cluster: Cluster, index: str, model: Any, log: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    monkeypatch.setattr(assessor, "encoder_for", lambda *_, **__: HashingEncoder())
+    monkeypatch.setattr(judgements, "encoder_for", lambda *_, **__: HashingEncoder())
     monkeypatch.setattr("hybridr.relevance.learning.encoder_for", lambda *_, **__: HashingEncoder())
     monkeypatch.setenv("HYBRIDR_ASSESSOR_TOKEN", TOKEN)
     command = ["learn", index, "--url", cluster.url, "--endpoint", model.url, "--model", "m"]

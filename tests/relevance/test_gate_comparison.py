@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.evaluation.bm25 import Bm25
+from hybridr.evaluation.label_free import Bm25
 from hybridr.evaluation.significance import BoundedMean
 from hybridr.records import Document, Query
-from hybridr.relevance import comparison
-from hybridr.relevance.comparison import (
+from hybridr.relevance import gate
+from hybridr.relevance.gate import (
     RANKING_LOSS,
     EncoderComparison,
     EncoderResult,
     measured,
+    read_proof,
     results_of,
     task_of,
 )
-from hybridr.relevance.gate import read_proof
 from support.tiny import tiny_corpus
 
 VALUE = BoundedMean(0.5, 0.4, 0.6)
@@ -76,11 +76,11 @@ def test_an_encoder_that_lost_everything_is_behind_and_what_was_measured_is_reme
 
 
 def test_only_the_newest_measurements_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "MOST_KEPT", 2)
+    monkeypatch.setattr(gate, "MOST_KEPT", 2)
     for seed in range(4):
         task = task_of(tiny_corpus(60), None, seed)
         measured(Words(), task, Bm25(task.texts), lambda *_: None)
-    assert len(comparison.known_in(comparison.FILE)) == 2
+    assert len(gate.known_in(gate.FILE)) == 2
 
 
 def test_judged_queries_are_measured_by_their_judgements() -> None:

@@ -13,7 +13,7 @@ from hybridr.cluster.record_parts import VERSION
 from hybridr.encoders.export import exporting
 from hybridr.encoders.registry import known_as
 from hybridr.errors import FingerprintMismatch
-from hybridr.search.encoders import encoder_for
+from hybridr.search.checks import encoder_for
 from support.tiny import tiny_retriever
 
 RECORD: dict[str, Any] = {

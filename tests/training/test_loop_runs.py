@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybridr.training.loop import Processes, train
-from hybridr.training.runs import STATE_FILE
+from hybridr.training.loop import STATE_FILE, Processes, train
 from support.toy_training import RECIPE, Regression, trained
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from hybridr.errors import ClusterError, NotFound, Unreachable
-from hybridr.relevance.clicks import insights
-from hybridr.relevance.clicks.insights import Keeper
-from hybridr.relevance.clicks.ubi import EVENTS, QUERIES
+from hybridr.relevance.clicks import ubi
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, Keeper
 
 
 class Written:
@@ -55,10 +54,10 @@ class Written:
 
 @pytest.fixture(autouse=True)
 def no_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(insights, "GATHERING_S", 0.01)
+    monkeypatch.setattr(ubi, "GATHERING_S", 0.01)
 
 
-def opened(cluster: Written, most: int = insights.WAITING_BYTES) -> tuple[Keeper, Counter[tuple[str, str]]]:
+def opened(cluster: Written, most: int = ubi.WAITING_BYTES) -> tuple[Keeper, Counter[tuple[str, str]]]:
     counts: Counter[tuple[str, str]] = Counter()
     return Keeper(cluster, "docs", lambda *of: counts.update({of[:2]: of[2]}), most), counts  # type: ignore[arg-type]
 

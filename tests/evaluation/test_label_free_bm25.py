@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr.evaluation.bm25 import Bm25, best, terms_of
+from hybridr.evaluation.label_free import Bm25, best, terms_of
 from hybridr.training.judged import read_judged_beir
 from support.rem_training import write_toy
 

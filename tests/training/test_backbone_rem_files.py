@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.training.assembly import assemble
-from hybridr.training.rem_files import read_rem
+from hybridr.training.backbone import read_rem
+from hybridr.training.rankers import assemble
 from support.golden_ddr import SOURCE, rem_of
 from support.places import DDR
 

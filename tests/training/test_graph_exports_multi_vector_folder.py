@@ -12,7 +12,7 @@ import pytest
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError
-from hybridr.training.assembly import assemble
+from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE
 from support.multi_vectors import REM, exported, of_pylate, written

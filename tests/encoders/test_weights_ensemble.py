@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from hybridr import load_encoder
-from hybridr.encoders.export.ensemble import EnsembleBiEncoder, fitted
 from hybridr.encoders.export.exporting import export, second_retriever
-from hybridr.encoders.export.weights import NumpyBiEncoder, open_without_torch
+from hybridr.encoders.export.weights import EnsembleBiEncoder, NumpyBiEncoder, fitted, open_without_torch
 from hybridr.errors import ModelError
 from hybridr.files.manifest import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever

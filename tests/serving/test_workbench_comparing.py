@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.records import Hit, Hits
-from hybridr.serving.page.comparing import SideBySide, blind_order, interleaved
+from hybridr.serving.page.workbench import SideBySide, blind_order, interleaved
 from support.odd_ids import FORGING
 
 
@@ -80,7 +80,7 @@ class Odd(SideBySide):
 @pytest.mark.parametrize("doc_id", FORGING)
 def test_nobody_is_asked_to_judge_what_cannot_be_kept(doc_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "hybridr.serving.page.comparing.sources_by_id",
+        "hybridr.serving.page.workbench.sources_by_id",
         lambda _, __, doc_ids: {name: {"text": "river"} for name in doc_ids},
     )
     assert [one["doc_id"] for one in Odd(doc_id).pool("river", "ada")] == ["h1"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridr.serving.agents.agents import hits_as_text
-from hybridr.serving.agents.wording import (
+from hybridr.serving.agents.documents import (
     ANSWER_BYTES,
     LONGEST_OF_HIT,
     bounded,

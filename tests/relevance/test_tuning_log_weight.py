@@ -12,9 +12,9 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.records import Query
-from hybridr.relevance import log_weight
+from hybridr.relevance import tuning
 from hybridr.relevance.judgement import QueryCandidates
-from hybridr.relevance.log_weight import FARTHEST, LEAST_LOGGED, MOST_LOGGED, STEADY, weigh_by_log
+from hybridr.relevance.tuning import FARTHEST, LEAST_LOGGED, MOST_LOGGED, STEADY, weigh_by_log
 from hybridr.search.fusions import CandidateLists
 
 TEXTS = [f"query {number}" for number in range(200)]
@@ -35,9 +35,9 @@ def weighed(monkeypatch: pytest.MonkeyPatch) -> Any:
             asked.extend(queries)
             return [QueryCandidates(query, legs, 1.0) for query in queries]
 
-        monkeypatch.setattr(log_weight, "ask", ask)
-        monkeypatch.setattr(log_weight, "some_texts", lambda *_: ["text"])
-        monkeypatch.setattr(log_weight.TextRecipe, "of", lambda *_: recipe)
+        monkeypatch.setattr(tuning, "ask", ask)
+        monkeypatch.setattr(tuning, "some_texts", lambda *_: ["text"])
+        monkeypatch.setattr(tuning.TextRecipe, "of", lambda *_: recipe)
         search: Any = SimpleNamespace(info=SimpleNamespace(record=None), cluster=None)
         weight = weigh_by_log(search, object(), texts)  # type: ignore[arg-type]
         assert len(asked) <= MOST_LOGGED
@@ -51,7 +51,7 @@ def test_the_better_witness_weighs_more(weighed: Any) -> None:
     assert trusting_words.dense_weight < even.dense_weight < trusting_vectors.dense_weight
     assert even.support == pytest.approx(math.log(0.7 / 0.72), abs=1e-4)
     odds = even.dense_weight / (1 - even.dense_weight)
-    expected = len(TEXTS) / (len(TEXTS) + STEADY) * (log_weight.SLOPE * even.support + log_weight.OFFSET)
+    expected = len(TEXTS) / (len(TEXTS) + STEADY) * (tuning.SLOPE * even.support + tuning.OFFSET)
     assert math.log(odds) == pytest.approx(expected, abs=0.03)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.serving.rewriting.requested import HiddenField, without_field, without_field_inside
+from hybridr.serving.rewriting.rewriting import HiddenField, without_field, without_field_inside
 
 HIDDEN = HiddenField("v", ("price", "text", "text.raw", "vat"))
 LEFT_OUT = {"excludes": ["v"]}

@@ -16,9 +16,9 @@ import pytest
 from hybridr.errors import ClusterError
 from hybridr.files.folders import state_folder
 from hybridr.files.remembered import SCALES
-from hybridr.search import shapes
+from hybridr.search import client_query
 from hybridr.search.calibration import PlainQuery
-from hybridr.search.shapes import (
+from hybridr.search.client_query import (
     MOST_SHAPES,
     MOST_WAITING,
     Shapes,
@@ -46,10 +46,10 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append(template.body)
         return 3.0
 
-    monkeypatch.setattr(shapes, "scale_among", measured)
-    monkeypatch.setattr(shapes, "probes_of", lambda *_: iter(["texts"]))
-    monkeypatch.setattr(shapes, "probes_in_fields", lambda *_: ())
-    monkeypatch.setattr(shapes, "REST", 0.0)
+    monkeypatch.setattr(client_query, "scale_among", measured)
+    monkeypatch.setattr(client_query, "probes_of", lambda *_: iter(["texts"]))
+    monkeypatch.setattr(client_query, "probes_in_fields", lambda *_: ())
+    monkeypatch.setattr(client_query, "REST", 0.0)
     return asked
 
 
@@ -137,9 +137,9 @@ def test_what_is_asked_again_and_again_stays_among_a_thousand(fitted: list[Any])
 
 def test_a_busy_cluster_rests_once_there_are_many(fitted: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
-    monkeypatch.setattr(shapes, "AT_ONCE", 3)
-    monkeypatch.setattr(shapes, "REST", 4.0)
-    monkeypatch.setattr(shapes, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
+    monkeypatch.setattr(client_query, "AT_ONCE", 3)
+    monkeypatch.setattr(client_query, "REST", 4.0)
+    monkeypatch.setattr(client_query, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
     one = Shapes(*index(), background=True)
     for boost in range(5):
         one.scale(boosted(boost), ["red shoes"])
@@ -157,7 +157,7 @@ def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(
     def refused(*_: Any) -> float:
         raise answers.pop(0)
 
-    monkeypatch.setattr(shapes, "scale_among", refused)
+    monkeypatch.setattr(client_query, "scale_among", refused)
     one = Shapes(*index(), background=True)
     assert one.scale(MULTI, ["red shoes"]) is None
     assert settled(one).scale(MULTI, ["red shoes"]) is None
@@ -186,7 +186,7 @@ def test_an_hour_later_it_is_measured_again_and_used_meanwhile(fitted: list[Any]
     one = Shapes(*index(), background=True)
     one.scale(MULTI, ["red shoes"])
     settled(one)
-    monkeypatch.setattr(shapes, "FITTED_S", -1.0)
+    monkeypatch.setattr(client_query, "FITTED_S", -1.0)
     assert one.scale(MULTI, ["red shoes"]) == 3.0
     settled(one)
     assert len(fitted) == 2
@@ -215,13 +215,13 @@ def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(
     before, other, go_on = Shapes(*index(), background=True), Shapes(*index(), background=True), Event()
     before.scale(boosted(1), ["red shoes"])
     settled(before)
-    measured = shapes.scale_among
+    measured = client_query.scale_among
 
     def slowly(*asked: Any) -> float:
         assert go_on.wait(20)
         return measured(*asked)
 
-    monkeypatch.setattr(shapes, "scale_among", slowly)
+    monkeypatch.setattr(client_query, "scale_among", slowly)
     for boost in (2, 3):
         assert before.scale(boosted(boost), ["red shoes"]) is None
     began = time.monotonic()
@@ -241,7 +241,9 @@ def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(
         orjson.dumps(query_shape(boosted(1), ["red shoes"]), option=orjson.OPT_SORT_KEYS)
     ).hexdigest()
     recalled, other = Shapes(*index("known"), background=True), Shapes(*index(), background=True)
-    monkeypatch.setattr(shapes, "scales_known", lambda name: {shape: 2.0} if name == recalled._name else {})
+    monkeypatch.setattr(
+        client_query, "scales_known", lambda name: {shape: 2.0} if name == recalled._name else {}
+    )
     assert recalled.scale(boosted(1), ["red shoes"]) == 2.0
     other.follow(recalled)
     assert settled(other).scale(boosted(1), ["red shoes"]) == 3.0

@@ -11,10 +11,9 @@ import torch
 
 from hybridr.training import rem
 from hybridr.training.adapters import PUBLISHED, read_design
-from hybridr.training.assembly import assemble
 from hybridr.training.judged import Judged, read_judged_beir
-from hybridr.training.new_rem import attach_fresh, config_of, design_of
-from hybridr.training.rem import train_rem
+from hybridr.training.rankers import assemble
+from hybridr.training.rem import attach_fresh, config_of, design_of, train_rem
 from support.dam_training import tiny_dam
 from support.places import DDR
 from support.rem_training import TEXTS, rem_settings, vectors, write_toy
