@@ -125,18 +125,7 @@ class Quantized:
         self._seen, self._rows = seen, dict[str, ByteRows]()
         for name, value in CONSTANTS.items():
             self.add_tensor(name, value)
-        makers = {output: node for node in graph.node for output in node.output}
-        averaged = set()  # outputs of the products that attention averages by a softmax (the values)
-        for node in graph.node:
-            if node.op_type != "MatMul" or getattr(makers.get(node.input[0]), "op_type", "") != "Softmax":
-                continue
-            maker = makers.get(node.input[1])
-            while maker is not None and maker.op_type in PASSING:  # back over shapes and biases
-                before = [makers[name] for name in maker.input if name in makers]
-                maker = next((node for node in before if node.op_type in (*PASSING, "MatMul")), None)
-            if maker is not None:
-                averaged.add(maker.output[0])
-        replaced = {node.output[0] for node in products(graph)}
+        replaced, averaged = {node.output[0] for node in products(graph)}, averaged_products(graph)
         for node in graph.node:
             if node.output[0] not in replaced:
                 self.nodes.append(node)
@@ -265,6 +254,21 @@ def even(usual: NDArray[np.float32]) -> NDArray[np.float32]:
     above = np.maximum(usual, LEAST) / max(float(np.median(usual)), LEAST)
     divisors: NDArray[np.float32] = np.exp2(np.maximum(0, np.rint(np.log2(above) / 2))).astype(np.float32)
     return divisors
+
+
+def averaged_products(graph: onnx.GraphProto) -> set[str]:
+    """Return the outputs of the products that attention averages by a softmax (the values)."""
+    makers, averaged = {output: node for node in graph.node for output in node.output}, set()
+    for node in graph.node:
+        if node.op_type != "MatMul" or getattr(makers.get(node.input[0]), "op_type", "") != "Softmax":
+            continue
+        maker = makers.get(node.input[1])
+        while maker is not None and maker.op_type in PASSING:  # back over shapes and biases to the product
+            before = [makers[name] for name in maker.input if name in makers]
+            maker = next((node for node in before if node.op_type in (*PASSING, "MatMul")), None)
+        if maker is not None:
+            averaged.add(maker.output[0])
+    return averaged
 
 
 def quantized_channels(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:

@@ -36,7 +36,7 @@ from .calibration import (
 from .checks import HYBRID, Feedback, Mode, chosen_fusion, retrievers_of, weighted_boosts
 from .clauses import REASONS, NotRanked, ParsedQuery
 from .client_query import AS_IT_STANDS, Shapes, TemplateQueries
-from .feedback import TermFeedback
+from .feedback import feedback_queries
 from .fusions import (
     FAMILY as FUSIONS,
 )
@@ -439,7 +439,7 @@ class SearchContext:
         representation.
         """
         if self.feedback and retriever.of_words:
-            return TermFeedback(self.cluster, self.info, self.fields).queries(texts)
+            return feedback_queries(self.cluster, self.info, self.fields, texts)
         if isinstance(retriever, LexicalRetriever) and retriever.in_pieces:
             return word_queries(retriever, texts, self.analysis.of(texts))
         if retriever.reads == "text":

@@ -10,7 +10,6 @@ from ..cluster.connection import Cluster
 from ..cluster.fields import mapped_fields
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import lexical_query
-from ..indexing.terms.known_words import TermVectors
 from ..indexing.terms.terms import term_vectors, text_vectors
 from ..languages import is_plain
 
@@ -24,62 +23,63 @@ WORD = re.compile(r"[a-z0-9]+")
 LEAST_NORM = 0.001
 
 
-class TermFeedback:
-    """Expands queries by words of their best documents, field by field.
+def feedback_queries(
+    cluster: Cluster, info: IndexInfo, fields: Sequence[str], texts: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the query of each text expanded by words of its best documents, field by field.
 
-    Document frequencies are those of one shard, as in the server's own scores. Terms other than `[a-z0-9]+`
-    are dropped, as in Anserini, for English, or for Latin script if the analyser's language is unknown.
+    These are weighted terms, not analysed again. Document frequencies are those of one shard, as in the
+    server's own scores. Terms other than `[a-z0-9]+` are dropped, as in Anserini, for English, or for Latin
+    script if the analyser's language is unknown.
     """
-
-    def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
-        self.cluster, self.info, self.fields = cluster, info, tuple(fields)
-
-    def queries(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the expanded query of each text: weighted terms, not analysed again."""
-        size = min(FEEDBACK_DOCUMENTS, self.info.result_window)
-        bodies = [
-            {"size": size, "_source": False, "query": lexical_query(text, self.fields)} for text in texts
-        ]
-        answers = [answer["hits"]["hits"] for answer in self.cluster.msearch(self.info, bodies, texts)]
-        routing = {hit["_id"]: hit.get("_routing") for hits in answers for hit in hits}
-        requests = [{"_id": doc, **({"routing": value} if value else {})} for doc, value in routing.items()]
-        documents = term_vectors(self.cluster, self.info.name, self.fields, requests)
-        vectors = {document["_id"]: document.get("term_vectors", {}) for document in documents}
-        query_vectors = text_vectors(self.cluster, self.info, self.fields, texts)
-        return [
-            self._expanded(text, query, {hit["_id"]: hit["_score"] for hit in hits}, vectors)
-            for text, query, hits in zip(texts, query_vectors, answers, strict=True)
-        ]
-
-    def _expanded(
-        self, text: str, query: TermVectors, best: Mapping[str, float], vectors: Mapping[str, TermVectors]
-    ) -> dict[str, Any]:
-        """Return the query expanded by RM3 with weighted terms of the best documents."""
-        analyzers = {field.name: field.analyzer for field in mapped_fields(self.info)}
+    size = min(FEEDBACK_DOCUMENTS, info.result_window)
+    bodies = [{"size": size, "_source": False, "query": lexical_query(text, fields)} for text in texts]
+    answers = [answer["hits"]["hits"] for answer in cluster.msearch(info, bodies, texts)]
+    routing = {hit["_id"]: hit.get("_routing") for hits in answers for hit in hits}
+    requests = [{"_id": doc, **({"routing": value} if value else {})} for doc, value in routing.items()]
+    documents = term_vectors(cluster, info.name, fields, requests)
+    vectors = {document["_id"]: document.get("term_vectors", {}) for document in documents}
+    analyzers = {field.name: field.analyzer for field in mapped_fields(info)}
+    queries = []
+    for text, query, hits in zip(texts, text_vectors(cluster, info, fields, texts), answers, strict=True):
+        best = {hit["_id"]: hit["_score"] for hit in hits}
         clauses = []
-        for field in self.fields:
+        for field in fields:
+            words_only = is_plain(analyzers.get(field, ""), text)
             stated = {doc: vectors[doc].get(field, {}) for doc in best}
-            terms = {doc: vector.get("terms", {}) for doc, vector in stated.items()}
-            sizes = [vector.get("field_statistics", {}).get("doc_count", 0) for vector in stated.values()]
-            query_terms = query.get(field, {}).get("terms", {})
-            weights = rm3(
-                [term for term, entry in query_terms.items() for _ in range(entry["term_freq"])],
-                [
-                    FeedbackDocument({term: entry["term_freq"] for term, entry in terms[doc].items()}, score)
-                    for doc, score in best.items()
-                ],
-                {term: entry["doc_freq"] for entries in terms.values() for term, entry in entries.items()},
-                max(sizes, default=0),
-                words_only=is_plain(analyzers.get(field, ""), text),
-            )
+            weights = weighted_terms(query.get(field, {}), stated, best, words_only=words_only)
             clauses += [
                 {"term": {field: {"value": term, "boost": weight}}}
                 for term, weight in weights.items()
                 if weight >= LEAST_WEIGHT
             ]
-        if not clauses:
-            return lexical_query(text, self.fields)
-        return {"bool": {"should": clauses, "minimum_should_match": 1}}
+        expanded = {"bool": {"should": clauses, "minimum_should_match": 1}}
+        queries.append(expanded if clauses else lexical_query(text, fields))
+    return queries
+
+
+def weighted_terms(
+    query: Mapping[str, Any],
+    stated: Mapping[str, Mapping[str, Any]],
+    scores: Mapping[str, float],
+    *,
+    words_only: bool,
+) -> dict[str, float]:
+    """Return the weighted terms of one field by RM3, from the term vectors of the query and its best
+    documents.
+    """
+    terms = {doc: vector.get("terms", {}) for doc, vector in stated.items()}
+    sizes = [vector.get("field_statistics", {}).get("doc_count", 0) for vector in stated.values()]
+    return rm3(
+        [term for term, entry in query.get("terms", {}).items() for _ in range(entry["term_freq"])],
+        [
+            FeedbackDocument({term: entry["term_freq"] for term, entry in terms[doc].items()}, score)
+            for doc, score in scores.items()
+        ],
+        {term: entry["doc_freq"] for entries in terms.values() for term, entry in entries.items()},
+        max(sizes, default=0),
+        words_only=words_only,
+    )
 
 
 class FeedbackDocument(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
@@ -18,6 +18,7 @@ from fastapi import FastAPI, Request, Response
 from numpy.typing import NDArray
 
 from ..cluster.settings import Side
+from ..cluster.writing import filled_up
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.tokens import within_reach
 from .batching import BatchQueue, Encode
@@ -104,22 +105,6 @@ def encode_for(encoder: Encoder, use: Use, texts: Sequence[str]) -> list[Embeddi
     if vectors.shape != (len(texts), encoder.dim):
         raise ValueError(f"{len(texts)} texts gave vectors {vectors.shape}, not of size {encoder.dim}")
     return [Embedding(vector, None) for vector in vectors]
-
-
-def pieces_of(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
-    """Yield groups of neighbouring texts with at most so many characters together, or a single longer
-    text.
-    """
-    part: list[str] = []
-    room = characters
-    for text in texts:
-        if part and len(text) > room:
-            yield part
-            part, room = [], characters
-        part.append(text)
-        room -= len(text)
-    if part:
-        yield part
 
 
 class QueryCache:
@@ -244,6 +229,6 @@ class Embedder:
         if sum(map(len, texts)) <= COUNTED_HERE:
             return count(texts)
         counted: list[int] = []
-        for part in pieces_of(texts, COUNTED_AT_ONCE):
+        for part in filled_up(texts, len, COUNTED_AT_ONCE):
             counted += await self.in_turn(partial(count, part))
         return counted

@@ -345,19 +345,14 @@ def write_dam_files(
     save_file(plain, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     configuration = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
     write_json(folder / CONFIG_FILE, {key: value for key, value in configuration.items() if key[0] != "_"})
-    return [WEIGHTS_FILE, CONFIG_FILE, *write_dam_tokenizer(dam, folder)]
-
-
-def write_dam_tokenizer(dam: Dam, folder: Path) -> list[str]:
-    """Write the tokenizer's files and its configuration for transformers; return their names."""
-    copied = [name for name in COPIED if (dam.folder / name).is_file()]
-    for name in copied:
-        shutil.copyfile(dam.folder / name, folder / name)
+    copied = [file for file in COPIED if (dam.folder / file).is_file()]
+    for file in copied:
+        shutil.copyfile(dam.folder / file, folder / file)
     if dam.tokenizer is not None:
         (folder / TOKENIZER_FILE).write_text(dam.tokenizer, encoding="utf-8")
         copied.append(TOKENIZER_FILE)
-    configuration = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
-    own = {name: value for name, value in configuration.items() if not is_place(name)}
+    stored = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
+    own = {name: value for name, value in stored.items() if not is_place(name)}
     usual = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
     write_json(folder / TOKENIZER_CONFIG_FILE, usual | own | {"model_max_length": dam.max_positions})
-    return [*copied, TOKENIZER_CONFIG_FILE]
+    return [WEIGHTS_FILE, CONFIG_FILE, *copied, TOKENIZER_CONFIG_FILE]

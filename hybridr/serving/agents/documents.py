@@ -94,11 +94,6 @@ def shown_id(doc_id: str) -> str:
     return doc_id if len(doc_id) <= LONGEST_NAME else doc_id[:LONGEST_NAME] + CUT
 
 
-def shown_value(value: Any) -> str:
-    """Return a field's value on one line, shortened."""
-    return shortened_to(plain_text(str(value)), LONGEST_NAME // 4)
-
-
 def shown_name(name: str) -> str:
     """Return a field's name in quotes, cut if it is longer than any real one."""
     return json.dumps(UNPRINTABLE.sub(" ", shown_id(name)), ensure_ascii=False)
@@ -286,9 +281,10 @@ def shown_aggregations(answer: Mapping[str, Any]) -> str:
     """Return the frequent values or the range in an aggregation's result, as text for a model."""
     if "values" in answer:
         buckets = answer["values"].get("buckets", [])
-        values = [bucket.get("key_as_string", bucket["key"]) for bucket in buckets]
+        values = [str(bucket.get("key_as_string", bucket["key"])) for bucket in buckets]
+        shown = [shortened_to(plain_text(value), LONGEST_NAME // 4) for value in values]
         more = CUT if answer["values"].get("sum_other_doc_count") else ""
-        return f": {', '.join(map(shown_value, values))}{more}" if values else ": no values"
+        return f": {', '.join(shown)}{more}" if shown else ": no values"
     ends = [answer.get(part, {}) for part in ("min", "max")]
     bounds = [end.get("value_as_string", end.get("value")) for end in ends]
     return f": {plain_text(f'{bounds[0]} to {bounds[1]}')}" if None not in bounds else ""

@@ -299,7 +299,18 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
 
     @app.post("/judging/next", summary="A query and its documents, blind and shuffled", dependencies=OWN)
     def following(body: NextRequest) -> Response:
-        return answer(next_query(comparison, judgements(), body))
+        store = judgements()
+        said = store.of_judge(body.judge)
+        left_out = {*said, *body.skip} if body.query_id is None else set()
+        queries = [query for query in store.queries() if body.query_id in (None, query.query_id)]
+        query = next((query for query in queries if query.query_id not in left_out), None)
+        if query is None:
+            return answer({"query": None})
+        documents = comparison.pool(query.text, body.judge)
+        grades = said.get(query.query_id, {})
+        return answer(
+            {"query": query.text, "query_id": query.query_id, "documents": documents, "grades": grades}
+        )
 
     @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
     def grades(body: GradesRequest) -> Response:
@@ -314,21 +325,6 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
     @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=OWN)
     def exported() -> Response:
         return Response(judgements().exported(), media_type="application/zip")
-
-
-def next_query(comparison: SideBySide, judgements: Judgements, body: NextRequest) -> dict[str, Any]:
-    """Return the first query that a judge has not judged or skipped, with its documents; `query` is None if
-    none is left.
-    """
-    said = judgements.of_judge(body.judge)
-    left_out = {*said, *body.skip} if body.query_id is None else set()
-    queries = [query for query in judgements.queries() if body.query_id in (None, query.query_id)]
-    query = next((query for query in queries if query.query_id not in left_out), None)
-    if query is None:
-        return {"query": None}
-    documents = comparison.pool(query.text, body.judge)
-    grades = said.get(query.query_id, {})
-    return {"query": query.text, "query_id": query.query_id, "documents": documents, "grades": grades}
 
 
 def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: SideBySide) -> None:

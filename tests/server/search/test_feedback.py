@@ -15,7 +15,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.records import Query
-from hybridr.search.feedback import FeedbackDocument, TermFeedback, rm3
+from hybridr.search.feedback import FeedbackDocument, feedback_queries, rm3
 from support.commands import Cli
 from support.corpus import beir_folder, text_number
 
@@ -32,7 +32,7 @@ def test_rm3_expands_by_the_words_of_the_best_documents(cluster: Cluster, search
     everywhere = Counter(word for number in range(300) for word in set(text_number(number).split()))
     documents = [FeedbackDocument(words[hit.doc_id], hit.score) for hit in first]
     expected = rm3(text.split(), documents, everywhere, 300)
-    query = TermFeedback(cluster, cluster.index_info(next(iter(found))), ["text"]).queries([text])[0]
+    query = feedback_queries(cluster, cluster.index_info(next(iter(found))), ["text"], [text])[0]
     weights = {
         clause["term"]["text"]["value"]: clause["term"]["text"]["boost"] for clause in query["bool"]["should"]
     }
@@ -59,7 +59,7 @@ def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: st
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = load(cluster, file, LoadSettings(index=index_name, k1=0.9, b=0.4))
     assert (done.language, done.analyzer) == ("zh", "cjk")
-    body = TermFeedback(cluster, cluster.index_info(index_name), ["contents"]).queries(["病毒"])[0]
+    body = feedback_queries(cluster, cluster.index_info(index_name), ["contents"], ["病毒"])[0]
     weights = {
         clause["term"]["contents"]["value"]: clause["term"]["contents"]["boost"]
         for clause in body["bool"]["should"]
