@@ -139,8 +139,8 @@ def started(cluster: Cluster, tmp_path: Path) -> StdioServerParameters:
     program = (
         "import sys; from hybridr.serving.agents import agents; from support.hashing import HashingEncoder; "
         "agents.find_encoder = lambda *_: HashingEncoder(); from hybridr_cli import main; "
-        "from hybridr.search import encoders, systems; "
-        "encoders.encoder_for = systems.encoder_for = lambda *_, **__: HashingEncoder(); "
+        "from hybridr.search import checks, systems; "
+        "checks.encoder_for = systems.encoder_for = lambda *_, **__: HashingEncoder(); "
         "sys.exit(main(sys.argv[1:]))"
     )
     words = ["mcp", INDEX, "--url", cluster.url, "--config", str(settings)]
