@@ -242,28 +242,25 @@ def add_probes(app: FastAPI, index: str | None, metrics: Metrics) -> None:
 
 
 def api_page(schema: Mapping[str, Any]) -> str:
-    """Return an OpenAPI schema as plain HTML: each route, and the fields of its body."""
+    """Return an OpenAPI schema as plain HTML: each route, and name, default and description of each field of
+    its body.
+    """
     title = escape(schema["info"]["title"])
-    routes = "".join(
-        route_part(path, method, route, schema["components"])
-        for path, methods in schema["paths"].items()
-        for method, route in methods.items()
-    )
+    routes = [(path, *entry) for path, methods in schema["paths"].items() for entry in methods.items()]
+    parts = ""
+    for path, method, route in routes:
+        summary = escape(route.get("summary", ""))
+        parts += f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{summary}</p>"
+        if "requestBody" not in route:
+            continue
+        sent = route["requestBody"]["content"]["application/json"]["schema"]
+        body = schema["components"]["schemas"][sent.get("items", sent)["$ref"].rpartition("/")[2]]
+        rows = ""
+        for name, field in body["properties"].items():
+            needed = "needed" if name in body.get("required", ()) else f"default {field.get('default')}"
+            description = escape(field.get("description", ""))
+            rows += f"<tr><td><code>{escape(name)}</code><td>{escape(needed)}<td>{description}</tr>"
+        parts += f"<table>{rows}</table>"
     raw = '<p>The same for machines: <a href="openapi.json">openapi.json</a></p>'
     head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
-    return f"{head}<h1>{title}</h1>{raw}{routes}</html>"
-
-
-def route_part(path: str, method: str, route: Mapping[str, Any], components: Mapping[str, Any]) -> str:
-    """Return a route as HTML, with a row for each field of its body: name, default, description."""
-    head = f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(route.get('summary', ''))}</p>"
-    if "requestBody" not in route:
-        return head
-    sent = route["requestBody"]["content"]["application/json"]["schema"]
-    body = components["schemas"][sent.get("items", sent)["$ref"].rpartition("/")[2]]
-    rows = ""
-    for name, field in body["properties"].items():
-        needed = "needed" if name in body.get("required", ()) else f"default {field.get('default')}"
-        description = escape(field.get("description", ""))
-        rows += f"<tr><td><code>{escape(name)}</code><td>{escape(needed)}<td>{description}</tr>"
-    return f"{head}<table>{rows}</table>"
+    return f"{head}<h1>{title}</h1>{raw}{parts}</html>"

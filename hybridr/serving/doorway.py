@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import secrets
 import socket
@@ -24,7 +25,7 @@ from ..errors import SettingsError
 from .requests import BAD_REQUEST, GONE, Busy, Refused, error_answer
 from .search_threads import ARRIVED, CLIENT, unless_gone
 from .settings import ServeSettings
-from .telemetry import FACTS, Metrics, described, log_request
+from .telemetry import FACTS, LOGGER, PROBES, Metrics, described
 
 OPEN = frozenset({"/healthz", "/", "/page/page.js", "/page/page.css"})
 """What asks for no token: whether the server lives, and the page, which holds no data."""
@@ -78,8 +79,11 @@ class Doorway:
             self.metrics.requests.labels(route, str(exchange.status)).inc()
             seconds = time.perf_counter() - scope[ARRIVED]
             self.metrics.seconds.labels(route).observe(seconds)
-            facts = {"status": exchange.status, "seconds": round(seconds, 6), **scope.get(FACTS, {})}
-            log_request({"method": scope["method"], "route": route, **facts})
+            facts = {"method": scope["method"], "route": route, "status": exchange.status}
+            facts |= {"seconds": round(seconds, 6), **scope.get(FACTS, {})}
+            level = logging.ERROR if facts["status"] >= 500 else logging.INFO
+            level = logging.DEBUG if facts["route"] in PROBES and level == logging.INFO else level
+            LOGGER.log(level, "request", extra={"facts": facts})
 
     async def _admit(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
         """Pass a request on to the application, and answer refusals and failures."""

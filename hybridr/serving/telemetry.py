@@ -136,10 +136,3 @@ def described(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)[-5:]
     places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     return {"error": type(error).__name__, "raised_at": places}
-
-
-def log_request(facts: dict[str, Any]) -> None:
-    """Log the line of one request; probes of health and metrics only at level debug."""
-    level = logging.ERROR if facts["status"] >= 500 else logging.INFO
-    level = logging.DEBUG if facts["route"] in PROBES and level == logging.INFO else level
-    LOGGER.log(level, "request", extra={"facts": facts})

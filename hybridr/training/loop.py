@@ -11,8 +11,8 @@ import atexit
 import json
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -339,6 +339,8 @@ class Processes:
     def __init__(self, device: str = "auto") -> None:
         """Join the group; `device` "cpu" avoids the GPU, "auto" and "cuda" take one if there is one."""
         self._state = PartialState(cpu=device == "cpu")
+        self.main_first = self._state.main_process_first
+        """Context manager: its block runs in the main process alone, then in the others."""
         self.rank: int = self._state.process_index
         self.count: int = self._state.num_processes
         self.device: torch.device = self._state.device
@@ -373,12 +375,6 @@ class Processes:
     def wait(self) -> None:
         """Wait until every process has called this."""
         self._state.wait_for_everyone()
-
-    @contextmanager
-    def main_first(self) -> Iterator[None]:
-        """Run the block in the main process alone, then in the others."""
-        with self._state.main_process_first():
-            yield
 
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
