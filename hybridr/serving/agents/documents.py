@@ -282,9 +282,9 @@ def shown_aggregations(answer: Mapping[str, Any]) -> str:
     if "values" in answer:
         buckets = answer["values"].get("buckets", [])
         values = [str(bucket.get("key_as_string", bucket["key"])) for bucket in buckets]
-        shown = [shortened_to(plain_text(value), LONGEST_NAME // 4) for value in values]
+        texts = [shortened_to(plain_text(value), LONGEST_NAME // 4) for value in values]
         more = CUT if answer["values"].get("sum_other_doc_count") else ""
-        return f": {', '.join(shown)}{more}" if shown else ": no values"
+        return f": {', '.join(texts)}{more}" if texts else ": no values"
     ends = [answer.get(part, {}) for part in ("min", "max")]
     bounds = [end.get("value_as_string", end.get("value")) for end in ends]
     return f": {plain_text(f'{bounds[0]} to {bounds[1]}')}" if None not in bounds else ""

@@ -11,15 +11,7 @@ from pathlib import Path
 from threading import Lock, RLock, Thread
 from typing import Annotated, Any, Literal, TypeAlias
 
-from ...cluster.destinations import destinations
-from ...cluster.reading import hits_by_id, sources_by_id, text_of
-from ...encoders.contract import Encoder
 from ...errors import HybridrError, NotFound, SettingsError, extra
-from ...files.formats import fits_column
-from ...search.checks import HYBRID, encoder_for
-from ...search.search import Search
-from ...search.systems import system
-from ..snapshots import IndexSnapshot, Searches
 
 with extra("serve", "hybridr serve"):
     from fastapi import Depends, FastAPI, Request, Response
@@ -27,18 +19,24 @@ with extra("serve", "hybridr serve"):
 from pydantic import BaseModel, Field
 
 from ...cluster.connection import Cluster
-from ...cluster.destinations import resolve
+from ...cluster.destinations import destinations, resolve
+from ...cluster.reading import hits_by_id, sources_by_id, text_of
+from ...encoders.contract import Encoder
 from ...evaluation.evaluation import JudgedQueries
 from ...files.foreign import read_within
+from ...files.formats import fits_column
 from ...records import Progress, silent
 from ...relevance.tuning import reset_tuning, tune, without_chain
+from ...search.checks import HYBRID, encoder_for
 from ...search.rules.rule import read_rule
 from ...search.rules.rules import RulesChange, RulesVersion, add_rules, remove_rules, rules_of, signature
+from ...search.search import Search
 from ...search.settings import SearchSettings
-from ...search.systems import Compared, check_collection, measured_all
+from ...search.systems import Compared, check_collection, measured_all, system
 from ..application import Addition, Server, open_server
 from ..requests import Refused, answer
 from ..settings import ServeSettings
+from ..snapshots import IndexSnapshot, Searches
 from ..telemetry import LOGGER
 from .judgements import Judgements
 
