@@ -30,7 +30,7 @@ test-life: $(VENV)/test-$(STAMP)
 # What needs no node, on each Python that hybridr runs on; and on the oldest packages that pyproject.toml allows.
 PYTHONS ?= 3.10 3.11 3.12 3.13
 PYENV   ?= $(HOME)/.pyenv/versions
-QUICK    = tests/test_settings.py tests/test_languages.py tests/files/test_formats.py tests/files/test_folders.py \
+QUICK    = tests/test_settings.py tests/test_languages.py tests/files/test_formats.py tests/files/test_local_folders.py \
 	tests/cluster/test_record.py tests/cluster/test_connection_hostile.py \
 	tests/cli/test_streams.py
 WANTED   = pytest pytest-timeout pytest-xdist hypothesis httpx

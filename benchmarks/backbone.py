@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hybridr.errors import DownloadError
-from hybridr.files.atomic import staged_folder
 from hybridr.files.fetching import run_pip
+from hybridr.files.local import staged_folder
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 

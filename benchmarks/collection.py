@@ -25,12 +25,10 @@ from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError
 from hybridr.evaluation.evaluation import Evaluation, JudgedQueries
 from hybridr.evaluation.significance import CONFIDENCE, RESAMPLES, SEED, compare_systems
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import qrels_file, read_qrels, write_qrels, write_run
-from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, versions
-from hybridr.indexing.reindexing import reindex
+from hybridr.files.local import fingerprint, read_manifest, sha256_of, versions, write_json
+from hybridr.indexing.reindexing import reindex, synced_position
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.indexing.syncing import synced_position
 from hybridr.records import Progress
 from hybridr.search.settings import SearchSettings
 from hybridr.search.systems import Compared, evaluate_index, evaluate_systems

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hybridr.errors import DataError
-from hybridr.files.atomic import staged_folder, write_json
 from hybridr.files.formats import document_of, read_corpus, read_jsonl, read_qrels, read_topics
-from hybridr.files.manifest import fingerprint, sha256_of
+from hybridr.files.local import fingerprint, sha256_of, staged_folder, write_json
 from hybridr.records import Document, Qrels, Query
 
 SENTENCE_END = "!.?。！？"

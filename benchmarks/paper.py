@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, TypeAlias
 from backbone import fetch_backbone
 from hybridr.errors import DataError, HybridrError
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.files.atomic import acquired_lock, locked
 from hybridr.files.formats import read_beir
-from hybridr.files.manifest import fingerprint, read_manifest
+from hybridr.files.local import acquired_lock, fingerprint, read_manifest
+from hybridr.files.programs import locked
 from hybridr.records import Document, Qrels, Query, Run
 from hybridr.training.rankers import assemble
 from study import LEAD, RESULTS, Record, write_result

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from hybridr.files.atomic import replacing
+from hybridr.files.local import replacing
 
 
 @contextmanager

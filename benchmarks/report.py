@@ -15,7 +15,7 @@ from typing import Any
 
 import study
 from hybridr.errors import DataError
-from hybridr.files.manifest import fingerprint
+from hybridr.files.local import fingerprint
 from pictures import svg
 from studies.collections import REFERENCE, comparison, of_group, overview, systems_of, with_default
 from study import HERE, Record, Section, all_sections, read_result

@@ -27,7 +27,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
 from hybridr.cluster.settings import NodeSettings
 from hybridr.errors import HybridrError
-from hybridr.files.atomic import write_json
+from hybridr.files.local import write_json
 from hybridr.records import Progress
 from study import HERE, LEAD, RESULTS, write_result
 

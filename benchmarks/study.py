@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from hybridr.encoders.machine import instruction_sets, read_cpu, read_gpus
-from hybridr.files.atomic import write_json
-from hybridr.files.manifest import code_digest
+from hybridr.files.local import code_digest, write_json
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

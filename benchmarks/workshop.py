@@ -20,7 +20,7 @@ from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.machine import read_cpu
 from hybridr.evaluation.label_free import Bm25, best
-from hybridr.files.atomic import replacing
+from hybridr.files.local import replacing
 from hybridr.records import Qrels, Run
 from hybridr.training.settings import DamSettings, RemSettings
 from rankings import as_run, completed

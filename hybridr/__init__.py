@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .index import Index as Index
     from .index import connect as connect
     from .indexing.reindexing import ReindexResult as ReindexResult
+    from .indexing.reindexing import SyncResult as SyncResult
     from .indexing.settings import ReindexSettings as ReindexSettings
-    from .indexing.syncing import SyncResult as SyncResult
     from .indexing.verification import Verification as Verification
     from .records import Document as Document
     from .records import Hit as Hit
@@ -53,9 +53,8 @@ _HOMES = {
     "evaluation.evaluation": ("Evaluation", "JudgedQueries"),
     "files.formats": ("read_beir",),
     "index": ("Connection", "Index", "connect"),
-    "indexing.reindexing": ("ReindexResult",),
+    "indexing.reindexing": ("ReindexResult", "SyncResult"),
     "indexing.settings": ("ReindexSettings",),
-    "indexing.syncing": ("SyncResult",),
     "indexing.verification": ("Verification",),
     "records": ("Document", "Hit", "Query"),
     "relevance.clicks.clicks": ("Clicks",),

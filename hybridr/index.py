@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from .encoders.opening import OnnxEncoder
     from .evaluation.evaluation import Evaluation, JudgedQueries
     from .indexing.planning import Plan
-    from .indexing.reindexing import ReindexResult
+    from .indexing.reindexing import ReindexResult, SyncResult
     from .indexing.settings import ReindexSettings
-    from .indexing.stages.importing import Imported
-    from .indexing.stages.texts import TextsExported
-    from .indexing.syncing import SyncResult
+    from .indexing.stages.transfer import Imported, TextsExported
     from .indexing.verification import Verification
     from .records import Hits, Qrels, Query
     from .relevance.clicks.clicks import Clicks
@@ -283,7 +281,7 @@ class Index:
         self, folder: Path, settings: ReindexSettings | None = None, *, progress: Progress = silent
     ) -> TextsExported:
         """Write the texts of all documents as Parquet: the first of three stages of a reindex by files."""
-        from .indexing.stages.texts import export_text
+        from .indexing.stages.transfer import export_text
 
         return export_text(self.cluster, self.name, folder, settings, progress=progress)
 
@@ -296,7 +294,7 @@ class Index:
         search: SearchSettings | None = None,
     ) -> tuple[Plan, int]:
         """Return what `import_vectors` would send, and how many documents have their vectors in `folder`."""
-        from .indexing.stages.importing import plan_import
+        from .indexing.stages.transfer import plan_import
 
         settings = reindex_settings(settings, search)
         model = self._encoder_of_stage(folder, encoder, settings, silent)
@@ -314,7 +312,7 @@ class Index:
         """Write vectors from Parquet files into a new index: the last stage. Documents changed since are
         encoded here.
         """
-        from .indexing.stages.importing import import_vectors
+        from .indexing.stages.transfer import import_vectors
 
         started, settings = monotonic(), reindex_settings(settings, search)
         model = self._encoder_of_stage(folder, encoder, settings, progress)
@@ -330,7 +328,7 @@ class Index:
         from .encoders.opening import load_encoder
         from .files.remembered import folder_of
         from .indexing.planning import source_of
-        from .indexing.stages.importing import ready_in
+        from .indexing.stages.transfer import ready_in
         from .search.checks import found_folder
 
         source_of(self.cluster.patient(settings.patience_s), self.name)
@@ -357,8 +355,8 @@ class Index:
         >>> docs.sync().copied
         0
         """
+        from .indexing.reindexing import sync
         from .indexing.settings import ReindexSettings
-        from .indexing.syncing import sync
 
         settings = settings or ReindexSettings()
         model = self._encoder_of_vectors(encoder, settings, progress)
@@ -377,8 +375,8 @@ class Index:
 
         `missed` is called with the error of a round that failed; the next one takes what it left.
         """
+        from .indexing.reindexing import rounds
         from .indexing.settings import ReindexSettings
-        from .indexing.syncing import rounds
 
         settings = settings or ReindexSettings()
         model = self._encoder_of_vectors(encoder, settings, progress)

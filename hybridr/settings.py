@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from .errors import SettingsError
-from .files.foreign import MOST_SETTINGS, text_within
+from .files.local import MOST_SETTINGS, text_within
 
 if sys.version_info >= (3, 11):
     import tomllib

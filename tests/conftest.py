@@ -26,9 +26,9 @@ from hybridr.cluster.embedded import state as state_module
 from hybridr.cluster.embedded.configuration import launch_command
 from hybridr.cluster.embedded.layout import Java
 from hybridr.cluster.settings import NodeSettings
-from hybridr.demo import pydocs
+from hybridr.demo import demo
 from hybridr.encoders.export import parity
-from hybridr.files.folders import cache_folder
+from hybridr.files.local import cache_folder
 from support.places import COLLECTIONS
 from support.secured import start_secured
 
@@ -40,7 +40,7 @@ QUICK = (
     *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
 )
-read_library = pydocs._read_library
+read_library = demo._read_library
 COMPARED = parity.TEXTS
 IN_CI = os.environ.get("CI") == "true"
 
@@ -91,7 +91,7 @@ def own_home() -> Iterator[Path]:
         patch.setattr(process, "launch_command", quick_to_start)
         patch.setattr(destinations, "SETTLE_S", 0.0)
         patch.setattr(parity, "TEXTS", COMPARED | {"torch": 32})
-        patch.setattr(pydocs, "_read_library", cache(lambda root: tuple(read_library(root))))
+        patch.setattr(demo, "_read_library", cache(lambda root: tuple(read_library(root))))
         yield home
         patch.undo()
 

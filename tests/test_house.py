@@ -205,7 +205,6 @@ APPLICATION = re.compile(r"hybridr|hybridr\.(index|errors|records|families|langu
 """What every verb may import: `Index` and the public names; exceptions, records, settings and their words."""
 WITHOUT_INDEX = {
     "cluster.embedded": "a node has no index",
-    "cluster.greeting": "an address is read before there is a connection",
     "cluster.failures": "a failed round is rendered with its kind",
     "cluster.vector_forms": "the source of an estimate is rendered beside it",
     "demo.demo": "the demo starts a node and names its index itself",
@@ -213,10 +212,10 @@ WITHOUT_INDEX = {
     "encoders.export": "an encoder folder is exported without a cluster",
     "encoders.registry": "a list without a cluster",
     "files.formats": "documents and queries are read from files",
-    "files.manifest": "an encoder folder is rendered by its manifest",
+    "files.local": "an encoder folder is rendered by its manifest",
     "files.remembered": "files of this machine are cleaned without a cluster",
     "indexing.stages.vectors": "Parquet is encoded without a cluster",
-    "indexing.syncing": "a length of time such as 30s is parsed",
+    "indexing.reindexing": "a length of time such as 30s is parsed",
     "relevance.corpus": "what is trained on may be a file",
     "search.checks": "an encoder is found by its name without a cluster",
     "search.rules": "a rule is parsed, from options or a file",

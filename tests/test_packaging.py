@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import hybridr
-from hybridr.files.folders import asset_path
+from hybridr.files.local import asset_path
 from hybridr_cli import VERBS
 from support.places import ROOT
 from support.pythons import run_python, run_without_torch
@@ -55,7 +55,7 @@ def test_the_wheel_of_the_source_distribution_works(wheel: Path, tmp_path: Path)
     subprocess.run(install, check=True)
     code = (
         "import hybridr; from hybridr_cli import main; from importlib import metadata;"
-        "from hybridr.files.folders import asset_path, load_asset;"
+        "from hybridr.files.local import asset_path, load_asset;"
         "assert metadata.version('hybridr') == hybridr.__version__;"
         f"assert all(str(one).startswith({str(where)!r}) for one in (asset_path(), hybridr.__file__));"
         "assert load_asset('roles', 'search.json'); raise SystemExit(main(['models']))"

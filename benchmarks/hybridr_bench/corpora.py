@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hybridr.demo.pydocs import read_pydocs
+from hybridr.demo.demo import read_pydocs
 from hybridr.errors import DataError
 from hybridr.files.formats import read_corpus, read_jsonl
 

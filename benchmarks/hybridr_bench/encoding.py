@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridr.demo.pydocs import read_pydocs
+from hybridr.demo.demo import read_pydocs
 from hybridr.encoders.contract import Vectors
 from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.files.formats import document_of, read_corpus

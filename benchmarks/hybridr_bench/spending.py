@@ -14,7 +14,7 @@ import psutil
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import nodes
-from hybridr.files.atomic import write_json
+from hybridr.files.local import write_json
 
 NOTED_S = 5.0
 NAMES = ("seconds", "client_cpu_s", "node_cpu_s")

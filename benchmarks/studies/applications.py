@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import hybridr
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.retrievers.dense import as_numbers, dense_query
-from hybridr.cluster.writing import index_action
+from hybridr.cluster.writing import bulk_action
 from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.evaluation.significance import paired_t
@@ -87,7 +87,9 @@ def filled(cluster: Cluster, name: str, collection: str, corpus: Sequence[Docume
     stemmed = {"english": {"type": "text", "analyzer": "english"}}
     mapped = {one: {"type": "text", "fields": stemmed} for one in NAMES}
     create(cluster, name, mapped)
-    write_all(cluster, name, (index_action(one.doc_id, cut_in_four(one, collection)) for one in corpus))
+    write_all(
+        cluster, name, (bulk_action("index", one.doc_id, cut_in_four(one, collection)) for one in corpus)
+    )
 
 
 def cut_in_four(document: Document, collection: str) -> dict[str, str]:

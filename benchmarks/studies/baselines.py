@@ -31,8 +31,8 @@ from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.encoders.export.packaged_models import minilm
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
+from hybridr.files.local import write_json
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Document, Qrels, Run
 from hybridr.search.checks import Mode

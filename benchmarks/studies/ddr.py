@@ -31,7 +31,7 @@ import paper_tables
 from conditions import read_form
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
-from hybridr.files.manifest import versions
+from hybridr.files.local import versions
 from hybridr.training.rankers import assemble
 from hybridr.training.torch_models import read_retriever
 from study import LEAD, RESULTS, Picture, Record, Section, add_training, machine_of, table, write_result

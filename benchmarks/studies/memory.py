@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import hybridr
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.writing import index_action
+from hybridr.cluster.writing import bulk_action
 from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
 from hybridr.evaluation.significance import paired_t
@@ -78,7 +78,9 @@ def prepared(cluster: Cluster, folder: Path) -> str:
     if not cluster.indices(name):
         create(cluster, name, {"contents": {"type": "text", "analyzer": "english"}})
         documents = read_beir(folder)[0]
-        write_all(cluster, name, (index_action(one.doc_id, {"contents": one.contents}) for one in documents))
+        write_all(
+            cluster, name, (bulk_action("index", one.doc_id, {"contents": one.contents}) for one in documents)
+        )
     if not cluster.indices(f"{name}-hybridr"):
         reindex(cluster, name, hybridr.load_encoder(minilm_encoder()))
     return name

@@ -28,9 +28,8 @@ from typing import Any, NamedTuple
 from conditions import read_form
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.evaluation.significance import compare_systems
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_beir
-from hybridr.files.manifest import fingerprint, versions
+from hybridr.files.local import fingerprint, versions, write_json
 from hybridr.records import Document, Qrels, Query
 from hybridr.training.objectives.modir import domain_accuracy
 from hybridr.training.rankers import assemble

@@ -30,9 +30,8 @@ from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.graph_folders import PairScorer
 from hybridr.evaluation.evaluation import JudgedQueries
-from hybridr.files.atomic import replacing
 from hybridr.files.formats import read_beir, write_beir
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest, replacing
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance.corpus import CorpusFile

@@ -34,14 +34,12 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.cluster.writing import by_bytes, delete_action, index_action, rejects_of, write
+from hybridr.cluster.writing import bulk_action, by_bytes, rejects_of, write
 from hybridr.errors import DataError
-from hybridr.files.atomic import write_json
 from hybridr.files.formats import read_corpus
-from hybridr.files.manifest import fingerprint
-from hybridr.indexing.reindexing import reindex
+from hybridr.files.local import fingerprint, write_json
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.terms.fitting import provide_term_table
 from hybridr.indexing.verification import verify
 from hybridr.search.checks import encoder_for
@@ -263,10 +261,10 @@ def changed(number: int, record: Record) -> Iterator[Any]:
     doc_id, text = str(record["_id"]), " ".join(reversed(record["text"].split()))
     other = {"text": text, "contents": text}
     if number % CHANGED == 0:
-        yield index_action(doc_id, other)
+        yield bulk_action("index", doc_id, other)
     elif number % (2 * CHANGED) == 1:
-        yield delete_action(doc_id)
-        yield index_action(f"{doc_id}-new", other)
+        yield bulk_action("delete", doc_id)
+        yield bulk_action("index", f"{doc_id}-new", other)
 
 
 RUN = "python benchmarks/run.py scale FOLDER/scale_open_en --encoder ENCODER --precision int8 --documents"

@@ -34,7 +34,7 @@ from hybridr.encoders.contract import TokenEncoder
 from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import Evaluation, JudgedQueries, evaluate
 from hybridr.families import member_of, names_of
-from hybridr.files.manifest import fingerprint, versions
+from hybridr.files.local import fingerprint, versions
 from hybridr.indexing.terms.fitting import fit_term_table, fitting_table
 from hybridr.indexing.terms.storage import keep_term_table
 from hybridr.records import Progress

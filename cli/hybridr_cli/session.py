@@ -58,7 +58,7 @@ class Session:
 
     def connect(self) -> Connection:
         """Connect to the cluster and return the connection."""
-        from hybridr.cluster.greeting import addressed
+        from hybridr.cluster.embedded.state import addressed
         from hybridr.index import Connection
 
         settings = addressed(self.cluster_settings())

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from urllib3.exceptions import NewConnectionError
 
 from ..errors import ClusterError, SettingsError, Unreachable, extra
-from ..files.foreign import MOST_SETTINGS, text_within
+from ..files.local import MOST_SETTINGS, text_within
 from .failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_of, shortened, understood
 from .settings import ClusterSettings
 

@@ -9,7 +9,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -23,7 +23,9 @@ import orjson
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
 from .dialects import Dialect, Sent
 from .dialects.plain import Native
+from .embedded.state import addressed
 from .failures import (
+    EXISTS,
     LATE,
     NO_INDEX,
     NOBODY,
@@ -35,7 +37,7 @@ from .failures import (
     shortened,
     understood,
 )
-from .greeting import addressed, greeted, version_in
+from .greeting import greeted, version_in
 from .record import WHOLE, IndexInfo, Scope, as_described, can_be_name, sole_index
 from .routing import same_copies
 from .settings import ClusterSettings
@@ -137,12 +139,12 @@ class Cluster:
             response = self.request("GET", "/_nodes/plugins,settings")
         except AccessDenied:
             return []
-        with understood(self.url, "GET /_nodes"):
+        with self.understood("GET /_nodes"):
             return [dict(node) for node in response["nodes"].values()]
 
     def parts(self, kind: str) -> frozenset[str]:
         """Return the names of the "plugins" or "modules" (`kind`) that every node has; empty if unknown."""
-        with understood(self.url, "GET /_nodes"):
+        with self.understood("GET /_nodes"):
             sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
         return frozenset.intersection(*sets) if sets else frozenset()
 
@@ -171,7 +173,7 @@ class Cluster:
             """Send the request once, and return the checked answer in OpenSearch's form."""
             with sending(path, self.asked_by, self.watch):
                 answer = self.client.send(sent.method, sent.path, content, sent.params, self.timeout_s)
-            with understood(self.url, f"{method} {path[:200]}"):
+            with self.understood(f"{method} {path[:200]}"):
                 if not isinstance(answer, (bool, dict)):
                     raise TypeError(f"found {type(answer).__name__}, needed an object")
                 if every_shard and isinstance(answer, dict) and (failure := shard_failure(answer)):
@@ -192,6 +194,10 @@ class Cluster:
             return send()  # the client turns to another host if it has one
 
         return self.patiently(partial(recovered, self, ask), patience_s)
+
+    def understood(self, what: str) -> AbstractContextManager[None]:
+        """Return a context for reading the answer to `what`; raises ClusterError for an unexpected form."""
+        return understood(self.url, what)
 
     def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
         """Call `ask` and return its result; repeat the call for `patience_s` seconds while the cluster is
@@ -232,7 +238,7 @@ class Cluster:
             response = self.request("GET", path_of(pattern), params={"flat_settings": "true"})
         except NotFound:
             return []
-        with understood(self.url, f"GET /{pattern}"):
+        with self.understood(f"GET /{pattern}"):
             return [as_described(name, index) for name, index in sorted(response.items())]
 
     def index_info(self, name: str) -> IndexInfo:
@@ -244,7 +250,7 @@ class Cluster:
             near = ""
             with suppress(ClusterError):
                 response = self.request("GET", "/_all/_alias", patience_s=0.0)
-                with understood(self.url, "GET /_all/_alias"):
+                with self.understood("GET /_all/_alias"):
                     names = {alias for index in response for alias in (index, *response[index]["aliases"])}
                 candidates = sorted(alias for alias in names - {name} if not alias.startswith("."))
                 near = next(iter(get_close_matches(name, candidates, 1, 0.8)), "")
@@ -266,7 +272,7 @@ class Cluster:
         # Not by `_count`: it fails where the default pipeline of the index is gone.
         body = {"size": 0, "track_total_hits": True, **({"query": query} if query else {})}
         response = self.search(index, body, params, every_shard=True)
-        with understood(self.url, "_search"):
+        with self.understood("_search"):
             return int(response["hits"]["total"]["value"])
 
     def refresh(self, name: str) -> None:
@@ -308,7 +314,7 @@ class Cluster:
         def send() -> list[dict[str, Any]]:
             """Send all searches, and return the answers or raise the first error."""
             response = self.request("POST", path_of(name, "_msearch"), lines)
-            with understood(self.url, "_msearch"):
+            with self.understood("_msearch"):
                 answers = list(response["responses"])
                 for answer in answers:
                     if "error" in answer:
@@ -338,7 +344,7 @@ class Cluster:
                 raise
             self.view_keep_alive = allowed[1]
             response = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
-        with understood(self.url, "_search/point_in_time"):
+        with self.understood("_search/point_in_time"):
             pit = str(response["pit_id"])
         try:
             yield pit
@@ -378,6 +384,31 @@ def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:
         if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
             raise TypeError("a hit whose id is no text")
     return answer
+
+
+def hidden_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """Return the settings and mapping for creating a hidden index of one shard with these fields only."""
+    index = {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1", **settings}
+    mappings = {"dynamic": False, "properties": properties, "_meta": {"owner": "hybridr"}}
+    return {"settings": {"index": index}, "mappings": mappings}
+
+
+def make_index(cluster: Cluster, index: str, body: Mapping[str, Any]) -> None:
+    """Create an index; do nothing if it exists already. Raises AccessDenied."""
+    try:
+        cluster.request("PUT", path_of(index), body)
+    except ClusterError as error:
+        if error.kind != EXISTS:
+            raise
+
+
+def drop_index(cluster: Cluster, index: str) -> bool:
+    """Delete an index and return whether it existed. Raises AccessDenied."""
+    try:
+        cluster.request("DELETE", path_of(index))
+    except NotFound:
+        return False
+    return True
 
 
 def path_of(*parts: str) -> str:
@@ -426,7 +457,7 @@ class IndexView:
             return cls(cluster, (), (), taken)
         path = path_of(",".join(names))
         response = cluster.request("GET", path, params=PATTERNS)
-        with understood(cluster.url, f"GET {path}"):
+        with cluster.understood(f"GET {path}"):
             infos = tuple(as_described(name, index) for name, index in sorted(response.items()))
         return cls(cluster, names, infos, taken)
 

@@ -1,16 +1,12 @@
-"""The search pipeline that an index uses by default, and how the small hidden indices of hybridr are made and
-deleted.
-"""
+"""The search pipeline that an index uses by default."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from ..errors import AccessDenied, ClusterError, NotFound, SettingsError
 from .connection import Cluster, path_of
-from .failures import EXISTS, understood
 from .record import IndexInfo
 
 CACHE = "index.requests.cache.enable"
@@ -69,31 +65,6 @@ def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
 def default_pipelines(cluster: Cluster) -> dict[str, str]:
     """Return index -> name of its default search pipeline, for every index of the cluster that has one."""
     response = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
-    with understood(cluster.url, "GET /_all/_settings"):
+    with cluster.understood("GET /_all/_settings"):
         held = [(name, index["settings"].get(DEFAULT, "_none")) for name, index in sorted(response.items())]
     return {name: default for name, default in held if default != "_none"}
-
-
-def hidden_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Return the settings and mapping for creating a hidden index of one shard with these fields only."""
-    index = {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1", **settings}
-    mappings = {"dynamic": False, "properties": properties, "_meta": {"owner": "hybridr"}}
-    return {"settings": {"index": index}, "mappings": mappings}
-
-
-def make_index(cluster: Cluster, index: str, body: Mapping[str, Any]) -> None:
-    """Create an index; do nothing if it exists already. Raises AccessDenied."""
-    try:
-        cluster.request("PUT", path_of(index), body)
-    except ClusterError as error:
-        if error.kind != EXISTS:
-            raise
-
-
-def drop_index(cluster: Cluster, index: str) -> bool:
-    """Delete an index and return whether it existed. Raises AccessDenied."""
-    try:
-        cluster.request("DELETE", path_of(index))
-    except NotFound:
-        return False
-    return True

@@ -207,24 +207,19 @@ def number_of(info: IndexInfo) -> int:
     return int(match.group(1)) if match else 0
 
 
-def resolve(cluster: Cluster, name: str) -> IndexInfo:
+def resolve(cluster: Cluster, name: str, *, whole: bool = False) -> IndexInfo:
     """Return the index that a search of `name` has to ask.
 
     A source index, a destination and its alias all lead to the destination that the alias points to; an index
-    without vectors in use leads to itself. The scope of the name is kept. Raises NotFound, or DataError for a
-    source that several indices claim.
+    without vectors in use leads to itself. The scope of the name is kept. Raises NotFound, DataError for a
+    source that several indices claim, and, with `whole`, what `require_whole` raises.
     """
     info = cluster.index_info(name)
-    if is_destination(info):
-        return info
-    current = live(destinations(cluster, info))
-    require_single(current, info)
-    return replace(current[-1], scope=info.scope) if current else info
-
-
-def resolve_whole(cluster: Cluster, name: str) -> IndexInfo:
-    """Return what `resolve` returns; raise ClusterError if the name shows only a part of the index."""
-    return require_whole(resolve(cluster, name), name)
+    if not is_destination(info):
+        current = live(destinations(cluster, info))
+        require_single(current, info)
+        info = replace(current[-1], scope=info.scope) if current else info
+    return require_whole(info, name) if whole else info
 
 
 def require_whole(info: IndexInfo, name: str) -> IndexInfo:
@@ -246,7 +241,7 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
 
     With `whole` also raise what `require_whole` raises.
     """
-    info = resolve_whole(cluster, name) if whole else resolve(cluster, name)
+    info = resolve(cluster, name, whole=whole)
     if is_destination(info):
         if info.record.state != "complete":
             raise DataError(f"'{name}' has no complete vectors", hint=command_for(info))

@@ -14,9 +14,8 @@ from ..records import Progress, silent
 from .connection import Cluster, Describing
 from .destinations import destinations, is_destination, live
 from .reading import sample_documents, text_of
-from .record import IndexInfo
+from .record import TEXT_TYPES, IndexInfo, MappedField
 
-TEXT_TYPES = frozenset({"text", "match_only_text", "annotated_text", "search_as_you_type"})
 STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
 VECTOR_TYPES = frozenset({"knn_vector", "dense_vector", "sparse_vector", "rank_features"})
 TEXT_NAMES = ("title", "text")
@@ -36,16 +35,6 @@ WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\w+")
 ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]*://|www\.|mailto:)\S+\s*$", re.IGNORECASE)
 CHOOSING_SAMPLE = 1000
 """Documents that the choice of fields is made by; the same in every command."""
-
-
-class MappedField(NamedTuple):
-    """A leaf field of a mapping; `subfields` are its multi-fields such as `keyword`."""
-
-    name: str
-    type: str
-    analyzer: str
-    subfields: tuple[str, ...]
-    nested: bool
 
 
 @dataclass
@@ -110,7 +99,7 @@ def field_choice(
     description of the index and its vectors that saves requests. Raises DataError for unknown fields or an
     index without text.
     """
-    mapped = mapped_fields(info)
+    mapped = info.mapped_fields
     # Of several indices with vectors the one that searches use; where none is, the last that was begun.
     infos = [info] if is_destination(info) else destinations(view or cluster, info)
     vectors = next(reversed(live(infos) or infos), None)
@@ -154,75 +143,28 @@ def sample_sources(
     return [document.source for document in documents]
 
 
-def mapped_fields(info: IndexInfo) -> list[MappedField]:
-    """Return the leaf fields of an index's mapping by dotted name, each with its analyser."""
-    default = info.settings.get("index.analysis.analyzer.default.type", "standard")
-    return sorted(_leaves(info.mappings.get("properties", {}), "", default, nested=False))
-
-
-def types_of(info: IndexInfo) -> dict[str, str]:
-    """Return field name -> type for all fields and multi-fields; an alias has the type of its target."""
-    types = dict[str, str]()
-    for mapped in mapped_fields(info):
-        names = [mapped.name, *(f"{mapped.name}.{part}" for part in mapped.subfields)]
-        types |= {name: mapping_of(info, name).get("type", "") for name in names}
-    paths = {name: mapping_of(info, name).get("path", "") for name, kind in types.items() if kind == "alias"}
-    return types | {name: types.get(path, "alias") for name, path in paths.items()}
-
-
-def mapping_of(info: IndexInfo, field: str) -> dict[str, Any]:
-    """Return the mapping of a field by its dotted name; empty if there is none."""
-    mapping: dict[str, Any] = info.mappings
-    rest = field.split(".")
-    while rest:
-        inner = mapping.get("properties") or mapping.get("fields") or {}
-        # With `subobjects: false` a name with dots is a key, and the whole name comes first.
-        lengths = [len(rest), *range(1, len(rest))]
-        length = next((length for length in lengths if ".".join(rest[:length]) in inner), None)
-        if length is None:
-            return {}
-        mapping, rest = inner[".".join(rest[:length])], rest[length:]
-    return mapping
-
-
 def source_field(info: IndexInfo, field: str) -> str:
     """Return the field of the document's source that a field is indexed from: for a multi-field its
     parent.
     """
     parts = field.split(".")
     names = (".".join(parts[:length]) for length in range(1, len(parts)))
-    return next((name for name in names if "type" in mapping_of(info, name)), field)
+    return next((name for name in names if "type" in info.mapping_of(name)), field)
 
 
 def text_field_candidates(info: IndexInfo) -> list[str]:
     """Return the names of fields that may hold running text: text, or keyword with a text multi-field."""
     return [
         field.name
-        for field in mapped_fields(info)
+        for field in info.mapped_fields
         if field.type in TEXT_TYPES or (field.type in STRING_TYPES and text_subfields(info, field.name))
     ]
 
 
 def text_subfields(info: IndexInfo, name: str) -> list[str]:
     """Return the dotted names of the text multi-fields of a field."""
-    below = mapping_of(info, name).get("fields", {})
+    below = info.mapping_of(name).get("fields", {})
     return [f"{name}.{part}" for part, mapping in below.items() if mapping.get("type") in TEXT_TYPES]
-
-
-def _leaves(
-    properties: Mapping[str, Any], prefix: str, default: str, *, nested: bool
-) -> Iterator[MappedField]:
-    """Yield the leaf fields below `properties`; `prefix` is the dotted path, `default` the default
-    analyser.
-    """
-    for name, mapping in properties.items():
-        if inner := mapping.get("properties"):
-            inside = nested or mapping.get("type") == "nested"
-            yield from _leaves(inner, f"{prefix}{name}.", default, nested=inside)
-        elif "type" in mapping:
-            analyzer = mapping.get("analyzer", default) if mapping["type"] in TEXT_TYPES else ""
-            subfields = tuple(mapping.get("fields", ()))
-            yield MappedField(prefix + name, mapping["type"], analyzer, subfields, nested)
 
 
 def read_contents(sources: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Contents]:
@@ -257,10 +199,10 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
 
     A field that is not mapped is accepted if a sampled document holds text in it.
     """
-    fields = {field.name: field for field in mapped_fields(info)}
+    fields = {field.name: field for field in info.mapped_fields}
     for name in names:
         if name in fields and fields[name].type == "alias":
-            path = mapping_of(info, name).get("path", "")
+            path = info.mapping_of(name).get("path", "")
             raise DataError(
                 f"field '{name}' of '{info.name}' is an alias of '{path}'", hint=f"--fields {path}"
             )
@@ -290,7 +232,7 @@ def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tup
 
     `vectors` is the index that holds the vectors of `info`.
     """
-    types = {field.name: field.type for field in mapped_fields(info)}
+    types = {field.name: field.type for field in info.mapped_fields}
     if vectors and (fields := vectors.record.fields):
         # A field that is not mapped was checked by a sample when it was named.
         if all(types.get(name, "text") in STRING_TYPES for name in fields):
@@ -306,7 +248,7 @@ def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tup
 
 def no_text_fields(info: IndexInfo) -> DataError:
     """Return the error that says that an index has no text fields."""
-    fields = mapped_fields(info)
+    fields = info.mapped_fields
     strings = [field.name for field in fields if field.type in STRING_TYPES]
     listed = ", ".join(f"{field.name} ({field.type})" for field in fields[:8]) or "none"
     hint = (

@@ -15,9 +15,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from ..errors import DataError
-from ..files.foreign import read_within
+from ..files.local import read_within
 from .connection import Cluster
-from .fields import mapped_fields, mapping_of
 from .record import IndexInfo
 
 if sys.version_info >= (3, 11):
@@ -130,8 +129,8 @@ def concerned_fields(condition: FieldCondition, info: IndexInfo) -> list[str]:
     """Return the names of the fields of an index that meet a condition."""
     excludes = info.mappings.get("_source", {}).get("excludes", ())
     fields = [
-        (field, mapping_of(info, field.name))
-        for field in mapped_fields(info)
+        (field, info.mapping_of(field.name))
+        for field in info.mapped_fields
         if re.fullmatch(condition.type, field.type)
     ]
     return [

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ClusterError, DataError, SettingsError
-from ..files.folders import load_asset
 from ..files.formats import read_corpus
-from ..files.manifest import fingerprint, sha256_of
+from ..files.local import fingerprint, load_asset, sha256_of
 from ..languages import ANALYZERS, analyzer_for, guess_language
 from ..records import Progress, silent
 from .connection import Cluster, path_of
@@ -19,7 +18,7 @@ from .reading import text_of
 from .record import Record, meta_of
 from .record_parts import Load
 from .settings import LoadSettings
-from .writing import BULK_BYTES, by_bytes, index_action, rejects_of, write
+from .writing import BULK_BYTES, bulk_action, by_bytes, rejects_of, write
 
 BEIR_FIELDS = ("title", "text")
 CONTENTS = "contents"
@@ -82,7 +81,7 @@ def load(
     create_index(cluster, settings, body)
     rejects.clear()
     records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))
-    actions = (index_action(record.pop("_id"), record) for record in records)
+    actions = (bulk_action("index", record.pop("_id"), record) for record in records)
     written = done = 0
     progress("load", 0, total)
     for group in by_bytes(actions, BULK_BYTES):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -17,9 +18,9 @@ import orjson
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
 from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
-from .failures import BREAKER, TOO_LARGE, understood
+from .failures import BREAKER, TOO_LARGE
 from .record import IndexInfo
-from .routing import shards_in
+from .routing import shards_of
 from .semantic import plain_source
 
 DERIVED = "index.derived_source.enabled"
@@ -220,7 +221,7 @@ def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> l
     answer.
     """
     answer = cluster.request("POST", "/_search", info.scope.body(body), PLAIN, every_shard=True)
-    with understood(cluster.url, "_search"):
+    with cluster.understood("_search"):
         return [source_document(hit, info) for hit in answer["hits"]["hits"]]
 
 
@@ -424,6 +425,24 @@ def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[
     return len(unique) - sum(map(len, pages))
 
 
+def routing_values(info: IndexInfo) -> list[str]:
+    """Return one routing value for each shard in an index's scope, in the order of the shards."""
+    shards, by_shard = shards_in(info), dict[int, str]()
+    for number in count():
+        if len(by_shard) == info.shards:
+            break
+        by_shard.setdefault(shards_of(str(number), info)[0], str(number))
+    return [by_shard[shard] for shard in shards]
+
+
+def shards_in(info: IndexInfo) -> list[int]:
+    """Return the numbers of the shards in an index's scope: those of its routing values, else all."""
+    routed = info.scope.routing
+    if not routed:
+        return list(range(info.shards))
+    return sorted({shard for value in routed.split(",") for shard in shards_of(value, info)})
+
+
 def require_source(info: IndexInfo) -> None:
     """Raise DataError if `_source` is disabled: the index does not store its documents."""
     if info.mappings.get("_source", {}).get("enabled") is False:
@@ -439,7 +458,7 @@ def require_whole_source(info: IndexInfo) -> None:
     require_source(info)
     lost = ""
     mode = info.mappings.get("_source", {}).get("mode") or info.settings.get(SOURCE_MODE)
-    mapped = orjson.dumps(info.mappings.get("properties", {}))
+    mapped = orjson.dumps(info.properties)
     if str(mode).lower() == "synthetic":
         lost = "keeps no documents, they are made anew of fields (synthetic _source)"
     elif str(info.settings.get(WITHOUT_VECTORS)).lower() == "true" and re.search(VECTOR_FIELD, mapped):

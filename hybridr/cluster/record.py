@@ -1,20 +1,18 @@
-"""The description of one index, and hybridr's record of it in the mapping's `_meta`: models, reading and
-checks.
-"""
+"""The description of one index, and hybridr's record of it in the mapping's `_meta`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, ValidationError
 
 from ..errors import ClusterError, DataError
-from ..files.folders import is_file_name
+from ..files.local import is_file_name
 from ..records import Windows
 from .record_parts import (
     VERSION,
@@ -39,6 +37,7 @@ ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
 MARK_FIELD = "hybridr_mark"  # of vectors in the user's own index
 BITS_FIELD = "hybridr_tokens"
+TEXT_TYPES = frozenset({"text", "match_only_text", "annotated_text", "search_as_you_type"})
 RESULT_WINDOW, USUAL_RESULT_WINDOW = "index.max_result_window", 10_000
 MARKS = "hybridr_writes"  # beside the record in `_meta`
 PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
@@ -197,9 +196,7 @@ class Record(Part):
         return Record(role="source", lexical_fields=self.lexical_fields, **fields)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as JSON for `_meta`: all values ever set, and the version; `{}` for an empty
-        record.
-        """
+        """Return the record as JSON for `_meta`: all values ever set, and the version; `{}` without any."""
         values = self.model_dump(mode="json", exclude_unset=True)
         return {**values, "version": VERSION} if values else {}
 
@@ -212,16 +209,12 @@ def require_name(name: str) -> str:
 
 
 def can_be_name(name: str) -> bool:
-    """Return whether a text is a valid name of an index or alias by the server's rules: no pattern, list or
-    path.
-    """
+    """Return whether the server takes a text as name of an index or alias: no pattern, list or path."""
     return is_file_name(name) and not NO_NAME.search(name)
 
 
 def checked(value: Any, whose: str) -> Record:
-    """Return the record made of these values. Raises DataError that names `whose` record and what is
-    wrong.
-    """
+    """Return the record made of these values. Raises DataError that names `whose` and what is wrong."""
     try:
         record = Record(**value)
     except TypeError as error:
@@ -237,17 +230,6 @@ def checked(value: Any, whose: str) -> Record:
 
 
 MEND = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mapping"
-
-
-def read_record(value: Any, whose: str) -> Record:
-    """Return the record stored in an index. Raises DataError for something else or for another version."""
-    if not isinstance(value, Mapping):
-        raise DataError(f"{whose} is no object but {type(value).__name__}", hint=MEND)
-    values = dict(value)
-    version = values.pop("version", None)
-    if values and version != VERSION:
-        raise DataError(f"{whose} is of version {version}, this hybridr reads {VERSION}", hint=OTHER_VERSION)
-    return checked(values, whose)
 
 
 OTHER_VERSION = "hybridr remove NAME, by the hybridr that wrote it; then hybridr reindex NAME by this one"
@@ -290,6 +272,16 @@ class Scope:
 
 
 WHOLE = Scope()
+
+
+class MappedField(NamedTuple):
+    """A leaf field of a mapping; `subfields` are its multi-fields such as `keyword`."""
+
+    name: str
+    type: str
+    analyzer: str
+    subfields: tuple[str, ...]
+    nested: bool
 
 
 @dataclass(frozen=True)
@@ -337,11 +329,53 @@ class IndexInfo:
 
     @cached_property
     def record(self) -> Record:
-        """Return hybridr's record in the index; empty if there is none. Raises DataError for a damaged
-        record.
-        """
+        """Return hybridr's record in the index; empty if there is none. Raises DataError for damage."""
         stored = self.other_meta.get("hybridr", {})
-        return read_record(stored, f"hybridr's record in '{self.name}'")
+        whose = f"hybridr's record in '{self.name}'"
+        if not isinstance(stored, Mapping):
+            raise DataError(f"{whose} is no object but {type(stored).__name__}", hint=MEND)
+        values = dict(stored)
+        version = values.pop("version", None)
+        if values and version != VERSION:
+            raise DataError(
+                f"{whose} is of version {version}, this hybridr reads {VERSION}", hint=OTHER_VERSION
+            )
+        return checked(values, whose)
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Return the mappings of the index's fields, by name, each with the fields inside it."""
+        properties: dict[str, Any] = self.mappings.get("properties", {})
+        return properties
+
+    @property
+    def mapped_fields(self) -> list[MappedField]:
+        """Return the leaf fields of the mapping by dotted name, each with its analyser."""
+        default = self.settings.get("index.analysis.analyzer.default.type", "standard")
+        return sorted(leaves(self.properties, "", default, nested=False))
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Return field name -> type for all fields and multi-fields; an alias has the type of its target."""
+        types = dict[str, str]()
+        for mapped in self.mapped_fields:
+            names = [mapped.name, *(f"{mapped.name}.{part}" for part in mapped.subfields)]
+            types |= {name: self.mapping_of(name).get("type", "") for name in names}
+        aliases = [name for name, kind in types.items() if kind == "alias"]
+        return types | {name: types.get(self.mapping_of(name).get("path", ""), "alias") for name in aliases}
+
+    def mapping_of(self, field: str) -> dict[str, Any]:
+        """Return the mapping of a field by its dotted name; empty if there is none."""
+        mapping, rest = self.mappings, field.split(".")
+        while rest:
+            inner = mapping.get("properties") or mapping.get("fields") or {}
+            # With `subobjects: false` a name with dots is a key, and the whole name comes first.
+            lengths = [len(rest), *range(1, len(rest))]
+            length = next((length for length in lengths if ".".join(rest[:length]) in inner), None)
+            if length is None:
+                return {}
+            mapping, rest = inner[".".join(rest[:length])], rest[length:]
+        return mapping
 
     @property
     def other_meta(self) -> dict[str, Any]:
@@ -367,6 +401,20 @@ class IndexInfo:
         """Return the whole `_meta` with this record in it and without marks; what others keep there stays."""
         others = {name: value for name, value in self.other_meta.items() if name not in ("hybridr", MARKS)}
         return others | meta_of(record)
+
+
+def leaves(
+    properties: Mapping[str, Any], prefix: str, default: str, *, nested: bool
+) -> Iterator[MappedField]:
+    """Yield the leaf fields below `properties`, at the dotted path `prefix`; `default`: an analyser."""
+    for name, mapping in properties.items():
+        if inner := mapping.get("properties"):
+            inside = nested or mapping.get("type") == "nested"
+            yield from leaves(inner, f"{prefix}{name}.", default, nested=inside)
+        elif "type" in mapping:
+            analyzer = mapping.get("analyzer", default) if mapping["type"] in TEXT_TYPES else ""
+            subfields = tuple(mapping.get("fields", ()))
+            yield MappedField(prefix + name, mapping["type"], analyzer, subfields, nested)
 
 
 def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:

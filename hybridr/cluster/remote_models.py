@@ -20,7 +20,7 @@ import urllib3
 
 from ..errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
 from ..files.fetching import ask_web
-from ..files.folders import load_asset
+from ..files.local import load_asset
 from .connection import Cluster, path_of
 from .settings import Side
 
@@ -224,32 +224,27 @@ def delete_model(cluster: Cluster, model: RemoteModel) -> None:
     send_all(cluster, [*model_deletion(model.model_id), connector])
 
 
-def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
-    """Send a request that deletes; what is gone already is no error.
+def send_all(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
+    """Send requests that delete, in their order; what is gone already is no error.
 
     A group of models whose last one was just deleted answers 409 until that is seen, about a second later. A
     connector that the server holds for the models of others by mistake stays: nothing asks it any more.
     """
-    deadline = time.monotonic() + CONFLICT_TIMEOUT_S
-    while True:
-        try:
-            cluster.request(request["method"], request["path"], request.get("body"))
-        except NotFound:
-            pass
-        except ClusterError as failure:
-            if failure.status == CONFLICT and is_mistaken(cluster, request["path"], failure):
-                return
-            if failure.status != CONFLICT or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-            continue
-        return
-
-
-def send_all(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
-    """Send what deletes, in its order."""
     for request in requests:
-        send_deletion(cluster, request)
+        deadline, is_done = time.monotonic() + CONFLICT_TIMEOUT_S, False
+        while not is_done:
+            is_done = True
+            try:
+                cluster.request(request["method"], request["path"], request.get("body"))
+            except NotFound:
+                pass
+            except ClusterError as failure:
+                if failure.status == CONFLICT and is_mistaken(cluster, request["path"], failure):
+                    continue
+                if failure.status != CONFLICT or time.monotonic() > deadline:
+                    raise
+                is_done = False
+                time.sleep(0.2)
 
 
 def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
@@ -310,11 +305,6 @@ def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
     except ClusterError:
         pass  # whether it answers at all is asked of the server itself
     return False
-
-
-def ask_health(server: str) -> dict[str, Any]:
-    """Ask the embedding server who it is. Raises Unreachable."""
-    return ask_server(server, "/healthz")
 
 
 def model_state(cluster: Cluster, model_id: str) -> str | None:

@@ -6,30 +6,11 @@ Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreate
 
 from __future__ import annotations
 
-from itertools import count
 from zlib import crc32
 
 from .record import IndexInfo
 
 SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless its settings say otherwise
-
-
-def routing_values(info: IndexInfo) -> list[str]:
-    """Return one routing value for each shard in an index's scope, in the order of the shards."""
-    shards, by_shard = shards_in(info), dict[int, str]()
-    for number in count():
-        if len(by_shard) == info.shards:
-            break
-        by_shard.setdefault(shards_of(str(number), info)[0], str(number))
-    return [by_shard[shard] for shard in shards]
-
-
-def shards_in(info: IndexInfo) -> list[int]:
-    """Return the numbers of the shards in an index's scope: those of its routing values, else all."""
-    routed = info.scope.routing
-    if not routed:
-        return list(range(info.shards))
-    return sorted({shard for value in routed.split(",") for shard in shards_of(value, info)})
 
 
 def shards_of(routing: str, info: IndexInfo) -> list[int]:

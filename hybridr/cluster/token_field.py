@@ -104,8 +104,8 @@ def held_bytes(
 
 
 TOKENS_FIELD, TOKENS_REPRESENTATION = "hybridr_token_vectors", "token_vectors"
-TokenValues: TypeAlias = Literal["float", "byte"]
 BLOCK_VECTORS = 32  # vectors
+TokenValues: TypeAlias = Literal["float", "byte"]
 STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
 
 

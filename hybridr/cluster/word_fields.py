@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..errors import DataError, SettingsError
-from .fields import STRING_TYPES, TEXT_TYPES, FieldChoice, mapped_fields, mapping_of, text_subfields, types_of
-from .record import IndexInfo
+from .fields import STRING_TYPES, FieldChoice, text_subfields
+from .record import TEXT_TYPES, IndexInfo
 
 ANALYSERS = frozenset(
     "arabic armenian basque bengali brazilian bulgarian catalan czech danish dutch english estonian finnish "
@@ -62,7 +62,7 @@ def similarity_of(info: IndexInfo, name: str = DEFAULT) -> Similarity | None:
 
 def shared_similarity(info: IndexInfo, fields: Iterable[str]) -> Similarity | None:
     """Return the BM25 parameters by which all these fields are scored; None if there are no common ones."""
-    mappings = [mapping_of(info, field) for field in fields]
+    mappings = [info.mapping_of(field) for field in fields]
     if any(
         mapping.get("type", "text") not in WITH_NORMS or not mapping.get("norms", True)
         for mapping in mappings
@@ -77,7 +77,7 @@ def search_analyzer_of(info: IndexInfo, field: str) -> str:
 
     The index may have one for the queries of all texts, which comes before a field's own for documents.
     """
-    mapping = mapping_of(info, field)
+    mapping = info.mapping_of(field)
     whole = any(key.startswith("index.analysis.analyzer.default_search.") for key in info.settings)
     usual = "default_search" if whole and mapping.get("type") in TEXT_TYPES else ""
     return str(mapping.get("search_analyzer", usual))
@@ -85,14 +85,14 @@ def search_analyzer_of(info: IndexInfo, field: str) -> str:
 
 def query_analyzer_of(info: IndexInfo, field: str) -> str:
     """Return the name of the analyser of queries; "default" where the mapping names none."""
-    return search_analyzer_of(info, field) or str(mapping_of(info, field).get("analyzer", "default"))
+    return search_analyzer_of(info, field) or str(info.mapping_of(field).get("analyzer", "default"))
 
 
 def reads_words_alone(info: IndexInfo, field: str) -> bool:
     """Return whether a field's analyser for queries makes of each word the same term, whatever is beside
     it.
     """
-    if mapping_of(info, field).get("type") != "text":
+    if info.mapping_of(field).get("type") != "text":
         return False
     name = query_analyzer_of(info, field)
     before = f"index.analysis.analyzer.{name}."
@@ -115,7 +115,7 @@ def reads_words_alone(info: IndexInfo, field: str) -> bool:
 
 def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
     """Return whether `combined_fields` accepts these fields and scores as the index scores each field."""
-    mappings = {field: mapping_of(info, field) for field in fields}
+    mappings = {field: info.mapping_of(field) for field in fields}
     alike = {
         (query_analyzer_of(info, field), mapping.get("norms", True)) for field, mapping in mappings.items()
     }
@@ -150,7 +150,7 @@ def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
         if place := text_place(info, name):
             places[name] = place
         else:
-            targets = mapping_of(info, name).get("copy_to", [])
+            targets = info.mapping_of(name).get("copy_to", [])
             targets = [targets] if isinstance(targets, str) else targets
             copies[name] = [place for target in targets if (place := text_place(info, target))]
     while any(copies.values()):
@@ -159,12 +159,12 @@ def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
         places |= {name: chosen for name, targets in copies.items() if chosen in targets}
         copies = {name: targets for name, targets in copies.items() if name not in places}
     for name in copies:
-        if mapping_of(info, name).get("type") in STRING_TYPES - TEXT_TYPES and is_indexed(info, name):
+        if info.mapping_of(name).get("type") in STRING_TYPES - TEXT_TYPES and is_indexed(info, name):
             places[name] = name
     searched = tuple(dict.fromkeys(places[name] for name in fields if name in places))
     if searched:
         return searched
-    names, nested = ", ".join(fields), {field.name for field in mapped_fields(info) if field.nested}
+    names, nested = ", ".join(fields), {field.name for field in info.mapped_fields if field.nested}
     if nested.issuperset(fields):
         raise DataError(
             f"'{names}' lies inside nested objects, which a plain query does not see",
@@ -193,7 +193,7 @@ def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
 
 def indexed_texts(info: IndexInfo) -> str:
     """Return the names of all fields whose words can be searched, as a list for a message."""
-    names = [field.name for field in mapped_fields(info)]
+    names = [field.name for field in info.mapped_fields]
     below = [part for name in names for part in text_subfields(info, name)]
     return ", ".join(name for name in [*names, *below] if is_indexed_text(info, name)) or "none"
 
@@ -208,7 +208,7 @@ def text_place(info: IndexInfo, name: str) -> str:
 
 def preference(info: IndexInfo, name: str) -> tuple[bool, int, str]:
     """Return a sort key that puts fields analysed into whole words before those of parts of words."""
-    mapping = mapping_of(info, name)
+    mapping = info.mapping_of(name)
     analyzer = str(mapping.get("analyzer", ""))
     prefix = f"index.analysis.analyzer.{analyzer}."
     parts = [str(value) for key, value in info.settings.items() if key.startswith(prefix)]
@@ -219,7 +219,7 @@ def preference(info: IndexInfo, name: str) -> tuple[bool, int, str]:
 
 def is_indexed_text(info: IndexInfo, name: str) -> bool:
     """Return whether a field is text whose words a query finds."""
-    return mapping_of(info, name).get("type") in TEXT_TYPES and is_indexed(info, name)
+    return info.mapping_of(name).get("type") in TEXT_TYPES and is_indexed(info, name)
 
 
 def is_indexed(info: IndexInfo, name: str) -> bool:
@@ -229,9 +229,9 @@ def is_indexed(info: IndexInfo, name: str) -> bool:
     if (semantic := info.semantic.get(name)) and not semantic.has_words:
         return False
     parts = name.split(".")
-    above = [info.mappings, *(mapping_of(info, ".".join(parts[:length])) for length in range(1, len(parts)))]
+    above = [info.mappings, *(info.mapping_of(".".join(parts[:length])) for length in range(1, len(parts)))]
     switches = [str(mapping.get("enabled", True)) for mapping in above]
-    switches.append(str(mapping_of(info, name).get("index", True)))
+    switches.append(str(info.mapping_of(name).get("index", True)))
     is_nested = any(mapping.get("type") == "nested" for mapping in above)
     return not is_nested and "false" not in map(str.lower, switches)
 
@@ -256,7 +256,7 @@ def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
             boost = 0.0
         if not 0 < boost < math.inf:
             raise SettingsError(f"[search] lexical_fields: '{text}' has no boost above 0", hint=f"{name}^2")
-        searched.append(Searched(mapping_of(info, name).get("path", name), boost))
+        searched.append(Searched(info.mapping_of(name).get("path", name), boost))
     return list({field.name: field for field in searched}.values())
 
 
@@ -264,10 +264,10 @@ def problem_of_words(info: IndexInfo, name: str) -> str:
     """Return why words cannot be searched in a field; "" if they can."""
     if any(name in info.mappings.get(part, {}) for part in COMPUTED):
         return f"'{name}' is computed by each search, and its words have no statistics to rank by"
-    field = mapping_of(info, name).get("path", name)  # of an alias
-    if field in {leaf.name for leaf in mapped_fields(info) if leaf.nested}:
+    field = info.mapping_of(name).get("path", name)  # of an alias
+    if field in {leaf.name for leaf in info.mapped_fields if leaf.nested}:
         return f"'{name}' is in nested objects"
-    kind = types_of(info).get(field)
+    kind = info.types.get(field)
     if kind not in STRING_TYPES:
         return f"'{name}' is {kind}" if kind else f"index '{info.name}' has no field '{name}'"
     return "" if is_indexed(info, field) else f"'{name}' is not indexed"

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ClusterError, DataError, Unreachable
-from ..files.atomic import append_private, replacing
-from ..files.foreign import most_bytes, text_within
+from ..files.local import append_private, most_bytes, replacing, text_within
 from ..files.remembered import rejects_file
 from .connection import Cluster, as_json, path_of
-from .failures import FORBIDDEN, NO_INDEX, error_of, shortened, understood
+from .failures import FORBIDDEN, NO_INDEX, error_of, shortened
 from .record import IndexInfo
 
 Item = dict[str, Any]
@@ -156,27 +155,12 @@ def with_room(refused: Collection[str]) -> tuple[str, ...]:
     return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
 
 
-def index_action(doc_id: str, source: Any, **options: Any) -> Action:
-    """Return the action that writes a whole document; `options` of the action line that are None are left
-    out.
+def bulk_action(kind: str, doc_id: str, body: Any = None, **options: Any) -> Action:
+    """Return the action that writes a document as "index", "update" (`body` holds `doc` or `script`) or
+    "delete", which has no body; `options` of the action line that are None are left out.
     """
-    return action("index", doc_id, options, source)
-
-
-def delete_action(doc_id: str, **options: Any) -> Action:
-    """Return the action that deletes a document."""
-    return action("delete", doc_id, options)
-
-
-def update_action(doc_id: str, change: dict[str, Any], **options: Any) -> Action:
-    """Return the action that changes a document by a partial `doc` or a `script`."""
-    return action("update", doc_id, options, change)
-
-
-def action(kind: str, doc_id: str, options: Mapping[str, Any], *body: Any) -> Action:
-    """Return an action of this kind: the action line, and the line of its body if there is one."""
     set_options = {name: value for name, value in options.items() if value is not None}
-    lines = ({kind: {"_id": doc_id, **set_options}}, *body)
+    lines = [{kind: {"_id": doc_id, **set_options}}, *([] if kind == "delete" else [body])]
     return Action(doc_id, b"".join(as_json(line) + b"\n" for line in lines))
 
 
@@ -264,7 +248,7 @@ def send_once(
         if error.status in (400, 413) and len(actions) == 1:
             return book(outcome, rejects, actions[0], error.status, {"reason": error.message})
         raise
-    with understood(cluster.url, "_bulk"):
+    with cluster.understood("_bulk"):
         busy, together = [], list[Action]()
         for action, answered in zip(actions, answer["items"], strict=True):
             [item] = answered.values()  # under the name of the action

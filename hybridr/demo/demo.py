@@ -1,26 +1,37 @@
-"""The demo: everything from an empty machine to hybrid search, on the Python documentation."""
+"""The demo: everything from an empty machine to hybrid search, on the documentation of the running Python's
+standard library, which needs no download.
+
+Docstrings are read by `ast` from the sources, nothing is imported. Known-item queries are summary lines,
+each removed from its document, so that it must be found by the rest of the docstring.
+"""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import re
+import sysconfig
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..cluster.embedded.process import start
 from ..cluster.embedded.state import NodeState
 from ..cluster.loading import Loading
 from ..cluster.settings import ClusterSettings, LoadSettings, NodeSettings
+from ..errors import DataError
 from ..evaluation.evaluation import Evaluation, JudgedQueries
-from ..files.folders import data_folder
 from ..files.formats import write_beir
+from ..files.local import data_folder
 from ..index import Connection
 from ..indexing.reindexing import ReindexResult
-from ..records import Hit, Hits, Progress, silent
+from ..records import Document, Hit, Hits, Progress, Qrels, Query, silent
 from ..search.systems import Compared
 from ..training.settings import AdaptSettings
-from .pydocs import read_pydocs
 
 if TYPE_CHECKING:
     from ..training.adaptation import AdaptResult
@@ -100,3 +111,169 @@ class Clock:
         started = time.monotonic()
         yield
         self.seconds[step] = time.monotonic() - started
+
+
+MIN_WORDS = 20
+"""Shorter docstrings (and shorter rests after a summary was removed) say too little to be found."""
+
+SUMMARY_WORDS = (5, 25)
+"""Fewest and most words of a summary that serves as a query."""
+
+SKIPPED = frozenset(
+    {
+        "dist-packages",
+        "distutils",
+        "ensurepip",
+        "idlelib",
+        "lib2to3",
+        "pydoc_data",
+        "site-packages",
+        "test",
+        "tests",
+        "turtledemo",
+    }
+)
+"""Folders that hold tests, other people's packages, or what later Pythons have dropped."""
+
+UNFIT = re.compile(
+    r"\b(deprecated|obsolete|override|overridden|see|same as|like|similar to|above|below|this)\b"
+    r"|[=|<>\[*]|``|:$|^\W",
+    re.IGNORECASE,
+)
+"""Marks a summary that is boilerplate, a signature, or points at another text instead of standing alone."""
+
+Described: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Entry(NamedTuple):
+    """A documented object; `body` is the docstring without its first paragraph, the `summary`."""
+
+    name: str
+    title: str
+    summary: str
+    body: str
+
+    @property
+    def docstring(self) -> str:
+        """Return the whole docstring."""
+        return f"{self.summary}\n\n{self.body}".strip()
+
+
+def read_pydocs(
+    *, max_documents: int = 1500, queries: int = 200, seed: int = 13, library: Path | None = None
+) -> tuple[list[Document], list[Query], Qrels]:
+    """Return the corpus, its known-item queries and their qrels, the same on every call with one Python.
+
+    The documents are a sample by `seed` if the library holds more; there are fewer queries than requested if
+    too few summaries are suitable. `library` is a folder of sources, None that of the running Python. Takes
+    about 2 s. Raises DataError if the folder has no documented sources.
+    """
+    root = library or Path(sysconfig.get_paths()["stdlib"])
+    names: set[str] = set()
+    texts: set[str] = set()
+    unique = []
+    for entry in _read_library(root):
+        text = _folded(entry.docstring)
+        if entry.name not in names and text not in texts:
+            unique.append(entry)
+        names.add(entry.name)
+        texts.add(text)
+    if not unique:
+        raise DataError(
+            f"no documented Python sources under {root}",
+            hint="use a Python that is installed with its .py files, or: hybridr load FOLDER --index NAME",
+        )
+    entries = _sample(unique, max_documents, seed)
+    uses = Counter(_folded(part) for entry in unique for part in (entry.summary, entry.body))
+    fit = [
+        entry
+        for entry in entries
+        if is_query(entry) and uses[_folded(entry.summary)] == uses[_folded(entry.body)] == 1
+    ]
+    targets = sorted(_sample(fit, queries, seed + 1))
+    removed = {entry.name for entry in targets}
+    documents = [
+        Document(entry.name, entry.body if entry.name in removed else entry.docstring, entry.title)
+        for entry in sorted(entries)
+    ]
+    topics = [Query(f"q{i:03d}", entry.summary.rstrip(".")) for i, entry in enumerate(targets, 1)]
+    qrels = {topic.query_id: {entry.name: 1} for topic, entry in zip(topics, targets, strict=True)}
+    return documents, topics, qrels
+
+
+def is_query(entry: Entry) -> bool:
+    """Return whether the summary is a query that can be answered from the rest of the docstring, without the
+    object's name.
+    """
+    fewest, most_words = SUMMARY_WORDS
+    enough = fewest <= len(entry.summary.split()) <= most_words and len(entry.body.split()) >= MIN_WORDS
+    own = entry.name.rsplit(".", 1)[-1]
+    names_itself = re.search(rf"\b{re.escape(own)}\b", entry.summary, re.IGNORECASE) is not None
+    repeated = _folded(entry.summary) in _folded(entry.body)
+    return enough and not names_itself and not repeated and not UNFIT.search(entry.summary)
+
+
+def _read_library(root: Path) -> Iterator[Entry]:
+    """Yield the documented entries of all public Python files below a folder."""
+    for relative, path in sorted((path.relative_to(root), path) for path in root.rglob("*.py")):
+        parts = relative.with_suffix("").parts
+        if any(part in SKIPPED or (part.startswith("_") and part != "__init__") for part in parts):
+            continue
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue  # unreadable files and code written for another Python: not ours to judge
+        name = ".".join(part for part in parts if part != "__init__")
+        yield from _entries(tree, (name,))
+
+
+def _entries(node: Described, names: tuple[str, ...]) -> Iterator[Entry]:
+    """Yield an entry for a documented module, class or function, and for all definitions inside."""
+    docstring = ast.get_docstring(node) or ""
+    if len(docstring.split()) >= MIN_WORDS:
+        summary, _, body = docstring.partition("\n\n")
+        yield Entry(".".join(names), _title(node, names), " ".join(summary.split()), body.strip())
+    if isinstance(node, (ast.Module, ast.ClassDef)):
+        for child in _definitions(node):
+            yield from _entries(child, (*names, child.name))
+
+
+def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the public definitions of a scope, including those inside `if` and `try`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if not child.name.startswith("_"):
+                yield child
+        elif isinstance(child, (ast.If, ast.Try)):
+            yield from _definitions(child)
+
+
+def _title(node: Described, names: tuple[str, ...]) -> str:
+    """Return a title such as `pathlib > Path > with_name(name)`; an analyser would read a dotted name as one
+    word.
+    """
+    path = " > ".join((*names[0].split("."), *names[1:]))
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return path
+    signature = node.args
+    arguments = [
+        argument.arg for argument in (*signature.posonlyargs, *signature.args, *signature.kwonlyargs)
+    ]
+    return f"{path}({', '.join(name for name in arguments if name not in ('self', 'cls'))})"
+
+
+def _sample(entries: list[Entry], size: int, seed: int) -> list[Entry]:
+    """Return `size` entries with the smallest hash of their name, so that a new Python changes few of
+    them.
+    """
+
+    def position(entry: Entry) -> bytes:
+        """Return the hash of an entry's name, by which entries are sorted."""
+        return hashlib.sha256(f"{seed}:{entry.name}".encode()).digest()
+
+    return sorted(entries, key=position)[:size]
+
+
+def _folded(text: str) -> str:
+    """Return a text's words in lower case, joined by blanks, to compare texts."""
+    return " ".join(re.findall(r"\w+", text.lower()))

@@ -12,24 +12,20 @@ from typing import Any
 
 from ..cluster.connection import Cluster, path_of
 from ..cluster.embedded.state import damaged_states, nodes
-from ..cluster.failures import understood
-from ..cluster.limits import cluster_settings
+from ..cluster.mappings import WATERMARK, cluster_settings, kept_free, watermark_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import dense_query, vector_mapping
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.settings import ClusterSettings, VectorSettings
 from ..cluster.vector_forms import is_bare
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
-from ..indexing.preflight import WATERMARK, kept_free, watermark_of
 from ..indexing.switching import command_of
 from ..records import Progress, silent
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.scripts import scripts_refused
 from ..search.settings import SearchSettings
 from ..serving.deploy.deploying import Deployed, deployments, server_problem
-from .check import Check, denied, grant
-from .traps import check_known_problems, vector_checks
-from .workplace import machine_checks
+from .health_checks import Check, check_known_problems, denied, grant, machine_checks, vector_checks
 
 ANSWER_S = 15.0
 MODULES = ("analysis-common", "lang-painless")
@@ -99,7 +95,7 @@ def check_health(cluster: Cluster) -> Check:
         health = cluster.request("GET", "/_cluster/health")
     except AccessDenied as error:
         return Check("health", None, denied(error), grant("the cluster"))
-    with understood(cluster.url, "GET /_cluster/health"):
+    with cluster.understood("GET /_cluster/health"):
         state = f"{health['status']}, {health['number_of_nodes']} node(s)"
     return Check("health", health["status"] != "red", state, "GET /_cluster/allocation/explain   says why")
 
@@ -114,7 +110,7 @@ def check_cluster_disk(cluster: Cluster) -> Check:
         settings = cluster_settings(cluster)
     except AccessDenied as error:
         return Check("cluster disk", None, denied(error), grant("the cluster"))
-    with understood(cluster.url, "GET /_nodes/stats/fs"):
+    with cluster.understood("GET /_nodes/stats/fs"):
         disks = [node.get("fs", {}).get("total", {}) for node in answer["nodes"].values()]
     disks = [disk for disk in disks if disk.get("total_in_bytes")]
     if not disks:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.limits import clause_limit, rescore_window
+from ..cluster.mappings import clause_limit, rescore_window
 from ..cluster.reading import sample_documents
 from ..cluster.record import IndexInfo
 from ..cluster.vector_forms import is_embedded
@@ -284,7 +284,13 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
     if not has_cosines:
         calibrating += min(COMPARED, proposal.documents) / measured
     quantity = Quantity(proposal.documents, proposal.vectors, proposal.encoder.dim)
-    shards, housing = proposal.info.shards, housing_of(cluster)
+    try:
+        nodes = cluster.request("GET", "/_nodes/os")["nodes"].values()
+    except AccessDenied:
+        nodes = []
+    data = [node for node in nodes if any("data" in role for role in node["roles"])]
+    processors = sum(node["os"]["allocated_processors"] for node in data)
+    shards, housing = proposal.info.shards, Housing(max(1, len(data)), max(1, processors))
     duration = duration_of(quantity, housing, speed, shards, done, table, calibrating)
     stages = {stage: round(seconds, 3) for stage, seconds in duration.stages.items()}
     return replace(todo, seconds=round(duration.total, 3), stages=stages)
@@ -312,20 +318,6 @@ def permitted(measure: Callable[[], float]) -> float:
         return measure()
     except AccessDenied:
         return 0.0
-
-
-def housing_of(cluster: Cluster) -> Housing:
-    """Return the number of data nodes and of their processors.
-
-    Without the right to ask, one node with one processor is assumed.
-    """
-    try:
-        nodes = cluster.request("GET", "/_nodes/os")["nodes"].values()
-    except AccessDenied:
-        nodes = []
-    data = [node for node in nodes if any("data" in role for role in node["roles"])]
-    processors = sum(node["os"]["allocated_processors"] for node in data)
-    return Housing(max(1, len(data)), max(1, processors))
 
 
 def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:

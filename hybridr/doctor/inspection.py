@@ -10,23 +10,19 @@ from typing import Any, Protocol
 from ..cluster.connection import Cluster
 from ..cluster.fields import (
     CHOOSING_SAMPLE,
-    TEXT_TYPES,
     VECTOR_TYPES,
     Contents,
     FieldChoice,
-    MappedField,
     count_words,
     field_choice,
     leaf_values,
-    mapped_fields,
-    mapping_of,
     read_contents,
     sample_sources,
     text_subfields,
 )
 from ..cluster.known_problems import problems_of_index
 from ..cluster.reading import at_random, text_of
-from ..cluster.record import IndexInfo
+from ..cluster.record import TEXT_TYPES, IndexInfo, MappedField
 from ..cluster.word_fields import chosen_word_fields
 from ..encoders.registry import PACKAGED_LANGUAGES, reads, suggestion
 from ..errors import DataError
@@ -140,7 +136,7 @@ def inspect_index(
     """
     info = cluster.index_info(index)
     documents = cluster.count(info)
-    mapped = mapped_fields(info)
+    mapped = info.mapped_fields
     sources = sample_sources(cluster, info, mapped, fields, sample, progress)
     choice = field_choice(cluster, info, fields, sources if sample == CHOOSING_SAMPLE else None)
     try:
@@ -153,7 +149,7 @@ def inspect_index(
         report = _report(field, contents.get(field.name), choice, searched, token_counter)
         reports.append(replace(report, semantic=str(info.semantic.get(field.name, ""))))
         for name in text_subfields(info, field.name):  # which documents do not hold themselves
-            mapping, why = mapping_of(info, name), f"indexed from '{field.name}'"
+            mapping, why = info.mapping_of(name), f"indexed from '{field.name}'"
             kind, analyzer = mapping["type"], mapping.get("analyzer", "standard")
             semantic, is_searched = str(info.semantic.get(name, "")), name in searched
             reports.append(

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, resolve_complete
-from ..cluster.failures import understood
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import SPACES, as_kept, as_numbers, dense_query
@@ -201,7 +200,7 @@ def neighbours_of(
         if number % REPORTED == 0:
             progress(what, number, len(probes))
         answer = cluster.search(info, body(vector) | {"_source": False})
-        with understood(cluster.url, "_search"):
+        with cluster.understood("_search"):
             took += answer["took"]
         neighbours.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own})
     progress(what, len(probes), len(probes))

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, ModelError
-from ..files.foreign import require_own_files
-from ..files.manifest import fingerprint, read_manifest
+from ..files.local import fingerprint, read_manifest, require_own_files
 
 Vectors: TypeAlias = NDArray[np.float32]
 Forward: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors]

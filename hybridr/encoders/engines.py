@@ -16,10 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, extra
-from ..files.atomic import replacing, storing
-from ..files.folders import below, cache_folder
-from ..files.foreign import require_size
-from ..files.manifest import read_manifest
+from ..files.local import below, cache_folder, read_manifest, replacing, require_size, storing
 from .contract import Forward, StatesForward, Vectors
 from .sessions import feed, open_session, require_small_graph, session_outputs
 from .tokens import BATCH_TOKENS

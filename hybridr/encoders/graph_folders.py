@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tokenizers import Tokenizer
 
 from ..errors import DownloadError, FingerprintMismatch, ModelError
-from ..files.foreign import read_within
-from ..files.manifest import read_manifest
+from ..files.local import read_manifest, read_within
 from ..files.remembered import folder_of, remember_encoder
 from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, prefixed, require_no_links
 from .engines import GRAPHS, OUTPUT, open_engine, sound_graph

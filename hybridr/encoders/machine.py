@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import DownloadError
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint
 from ..files.remembered import changing, known_in
 
 AMX_FILE = "amx.json"

@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 from tokenizers import Tokenizer
 
 from ..errors import ModelError
-from ..files.folders import below
-from ..files.foreign import parsed_json
+from ..files.local import below, parsed_json
 from .contract import MOST_PROMPT, Usage
 from .stored_models import FETCH_AGAIN, backbone_folder, inner_folder, named_modules, read_json, read_object
 from .tokens import TOKENIZER_FILE

@@ -23,8 +23,15 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import DownloadError, HybridrError, MissingExtra, ModelError, first_line
-from ..files.foreign import read_within, require_own_files, text_within
-from ..files.manifest import FILE_NAME, fingerprint, read_manifest, sha256_of
+from ..files.local import (
+    MANIFEST_FILE,
+    fingerprint,
+    read_manifest,
+    read_within,
+    require_own_files,
+    sha256_of,
+    text_within,
+)
 from ..files.remembered import changing, known_in
 from .contract import (
     ENCODED_TOGETHER,
@@ -282,7 +289,7 @@ class FolderTokens:
     def __init__(self, folder: Path) -> None:
         if not (folder / TOKENIZER_FILE).is_file():
             raise ModelError(f"{folder} has no {TOKENIZER_FILE}", hint="name the folder of an encoder")
-        has_manifest = (folder / FILE_NAME).is_file()
+        has_manifest = (folder / MANIFEST_FILE).is_file()
         self.max_tokens: int = encoder_record(folder)["max_tokens"] if has_manifest else MAX_TOKENS
         self._tokenizer = tokenizer_in(folder)
 

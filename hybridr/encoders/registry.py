@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..files.foreign import read_within
-from ..files.manifest import read_manifest
+from ..files.local import read_manifest, read_within
 from .contract import model_name
 
 ANY = "multilingual"

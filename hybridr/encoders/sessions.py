@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, first_line
-from ..files.foreign import most_memory, regular
+from ..files.local import most_memory, regular
 from .contract import Vectors
 
 # ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's

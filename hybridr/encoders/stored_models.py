@@ -13,9 +13,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from ..errors import HybridrError, ModelError
-from ..files.folders import is_file_name
-from ..files.foreign import parsed_json, read_within
-from ..files.manifest import read_manifest, sha256_of
+from ..files.local import is_file_name, parsed_json, read_manifest, read_within, sha256_of
 from .contract import WEIGHTS_FILE, require_no_links
 
 FETCH_AGAIN = "fetch or export it again; a sentence-transformers bi-encoder with safetensors is needed"

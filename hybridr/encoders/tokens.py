@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..errors import ModelError
-from ..files.foreign import parsed_json
+from ..files.local import parsed_json
 from .contract import (
     Forward,
     Offers,

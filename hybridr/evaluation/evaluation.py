@@ -17,8 +17,8 @@ import ir_measures
 import numpy as np
 
 from ..errors import DataError, SettingsError
-from ..files.folders import below, is_file_name
 from ..files.formats import fits_word, is_text, qrels_file, ranked, read_qrels, read_queries, write_run
+from ..files.local import below, is_file_name
 from ..records import Progress, Qrels, Query, Run, silent
 from .regression import MeanChange
 from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval

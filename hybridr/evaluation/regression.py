@@ -15,9 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..errors import DataError, SettingsError
-from ..files.atomic import write_json
-from ..files.foreign import parsed_json, read_within
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint, parsed_json, read_within, write_json
 from ..records import Qrels
 from .significance import ALPHA, TIE, holm, paired_t
 

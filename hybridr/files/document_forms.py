@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .foreign import parsed_json
+from .local import parsed_json
 
 MOST_ARRAY = 512_000_000
 """Characters of a file that is one array: it is read whole."""

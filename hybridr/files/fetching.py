@@ -28,9 +28,8 @@ from urllib3.exceptions import HTTPError
 
 from ..errors import DownloadError
 from ..records import Progress, silent
-from .atomic import clear_leftovers, locked, require_space, storing_programs
-from .folders import below, cache_folder, load_asset
-from .manifest import sha256_of
+from .local import below, cache_folder, load_asset, require_space, sha256_of
+from .programs import clear_leftovers, locked, storing_programs
 
 
 class Artifact(NamedTuple):

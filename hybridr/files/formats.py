@@ -17,10 +17,8 @@ import numpy as np
 
 from ..errors import DataError
 from ..records import Document, Qrels, Query, Run
-from .atomic import replacing
 from .document_forms import OTHER_QUERY_IDS, documents_in, hint_for_id, identifier_of, plain_value
-from .folders import below
-from .foreign import numbered_lines, parsed_json, regular
+from .local import below, numbered_lines, parsed_json, regular, replacing
 
 GRADE_COLUMNS = frozenset(("score", "relevance", "rel", "grade", "label", "rating", "judgment"))
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -228,7 +226,15 @@ def read_qrels(file: Path) -> Qrels:
         if number == 1 and (headed or len(fields) == 3 and not _is_number(fields[2])):
             continue  # a header, as BEIR has it
         if len(fields) not in (3, 4) or not WHOLE_NUMBER.fullmatch(fields[-1].strip()):
-            raise no_judgement(fields, file, number)
+            hint = "or TREC's 'query 0 document grade'"
+            if len(fields) in (3, 4) and _is_number(fields[-1]):
+                hint = "grades are whole numbers, such as 0, 1, 2: decide which each of yours is"
+            elif len(fields) == 6 and not fields[0].startswith("{"):
+                hint = "this looks like a run; judgements are needed"
+            elif len(fields) == 1 and fields[0].count(",") in (2, 3):
+                hint = f"tr ',' '\\t' < {file} > qrels.tsv"
+            needed = "'query-id<TAB>corpus-id<TAB>whole number'"
+            raise DataError(f"{file}:{number}: needed {needed}, found {fields}", hint=hint)
         query_id, *_, doc_id, grade = fields
         if doc_id in qrels.setdefault(query_id, {}):
             raise DataError(f"{file}:{number}: query '{query_id}' judges '{doc_id}' for the second time")
@@ -236,19 +242,6 @@ def read_qrels(file: Path) -> Qrels:
     if not qrels:
         raise DataError(f"{file} holds no judgements")
     return qrels
-
-
-def no_judgement(fields: list[str], file: Path, number: int) -> DataError:
-    """Return the error about a line that is no judgement, with a hint how to convert it."""
-    hint = "or TREC's 'query 0 document grade'"
-    if len(fields) in (3, 4) and _is_number(fields[-1]):
-        hint = "grades are whole numbers, such as 0, 1, 2: decide which each of yours is"
-    elif len(fields) == 6 and not fields[0].startswith("{"):
-        hint = "this looks like a run; judgements are needed"
-    elif len(fields) == 1 and fields[0].count(",") in (2, 3):
-        hint = f"tr ',' '\\t' < {file} > qrels.tsv"
-    needed = "'query-id<TAB>corpus-id<TAB>whole number'"
-    return DataError(f"{file}:{number}: needed {needed}, found {fields}", hint=hint)
 
 
 def _is_number(value: str) -> bool:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DownloadError
-from .atomic import staged_folder
-from .folders import below, cache_folder
+from .local import below, cache_folder, staged_folder
 
 MIN_CONFIDENCE = 0.5
 """With less the language is unknown: below it py3langid takes names of products for German."""

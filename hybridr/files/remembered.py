@@ -18,9 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .atomic import acquired_lock, storing, write_json
-from .folders import below, state_folder
-from .foreign import text_within
+from .local import acquired_lock, below, state_folder, storing, text_within, write_json
 
 ENCODERS, SPREADS, SCALES, KNOWN_FILE = "encoders.json", "spreads.json", "scales.json", "checkpoints.json"
 MOST_INDICES = 8  # whose scales are kept

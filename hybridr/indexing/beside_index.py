@@ -28,21 +28,21 @@ from ..cluster.destinations import (
     switch_actions,
 )
 from ..cluster.known_problems import require_no_loss
-from ..cluster.limits import (
+from ..cluster.mappings import (
     ALLOWING_BLOCKS,
     INDEX_BLOCKS,
     block_obstacles,
+    is_beyond_change,
     mapping_obstacles,
     narrow_windows,
     raised_limits,
     require_none,
 )
-from ..cluster.mappings import is_beyond_change
 from ..cluster.reading import require_whole_source
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint
 from .client_writes import WRITTEN, Writes, current_generation, find_writes, is_live
 from .planning import Plan, Proposal, propose, source_of
 from .preflight import (
@@ -181,7 +181,7 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
     require_no_loss(cluster, info)
     require_searchable(cluster, info)
     freeing = freeing_of(settings)
-    if taken := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.mappings.get("properties", {}).keys():
+    if taken := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.properties.keys():
         raise DataError(
             f"index '{info.name}' has a field '{min(taken)}' already",
             hint=freeing.get(min(taken), "--vector-field NAME chooses another"),

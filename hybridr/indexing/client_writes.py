@@ -34,7 +34,7 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.semantic import as_stored_with, plain_source
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint
 from .job import INSERTED, Stored, look_up
 from .lag import Numbered, differing
 from .representations import fields_of

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from ..cluster.connection import IndexView
 from ..cluster.destinations import destinations, is_copy, is_destination
 from ..cluster.known_problems import require_no_loss
-from ..cluster.limits import IN_PLACE_BLOCKS, block_obstacles, require_none
+from ..cluster.mappings import IN_PLACE_BLOCKS, block_obstacles, require_none
 from ..cluster.reading import DERIVED, SourceDocument, require_whole_source, text_of
 from ..cluster.record import MARK_FIELD, IndexInfo
 from ..errors import ClusterError, DataError, SettingsError
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint
 from .planning import Proposal
 from .representations import fields_of, freeing_of, representations_in
 from .settings import ReindexSettings
@@ -160,7 +160,7 @@ def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
 def check_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
     """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
     info, settings = proposal.info, proposal.settings
-    properties = info.mappings.get("properties", {})
+    properties = info.properties
 
     def as_text(mapping: dict[str, Any]) -> str:
         # The server gives `byte` back as `BYTE`.

@@ -12,7 +12,6 @@ from threading import Event, Lock
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.failures import understood
 from ..cluster.reading import Position, SourceDocument
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.semantic import as_stored_with
@@ -81,7 +80,7 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
     params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
     path = path_of(destination, "_mget")
     answer = cluster.request("POST", path, {"docs": requests}, params, every_shard=True)
-    with understood(cluster.url, "_mget"):
+    with cluster.understood("_mget"):
         stored = {}
         for document in answer["docs"]:
             if not document.get("found"):

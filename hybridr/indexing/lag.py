@@ -11,7 +11,6 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
-from ..cluster.failures import understood
 from ..cluster.reading import (
     ID_PAGE,
     Position,
@@ -23,9 +22,9 @@ from ..cluster.reading import (
     hidden_operations,
     read_pages,
     settled_position,
+    shards_in,
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
-from ..cluster.routing import shards_in
 from ..cluster.writing import filled_up, refused_ids
 from ..errors import ClusterError
 from .job import INSERTED, is_current, look_up
@@ -80,7 +79,7 @@ class Numbered:
             if NO_SCRIPTS not in error.message:
                 raise
             buckets = self._added_up(shard, spans, plain)
-        with understood(self.cluster.url, "_search"):
+        with self.cluster.understood("_search"):
             counted = [(bucket["doc_count"], bucket["numbers"]) for bucket in buckets]
             return [(count, added["sum"] or 0.0, added["sum_of_squares"] or 0.0) for count, added in counted]
 
@@ -92,7 +91,7 @@ class Numbered:
         bounds = {"range": {self.field: {"gte": spans[0].low, "lt": spans[-1].high}}}
         body = {"size": 0, "track_total_hits": False, "query": bounds, "aggs": {"spans": grouped}}
         answer = self.cluster.search(self.info, body, {"preference": f"_shards:{shard}"}, every_shard=True)
-        with understood(self.cluster.url, "_search"):
+        with self.cluster.understood("_search"):
             return list(answer["aggregations"]["spans"]["buckets"])
 
     def pages(self, place: Share, spans: Sequence[Operations]) -> Iterator[list[SourceDocument]]:

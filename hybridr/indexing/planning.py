@@ -53,8 +53,8 @@ def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
     fields = added_fields(record)
     whole, without = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
     return (
-        f"an answer of {HITS} whole documents has {kilobytes(whole)}, {kilobytes(without)} without what was "
-        f"added; {remedy(fields)}"
+        f"an answer of {HITS} whole documents has {whole / 1000:,.1f} kB, "
+        f"{without / 1000:,.1f} kB without what was added; {remedy(fields)}"
     )
 
 
@@ -72,11 +72,6 @@ def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = (
     size = min(HITS, index.result_window)
     body = {"size": size, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
     return round(len(as_json(cluster.search(index, body))) * HITS / size)
-
-
-def kilobytes(size: int) -> str:
-    """Return a size in bytes as text in kB."""
-    return f"{size / 1000:,.1f} kB"
 
 
 @dataclass(frozen=True)
@@ -281,8 +276,8 @@ class Plan:
         each = NUMBER_BYTES.get(proposal.settings.vectors, FLOAT_BYTES)
         now = answer_bytes(proposal.cluster, proposal.info, fields)
         return (
-            f"an answer of {HITS} whole documents grows from {kilobytes(now)} to about "
-            f"{kilobytes(now + round(HITS * numbers * each))}; {remedy(fields)}"
+            f"an answer of {HITS} whole documents grows from {now / 1000:,.1f} kB to about "
+            f"{(now + round(HITS * numbers * each)) / 1000:,.1f} kB; {remedy(fields)}"
         )
 
     @property
@@ -332,7 +327,15 @@ def propose(
     count = cluster.count(info.name)
     if count == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
-    require_semantic_replaced(info, settings)
+    replaced = replaced_fields(info, settings)
+    if replaced and not settings.replace_semantic:
+        raise DataError(
+            f"index '{info.name}' has semantic fields, {listed(replaced)}: "
+            "the cluster would run their models, at its cost, for every document that is written",
+            hint=f"hybridr reindex {info.name} --replace-semantic   makes an index with their text, without "
+            "their embeddings; `neural` and `semantic` queries of these fields are refused there; with "
+            f"--semantic {','.join(sorted(replaced))} they are answered, by the encoder of `hybridr serve`",
+        )
     choice = field_choice(cluster, info, settings.fields, view=view)
     as_text = replace(info, semantic={})
     if names := settings.lexical_fields:
@@ -352,21 +355,6 @@ def propose(
 def replaced_fields(info: IndexInfo, settings: ReindexSettings) -> dict[str, SemanticField]:
     """Return the semantic fields of an index that become text, by name."""
     return {name: field for name, field in info.semantic.items() if name not in settings.semantic}
-
-
-def require_semantic_replaced(info: IndexInfo, settings: ReindexSettings) -> None:
-    """Raise DataError if the index has semantic fields and the settings do not allow replacing them by
-    text.
-    """
-    replaced = replaced_fields(info, settings)
-    if replaced and not settings.replace_semantic:
-        raise DataError(
-            f"index '{info.name}' has semantic fields, {listed(replaced)}: "
-            "the cluster would run their models, at its cost, for every document that is written",
-            hint=f"hybridr reindex {info.name} --replace-semantic   makes an index with their text, without "
-            "their embeddings; `neural` and `semantic` queries of these fields are refused there; with "
-            f"--semantic {','.join(sorted(replaced))} they are answered, by the encoder of `hybridr serve`",
-        )
 
 
 def require_words_found(proposal: Proposal) -> None:

@@ -4,25 +4,27 @@ of the texts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.failures import understood
-from ..cluster.limits import (
+from ..cluster.mappings import (
+    HIGH_WATERMARK,
     SHARDS_PER_NODE,
+    WATERMARK,
     Obstacle,
     cluster_obstacles,
     cluster_put,
     cluster_settings,
     copies_of,
+    kept_free,
     require_none,
     room_for_shards,
     shard_obstacles,
     shards_of,
+    watermark_of,
 )
 from ..cluster.record import IndexInfo
 from ..encoders.registry import reads, suggestion
@@ -43,13 +45,9 @@ COPIED = (
 SERVERS = ("creation_date*", "history.uuid", "provided_name", "resize.*", "uuid", "version.*")
 """What the server gives to each index anew."""
 OURS = ("knn",)
-WATERMARK = "cluster.routing.allocation.disk.watermark.flood_stage"
-HIGH_WATERMARK = "cluster.routing.allocation.disk.watermark.high"
-THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
 UNKNOWN_LIMITS = "limits of the cluster are unknown: this user may not read"
 LANGUAGE_SAMPLE = 200  # documents
 FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
-UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
 
 
 def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +153,7 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
         policies = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
     except ClusterError:
         return []
-    with understood(cluster.url, "GET /_plugins/_ism/policies"):
+    with cluster.understood("GET /_plugins/_ism/policies"):
         held = {
             policy["_id"]: policy["policy"].get("ism_template") or []
             for policy in policies.get("policies", ())
@@ -268,33 +266,6 @@ def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Dis
 
     flood_stage, high = (watermark_of(settings, name) for name in (WATERMARK, HIGH_WATERMARK))
     return Disk(needed, sum(usable(WATERMARK)), flood_stage, any(usable(HIGH_WATERMARK)), high)
-
-
-def watermark_of(settings: Mapping[str, str], name: str) -> str:
-    """Return a disk watermark as the cluster is set: how full a disk may be (`95%`) or how much stays free
-    (`10gb`); `100%` if watermarks are off.
-    """
-    if str(settings.get(THRESHOLD)).lower() == "false":
-        return "100%"
-    return settings.get(name, "95%" if name == WATERMARK else "90%")
-
-
-def kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
-    """Return the bytes of a disk that a watermark keeps free, bounded by Elasticsearch's setting
-    `max_headroom`.
-    """
-    free = reserved(watermark_of(settings, name), total)
-    headroom = settings.get(f"{name}.max_headroom", "-1")
-    return free if headroom == "-1" else min(free, reserved(headroom, total))
-
-
-def reserved(watermark: str, total: int) -> int:
-    """Return the bytes of a disk of `total` bytes that a watermark (`95%`, `0.95` or `10gb`) keeps free."""
-    text = watermark.strip().lower()
-    if text.endswith("%"):
-        return round(total * (1 - float(text[:-1]) / 100))
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgtp]?b)", text)
-    return round(float(match[1]) * UNITS[match[2]]) if match else round(total * (1 - float(text)))
 
 
 def check_disk(disk: Disk | None, index: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -154,30 +154,26 @@ class TextRecipe:
         """
         splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
         batch = together if self.keeping else max(ENCODED_AT_ONCE, together)
-        return [
-            read
-            for part in by_passages(splits, batch)
-            for read in self._encoded(texts[part], splits[part], states)
-        ]
-
-    def _encoded(
-        self, texts: Sequence[str], splits: Sequence[Split], states: bool
-    ) -> Iterator[EncodedDocument | None]:
-        """Yield the vectors and representations of each text; None for a text without passages."""
-        parts = [text[a:b] for text, (spans, _) in zip(texts, splits, strict=True) for a, b in spans]
-        vectors, windows = self.encode(parts, states=states)
-        there = [text for text, (spans, _) in zip(texts, splits, strict=True) if spans]
-        read = [(kind.name, kind.read(there)) for kind in self.representations]
-        own = [(name, iter(values)) for name, values in read if values is not None]
-        firsts = np.cumsum([0, *(len(split.spans) for split in splits)])
-        for values, first in zip(splits, firsts, strict=False):
-            if not values.spans:
-                yield None
-                continue
-            held = windows[first] if windows else [{}]
-            by_name = {name: [values[name] for values in held] for name in held[0]}
-            by_name |= {name: [next(values)] for name, values in own}
-            yield EncodedDocument(vectors[first : first + len(values.spans)], values, by_name)
+        documents: list[EncodedDocument | None] = []
+        for part in by_passages(splits, batch):
+            pairs = list(zip(texts[part], splits[part], strict=True))
+            passages = [text[start:end] for text, (spans, _) in pairs for start, end in spans]
+            vectors, windows = self.encode(passages, states=states)
+            whole = [text for text, (spans, _) in pairs if spans]
+            read = [(kind.name, kind.read(whole)) for kind in self.representations]
+            own = [(name, iter(values)) for name, values in read if values is not None]
+            first = 0
+            for _, pieces in pairs:
+                if not pieces.spans:
+                    documents.append(None)
+                    continue
+                held = windows[first] if windows else [{}]
+                by_name = {name: [values[name] for values in held] for name in held[0]}
+                by_name |= {name: [next(values)] for name, values in own}
+                end = first + len(pieces.spans)
+                documents.append(EncodedDocument(vectors[first:end], pieces, by_name))
+                first = end
+        return documents
 
     def encode(
         self, parts: Sequence[str], *, states: bool = False

@@ -18,12 +18,11 @@ from ..cluster.destinations import (
     is_restored,
     record_event,
     require_belonging,
-    resolve_whole,
+    resolve,
     switch,
     switch_actions,
     write_record,
 )
-from ..cluster.limits import properties_of
 from ..cluster.mappings import carry_over, missing_fields
 from ..cluster.reading import (
     Share,
@@ -33,14 +32,14 @@ from ..cluster.reading import (
     hits_by_id,
     read_pages,
     settled_position,
+    shards_in,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.remote_models import send_all
-from ..cluster.routing import shards_in
 from ..cluster.semantic import as_stored_with
-from ..cluster.writing import Action, delete_action, index_action, rejects_of, with_room, write_past_pipelines
+from ..cluster.writing import Action, bulk_action, rejects_of, with_room, write_past_pipelines
 from ..errors import ClusterError, DataError, NotFound
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint
 from .client_writes import (
     NOTHING_CARRIED,
     PAGE,
@@ -138,7 +137,7 @@ def way_back(cluster: Cluster, name: str) -> IndexInfo:
     """Return the index that the alias points to and is to leave. Raises NotFound or ClusterError if there is
     no older index to go back to.
     """
-    current = resolve_whole(cluster, name)
+    current = resolve(cluster, name, whole=True)
     if is_destination(current) and not target_of(current.record).apart:
         raise ClusterError(
             f"'{current.name}' holds its vectors itself: there is no older index to go back to",
@@ -225,7 +224,8 @@ class Older:
             new = [document for document in page if self.taken.get(document.doc_id) != document.seq_no]
             free = free_of(new, here, pending)
             actions = [
-                index_action(
+                bulk_action(
+                    "index",
                     document.doc_id,
                     {
                         **as_stored_with(document.source, self.info.semantic),
@@ -246,7 +246,9 @@ class Older:
         )
         for page in gone:
             free = free_of(page, look_up(cluster, index, page), pending)
-            courier.send([delete_action(document.doc_id, **document.as_read) for document in free], index)
+            courier.send(
+                [bulk_action("delete", document.doc_id, **document.as_read) for document in free], index
+            )
 
     def record(self, **changes: Any) -> None:
         """Write into this index's record which operations of the source are already in it, with other
@@ -312,7 +314,7 @@ class Courier(ClientWrites):
         for document, copy in chosen:
             options = copy.as_read if copy else replacement_options(None)
             options["routing"] = document.routing
-            actions.append(index_action(document.doc_id, document.source, **options))
+            actions.append(bulk_action("index", document.doc_id, document.source, **options))
         missed = self.send(actions)
         copied = {d.doc_id: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
         self.returned |= copied
@@ -321,7 +323,7 @@ class Courier(ClientWrites):
 
     def delete(self, gone: Sequence[SourceDocument]) -> int:
         """Delete documents from the source in the state that was read; return how many were deleted."""
-        missed = self.send([delete_action(document.doc_id, **document.as_read) for document in gone])
+        missed = self.send([bulk_action("delete", document.doc_id, **document.as_read) for document in gone])
         deleted = {document.doc_id for document in gone} - missed
         self.returned = {doc_id: mark for doc_id, mark in self.returned.items() if doc_id not in deleted}
         self.done.deleted |= deleted
@@ -347,8 +349,8 @@ class Courier(ClientWrites):
         """Return the mapping request that adds the fields that an index lacks; empty if it lacks none."""
         here, there = (self.cluster.index_info(name) for name in (self.info.name, index))
         ours = own_fields(self.info)
-        missing = {name: field for name, field in properties_of(here).items() if name not in ours}
-        lacking = missing_fields(missing, properties_of(there))
+        missing = {name: field for name, field in here.properties.items() if name not in ours}
+        lacking = missing_fields(missing, there.properties)
         if not lacking:
             return ""
         body = as_json({"properties": lacking}).decode()

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..cluster import remote_models
 from ..cluster.connection import Cluster
-from ..cluster.limits import properties_of
 from ..cluster.reading import documents_by_id
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import SemanticModels
@@ -58,7 +57,7 @@ def check_semantic(proposal: Proposal) -> None:
     missing = remote_models.missing_settings(cluster, settings.server)
     remote_models.require_allowed(missing, settings.server)
     remote_models.ask_server(settings.server, "/v1/models", token_of(proposal))  # it takes no wrong token
-    served = str(remote_models.ask_health(settings.server).get("encoder"))
+    served = str(remote_models.ask_server(settings.server, "/healthz").get("encoder"))
     if served != encoder.fingerprint:
         raise FingerprintMismatch(
             f"the server at {settings.server} has encoder {served[:12]}, this reindex takes "
@@ -89,7 +88,7 @@ def check_field(info: IndexInfo, name: str) -> None:
 
 def field_at(info: IndexInfo, name: str) -> Mapping[str, Any]:
     """Return the mapping of a field by its dotted name; empty if there is none."""
-    mapping: Mapping[str, Any] = {"properties": properties_of(info)}
+    mapping: Mapping[str, Any] = {"properties": info.properties}
     for part in name.split("."):
         mapping = mapping.get("properties", {}).get(part, {})
     return mapping

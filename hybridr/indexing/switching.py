@@ -29,7 +29,7 @@ from ..cluster.mappings import add_missing_fields, carry_over
 from ..cluster.reading import Share, SourceDocument, documents_by_id, read_pages, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Deployment
-from ..cluster.writing import Action, delete_action, index_action, refusals, with_room
+from ..cluster.writing import Action, bulk_action, refusals, with_room
 from ..errors import ClusterError
 from ..records import Progress, silent
 from .beside_index import check_alias
@@ -55,7 +55,7 @@ from .job import (
     written_here_mark,
 )
 from .planning import Plan
-from .syncing import catch_up, unchanged_writes
+from .reindexing import catch_up, unchanged_writes
 from .targets import Ending, Succession
 
 
@@ -175,7 +175,7 @@ class Carrier(ClientWrites):
             state = there.get(document.doc_id)
             if state is not None and (not state.written_here or state.carried_from == number):
                 options = replacement_options(state)
-                actions.append(delete_action(document.doc_id, routing=document.routing, **options))
+                actions.append(bulk_action("delete", document.doc_id, routing=document.routing, **options))
         if deliver(self.job, actions).conflicts:
             self.missed = True
         else:
@@ -209,7 +209,8 @@ def prevails(stored: Stored, original: SourceDocument | None, newer: bool) -> bo
 def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
     """Return bulk actions that write each document over the state that was seen in the target."""
     return [
-        index_action(
+        bulk_action(
+            "index",
             pending.document.doc_id,
             body_of(job, pending),
             routing=pending.document.routing,

@@ -15,8 +15,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination, is_restored, resolve_whole
-from ..cluster.limits import properties_of
+from ..cluster.destinations import is_destination, is_restored, resolve
 from ..cluster.mappings import unlike
 from ..cluster.reading import (
     ID_PAGE,
@@ -97,7 +96,7 @@ def verify(
     text is encoded again. Raises DataError if `name` has no vectors, or is a copy with the record of another
     index, NotFound if its source is gone.
     """
-    info = resolve_whole(cluster, name)
+    info = resolve(cluster, name, whole=True)
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
     extent = Extent(accepted_ids(info), None, sample, seed, progress)
@@ -146,7 +145,7 @@ def compare_with_source(
     held = look_up(cluster, info.name, drawn).keys() - set(extent.rejected)
     chosen = [document for document in drawn if document.doc_id in held]
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
-        fields = properties_of(there)
+        fields = there.properties
         mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
         # With every id of the source there, equal numbers mean equal ids.
         expected, count = expected_count(cluster, info, extent.rejected | deleted), cluster.count(info.name)

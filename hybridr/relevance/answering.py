@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import resolve_whole, write_record
+from ..cluster.destinations import resolve, write_record
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Calibrated, Cosines
@@ -104,7 +104,7 @@ def calibrate(
     earlier calibration is kept if the number of documents and the ranking are the same.
     """
     try:
-        info = resolve_whole(cluster, name)
+        info = resolve(cluster, name, whole=True)
         encoder = encoder_for(info, encoder, progress=progress)
         cosines = missing_cosines(cluster, info, encoder, progress)
         changes: dict[str, Any] = {} if cosines is None else {"cosines": cosines}

@@ -16,7 +16,7 @@ from ..cluster.reading import read_documents, text_of
 from ..errors import DataError
 from ..evaluation.label_free import draw_probes
 from ..files.formats import document_of, read_document_file, read_table, short_digest
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint
 from ..languages import guess_language
 from ..records import Document, Progress, counted, silent
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import record_event, resolve_complete, resolve_whole
+from ..cluster.destinations import record_event, resolve, resolve_complete
 from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Experiment, Ranking
 from ..encoders.contract import Encoder
@@ -181,7 +181,7 @@ def take(
 
 def experiment_of(cluster: Cluster, name: str) -> tuple[IndexInfo, Experiment]:
     """Return the index and its last experiment. Raises DataError without one."""
-    info = resolve_whole(cluster, name)
+    info = resolve(cluster, name, whole=True)
     if info.record.experiment is None:
         raise DataError(
             f"there was no experiment of '{info.name}'",

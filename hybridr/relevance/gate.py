@@ -45,7 +45,7 @@ from ..evaluation.label_free import (
     own_document,
 )
 from ..evaluation.significance import BoundedMean, bounded_mean, holm, paired_t
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint
 from ..files.remembered import known_in, remember_newest
 from ..indexing.recipe import COMPARED, measured_cosines, spread_and_mean
 from ..records import Document, Progress, Qrels, Query, silent

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import record_event, resolve, resolve_complete, resolve_whole
+from ..cluster.destinations import record_event, resolve, resolve_complete
 from ..cluster.record_parts import Remembered
 from ..cluster.retrievers.dense import as_kept
-from ..cluster.writing import Action, HeldRejects, index_action, write_past_pipelines
+from ..cluster.writing import Action, HeldRejects, bulk_action, write_past_pipelines
 from ..encoders.contract import Encoder, Vectors
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries
@@ -294,7 +294,7 @@ def write_memory(
             vectors = as_kept(query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors)
             for number, (query, vector) in enumerate(zip(batch, vectors, strict=True), start):
                 if vector.any():  # a query without a vector is like no other
-                    yield index_action(str(number), kept_of(vector, relevant[query.query_id]))
+                    yield bulk_action("index", str(number), kept_of(vector, relevant[query.query_id]))
 
     for outcome in write_past_pipelines(cluster, memory, actions(), rejects):
         done += outcome.written
@@ -317,7 +317,7 @@ class Forgetting(Reported):
 
 def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:
     """Delete what an index has learnt. Raises as `learn` does for names."""
-    info = resolve_whole(cluster, name)
+    info = resolve(cluster, name, whole=True)
     memory = memory_of(info.name)
     if info.record.memory is None and not cluster.exists(memory):
         return Forgetting(info.name, None)

@@ -16,8 +16,7 @@ from ..errors import DataError
 from ..evaluation.agreement import overlap, rank_biased_overlap
 from ..evaluation.evaluation import Evaluation, evaluate
 from ..evaluation.report import STYLE, html_table
-from ..files.atomic import append_private
-from ..files.foreign import numbered_lines, parsed_json
+from ..files.local import append_private, numbered_lines, parsed_json
 from ..files.remembered import shadow_file
 from ..records import Qrels, Query
 

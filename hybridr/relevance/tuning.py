@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination, record_event, resolve, resolve_whole, write_record
+from ..cluster.destinations import is_destination, record_event, resolve, write_record
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Tuned
 from ..encoders.contract import Encoder
@@ -177,7 +177,7 @@ def tune(
     another encoder, SettingsError for what this index cannot do.
     """
     settings, search_settings = settings or TuneSettings(), search or SearchSettings()
-    info = resolve(cluster, name) if settings.dry_run else resolve_whole(cluster, name)
+    info = resolve(cluster, name, whole=not settings.dry_run)
     encoder = encoder_for(info, encoder, progress=progress)
     table = None
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
@@ -377,7 +377,7 @@ def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset
     A stored pipeline keeps its weights until it is deployed again. Raises NotFound, and ClusterError for a
     filtered alias.
     """
-    info = resolve_whole(cluster, name)
+    info = resolve(cluster, name, whole=True)
     tuned = info.record.tuning
     if tuned is None or tuned == Tuned():
         return Reset(info.name, None)

@@ -15,7 +15,7 @@ from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Calibrated
 from ..errors import SettingsError
 from ..families import member_of
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint
 from ..records import Hits
 from .checks import HYBRID
 from .context import SearchContext

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..cluster.fields import mapped_fields, mapping_of
 from ..cluster.record import IndexInfo
 from ..errors import SettingsError
 
@@ -117,16 +116,16 @@ def check_boost(info: IndexInfo, boost: Boost) -> None:
     doc values, not nested.
     """
     kinds = DATES if boost.form == "recency" else NUMBERS
-    mapping = mapping_of(info, boost.field)
-    nested = any(field.name == boost.field and field.nested for field in mapped_fields(info))
+    mapping = info.mapping_of(boost.field)
+    nested = any(field.name == boost.field and field.nested for field in info.mapped_fields)
     unused = mapping.get("doc_values") is False or (boost.form == "recency" and mapping.get("index") is False)
     if mapping.get("type") in kinds and not nested and not unused:
         return
     kind = mapping.get("type", "an object" if mapping else "not there")
     obstacle = "inside nested objects" if nested else "kept out of searches" if unused else kind
     needed = "a date" if kinds == DATES else "a number"
-    names = [field.name for field in mapped_fields(info) if not field.name.startswith("hybridr_")]
-    fit = [name for name in names if mapping_of(info, name).get("type") in kinds]
+    names = [field.name for field in info.mapped_fields if not field.name.startswith("hybridr_")]
+    fit = [name for name in names if info.mapping_of(name).get("type") in kinds]
     raise SettingsError(
         f"'{boost.field}' of '{info.name}' is {obstacle}, {boost.form} needs {needed}",
         hint=f"there is {', '.join(fit)}" if fit else "the index has no such field",

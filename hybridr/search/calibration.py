@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..cluster.connection import Cluster
-from ..cluster.fields import mapping_of, source_field, types_of
+from ..cluster.fields import source_field
 from ..cluster.reading import at_random, sample_documents, text_of
 from ..cluster.record import IndexInfo, Record
 from ..cluster.record_parts import Spread
@@ -247,7 +247,7 @@ def probes_in_fields(
     for field in asked_fields(info, template.body):
         parts = field.split(".")
         names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
-        kinds = {name: mapping_of(info, name).get("type", "object") for name in names}
+        kinds = {name: info.mapping_of(name).get("type", "object") for name in names}
         # A sub-field is made of the text of its field; documents hold that inside nested objects too.
         sources[field] = next((name for name in names if kinds[name] not in OBJECTS), field)
         path = next((name for name in reversed(names[:-1]) if kinds[name] == "nested"), None)
@@ -283,7 +283,7 @@ def probes_in_fields(
 
 def asked_fields(info: IndexInfo, query: Any) -> list[str]:
     """Return the mapped fields in which a query template searches its text; wildcards are expanded."""
-    types, fields = types_of(info), list[str]()
+    types, fields = info.types, list[str]()
     parts = [query]
     while parts:
         part = parts.pop()

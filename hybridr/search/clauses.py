@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from ..cluster.fields import TEXT_TYPES
+from ..cluster.record import TEXT_TYPES
 from ..cluster.retrievers.lexical import texts_in
 from ..languages import says_something
 from .rules.matching import MatchedRules

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from ..cluster.connection import Cluster
-from ..cluster.fields import mapping_of, types_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import PLACE, Template
 from ..cluster.word_fields import query_analyzer_of
@@ -99,7 +98,7 @@ def clauses_per_word(info: IndexInfo, field: str) -> int:
     """
     analyser = query_analyzer_of(info, field)
     own = any(key.startswith(f"index.analysis.analyzer.{analyser}.") for key in info.settings)
-    return SYNONYMS if own or mapping_of(info, field).get("type") == "alias" else 1
+    return SYNONYMS if own or info.mapping_of(field).get("type") == "alias" else 1
 
 
 def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str = "") -> int:
@@ -289,7 +288,7 @@ class ClientQueries:
         limit: int = MOST_CHARACTERS,
     ) -> None:
         self.analysis, self.shapes, self.most = analysis, shapes, limit
-        types = types_of(info)
+        types = info.types
         self.reader = QueryReader({*fields, *info.record.fields}, types)
         self.per_word = {field: clauses_per_word(info, field) for field in types}
 

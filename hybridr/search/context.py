@@ -11,7 +11,7 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import choose_text_fields
-from ..cluster.limits import clause_limit, rescore_window
+from ..cluster.mappings import clause_limit, rescore_window
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers import Retriever
 from ..cluster.retrievers.dense import as_kept

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster
-from ..cluster.fields import mapped_fields
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import lexical_query
 from ..indexing.terms.terms import term_vectors, text_vectors
@@ -39,7 +38,7 @@ def feedback_queries(
     requests = [{"_id": doc, **({"routing": value} if value else {})} for doc, value in routing.items()]
     documents = term_vectors(cluster, info.name, fields, requests)
     vectors = {document["_id"]: document.get("term_vectors", {}) for document in documents}
-    analyzers = {field.name: field.analyzer for field in mapped_fields(info)}
+    analyzers = {field.name: field.analyzer for field in info.mapped_fields}
     queries = []
     for text, query, hits in zip(texts, text_vectors(cluster, info, fields, texts), answers, strict=True):
         best = {hit["_id"]: hit["_score"] for hit in hits}

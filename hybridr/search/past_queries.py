@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.connection import Cluster, path_of
-from ..cluster.default_pipeline import drop_index, hidden_body
-from ..cluster.failures import understood
+from ..cluster.connection import Cluster, drop_index, hidden_body, path_of
 from ..cluster.reading import hits_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import as_kept, as_numbers, vector_mapping
@@ -108,7 +106,7 @@ def past_like(
         for vector in queries.values()
     ]
     answers = cluster.msearch(memory, bodies, list(queries)) if bodies else []
-    with understood(cluster.url, path_of(memory, "_msearch")):
+    with cluster.understood(path_of(memory, "_msearch")):
         past = [
             [Past(2 * float(hit["_score"]) - 1, list(read_relevant(hit))) for hit in checked_hits(answer)]
             for answer in answers

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
-from ..cluster.limits import index_put
+from ..cluster.mappings import index_put
 from ..cluster.reading import hits_by_id, sources_by_id, text_of
 from ..cluster.record import RESULT_WINDOW
 from ..cluster.retrievers import among

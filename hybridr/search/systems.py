@@ -29,8 +29,8 @@ from ..evaluation.regression import ALLOWED, Bars, compare_with_baseline, read_b
 from ..evaluation.report import format_of, rendered, shown_documents
 from ..evaluation.significance import RESAMPLES
 from ..families import member_of, names_of
-from ..files.atomic import replacing
 from ..files.formats import document_of, read_corpus, read_run
+from ..files.local import replacing
 from ..records import Progress, Qrels, Query, Run, silent
 from .checks import Feedback, Mode, encoder_for, encodes, modes
 from .fusions import FAMILY as FUSIONS

@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 from ..errors import SettingsError, extra
-from ..indexing.syncing import SyncResult
+from ..indexing.reindexing import SyncResult
 
 with extra("serve", "sync --metrics"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server

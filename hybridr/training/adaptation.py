@@ -24,7 +24,7 @@ from ..errors import DataError, HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter
 from ..families import member_of, names_of
 from ..files.formats import read_query_log
-from ..files.manifest import fingerprint, read_manifest
+from ..files.local import fingerprint, read_manifest
 from ..records import Document, Progress, silent
 from ..relevance.corpus import LEAST_DOCUMENTS, Source, draw_sample, held_out_of, language_of_most
 from ..relevance.gate import GateReport, QueriesWithQrels, compare_encoders, prove, read_proof

@@ -20,9 +20,7 @@ from ..encoders.contract import WEIGHTS_FILE, longest_input, require_no_links
 from ..encoders.stored_models import STEMS, explaining, read_object, read_special_tokens
 from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra, first_line
-from ..files.atomic import write_json
-from ..files.foreign import members_within, parsed_json, read_within, regular
-from ..files.manifest import fingerprint
+from ..files.local import fingerprint, members_within, parsed_json, read_within, regular, write_json
 from .torch_models import (
     is_place,
     quiet,

@@ -18,8 +18,7 @@ from ..encoders.registry import is_default
 from ..encoders.stored_models import require_embeddings
 from ..errors import DataError, ModelError, extra
 from ..families import member_of
-from ..files.atomic import staged_folder
-from ..files.manifest import fingerprint, sha256_of, write_manifest
+from ..files.local import fingerprint, sha256_of, staged_folder, write_manifest
 from ..records import Document, Progress, silent
 from ..relevance.corpus import Source, bytes_of, read_source, source_record
 from . import loop

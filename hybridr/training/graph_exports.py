@@ -44,9 +44,7 @@ from ..encoders.stored_models import (
 )
 from ..encoders.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
-from ..files.atomic import staged_folder
-from ..files.folders import below
-from ..files.manifest import fingerprint, write_manifest
+from ..files.local import below, fingerprint, staged_folder, write_manifest
 from .backbone import read_dam
 from .ranker import Ranker, Tokens
 from .rankers import Splade, score_pairs

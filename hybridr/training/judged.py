@@ -13,10 +13,7 @@ from numpy.random import default_rng
 
 from ..errors import DataError, SettingsError
 from ..evaluation.label_free import Bm25
-from ..files.atomic import storing
 from ..files.document_forms import identifier_of
-from ..files.folders import below
-from ..files.foreign import most_bytes, parsed_json, read_within, regular
 from ..files.formats import (
     document_of,
     fits_word,
@@ -27,7 +24,18 @@ from ..files.formats import (
     read_table,
     read_topics,
 )
-from ..files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
+from ..files.local import (
+    below,
+    fingerprint,
+    most_bytes,
+    parsed_json,
+    read_manifest,
+    read_within,
+    regular,
+    sha256_of,
+    storing,
+    write_manifest,
+)
 from ..records import Document, Progress, Qrels, Query, Run, silent
 
 RanksQueries: TypeAlias = Callable[[list[Query], int], Run]

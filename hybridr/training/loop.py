@@ -23,8 +23,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..encoders.machine import FEATURES, amx_works, read_cpu
 from ..errors import DownloadError, HybridrError, ModelError, extra
-from ..files.atomic import replacing, storing
-from ..files.manifest import read_manifest, sha256_of
+from ..files.local import read_manifest, replacing, sha256_of, storing
 from ..records import Progress, silent
 from ..settings import Stage
 from .objectives import Memory, Objective, Recipe, TrainingPrecision

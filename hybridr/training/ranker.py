@@ -17,7 +17,7 @@ from torch import nn
 from ..encoders.contract import Usage, checked_texts
 from ..encoders.tokens import TextTokenizer, padded
 from ..errors import DataError, ModelError
-from ..files.manifest import fingerprint, read_manifest
+from ..files.local import fingerprint, read_manifest
 from . import adapters
 from .adapters import read_design, refusal
 from .backbone import FETCH_AGAIN, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS, Dam, RemFiles, Tensors, read_record

@@ -19,7 +19,7 @@ from ..encoders.export.fetched_models import entry_of, fetch_published
 from ..encoders.tokens import batches, encode_ids, padded
 from ..errors import ModelError, SettingsError, extra
 from ..families import names_of
-from ..files.manifest import read_manifest
+from ..files.local import read_manifest
 from ..records import Document, Progress, silent
 from . import adapters
 from .adapters import lora_layers

@@ -13,9 +13,15 @@ import numpy as np
 
 from ..errors import SettingsError, extra
 from ..families import member_of, names_of
-from ..files.atomic import require_space, staged_folder, write_json
-from ..files.folders import below
-from ..files.manifest import fingerprint, sha256_of, write_manifest
+from ..files.local import (
+    below,
+    fingerprint,
+    require_space,
+    sha256_of,
+    staged_folder,
+    write_json,
+    write_manifest,
+)
 from ..records import Progress, silent
 from ..relevance.corpus import TargetDomain
 from . import adapters, loop

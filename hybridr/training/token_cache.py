@@ -16,10 +16,16 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ..errors import DataError
-from ..files.atomic import replacing, storing, write_json
-from ..files.folders import below
-from ..files.foreign import most_bytes, read_within
-from ..files.manifest import fingerprint, read_manifest
+from ..files.local import (
+    below,
+    fingerprint,
+    most_bytes,
+    read_manifest,
+    read_within,
+    replacing,
+    storing,
+    write_json,
+)
 from ..files.remembered import remember_text
 from ..records import Document
 from ..relevance.corpus import clipped, text_hash

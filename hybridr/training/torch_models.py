@@ -45,7 +45,7 @@ from ..encoders.tokens import (
     canonical_tokenizer,
 )
 from ..errors import ModelError, extra
-from ..files.foreign import read_within, regular, require_size
+from ..files.local import read_within, regular, require_size
 
 with extra("train", "adapting or exporting a model"):
     import torch

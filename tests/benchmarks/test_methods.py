@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import run
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from support.tiny_study import write_source_and_target
 
 ROWS = ["as-is", "dr", "ddr", "coco", "coco-idro", "idro", "modir", "berm"]

@@ -13,7 +13,6 @@ from hybridr.cluster.fields import (
     field_choice,
     fixed_choice,
     leaf_values,
-    mapped_fields,
     read_contents,
 )
 from hybridr.cluster.record import IndexInfo
@@ -54,7 +53,7 @@ def test_the_mapping_is_flattened_with_analysers_multi_fields_and_nesting() -> N
         },
         **{"analysis.analyzer.default.type": "french"},
     )
-    assert [tuple(one) for one in mapped_fields(index)] == [
+    assert [tuple(one) for one in index.mapped_fields] == [
         ("anything", "object", "", (), False),
         ("author.born", "date", "", (), False),
         ("author.name", "text", "french", (), False),

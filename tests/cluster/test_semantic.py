@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.fields import text_field_candidates, types_of
+from hybridr.cluster.fields import text_field_candidates
 from hybridr.cluster.reading import hit_parts, source_document, text_of
 from hybridr.cluster.record import IndexInfo, as_described
 from hybridr.cluster.semantic import (
@@ -111,7 +111,7 @@ def test_a_field_of_elasticsearch_is_text(elasticsearch: IndexInfo) -> None:
     }
     models = {name: made.model for name, made in elasticsearch.semantic.items()}
     assert models == {"body": "elser", "title.meaning": "e5", "usual": ".elser-2-elasticsearch"}
-    assert types_of(elasticsearch)["title.meaning"] == "text"
+    assert elasticsearch.types["title.meaning"] == "text"
 
 
 def test_elasticsearch_indexes_no_words_of_it(elasticsearch: IndexInfo) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster, as_json
-from hybridr.cluster.writing import Action, Outcome, book, by_bytes, index_action, rejects_of, write
+from hybridr.cluster.writing import Action, Outcome, book, bulk_action, by_bytes, rejects_of, write
 from hybridr.errors import ClusterError, DataError, NotFound, Unreachable
 
 
@@ -67,7 +67,7 @@ class Busy:
 
 def test_busy_items_are_sent_again_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.001, 0.001))
-    actions, client = [index_action(name, {}) for name in "abc"], Busy(refusals=2)
+    actions, client = [bulk_action("index", name, {}) for name in "abc"], Busy(refusals=2)
     done = write(Cluster(client, "http://x"), "docs", actions, rejects=rejects_of("busy"), patience_s=5)
     assert (done.written, client.sent) == (3, [3, 3, 3, 2, 1])
     with pytest.raises(Unreachable, match="'docs' has refused 3 documents as too busy for 0 s"):

@@ -11,12 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.doctor import diagnosis, workplace
+from hybridr.doctor import diagnosis, health_checks
 from hybridr.doctor.diagnosis import diagnose
 from hybridr.errors import SettingsError
 from hybridr_cli import main
 
-THIS_MACHINE = cache(workplace.machine_checks)
+THIS_MACHINE = cache(health_checks.machine_checks)
 OPENSEARCH = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
 HEALTH = {"status": "green", "number_of_nodes": 1}
 DISK = {"nodes": {"a": {"fs": {"total": {"total_in_bytes": 100, "available_in_bytes": 50}}}}}
@@ -35,7 +35,7 @@ def forbidden(*actions: str) -> dict:
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at this machine once, by programs that take their time; `test_workplace.py` is about it."""
+    """Look at this machine once, by programs that take their time."""
     monkeypatch.setattr(diagnosis, "machine_checks", THIS_MACHINE)
 
 

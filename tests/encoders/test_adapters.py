@@ -15,7 +15,7 @@ from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings, Fitte
 from hybridr.encoders.export.exporting import export, opened_encoder
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.records import silent
 from hybridr.training.adaptation import adapt
 from hybridr.training.settings import AdaptSettings

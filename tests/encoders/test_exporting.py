@@ -10,7 +10,7 @@ import torch
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import DownloadError, ModelError
-from hybridr.files.manifest import read_manifest, sha256_of
+from hybridr.files.local import read_manifest, sha256_of
 from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.places import DDR

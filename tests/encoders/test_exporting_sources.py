@@ -15,7 +15,7 @@ from hybridr.encoders.export.weights import open_without_torch
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.registry import KnownEncoder, known_as, packaged_as
 from hybridr.errors import DownloadError, ModelError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from support.tiny import tiny_retriever, tiny_texts
 
 

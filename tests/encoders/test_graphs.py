@@ -17,7 +17,7 @@ from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.tokens import encode_ids, padded
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.training.torch_models import read_retriever
 from support.pythons import run_without_torch
 from support.tiny import tiny_family, tiny_retriever, tiny_texts

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.doctor import workplace
+from hybridr.doctor import health_checks
 from hybridr.encoders import machine
 from hybridr.encoders.machine import Cpu
-from hybridr.files.folders import state_folder
+from hybridr.files.local import state_folder
 
 X86 = """processor\t: 0
 model name\t: Some Processor 9000
@@ -30,7 +30,7 @@ def test_features_of_x86_and_arm(tmp_path: Path) -> None:
     cpu = machine.read_cpu(cpu_file(tmp_path, X86))
     assert cpu.model == "Some Processor 9000"
     assert "amx_tile" in cpu.flags
-    arm = workplace.check_cpu(machine.read_cpu(cpu_file(tmp_path, ARM)))
+    arm = health_checks.check_cpu(machine.read_cpu(cpu_file(tmp_path, ARM)))
     assert arm.ok
     assert arm.found.endswith(": NEON, I8MM; int8 encodes faster than fp32 here")
 
@@ -42,13 +42,13 @@ def test_features_of_x86_and_arm(tmp_path: Path) -> None:
 def test_int8_pays_where_bytes_are_multiplied_at_once(flags: str, pays: bool) -> None:
     cpu = Cpu("some", frozenset(flags.split()))
     assert machine.multiplies_bytes(cpu) is pays
-    assert ("encode in fp32" in workplace.check_cpu(cpu).found) is not pays
+    assert ("encode in fp32" in health_checks.check_cpu(cpu).found) is not pays
 
 
 def test_without_cpuinfo_the_check_still_says_something(tmp_path: Path) -> None:
     cpu = machine.read_cpu(tmp_path / "nothing")
     assert not cpu.flags
-    assert "no features listed" in workplace.check_cpu(cpu).found
+    assert "no features listed" in health_checks.check_cpu(cpu).found
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def promised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cpu:
 
 
 def test_a_broken_amx_is_told_with_its_fix(promised: Cpu) -> None:
-    check = workplace.check_cpu(promised)
+    check = health_checks.check_cpu(promised)
     assert check.ok is None
     assert check.found.endswith("AMX is advertised but does not work")
     assert check.fix == "export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"

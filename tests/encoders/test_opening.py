@@ -20,7 +20,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.machine import Cpu
 from hybridr.encoders.opening import OnnxEncoder, load_encoder, physical_cores
 from hybridr.errors import ModelError
-from hybridr.files.folders import state_folder
+from hybridr.files.local import state_folder
 from support.tiny import tiny_texts
 
 pytestmark = pytest.mark.usefixtures("fresh_home")

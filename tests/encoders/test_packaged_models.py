@@ -27,7 +27,7 @@ from hybridr.encoders.export.packaged_models import (
 )
 from hybridr.encoders.registry import ENCODERS, MAVEN, PYPI, KnownEncoder, is_default
 from hybridr.errors import DownloadError, ModelError
-from hybridr.files.manifest import sha256_of
+from hybridr.files.local import sha256_of
 from hybridr_cli import main
 
 JARS = [entry for entry in ENCODERS if entry.package and entry.package.registry == MAVEN]

@@ -10,7 +10,7 @@ from hybridr.encoders.export.parity import TEXTS, generated_texts
 from hybridr.encoders.opening import cosines_of, load_encoder
 from hybridr.errors import ModelError
 from hybridr.evaluation.label_free import gain, make_probes
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever
 
 pytestmark = pytest.mark.usefixtures("all_texts_of_parity")

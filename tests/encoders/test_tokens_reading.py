@@ -13,7 +13,7 @@ from hybridr.encoders.contract import Reading, reads_tokens
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.errors import DataError, ModelError
-from hybridr.files.manifest import sha256_of
+from hybridr.files.local import sha256_of
 from support.hashing import HashingEncoder
 from support.tiny import tiny_family, tiny_retriever, tiny_texts
 

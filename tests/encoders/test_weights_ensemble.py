@@ -11,7 +11,7 @@ from hybridr import load_encoder
 from hybridr.encoders.export.exporting import export, second_retriever
 from hybridr.encoders.export.weights import EnsembleBiEncoder, NumpyBiEncoder, fitted, open_without_torch
 from hybridr.errors import ModelError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever
 
 TEXTS = [" ".join(document.contents.split()[:20]) for document in tiny_corpus(40, seed=4)]

@@ -23,7 +23,7 @@ from hybridr.encoders.model_usage import read_usage
 from hybridr.encoders.opening import EncoderEntry, checked_entry
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
-from hybridr.files.manifest import PARTS, read_manifest
+from hybridr.files.local import MANIFEST_PARTS, read_manifest
 from hybridr.search.clauses import REASONS, ParsedQuery, QueryReader
 from hybridr.search.client_query import filter_of
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
@@ -258,7 +258,7 @@ TARGETS = (
     ),
     Target("settings", 14, 200, values, of_settings),
     Target("entry", 300, 9, values, each(of_entry, ENTRY, ENTRY, ModelError)),
-    Target("manifest", 60, 11, values, each(of_manifest, {}, PARTS, DataError)),
+    Target("manifest", 60, 11, values, each(of_manifest, {}, MANIFEST_PARTS, DataError)),
     Target("lora", 240, 7, values, each(of_design, LORA, LORA, ModelError)),
     Target("parallel", 240, 8, values, each(of_design, PARALLEL, PARALLEL, ModelError)),
     Target("rem", 20, 4, values, each(of_rem, {"name": "x", "config": LORA}, ("name", "config"), ModelError)),

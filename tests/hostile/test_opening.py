@@ -1,4 +1,4 @@
-"""A file that somebody named is opened by files/foreign.py, with a bound and never a pipe: held by syntax."""
+"""A file that somebody named is opened by files/local.py, with a bound and never a pipe: held by syntax."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from support import house
 OWN = {
     "configuration.py": "/proc, which this kernel writes",
     "families.py": "modules of hybridr itself",
-    "folders.py": "assets, which come with hybridr",
+    "local.py": "assets, which come with hybridr",
     "unanswerable_queries.py": "the list of what people ask elsewhere, which comes with hybridr",
     "loop.py": "/sys/fs/cgroup",
     "model_files.py": "the model card's template, which comes with hybridr",
     "machine.py": "/proc/cpuinfo",
-    "pydocs.py": "the sources of this Python",
+    "demo.py": "the sources of this Python",
 }
 READING = {"read_text", "read_bytes"}
 LIBRARIES = {"ParquetFile", "ZipFile"}

@@ -9,16 +9,16 @@ import pytest
 
 from support import house
 
-CONSTRUCTOR = "folders.py"
+CONSTRUCTOR = "local.py"
 DELETING = {
-    "atomic.py": "its own temporary files, programs by fingerprint, what a killed start left",
     "bundle.py": "parts by their pattern, manifests, locks",
     "dam.py": "the state of a training that ended, in the folder that the user named",
-    "folders.py": "delete_below itself",
+    "local.py": "delete_below itself, its own temporary files",
+    "programs.py": "programs by fingerprint, what a killed start left",
     "remembered.py": "what the register of this machine lists, by the user's word",
     "process.py": "the state of a node",
     "configuration.py": "a configuration that is written anew",
-    "texts.py": "what a killed export left",
+    "transfer.py": "what a killed export left",
     "token_cache.py": "its own files",
     "writing.py": "the file of refused documents",
 }
@@ -114,7 +114,7 @@ def deletions_of(tree: ast.Module) -> list[str]:
 
 @pytest.mark.attack(81, 82, 84)
 def test_no_name_becomes_a_path_but_by_the_constructor() -> None:
-    allowed = {CONSTRUCTOR, "foreign.py", "atomic.py"}  # the last two look at names that os.walk gives
+    allowed = {CONSTRUCTOR, "programs.py"}  # the last looks at names that os.walk gives
     loose = {name: found for name, tree in source_files() if (found := joins_of(tree))}
     assert {name: found for name, found in loose.items() if name not in allowed} == {}
 

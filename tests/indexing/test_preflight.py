@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.mappings import kept_free, reserved
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import AccessDenied, ClusterError
 from hybridr.indexing.preflight import (
@@ -16,9 +17,7 @@ from hybridr.indexing.preflight import (
     check_templates,
     estimate_disk,
     flat,
-    kept_free,
     policies_for,
-    reserved,
 )
 
 GB = 1_000_000_000
@@ -128,6 +127,7 @@ class Policies:
     """A cluster with index state management."""
 
     url = "http://somewhere"
+    understood = Cluster.understood
 
     def request(self, method: str, path: str, *_: Any, **__: Any) -> Any:
         assert path == "/_plugins/_ism/policies"

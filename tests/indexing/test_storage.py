@@ -10,7 +10,7 @@ from hybridr import connect
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
-from hybridr.files.folders import data_folder
+from hybridr.files.local import data_folder
 from hybridr.indexing.terms.storage import HOME, drop_term_tables, folder_of_table, local_table
 from support.hostile_cluster import ROOT, Given, hostile
 

@@ -15,7 +15,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.encoders.contract import Offers
 from hybridr.errors import DataError, DownloadError, FingerprintMismatch, ModelError, SettingsError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.indexing.stages import bundle
 from hybridr.indexing.stages.bundle import (
     StageFolder,

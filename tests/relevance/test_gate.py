@@ -137,7 +137,7 @@ def test_inner_products_are_fused_as_cosines_are() -> None:
 
 @pytest.mark.model
 def test_minilm_with_shuffled_weights_is_vetoed(minilm_encoder_folder: Path) -> None:
-    from hybridr.demo.pydocs import read_pydocs
+    from hybridr.demo.demo import read_pydocs
 
     documents, _, _ = read_pydocs()
     good = read_retriever(minilm_encoder_folder, max_tokens=64)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, NotFound, Unreachable
 from hybridr.relevance.clicks import ubi
 from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, Keeper
@@ -19,6 +20,7 @@ class Written:
     """A cluster that notes what it is sent; `failure` is raised by bulk requests, which wait for `open`."""
 
     url = "http://somewhere"
+    understood = Cluster.understood
 
     def __init__(self) -> None:
         self.made: dict[str, Any] = {}

@@ -13,8 +13,9 @@ from uuid import uuid4
 import orjson
 import pytest
 
+from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
-from hybridr.files.folders import state_folder
+from hybridr.files.local import state_folder
 from hybridr.files.remembered import SCALES
 from hybridr.search import client_query
 from hybridr.search.calibration import PlainQuery
@@ -291,7 +292,7 @@ def test_leaves_are_bounded_by_fields_and_words() -> None:
 def test_an_analyser_of_the_index_may_make_several_clauses_of_a_word() -> None:
     fields = {"title": {"analyzer": "english"}, "brand": {"analyzer": "own"}, "text": {}}
     mappings = {"properties": {name: {"type": "text", **of} for name, of in fields.items()}}
-    info: Any = SimpleNamespace(mappings=mappings, settings={"index.analysis.analyzer.own.type": "custom"})
+    info = IndexInfo("docs", {"index.analysis.analyzer.own.type": "custom"}, mappings, {})
     assert [clauses_per_word(info, field) for field in fields] == [1, 3, 1]
-    info.settings = {"index.analysis.analyzer.default_search.type": "custom"}
+    info = IndexInfo("docs", {"index.analysis.analyzer.default_search.type": "custom"}, mappings, {})
     assert clauses_per_word(info, "text") == 3

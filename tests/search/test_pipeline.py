@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.remote_models import MARK
 from hybridr.errors import SettingsError
-from hybridr.files.folders import asset_path, load_asset
+from hybridr.files.local import asset_path, load_asset
 from hybridr.search.fusions.pipeline import (
     fuse,
     l2,

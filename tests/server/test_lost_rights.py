@@ -19,9 +19,8 @@ from hybridr import ReindexSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.errors import AccessDenied
-from hybridr.files.folders import load_asset
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.files.local import load_asset
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
 from support.corpus import delete, drop_indices, fill_index, put_documents, sources, text_number

@@ -14,8 +14,7 @@ from hybridr.cluster.default_pipeline import DEFAULT
 from hybridr.cluster.reading import read_documents
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, NotFound
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.records import silent
 from hybridr.relevance.corpus import read_index

@@ -22,8 +22,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.stages.importing import import_vectors
-from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.transfer import export_text, import_vectors
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.verification import verify
 from hybridr.records import Qrels, Query

@@ -20,20 +20,18 @@ from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.loading import load
 from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.settings import LoadSettings
-from hybridr.cluster.writing import index_action, rejects_of, write
+from hybridr.cluster.writing import bulk_action, rejects_of, write
 from hybridr.doctor.forecasting import preview
 from hybridr.doctor.inspection import inspect_index
 from hybridr.doctor.recall import measure_recall
 from hybridr.errors import AccessDenied
-from hybridr.files.folders import load_asset
+from hybridr.files.local import load_asset
 from hybridr.indexing.planning import Plan
-from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.indexing.stages.importing import import_vectors
-from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.transfer import export_text, import_vectors
 from hybridr.indexing.stages.vectors import encode_texts
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.terms import storage
 from hybridr.indexing.verification import verify
 from hybridr.records import Query, silent
@@ -224,7 +222,9 @@ def test_a_missing_right_is_no_bad_document(admin: Cluster, bob: Callable[..., C
     role["index_permissions"][0]["index_patterns"] = [f"{INDEX}-right"]
     cluster = bob(role)
     with pytest.raises(AccessDenied, match="no permissions for"):
-        write(cluster, f"{INDEX}-right", [index_action("1", {"text": "x"})], rejects=rejects_of("right"))
+        write(
+            cluster, f"{INDEX}-right", [bulk_action("index", "1", {"text": "x"})], rejects=rejects_of("right")
+        )
     assert rejects_of("right").ids() == []
 
 

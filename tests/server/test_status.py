@@ -13,9 +13,8 @@ from hybridr.cluster.writing import Action, rejects_of
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
 from hybridr.files.remembered import remember_text, texts
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.targets import Lag
 from hybridr.relevance.answering import calibrate
 from hybridr.search.checks import encoder_for, promote

@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.failures import api_of
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError, Unreachable
-from hybridr.indexing.syncing import SyncResult
+from hybridr.indexing.reindexing import SyncResult
 from hybridr.serving.gauges import SyncGauges
 from hybridr.serving.telemetry import Metrics
 

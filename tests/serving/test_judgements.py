@@ -13,8 +13,8 @@ import pytest
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
-from hybridr.files.folders import data_folder
 from hybridr.files.formats import read_topics
+from hybridr.files.local import data_folder
 from hybridr.serving.page.judgements import Judgements, agreement_of, id_of
 
 

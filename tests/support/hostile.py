@@ -21,7 +21,7 @@ import torch
 from onnx import TensorProto, helper
 
 from hybridr.encoders.registry import MINILM_WHEEL
-from hybridr.files.manifest import sha256_of
+from hybridr.files.local import sha256_of
 from support.golden_ddr import rem_of
 from support.tiny import damage_json
 

@@ -10,8 +10,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import SyncResult
+from hybridr.indexing.reindexing import SyncResult, reindex
 from hybridr.indexing.verification import verify
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 from support.hashing import HashingEncoder

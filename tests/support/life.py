@@ -21,9 +21,8 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import destinations
 from hybridr.errors import ClusterError
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
 from support.corpus import sources

@@ -20,7 +20,7 @@ from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.routing import shards_of
 from hybridr.encoders.contract import Encoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate
-from hybridr.files.folders import load_asset
+from hybridr.files.local import load_asset
 from hybridr.indexing.terms import storage
 from hybridr.records import Document, Qrels, Query, Run
 from hybridr.relevance.settings import TuneSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridr.files.manifest import write_manifest
+from hybridr.files.local import write_manifest
 from hybridr.indexing.stages.bundle import TEXTS, Origin, TextsLabel, parquet_table, write_part
 from support.corpus import text_number
 from support.hashing import HashingEncoder

@@ -18,7 +18,7 @@ from hybridr import AdaptResult, Document, load_encoder
 from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import write_beir
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.records import Query, silent
 from hybridr.training.adaptation import adapt
 from hybridr.training.judged import read_judged_beir

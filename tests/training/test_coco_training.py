@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.records import Document
 from hybridr.training.backbone import read_dam
 from hybridr.training.dam import fit_dam, frame_of, goes_on, ids_that, is_full_stop

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import hybridr_cli
 from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, DownloadError, ModelError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.records import Document
 from hybridr.relevance.corpus import CorpusFile
 from hybridr.training import loop

@@ -16,7 +16,7 @@ from hybridr.encoders import graph_folders
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.graph_folders import PairScorer
 from hybridr.errors import DataError, ModelError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE

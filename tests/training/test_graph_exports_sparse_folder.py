@@ -14,7 +14,7 @@ from hybridr import load_encoder
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.graph_folders import TABLE_FILE, SparseEncoder
 from hybridr.errors import ModelError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.training.rankers import assemble
 from hybridr_cli import main
 from support.golden_ddr import DDR, INPUTS, SOURCE, rem_of

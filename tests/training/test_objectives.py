@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.errors import SettingsError
 from hybridr.families import member_of, names_of
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.training import objectives
 from hybridr.training.dam import fit_dam
 from hybridr.training.judged import read_judged_beir

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hybridr.files.manifest import write_manifest
+from hybridr.files.local import write_manifest
 from hybridr.training.ranker import origins_of
 
 

@@ -14,7 +14,7 @@ import torch
 
 from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from hybridr.records import Document
 from hybridr.relevance.corpus import TargetDomain, read_target
 from hybridr.training.backbone import read_rem

@@ -113,13 +113,17 @@ def row(field: FieldReport) -> tuple[Any, ...]:
 @verb(app, "models")
 def models(session: Session) -> None:
     """List what goes by a name: encoders by language, and published DAMs, REMs and baselines to assemble."""
-    session.output.result(show_modules(session) | show_encoders(session))
+    from dataclasses import asdict
 
-
-def show_encoders(session: Session) -> dict[str, Any]:
-    """Print the table of known encoders; return them as JSON."""
+    from hybridr.encoders.export.fetched_models import published
     from hybridr.encoders.registry import ENCODERS
 
+    modules = published()
+    session.output.table(
+        ("module", "kind", "ranker", "lang", "vectors", "goes with"),
+        [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in modules],
+    )
+    session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   joins two to an encoder")
     session.output.table(
         ("encoder", "languages", "size", "dim", "tokens", "licence", "from"),
         [
@@ -136,7 +140,8 @@ def show_encoders(session: Session) -> dict[str, Any]:
         ],
     )
     session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports one, once")
-    return {"encoders": [entry.to_json() for entry in ENCODERS]}
+    models = [asdict(module) | {"repository": module.repository} for module in modules]
+    session.output.result({"models": models, "encoders": [entry.to_json() for entry in ENCODERS]})
 
 
 def origin(entry: KnownEncoder) -> str:
@@ -147,21 +152,6 @@ def origin(entry: KnownEncoder) -> str:
         return "hub"
     packaged = f"{entry.package.registry}, {entry.package.size / 1e6:.0f} MB"
     return packaged if is_default(entry.name) else f"hub or {packaged}"
-
-
-def show_modules(session: Session) -> dict[str, Any]:
-    """Print the table of published DAMs, REMs and baselines; return them as JSON."""
-    from dataclasses import asdict
-
-    from hybridr.encoders.export.fetched_models import published
-
-    modules = published()
-    session.output.table(
-        ("module", "kind", "ranker", "lang", "vectors", "goes with"),
-        [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in modules],
-    )
-    session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   joins two to an encoder")
-    return {"models": [asdict(entry) | {"repository": entry.repository} for entry in modules]}
 
 
 @verb(app, "settings")

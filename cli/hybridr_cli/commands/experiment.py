@@ -13,7 +13,7 @@ from ..session import Session
 from ..verbs import group, verb
 
 if TYPE_CHECKING:
-    from hybridr.relevance.experiments import ExperimentReport, ExperimentStep
+    from hybridr.relevance.experiments import ExperimentStep
 
 experiment = group("experiment", "Prove a ranking by the clicks of users, promote it, and take it back.")
 RANKING = "today, learnt, tuned, or a file with a table [search]"
@@ -44,7 +44,21 @@ def report(session: Session, name: Searched) -> None:
     """Show which ranking people chose from, and whether that is decided; look as often as you like."""
     report = session.index(name).experiment.report(progress=session.output.progress)
     session.output.result(report.to_json())
-    show_report(session, name, report)
+    line, (a, b) = session.output.line, report.names
+    machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
+    ended = f", ended ({report.ended})" if report.ended else ""
+    line(f"{report.index}: {a} against {b} since {report.began}{ended}")
+    line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
+    if report.remark:
+        line(f"nothing to report yet: {report.remark}")
+    line(f"chosen more from {a}: {report.a:,}; from {b}: {report.b:,}; from neither: {report.ties:,}")
+    line(f"evidence {report.evidence:.3g}; {report.needed:.0f} decides")
+    for reason, count in report.left_out.items():
+        line(f"left out: {count:,} {reason}")
+    if report.changed:
+        session.output.note(f"the index was tuned, or has learnt, since: hybridr experiment stop {name}")
+    elif report.better and not report.ended:
+        line(f"'{report.names[report.better == 'b']}' is better: hybridr experiment promote {name}")
 
 
 @verb(experiment, "stop", cluster=True)
@@ -79,22 +93,3 @@ def show(session: Session, done: ExperimentStep, dry_run: bool, further: str = "
     out.line(f"{tried}{done.index}: {done.did} ({done.names[0]} against {done.names[1]}); it {would} {ranks}")
     if further and not dry_run:
         out.line(further)
-
-
-def show_report(session: Session, name: str, report: ExperimentReport) -> None:
-    """Print how often people chose from each ranking, and whether that decides."""
-    line, (a, b) = session.output.line, report.names
-    machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
-    ended = f", ended ({report.ended})" if report.ended else ""
-    line(f"{report.index}: {a} against {b} since {report.began}{ended}")
-    line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
-    if report.remark:
-        line(f"nothing to report yet: {report.remark}")
-    line(f"chosen more from {a}: {report.a:,}; from {b}: {report.b:,}; from neither: {report.ties:,}")
-    line(f"evidence {report.evidence:.3g}; {report.needed:.0f} decides")
-    for reason, count in report.left_out.items():
-        line(f"left out: {count:,} {reason}")
-    if report.changed:
-        session.output.note(f"the index was tuned, or has learnt, since: hybridr experiment stop {name}")
-    elif report.better and not report.ended:
-        line(f"'{report.names[report.better == 'b']}' is better: hybridr experiment promote {name}")

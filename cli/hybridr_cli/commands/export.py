@@ -114,7 +114,7 @@ def read_texts(path: Path | None) -> list[Document]:
 def render(session: Session, folder: Path, precision: str) -> None:
     """Print the exported folder, how closely the graphs agree with torch, and the next command."""
     from hybridr.encoders.export.model_files import render_ndcg
-    from hybridr.files.manifest import read_manifest
+    from hybridr.files.local import read_manifest
 
     output, manifest = session.output, read_manifest(folder) or {}
     parity: dict[str, Any] = manifest["parity"]

@@ -37,7 +37,12 @@ def reindex(
         return show_plan(session, plan)
     done = index.reindex(encoder=encoder, settings=settings, search=search, progress=progress)
     if settings.in_place:
-        show_in_place(session, done, settings.accept_rejects)
+        show_counts(session, done, done.source, "current")
+        session.output.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
+        for note in done.notes:
+            session.output.line(note)
+        left = "searches wait until all is there; --accept-rejects goes without the refused ones"
+        stop_if_refused(session, done, "" if settings.accept_rejects else left)
     else:
         show_result(session, done, name)
 
@@ -69,22 +74,6 @@ def show_plan(session: Session, todo: Plan) -> None:
 
 def show_estimates(session: Session, todo: Plan) -> None:
     """Print the estimates of memory, disk and time in a plan."""
-    out = session.output
-    show_costs(session, todo)
-    if todo.disk:
-        out.line(
-            f"disk: about {todo.disk.needed_bytes / 1e6:,.0f} MB with replicas, "
-            f"{todo.disk.usable_bytes / 1e6:,.0f} MB usable below the flood stage ({todo.disk.flood_stage})"
-        )
-    if todo.seconds is not None:
-        out.line(f"time: about {todo.seconds:,.0f} s, as fast as this machine and the cluster are now")
-        for stage, seconds in todo.stages.items():
-            if seconds:
-                out.line(f"  {stage:<18} {seconds:>8,.1f} s")
-
-
-def show_costs(session: Session, todo: Plan) -> None:
-    """Print the bytes that each form of storing vectors takes, with a mark at the chosen one."""
     from hybridr.cluster.vector_forms import ESTIMATE
 
     out = session.output
@@ -95,6 +84,16 @@ def show_costs(session: Session, todo: Plan) -> None:
             f"{'*' if cost.chosen else ' '} {name:<20} {cost.bytes_per_vector:>6,} bytes a vector, "
             f"memory {cost.memory_bytes / 1e6:,.1f} MB, disk {cost.disk_bytes / 1e6:,.1f} MB"
         )
+    if todo.disk:
+        out.line(
+            f"disk: about {todo.disk.needed_bytes / 1e6:,.0f} MB with replicas, "
+            f"{todo.disk.usable_bytes / 1e6:,.0f} MB usable below the flood stage ({todo.disk.flood_stage})"
+        )
+    if todo.seconds is not None:
+        out.line(f"time: about {todo.seconds:,.0f} s, as fast as this machine and the cluster are now")
+        for stage, seconds in todo.stages.items():
+            if seconds:
+                out.line(f"  {stage:<18} {seconds:>8,.1f} s")
 
 
 def show_result(session: Session, done: ReindexResult, name: str) -> None:
@@ -167,13 +166,3 @@ def show_succession(session: Session, done: ReindexResult) -> None:
             f"NOT deployed: the index before answers --way {event.way}, '{done.destination}' does not; "
             f"run: {event.command}"
         )
-
-
-def show_in_place(session: Session, done: ReindexResult, accepted: bool) -> None:
-    """Print the result of a reindex in place; exit with 3 if documents were refused."""
-    show_counts(session, done, done.source, "current")
-    session.output.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
-    for note in done.notes:
-        session.output.line(note)
-    left = "searches wait until all is there; --accept-rejects goes without the refused ones"
-    stop_if_refused(session, done, "" if accepted else left)

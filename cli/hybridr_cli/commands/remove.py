@@ -27,12 +27,6 @@ def rollback(
     """Point the alias back to what it stood for before the last reindex."""
     done = session.index(name).rollback(copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run)
     session.output.result(done | {"dry_run": dry_run})
-    show_rollback(session, done, dry_run)
-    session.output.refusal(done["refusal"])
-
-
-def show_rollback(session: Session, done: dict[str, Any], dry_run: bool) -> None:
-    """Print how the alias was moved, and what became of documents that clients wrote."""
     out, writes, returned = session.output, done["writes"], done["returned"]
     moved = "would move" if dry_run else "moved"
     along = f", and with it {', '.join(done['along'])}," if done["along"] else ""
@@ -60,6 +54,7 @@ def show_rollback(session: Session, done: dict[str, Any], dry_run: bool) -> None
             f"{behind['deletes']:,} deletes of its source, and {behind['no_vector']:,} of its documents have "
             f"no vector yet: {'then ' if dry_run else ''}hybridr sync {done['alias']}"
         )
+    session.output.refusal(done["refusal"])
 
 
 @verb(app, "remove", cluster=True)

@@ -14,7 +14,6 @@ from ..session import Session
 from ..verbs import app, verb
 
 if TYPE_CHECKING:
-    from hybridr.search.rules.rule import Rule
     from hybridr.search.rules.rules import RulesChange, RulesVersion
 
 SHOWN_LEFT_OUT = 20  # rules
@@ -80,7 +79,14 @@ def rules(
     if what == "import":
         new_rules = read_rules(Path(needed(subject, "FILE")))
     else:
-        new_rules = [new_rule(needed(subject, "RULE"), condition, action)]
+        from hybridr.search.rules.rule import read_rule
+
+        from .search import read_filter
+
+        name = needed(subject, "RULE")
+        values: dict[str, Any] = {**vars(condition), **vars(action), "filter": read_filter(action.filter)}
+        settings = {option: value for option, value in values.items() if value}
+        new_rules = [read_rule({"name": name, **settings}, f"rule {name}")]
     changed(session, rules.add(new_rules, **vars(edit)), edit.dry_run)
 
 
@@ -91,18 +97,6 @@ def needed(subject: str | None, what: str) -> str:
     if subject is None:
         raise SettingsError(f"{what} is missing", hint="hybridr rules --help")
     return subject
-
-
-def new_rule(name: str, condition: RuleCondition, action: RuleAction) -> Rule:
-    """Return the rule that the options describe. Raises DataError."""
-    from hybridr.search.rules.rule import read_rule
-
-    from .search import read_filter
-
-    values: dict[str, Any] = {**vars(condition), **vars(action), "filter": read_filter(action.filter)}
-    return read_rule(
-        {"name": name, **{name: value for name, value in values.items() if value}}, f"rule {name}"
-    )
 
 
 def listed(session: Session, version: RulesVersion) -> None:

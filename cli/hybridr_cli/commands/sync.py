@@ -18,8 +18,8 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.errors import ClusterError
+    from hybridr.indexing.reindexing import SyncResult
     from hybridr.indexing.settings import ReindexSettings
-    from hybridr.indexing.syncing import SyncResult
     from hybridr.serving.gauges import SyncGauges
 
 OPTIONS = Only("max_docs_per_second")
@@ -40,7 +40,7 @@ def sync(
 ) -> None:
     """Bring what was written since into the index with vectors, from its source and by clients."""
     from hybridr.errors import SettingsError
-    from hybridr.indexing.syncing import seconds_of
+    from hybridr.indexing.reindexing import seconds_of
 
     every_s = seconds_of(every) if every else None
     if metrics and not every:

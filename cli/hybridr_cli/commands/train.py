@@ -42,7 +42,17 @@ def train_domain(session: Session, place: Documents, settings: DamSettings) -> N
     from hybridr.training.dam import fit_dam
 
     source = chosen_source(session, place, settings.fields)
-    render_dam(session, fit_dam(source, settings, progress=session.output.progress))
+    fit = fit_dam(source, settings, progress=session.output.progress)
+    output = session.output
+    show_training(output, f"{fit.steps:,} steps on {fit.documents:,} documents in {fit.precision}", fit)
+    show_unseen(output, fit, "text")
+    if fit.fresh_head:
+        output.line("head       the base had none; a new one, tied to its embeddings, was trained along")
+    output.line(f"dam        {fit.folder}, losses in losses.jsonl")
+    output.line(
+        f"next       hybridr rem train --dam {fit.folder} ..., or hybridr adapt --base {fit.folder} ..."
+    )
+    output.result({**asdict(fit), "folder": str(fit.folder)})
 
 
 def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -> Source:
@@ -59,20 +69,6 @@ def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -
     if place.index is not None:
         return session.connect(), place.index
     return CorpusFile(places[0], fields)
-
-
-def render_dam(session: Session, fit: DamFit) -> None:
-    """Print how the DAM was trained and the next command."""
-    output = session.output
-    show_training(output, f"{fit.steps:,} steps on {fit.documents:,} documents in {fit.precision}", fit)
-    show_unseen(output, fit, "text")
-    if fit.fresh_head:
-        output.line("head       the base had none; a new one, tied to its embeddings, was trained along")
-    output.line(f"dam        {fit.folder}, losses in losses.jsonl")
-    output.line(
-        f"next       hybridr rem train --dam {fit.folder} ..., or hybridr adapt --base {fit.folder} ..."
-    )
-    output.result({**asdict(fit), "folder": str(fit.folder)})
 
 
 rem = group("rem", "Train a relevance module (REM) on labelled queries.")
@@ -154,11 +150,6 @@ def train_relevance(session: Session, labels: Labels, domain: Domain, settings: 
     target = domain.read(session, settings.seed)
     ranking = labels.ranking(session)
     trained = train_rem(judgements, settings, **ranking, target=target, progress=session.output.progress)
-    render_rem(session, settings.dam, trained)
-
-
-def render_rem(session: Session, dam: str, trained: RemTraining) -> None:
-    """Print how the REM was trained and the next command."""
     output = session.output
     show_training(output, f"{trained.steps} steps on {trained.queries:,} queries", trained)
     what = "all weights" if trained.kind == "whole" else "the REM"
@@ -168,13 +159,13 @@ def render_rem(session: Session, dam: str, trained: RemTraining) -> None:
     if trained.dropped:
         output.line(f"left out   {trained.dropped:,} queries of which the teacher scored too few documents")
     output.line(f"folder     {trained.folder}")
-    output.line(f"next       {following(dam, trained)}")
+    output.line(f"next       {following(settings.dam, trained)}")
     output.result(asdict(trained) | {"folder": str(trained.folder)})
 
 
 def following(dam: str, trained: RemTraining) -> str:
     """Return the command or code that uses the trained folder."""
-    from hybridr.files.manifest import read_manifest
+    from hybridr.files.local import read_manifest
 
     if trained.kind == "whole":
         return f'assemble("{trained.folder}") of hybridr.training.rankers opens it in Python'

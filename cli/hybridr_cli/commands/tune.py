@@ -14,7 +14,7 @@ from ..verbs import app, verb
 if TYPE_CHECKING:
     from hybridr.relevance.judgement import Choice
     from hybridr.relevance.settings import TuneSettings
-    from hybridr.relevance.tuning import Reset, TuneResult
+    from hybridr.relevance.tuning import TuneResult
     from hybridr.search.settings import SearchSettings
 
 
@@ -34,7 +34,15 @@ def tune(
     """
     index, dry = session.index(name), settings.dry_run
     if reset:
-        return show_reset(session, name, index.reset_tuning(dry_run=dry), dry)
+        done, out = index.reset_tuning(dry_run=dry), session.output
+        out.result(done.to_json())
+        if done.tuned is None:
+            return out.line(f"{done.index}: nothing was tuned, searches rank by the defaults")
+        names = [tuned for tuned, value in done.tuned if value]
+        out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry else 'taken back'}")
+        if done.tuned.pipeline:
+            out.line(f"a stored pipeline keeps its weights until: hybridr deploy {name}")
+        return
     queries, progress = judgements.of(index), session.output.progress
     result = index.tune(queries, encoder=encoder, settings=settings, search=search, progress=progress)
     session.output.result(result.to_json())
@@ -42,18 +50,6 @@ def tune(
     show_use(session, name, result, dry)
     for problem in index.deployment_problems():
         session.output.note(f"deployed, but {problem}")
-
-
-def show_reset(session: Session, name: str, done: Reset, dry_run: bool) -> None:
-    """Print which tuned values were, or in a dry run would be, removed."""
-    out = session.output
-    out.result(done.to_json())
-    if done.tuned is None:
-        return out.line(f"{done.index}: nothing was tuned, searches rank by the defaults")
-    names = [name for name, value in done.tuned if value]
-    out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry_run else 'taken back'}")
-    if done.tuned.pipeline:
-        out.line(f"a stored pipeline keeps its weights until: hybridr deploy {name}")
 
 
 def show_use(session: Session, name: str, result: TuneResult, dry_run: bool) -> None:

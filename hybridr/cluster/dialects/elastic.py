@@ -169,21 +169,14 @@ def with_knn_fields(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     if value.get("type") == "dense_vector":
-        return knn_field(value)
+        options, kind = value.get("index_options", {}), value.get("similarity")
+        graph = {name: options[name] for name in ("m", "ef_construction") if name in options}
+        if options.get("type") == "int8_hnsw":
+            graph["encoder"] = {"name": "sq", "parameters": {"bits": 7, "confidence_interval": 1.0}}
+        if kind not in SPACES or "dims" not in value:
+            return value
+        method = {"name": "hnsw", "engine": "lucene", "space_type": SPACES[kind], "parameters": graph}
+        form = {"data_type": "byte"} if value.get("element_type") == "byte" else {}
+        field = {"type": "knn_vector", "dimension": value["dims"], **form, "method": method}
+        return field if vector_field(field) == value else value
     return {name: field if name == "_meta" else with_knn_fields(field) for name, field in value.items()}
-
-
-def knn_field(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the `knn_vector` mapping for a `dense_vector` mapping; the latter itself if something would be
-    lost.
-    """
-    options, kind = mapping.get("index_options", {}), mapping.get("similarity")
-    graph = {name: options[name] for name in ("m", "ef_construction") if name in options}
-    if options.get("type") == "int8_hnsw":
-        graph["encoder"] = {"name": "sq", "parameters": {"bits": 7, "confidence_interval": 1.0}}
-    if kind not in SPACES or "dims" not in mapping:
-        return mapping
-    method = {"name": "hnsw", "engine": "lucene", "space_type": SPACES[kind], "parameters": graph}
-    form = {"data_type": "byte"} if mapping.get("element_type") == "byte" else {}
-    field = {"type": "knn_vector", "dimension": mapping["dims"], **form, "method": method}
-    return field if vector_field(field) == mapping else mapping

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import NodeError, extra
-from ...files.atomic import account, give, replacing
-from ...files.folders import below
-from ...files.foreign import text_within
+from ...files.local import below, replacing, text_within
+from ...files.programs import account, give
 from ..settings import NodeSettings
 from .layout import Java, clean_environment, run_tool
 from .state import data_argument

@@ -19,11 +19,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import MissingExtra, NodeError
-from ...files.atomic import account, ensure_program, require_space, write_json
 from ...files.fetching import DISTRIBUTIONS, MODULES, PLUGINS, WORD_BREAKING, Artifact, Module, fetch, run_pip
-from ...files.folders import below, cache_folder, reachable
-from ...files.foreign import regular, text_within
-from ...files.manifest import fingerprint
+from ...files.local import (
+    below,
+    cache_folder,
+    fingerprint,
+    reachable,
+    regular,
+    require_space,
+    text_within,
+    write_json,
+)
+from ...files.programs import account, ensure_program
 from ...records import Progress, silent
 from ..settings import NodeSettings
 

@@ -15,9 +15,8 @@ import psutil
 import urllib3
 
 from ...errors import NodeError, SettingsError
-from ...files.atomic import account, locked, make_reachable, storing_programs
-from ...files.folders import delete_below
-from ...files.foreign import MOST_SETTINGS, regular, text_within
+from ...files.local import MOST_SETTINGS, delete_below, regular, text_within
+from ...files.programs import account, locked, make_reachable, storing_programs
 from ...records import Progress, silent
 from ..settings import NodeSettings
 from .configuration import LOOPBACK, SECURITY, configure, launch_command, node_values, secure

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SettingsError
-from ...files.foreign import parsed_json, read_within
+from ...files.local import parsed_json, read_within
 from ..record import IndexInfo, Record
 from ..word_fields import Searched, is_indexed_text, read_as_one
 from . import Retriever

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DownloadError, MissingExtra, ModelError, first_line
-from ...files.atomic import staged_folder
-from ...files.folders import below, cache_folder
-from ...files.manifest import read_manifest, write_manifest
+from ...files.local import below, cache_folder, read_manifest, staged_folder, write_manifest
 from ...records import Document, Progress, silent
 from ..contract import Precision, Usage, model_name
 from ..engines import GRAPHS, from_training

@@ -12,9 +12,7 @@ from typing import Any
 
 from ...errors import DownloadError, ModelError, first_line
 from ...files.fetching import started
-from ...files.folders import below, cache_folder, state_folder
-from ...files.foreign import MOST_SETTINGS, text_within
-from ...files.manifest import sha256_of
+from ...files.local import MOST_SETTINGS, below, cache_folder, sha256_of, state_folder, text_within
 from ...files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoint
 from ...records import Progress, silent
 

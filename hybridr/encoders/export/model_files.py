@@ -15,8 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from ...files.atomic import write_json
-from ...files.folders import cache_folder
+from ...files.local import cache_folder, write_json
 from ..contract import WEIGHTS_FILE, require_no_links
 from ..stored_models import backbone_folder, read_special_tokens
 from ..tokens import TOKENIZER_FILE, TextModel

@@ -18,11 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DownloadError, ModelError
-from ...files.atomic import require_space, staged_folder
 from ...files.fetching import Artifact, fetch, run_pip
-from ...files.folders import cache_folder
-from ...files.foreign import regular
-from ...files.manifest import sha256_of
+from ...files.local import cache_folder, regular, require_space, sha256_of, staged_folder
 from ...records import Progress, silent
 from ..contract import Usage
 from ..registry import MINILM_WHEEL, KnownEncoder, Package

@@ -25,7 +25,7 @@ from scipy.special import erf
 from threadpoolctl import threadpool_limits
 
 from ...errors import MissingExtra, ModelError
-from ...files.foreign import read_within
+from ...files.local import read_within
 from ..contract import Reading, Usage, Vectors, digest_of, encoder_fingerprint, longest_input, of_length_one
 from ..model_usage import configured_tokenizer, read_usage
 from ..stored_models import (

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from ...cluster.failures import shortened
 from ...cluster.reading import Share
 from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError, how_to_install
-from ...files.manifest import release
+from ...files.local import release
 from ..job import Filling
 from ..settings import ReindexSettings
 from . import PackedTask, Task

@@ -27,10 +27,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ...cluster.reading import Position, Share
 from ...encoders.contract import offers_of
 from ...errors import DataError, FingerprintMismatch, extra
-from ...files.atomic import acquired_lock, replacing, storing
-from ...files.folders import below
-from ...files.foreign import regular, require_own_files
-from ...files.manifest import FILE_NAME, read_manifest, sha256_of
+from ...files.local import (
+    MANIFEST_FILE,
+    acquired_lock,
+    below,
+    read_manifest,
+    regular,
+    replacing,
+    require_own_files,
+    sha256_of,
+    storing,
+)
 from ...records import Windows
 from ..recipe import TextRecipe
 
@@ -214,11 +221,11 @@ class StageFolder:
         try:
             return read_manifest(self.folder)
         except DataError as error:
-            raise DataError(str(error), hint=f"rm {self.folder / FILE_NAME}; {self.command}") from None
+            raise DataError(str(error), hint=f"rm {self.folder / MANIFEST_FILE}; {self.command}") from None
 
     def entry(self, manifest: Mapping[str, Any], name: str, kind: type[L]) -> L:
         """Return the label stored under `name` in the manifest. Raises DataError for a wrong value."""
-        file = self.folder / FILE_NAME
+        file = self.folder / MANIFEST_FILE
         try:
             return kind.model_validate(manifest.get(name))
         except ValidationError as error:
@@ -243,7 +250,7 @@ class StageFolder:
 
     def reopen(self) -> None:
         """Delete the manifest while parts are being written."""
-        (self.folder / FILE_NAME).unlink(missing_ok=True)
+        (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
 
     def drop_behind_gaps(self) -> None:
         """Delete parts numbered after a missing one: they are written again with it, so that parts cover
@@ -392,7 +399,18 @@ def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
     Raises DataError for damage, other columns, missing values, and more data than the part declares.
     """
     with undamaged(file, again), pq.ParquetFile(regular(file), page_checksum_verification=True) as part:
-        require_columns(part, schema)
+        stored = part.schema_arrow
+        for expected in schema:
+            if expected.name not in stored.names:
+                raise ValueError(f"it has no column '{expected.name}'")
+            if (kind := stored.field(expected.name).type) != expected.type:
+                raise ValueError(f"its column '{expected.name}' is of {kind}, {expected.type} is needed")
+        groups = [part.metadata.row_group(number) for number in range(part.num_row_groups)]
+        columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+        if odd := {name for column in columns for name in column.encodings} - PLAINLY:
+            raise ValueError(f"its columns are encoded as {min(odd)}, which may unpack to any size")
+        if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
+            raise ValueError(f"it unpacks to {size / 1e9:,.1f} GB, {MOST_BYTES / 1e9:,.1f} GB are the limit")
         for number in range(part.num_row_groups):
             left = 2 * part.metadata.row_group(number).total_byte_size  # lists without offsets
             batches = []
@@ -405,21 +423,3 @@ def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
                     raise ValueError("it unpacks to more than it declares")
                 batches.append(batch)
             yield pa.Table.from_batches(batches).combine_chunks() if batches else schema.empty_table()
-
-
-def require_columns(part: pq.ParquetFile, schema: pa.Schema) -> None:
-    """Raise ValueError unless an open part has the columns of the schema, plainly encoded, within the size
-    limit.
-    """
-    stored = part.schema_arrow
-    for expected in schema:
-        if expected.name not in stored.names:
-            raise ValueError(f"it has no column '{expected.name}'")
-        if (kind := stored.field(expected.name).type) != expected.type:
-            raise ValueError(f"its column '{expected.name}' is of {kind}, {expected.type} is needed")
-    groups = [part.metadata.row_group(number) for number in range(part.num_row_groups)]
-    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-    if odd := {name for column in columns for name in column.encodings} - PLAINLY:
-        raise ValueError(f"its columns are encoded as {min(odd)}, which may unpack to any size")
-    if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
-        raise ValueError(f"it unpacks to {size / 1e9:,.1f} GB, {MOST_BYTES / 1e9:,.1f} GB are the limit")

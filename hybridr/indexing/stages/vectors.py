@@ -22,7 +22,7 @@ from ...encoders.contract import Encoder, base_of, offers_of
 from ...encoders.opening import load_encoder
 from ...encoders.passages import Split
 from ...errors import DataError, SettingsError
-from ...files.manifest import fingerprint, write_manifest
+from ...files.local import fingerprint, write_manifest
 from ...files.remembered import remember_encoder
 from ...records import Progress, Reported, silent
 from ..filling import encoded_pages

@@ -23,7 +23,7 @@ from ...cluster.reading import (
     settled_position,
 )
 from ...cluster.record import ENCODER_FIELD, IndexInfo
-from ...cluster.writing import Action, delete_action, index_action
+from ...cluster.writing import Action, bulk_action
 from ...files.remembered import forget
 from ...records import Progress, silent
 from ..beside_index import new_index_body, plan_new_index, planned_again, searched_before, view_of
@@ -51,9 +51,9 @@ from ..job import (
 )
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
+from ..reindexing import catch_up, synced_position, unchanged_writes
 from ..semantic_models import created_models, require_answer
 from ..switching import Convoy, finish, take_over
-from ..syncing import catch_up, synced_position, unchanged_writes
 from ..verification import compare_with_source, require_verified
 from . import Ending, Extent, Round, State
 
@@ -101,7 +101,9 @@ class Beside:
             if may_have_vanished(job, since, total):
                 source, destination = job.source_before, job.destination_before
                 for gone in vanished_pages(job.cluster, source, destination, total.until):
-                    actions = [delete_action(document.doc_id, **document.as_read) for document in gone]
+                    actions = [
+                        bulk_action("delete", document.doc_id, **document.as_read) for document in gone
+                    ]
                     total.deleted += deliver(job, actions).written
                 job.cluster.refresh(job.destination)
             if once or total.settled or counts_agree(job):
@@ -292,7 +294,7 @@ def copying_action(job: Job, pending: Pending, *, anew: bool = False) -> Action:
     options: dict[str, Any] = {"version": document.version, "version_type": "external_gte"}
     if is_later or (anew and stored is None):
         options = replacement_options(stored)
-    return index_action(document.doc_id, body_of(job, pending), routing=document.routing, **options)
+    return bulk_action("index", document.doc_id, body_of(job, pending), routing=document.routing, **options)
 
 
 def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
@@ -352,7 +354,7 @@ def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
         document = pending.document
         at = there[document.doc_id].seq_no if document.doc_id in there else -1
         body = body_of(job, pending, written_here_mark(at))
-        actions.append(index_action(document.doc_id, body, **document.as_read))
+        actions.append(bulk_action("index", document.doc_id, body, **document.as_read))
     return actions
 
 

@@ -17,7 +17,7 @@ from ...cluster.destinations import (
     rewrite,
     write_record,
 )
-from ...cluster.limits import mapping_obstacles, narrow_windows, require_none
+from ...cluster.mappings import mapping_obstacles, narrow_windows, require_none
 from ...cluster.reading import (
     ALL,
     ID_PAGE,
@@ -30,10 +30,10 @@ from ...cluster.reading import (
     sources_by_id,
 )
 from ...cluster.record import MARK_FIELD, IndexInfo, Record
-from ...cluster.writing import Action, refusals, refused_ids, rejects_of, update_action, write_past_pipelines
+from ...cluster.writing import Action, bulk_action, refusals, refused_ids, rejects_of, write_past_pipelines
 from ...encoders.contract import Encoder
 from ...errors import ClusterError, DataError
-from ...files.manifest import fingerprint
+from ...files.local import fingerprint
 from ...files.remembered import forget
 from ...records import Progress, silent
 from ..filling import MAX_PASSES, Fill, Work, fill_share, read_to_the_end
@@ -52,9 +52,9 @@ from ..in_place_index import (
 from ..job import Filling, Job, Meter, Pending
 from ..planning import Plan, propose, source_of
 from ..preflight import check_disk, check_limits, estimate_disk
+from ..reindexing import fill_and_retry, synced_position
 from ..representations import fields_of
 from ..settings import ReindexSettings
-from ..syncing import fill_and_retry, synced_position
 from ..terms.storage import HOME
 from ..verification import (
     FOREIGN,
@@ -300,7 +300,7 @@ def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
         # A partial document is merged into an object that is there.
         whole = gone or any(isinstance(value, dict) for value in values.values())
         change = changing(mark | values, drop=gone) if whole else {"doc": mark | values}
-        actions.append(update_action(document.doc_id, change, **document.as_read))
+        actions.append(bulk_action("update", document.doc_id, change, **document.as_read))
     return actions
 
 
@@ -357,7 +357,7 @@ def take_out(cluster: Cluster, index: str, held: dict[str, Any], fields: list[st
         for page in read_pages(cluster, index, page=REMOVED_TOGETHER, where=held, fields=()):
             seen += len(page)
             drop = changing({}, fields)
-            actions = [update_action(document.doc_id, drop, **document.as_read) for document in page]
+            actions = [bulk_action("update", document.doc_id, drop, **document.as_read) for document in page]
             for outcome in write_past_pipelines(cluster, index, actions, rejects):
                 if outcome.rejected:
                     raise ClusterError(

@@ -22,19 +22,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.connection import Cluster, path_of
-from ...cluster.default_pipeline import hidden_body, make_index
+from ...cluster.connection import Cluster, hidden_body, make_index, path_of
 from ...cluster.destinations import readable, write_record
-from ...cluster.failures import understood
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import FittedTable
-from ...cluster.writing import delete_action
+from ...cluster.writing import bulk_action
 from ...encoders.contract import Vectors
 from ...errors import AccessDenied, DataError, DownloadError, ModelError, NotFound
-from ...files.atomic import staged_folder
-from ...files.folders import below, data_folder, delete_below
-from ...files.foreign import read_within
-from ...files.manifest import read_manifest, sha256_of, write_manifest
+from ...files.local import (
+    below,
+    data_folder,
+    delete_below,
+    read_manifest,
+    read_within,
+    sha256_of,
+    staged_folder,
+    write_manifest,
+)
 
 FILE = "term_table.safetensors"
 MOST_BYTES = 10_000_000
@@ -273,7 +277,7 @@ def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes
     """
     path, request = path_of(home, "_mget"), {"ids": [f"{fingerprint}-{number}"]}
     answer = cluster.request("POST", path, request, every_shard=True)
-    with understood(cluster.url, path):
+    with cluster.understood(path):
         data = answer["docs"][0].get("_source", {}).get("data")
     try:
         if isinstance(data, str) and len(data) <= 2 * PART_BYTES:
@@ -361,7 +365,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
         useless = [part for part in part_ids if (home, part.partition("-")[0]) not in named]
         if not useless:
             continue
-        body = b"".join(delete_action(part).body for part in useless)
+        body = b"".join(bulk_action("delete", part).body for part in useless)
         with suppress(AccessDenied, NotFound):
             cluster.request("POST", path_of(home, "_bulk"), body, {"refresh": "true"})
             if cluster.count(home) == 0:

@@ -31,8 +31,8 @@ from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
 from ...errors import DataError
 from ...evaluation.click_model import Views, fit_clicks, summed, tempered
-from ...files.atomic import replacing
 from ...files.formats import fits_column, qrels_table, short_digest
+from ...files.local import replacing
 from ...records import Progress, Qrels, Query, Reported, silent
 from .ubi import EventEntry, LogReader, LogRecords, SearchEntry, ids_by_name, in_cluster, in_file
 

@@ -22,17 +22,14 @@ from pathlib import Path
 from threading import Condition, Thread
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ...cluster.connection import Cluster, as_json
-from ...cluster.default_pipeline import make_index
+from ...cluster.connection import Cluster, as_json, make_index
 from ...cluster.destinations import resolve
-from ...cluster.fields import types_of
-from ...cluster.limits import TERMS_COUNT, limit
+from ...cluster.mappings import TERMS_COUNT, limit
 from ...cluster.reading import documents_in_pages, hits_by_id, read_pages, whole_characters
 from ...cluster.record import IndexInfo
 from ...cluster.writing import Action, HeldRejects, write
 from ...errors import DataError, NotFound
-from ...files.folders import load_asset
-from ...files.foreign import numbered_lines, parsed_json
+from ...files.local import load_asset, numbered_lines, parsed_json
 
 QUERIES, EVENTS = "ubi_queries", "ubi_events"
 HITS = ("query_response_hit_ids", "query_response_objects_ids", "query_response_object_ids")
@@ -259,7 +256,7 @@ def exact_field(info: IndexInfo, names: Sequence[str]) -> str | None:
     """Return the first of these fields, or of their `.keyword` subfields, that allows exact look-ups; else
     None.
     """
-    types = types_of(info)
+    types = info.types
     candidates = [candidate for name in names for candidate in (name, f"{name}.keyword")]
     return next((candidate for candidate in candidates if types.get(candidate) in EXACT), None)
 

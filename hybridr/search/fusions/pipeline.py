@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import SettingsError
-from ...files.folders import load_asset
+from ...files.local import load_asset
 from ..scripts import Scripts
 from ..settings import SearchSettings
 from . import CandidateLists, CompiledQuery, Fusion, Grid, Scores

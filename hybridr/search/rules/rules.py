@@ -15,16 +15,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ...cluster.connection import Cluster, as_json, path_of
-from ...cluster.default_pipeline import hidden_body, make_index
+from ...cluster.connection import Cluster, as_json, hidden_body, make_index, path_of
 from ...cluster.destinations import claimants, resolve_complete, write_record
-from ...cluster.failures import understood
 from ...cluster.reading import hits_by_id
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import KeptRules
 from ...errors import AccessDenied, ClusterError, DataError, NotFound
 from ...files.formats import read_jsonl
-from ...files.manifest import fingerprint
+from ...files.local import fingerprint
 from .matching import MOST_CLAUSES, NO_RULES, RuleBook
 from .patterns import MOST_PATTERNS, MOST_PROGRAM, MOST_PROGRAMS, program_size, require_quick
 from .rule import LONGEST_TEXT, Rule, clause_count, read_rule
@@ -109,7 +107,7 @@ def kept_version(cluster: Cluster, info: IndexInfo, version: int | None = None) 
             hint=f"give this user's role indices:data/read/search on {index}, as roles/search.json does",
             status=error.status,
         ) from None
-    with understood(cluster.url, path_of(index, "_search")):
+    with cluster.understood(path_of(index, "_search")):
         hits = answer["hits"]["hits"]
         return read_version(hits[0]["_source"]) if hits else None
 

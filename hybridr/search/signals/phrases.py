@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from ...cluster.fields import mapping_of
 from ...indexing.terms.terms import Word
 from ...languages import STOP_WORDS
 from ..pieces import boost_of
@@ -46,7 +45,7 @@ class Phrases(Signal):
     @classmethod
     def is_usual(cls, place: Place) -> bool:
         """Return whether any searched field has words that do not overlap."""
-        analysers = [mapping_of(place.info, field).get("analyzer") for field in place.fields]
+        analysers = [place.info.mapping_of(field).get("analyzer") for field in place.fields]
         return any(analyser != OVERLAPPING for analyser in analysers)
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
@@ -66,7 +65,7 @@ class Phrases(Signal):
 
 def fields_with_positions(place: Place) -> list[str]:
     """Return the searched fields that store positions of terms, which phrase queries need."""
-    mappings = ((field, mapping_of(place.info, field)) for field in place.fields)
+    mappings = ((field, place.info.mapping_of(field)) for field in place.fields)
     return [
         field
         for field, mapping in mappings

@@ -24,7 +24,6 @@ import orjson
 from starlette.types import ASGIApp, Message
 
 from ...cluster.connection import Cluster
-from ...cluster.fields import mapping_of, types_of
 from ...cluster.reading import hits_by_id, text_of
 from ...cluster.record import IndexInfo
 from ...errors import UNPRINTABLE, ClusterError, HybridrError
@@ -216,7 +215,7 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
     Names of fields are untrusted data like texts: they are quoted, behind the mark of data.
     """
     types: dict[str, str] = {}
-    for name, kind in types_of(info).items():
+    for name, kind in info.types.items():
         own = name.startswith(OWN_FIELDS) or name.partition(".")[0] == info.record.vector_field
         if kind and kind not in OF_VECTORS and not own:
             types[name] = kind
@@ -273,8 +272,8 @@ def values_of_these(
 
 def has_values(info: IndexInfo, name: str) -> bool:
     """Return whether a field, or the field that it is an alias of, has doc values."""
-    mapping = mapping_of(info, name)
-    return mapping_of(info, mapping.get("path", name)).get("doc_values", True) is not False
+    mapping = info.mapping_of(name)
+    return info.mapping_of(mapping.get("path", name)).get("doc_values", True) is not False
 
 
 def shown_aggregations(answer: Mapping[str, Any]) -> str:

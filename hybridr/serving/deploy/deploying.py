@@ -23,14 +23,14 @@ from ...cluster.default_pipeline import (
     found_pipeline,
     pipeline_path,
 )
-from ...cluster.destinations import readable, resolve_whole, write_record
+from ...cluster.destinations import readable, resolve, write_record
 from ...cluster.record import PASSAGE_VECTOR, IndexInfo
 from ...cluster.record_parts import Deployment
 from ...cluster.remote_models import (
     CONNECTORS,
     DEPLOYED,
     MODEL_ID,
-    ask_health,
+    ask_server,
     connector_body,
     connector_requests,
     create_model,
@@ -45,7 +45,7 @@ from ...cluster.remote_models import (
 from ...cluster.retrievers.lexical import LexicalRetriever, Template
 from ...cluster.word_fields import searched_fields
 from ...errors import ClusterError, DataError, Unreachable
-from ...files.manifest import fingerprint
+from ...files.local import fingerprint
 from ...search.checks import stored_fusion
 from ...search.fusions.pipeline import hybrid_query, search_pipeline
 from ...search.settings import SearchSettings, with_tuning
@@ -199,7 +199,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 
     Raises DataError if nothing is deployed, ClusterError if the record names a pipeline of somebody else.
     """
-    info = resolve_whole(cluster, name)
+    info = resolve(cluster, name, whole=True)
     requests = withdrawal(cluster, info)
     if not requests and not info.record.deployment:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
@@ -332,7 +332,7 @@ def server_problem(deployed: Deployed, encoder: str) -> str | None:
     if deployed.server is None:
         return None
     try:
-        health = ask_health(deployed.server)
+        health = ask_server(deployed.server, "/healthz")
     except Unreachable as error:
         lost = "searches are plain BM25" if deployed.way == "transparent" else "`neural` queries fail"
         return f"{error.message}: {lost}"

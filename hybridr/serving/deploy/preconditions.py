@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from ...cluster.connection import Cluster, path_of
 from ...cluster.default_pipeline import is_searchable, pipeline_path
 from ...cluster.destinations import resolve_complete
-from ...cluster.limits import narrow_windows
+from ...cluster.mappings import narrow_windows
 from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
-from ...cluster.remote_models import MARK, PLUGIN, ask_health, ask_server, require_allowed
+from ...cluster.remote_models import MARK, PLUGIN, ask_server, require_allowed
 from ...cluster.retrievers.lexical import LexicalRetriever
 from ...encoders.registry import languages_by_fingerprint
 from ...errors import ClusterError, FingerprintMismatch, SettingsError
@@ -100,7 +100,7 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
             f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
         )
     ask_server(settings.server, "/v1/models", token_of(settings))  # it takes no wrong token
-    health = ask_health(settings.server)
+    health = ask_server(settings.server, "/healthz")
     if health.get("encoder") != info.record.encoder:
         raise FingerprintMismatch(
             f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "

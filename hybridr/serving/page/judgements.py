@@ -33,10 +33,9 @@ from ...cluster.reading import sources_by_id, text_of
 from ...cluster.record import IndexInfo
 from ...encoders.contract import Encoder
 from ...errors import DataError, HybridrError, SettingsError, Unreachable
-from ...files.atomic import replacing
 from ...files.fetching import BoundedRetry, ask_web
-from ...files.folders import below, data_folder
 from ...files.formats import fits_column, qrels_table, read_jsonl, read_qrels, read_query_log
+from ...files.local import below, data_folder, replacing
 from ...records import Progress, Qrels, Query, silent
 from ...relevance.settings import LEAST_JUDGED
 from ...search.checks import encoder_for

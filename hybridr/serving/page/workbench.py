@@ -23,8 +23,8 @@ from ...cluster.destinations import destinations, resolve
 from ...cluster.reading import hits_by_id, sources_by_id, text_of
 from ...encoders.contract import Encoder
 from ...evaluation.evaluation import JudgedQueries
-from ...files.foreign import read_within
 from ...files.formats import fits_column
+from ...files.local import read_within
 from ...records import Progress, silent
 from ...relevance.tuning import reset_tuning, tune, without_chain
 from ...search.checks import HYBRID, encoder_for

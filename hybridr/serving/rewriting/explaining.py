@@ -18,8 +18,7 @@ from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import resolve_complete
 from ...cluster.retrievers.lexical import lexical_query
 from ...errors import ClusterError, DataError, HybridrError
-from ...files.atomic import replacing
-from ...files.foreign import numbered_lines, parsed_json
+from ...files.local import numbered_lines, parsed_json, replacing
 from ...records import Progress, Qrels, Query, silent
 from ...relevance.shadows import COMPARED, ShadowedRequest, ShadowFile, ShadowReport, report_of
 from ...search.checks import stored_fusion

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ...cluster.fields import types_of
-from ...cluster.limits import rescore_window
+from ...cluster.mappings import rescore_window
 from ...encoders.contract import Reading
 from ...families import member_of
 from ...indexing.planning import added_fields
@@ -287,7 +286,7 @@ class BodyRanking:
         scales = shapes or Shapes(search.cluster, search.info, search.context.plain)
         self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, limit)
         self.window = rescore_window(search.info)
-        types, mappings = types_of(search.info), search.info.mappings
+        types, mappings = search.info.types, search.info.mappings
         names = {*types, *mappings.get("runtime", ()), *mappings.get("derived", ())}
         added = added_fields(search.info.record)
         prefixes = tuple(f"{field}." for field in added)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...cluster.connection import Cluster
-from ...cluster.default_pipeline import drop_index
+from ...cluster.connection import Cluster, drop_index
 from ...cluster.record import IndexInfo
 from ...search.rules.rules import rules_index
 from . import Sidecar

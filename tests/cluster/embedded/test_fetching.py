@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DownloadError, HybridrError
-from hybridr.files import atomic, fetching
+from hybridr.files import fetching, programs
 
 
 class Repository(http.server.SimpleHTTPRequestHandler):
@@ -173,10 +173,10 @@ def test_one_lock_holder_at_a_time(tmp_path: Path) -> None:
     order = []
 
     def second() -> None:
-        with atomic.locked(tmp_path / "x.lock"):
+        with programs.locked(tmp_path / "x.lock"):
             order.append("second")
 
-    with atomic.locked(tmp_path / "x.lock"):
+    with programs.locked(tmp_path / "x.lock"):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(timeout=0.3)
@@ -314,15 +314,15 @@ def test_leftovers_that_somebody_still_deletes_and_writes_stop_nobody(
     orphan = subprocess.Popen([sys.executable, "-c", script, str(left)])
     try:
         while orphan.poll() is None:
-            atomic.clear_leftovers(left.parent, ".*-*")
+            programs.clear_leftovers(left.parent, ".*-*")
             assert fetching.fetch([artifact])[artifact].read_bytes() == b"genuine"
-            home = atomic.ensure_program(
+            home = programs.ensure_program(
                 tmp_path / "cache" / "artifacts" / "home", lambda: False, lambda folder: made_in(folder)
             )
             assert (home / "file").read_text() == "whole"
     finally:
         orphan.wait()
-    atomic.clear_leftovers(left.parent, ".*-*")
+    programs.clear_leftovers(left.parent, ".*-*")
     assert not left.exists()
 
 

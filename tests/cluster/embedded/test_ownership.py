@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import NodeError
-from hybridr.files import atomic
+from hybridr.files import programs
 
 
 def test_a_folder_that_the_account_of_the_node_cannot_enter(tmp_path: Path) -> None:
@@ -14,8 +14,8 @@ def test_a_folder_that_the_account_of_the_node_cannot_enter(tmp_path: Path) -> N
     closed.mkdir(mode=0o700)
     if os.geteuid() == 0:
         with pytest.raises(NodeError, match="does not run as root") as caught:
-            atomic.make_reachable(closed / "below")
+            programs.make_reachable(closed / "below")
         assert "HYBRIDR_HOME" in str(caught.value.hint)
     else:
-        atomic.make_reachable(closed / "below")
+        programs.make_reachable(closed / "below")
         assert (closed / "below").is_dir()

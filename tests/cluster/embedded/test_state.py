@@ -13,7 +13,7 @@ import pytest
 
 from hybridr.cluster.embedded import process, state
 from hybridr.cluster.embedded import state as state_module
-from hybridr.cluster.greeting import addressed
+from hybridr.cluster.embedded.state import addressed
 from hybridr.cluster.settings import ClusterSettings, NodeSettings
 from hybridr.errors import NodeError, SettingsError
 from hybridr_cli import main

@@ -12,7 +12,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import DEFAULT, found_pipeline
 from hybridr.errors import ClusterError, NotFound
-from hybridr.files.folders import asset_path
+from hybridr.files.local import asset_path
 from hybridr.search.fusions.pipeline import hybrid_query
 from support.corpus import fill_index, text_number
 

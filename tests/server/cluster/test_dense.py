@@ -13,8 +13,7 @@ from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.indexing.reindexing import ReindexResult, reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import ReindexResult, reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
 from hybridr.search.checks import Mode

@@ -14,10 +14,9 @@ from hybridr.cluster.destinations import generations_of, is_known_by, name_desti
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.indexing.beside_index import begun
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, fill_index, put_documents, reindexed, sources

@@ -17,10 +17,9 @@ from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.doctor.diagnosis import cluster_checks
 from hybridr.errors import ClusterError, ModelError
 from hybridr.indexing.in_place_index import PAINLESS
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Hit
 from hybridr.search.search import Search

@@ -12,10 +12,9 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.fields import choose_text_fields
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError
-from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.stages.texts import export_text
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.stages.transfer import export_text
 from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove

@@ -11,11 +11,9 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, DataError
-from hybridr.indexing.reindexing import plan, reindex
-from hybridr.indexing.stages.importing import import_vectors
-from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.reindexing import plan, reindex, sync
+from hybridr.indexing.stages.transfer import export_text, import_vectors
 from hybridr.indexing.stages.vectors import encode_texts
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from support.corpus import bulk, create, sources
 from support.hashing import HashingEncoder
@@ -68,7 +66,7 @@ def test_vectors_of_a_filtered_source_are_not_imported(
 ) -> None:
     filtered(cluster, index_name, {"excludes": ["secret"]})
     with monkeypatch.context() as before:
-        before.setattr("hybridr.indexing.stages.texts.require_whole_source", lambda info: None)
+        before.setattr("hybridr.indexing.stages.transfer.require_whole_source", lambda info: None)
         export_text(cluster, index_name, tmp_path, TEXT)
     encode_texts(tmp_path, HashingEncoder())
     with pytest.raises(DataError, match="does not keep its documents whole"):

@@ -14,12 +14,10 @@ from hybridr.cluster import record
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, SettingsError
-from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.stages.importing import import_vectors
-from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.transfer import export_text, import_vectors
 from hybridr.indexing.stages.vectors import encode_texts
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from support.commands import Cli
 from support.corpus import bulk, create, drop_indices, text_number

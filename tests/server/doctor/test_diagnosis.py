@@ -10,8 +10,8 @@ from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.doctor.check import Check
 from hybridr.doctor.diagnosis import diagnose, steps
+from hybridr.doctor.health_checks import Check
 from support.commands import Cli
 from support.corpus import reindexed
 

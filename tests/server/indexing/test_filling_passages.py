@@ -12,8 +12,7 @@ from hybridr import ReindexSettings, Search, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.passages import split
 from hybridr.errors import ModelError, SettingsError
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Windows
 from hybridr.status.standing import status

@@ -15,8 +15,7 @@ from hybridr.cluster.token_field import held_bytes
 from hybridr.doctor.forecasting import preview
 from hybridr.encoders.bits import mean_from_text
 from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.status.standing import remove
 from support.bits import read_bits
 from support.corpus import bulk, put, sources, update

@@ -19,8 +19,7 @@ from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import DataError
 from hybridr.indexing import filling
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.targets import beside
 from hybridr.status.standing import remove, status
 from support.commands import Cli

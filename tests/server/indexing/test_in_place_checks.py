@@ -11,9 +11,8 @@ from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
-from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import sync
 from hybridr.status.standing import remove, status
 from support.commands import Cli
 from support.corpus import bulk, text_number, update

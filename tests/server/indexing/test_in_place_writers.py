@@ -13,8 +13,7 @@ import pytest
 from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import MARK_FIELD
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.targets import in_place
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
@@ -201,15 +200,15 @@ def test_without_the_condition_writes_would_be_lost(
     cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The condition is what keeps a vector of an older text from looking current."""
-    original = in_place.update_action
+    original = in_place.bulk_action
 
-    def unconditional(doc_id: str, change: dict[str, Any], **options: Any) -> Any:
-        return original(doc_id, change, routing=options["routing"])
+    def unconditional(kind: str, doc_id: str, change: dict[str, Any], **options: Any) -> Any:
+        return original(kind, doc_id, change, routing=options["routing"])
 
     def overtake(_: object) -> None:
         update(cluster, index, "d4", text="the newest text")
 
-    monkeypatch.setattr(in_place, "update_action", unconditional)
+    monkeypatch.setattr(in_place, "bulk_action", unconditional)
     update(cluster, index, "d4", text="a newer text")
     assert sync(cluster, index, HashingEncoder(before=overtake)).waiting == 0
     with pytest.raises(AssertionError):

@@ -9,8 +9,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.indexing.job import search_load
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from support.corpus import fill_index, put_documents
 from support.hashing import HashingEncoder
 

@@ -11,8 +11,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, as_json, path_of
 from hybridr.indexing.planning import added_fields
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
 from support.books import make

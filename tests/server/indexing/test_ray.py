@@ -20,8 +20,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_documents
 from hybridr.errors import ModelError
 from hybridr.indexing import lag
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove
 from support.corpus import delete, fill_index, put_documents, reindexed, sources, text_number

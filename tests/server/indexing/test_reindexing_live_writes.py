@@ -19,8 +19,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.errors import NotFound
 from hybridr.indexing import switching
 from hybridr.indexing.job import Filling
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from support.corpus import fill_index, sources, text_number
 from support.hashing import HashingEncoder
 

@@ -16,12 +16,10 @@ from hybridr.doctor.forecasting import preview
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing import representations
 from hybridr.indexing.recipe import TextRecipe
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.stages.importing import plan_import
-from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.transfer import export_text, plan_import
 from hybridr.indexing.stages.vectors import encode_texts
-from hybridr.indexing.syncing import sync
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, sources, update
 from support.hashing import HashingEncoder

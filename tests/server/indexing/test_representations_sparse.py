@@ -14,9 +14,8 @@ from hybridr.cluster.retrievers.sparse import SPARSE_FIELD, feature_name
 from hybridr.encoders.graph_folders import SparseEncoder
 from hybridr.errors import FingerprintMismatch, ModelError, SettingsError
 from hybridr.files.remembered import forget
-from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.representations.sparse import pruned
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, put_documents

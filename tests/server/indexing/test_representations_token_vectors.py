@@ -14,8 +14,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, held_bytes, token_vectors_in
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError, SettingsError
-from hybridr.indexing.reindexing import plan, reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.status.standing import remove, status
 from support.corpus import bulk
 from support.hashing import HashingEncoder

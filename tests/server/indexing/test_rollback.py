@@ -16,9 +16,8 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, NotFound
 from hybridr.indexing import rollback as rollback_module
-from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import sync
 from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder

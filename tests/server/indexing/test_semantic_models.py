@@ -25,10 +25,9 @@ from hybridr.errors import (
 )
 from hybridr.indexing import semantic_models
 from hybridr.indexing.planning import added_fields
-from hybridr.indexing.reindexing import plan, reindex
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.semantic_models import models_of
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status

@@ -11,9 +11,8 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError
 from hybridr.indexing import switching
-from hybridr.indexing.reindexing import ReindexResult, reindex
+from hybridr.indexing.reindexing import ReindexResult, reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
 from support.commands import Cli

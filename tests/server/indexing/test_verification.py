@@ -10,8 +10,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, DataError
 from hybridr.indexing.job import written_here_mark
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import Verification, verify
 from support.commands import Cli
 from support.corpus import fill_index, put_documents, reindexed

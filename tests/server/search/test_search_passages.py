@@ -12,8 +12,7 @@ from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.retrievers.dense import DenseRetriever
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.records import Query
 from hybridr.search import fusions
 from hybridr.search.calibration import LARGEST, MINILM_SPREAD, known_cosines

@@ -13,8 +13,8 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import resolve, write_record
-from hybridr.doctor.check import Check
 from hybridr.doctor.diagnosis import check_deployments
+from hybridr.doctor.health_checks import Check
 from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.fusions.pipeline import hybrid_query

@@ -112,7 +112,7 @@ def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(
 
 
 def server_state() -> Path:
-    from hybridr.files.folders import state_folder
+    from hybridr.files.local import state_folder
 
     return state_folder() / "shadows"
 

@@ -15,7 +15,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import text_of
 from hybridr.cluster.remote_models import create_model, delete_model, embedding_connector, made_for
 from hybridr.errors import ClusterError
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import sync
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.serving.settings import DeploySettings

@@ -279,7 +279,7 @@ def test_a_server_that_cannot_follow_answers_as_before_and_says_so(
     assert scores(running) == pytest.approx(wanted, abs=1e-6)
     health = running.get("/healthz").json()
     assert health["status"] == "behind"
-    monkeypatch.setattr(deploying, "ask_health", lambda _: health)
+    monkeypatch.setattr(deploying, "ask_server", lambda *_: health)
     there = deploying.Deployed("", "transparent", "", None, "http://server", [])
     said = deploying.server_problem(there, first.fingerprint)
     assert said == "the server at http://server does not follow its index: its log and /v1/index say why"

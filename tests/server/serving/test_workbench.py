@@ -14,7 +14,7 @@ from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError
-from hybridr.files.folders import data_folder
+from hybridr.files.local import data_folder
 from hybridr.indexing.reindexing import reindex
 from hybridr.relevance.answering import calibrate
 from hybridr.search.rules.rules import kept_version, signed

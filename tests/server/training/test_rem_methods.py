@@ -10,7 +10,7 @@ import hybridr_cli
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.files.manifest import read_manifest
+from hybridr.files.local import read_manifest
 from support.commands import Cli
 from support.dam_training import tiny_dam
 from support.rem_training import set_small, write_toy

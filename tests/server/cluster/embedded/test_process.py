@@ -31,7 +31,7 @@ from hybridr.cluster.settings import NodeSettings
 from hybridr.cluster.vector_forms import is_embedded
 from hybridr.errors import AccessDenied, NodeError
 from hybridr.files import fetching
-from hybridr.files.folders import cache_folder
+from hybridr.files.local import cache_folder
 from hybridr_cli import main
 
 THAI = "ภาษาไทยเขียนติดกัน"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.files.foreign import read_within
+from hybridr.files.local import read_within
 
 
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:

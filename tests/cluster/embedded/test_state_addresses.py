@@ -13,7 +13,7 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.greeting import addressed
+from hybridr.cluster.embedded.state import addressed
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError, Unreachable
 from hybridr.settings import resolve_stage

@@ -11,10 +11,10 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents, text_of
 from hybridr.errors import ClusterError, DataError
-from hybridr.files.manifest import read_manifest
-from hybridr.indexing.stages import texts
+from hybridr.files.local import read_manifest
+from hybridr.indexing.stages import transfer
 from hybridr.indexing.stages.bundle import TEXTS, StageFolder, TextsLabel, claimed, read_label, read_part
-from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages.transfer import export_text
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 
 pytestmark = pytest.mark.node
@@ -23,7 +23,7 @@ SETTINGS = ReindexSettings(read_documents=10)
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "PART_DOCUMENTS", 20)
+    monkeypatch.setattr(transfer, "PART_DOCUMENTS", 20)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

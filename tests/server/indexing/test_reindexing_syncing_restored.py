@@ -8,9 +8,8 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import DataError
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
 from support.commands import Cli

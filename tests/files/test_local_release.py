@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import SettingsError
-from hybridr.files import manifest
-from hybridr.files.manifest import code_digest, release
+from hybridr.files import local
+from hybridr.files.local import code_digest, release
 from hybridr.indexing.runners.ray import Worker
 
 
 def test_the_digest_of_code_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "files").mkdir()
-    monkeypatch.setattr(manifest, "__file__", str(tmp_path / "files" / "manifest.py"))
+    monkeypatch.setattr(local, "__file__", str(tmp_path / "files" / "manifest.py"))
     (tmp_path / "files" / "one.py").write_text("1")
     before, wing = code_digest(), code_digest("files")
     assert (before, wing) == (code_digest(), code_digest("files"))

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.encoders.export import packaged_models
 from hybridr.errors import DownloadError
-from hybridr.files.atomic import replacing, require_space, staged_folder, storing
+from hybridr.files.local import replacing, require_space, staged_folder, storing
 
 
 def test_a_full_disk_is_seen_before_and_during(tmp_path: Path) -> None:

@@ -1,31 +1,49 @@
-"""The third stage of a reindex: writes vectors from Parquet into a new index beside the source.
+"""The stages of a reindex that need the cluster: texts to Parquet (the first), and vectors from Parquet
+into a new index beside the source (the third).
 
-Each part names a range of `_seq_no` of a shard. The live index is read in just this range, so documents
-changed or deleted since the export are not in it any more. A vector is used only if the digest of its text is
-that of the document; other documents are encoded again. Everything else is done as by `reindex`, which can
-also continue an import that was stopped.
+Parts are ranges of `_seq_no` of a shard, not slices: the third stage reads the same ranges of the live
+index again, and a document that changed or was deleted since the export has left its range. A vector is
+used only if the digest of its text is that of the document; other documents are encoded again. Everything
+else is done as by `reindex`, which can also continue an import that was stopped.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
+from importlib import metadata
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ...cluster.connection import Cluster
-from ...cluster.reading import Position
-from ...cluster.record import Record
+from ...cluster.destinations import require_whole
+from ...cluster.fields import choose_text_fields
+from ...cluster.known_problems import require_no_loss
+from ...cluster.reading import (
+    Position,
+    Share,
+    SourceDocument,
+    read_pages,
+    require_whole_source,
+    settled_position,
+    shards_in,
+    text_of,
+)
+from ...cluster.record import IndexInfo, Record
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
-from ...errors import DataError, SettingsError
-from ...records import Progress, silent
+from ...errors import ClusterError, DataError, SettingsError
+from ...files.local import write_manifest
+from ...records import Progress, Reported, silent
 from ..filling import encode, prefetched, write_pages
 from ..job import Filling, Job, Meter, Pending
+from ..lag import cut_up, visible_position
 from ..planning import Plan, source_of
 from ..recipe import TextRecipe
 from ..reindexing import ReindexResult, plan, prepare, reindex_planned
@@ -34,22 +52,187 @@ from ..runners.threads import in_threads
 from ..settings import ReindexSettings
 from ..targets.beside import COPYING, Beside, pages_to_copy
 from .bundle import (
+    TEXTS,
     Making,
     Origin,
     StageFolder,
+    TextsLabel,
     VectorsLabel,
     check_making,
+    claimed,
     count_rows,
     digest_of_text,
+    parquet_table,
+    part_name,
     read_label,
     read_part,
     undamaged,
     vectors_in,
     vectors_schema,
+    write_part,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+PART_DOCUMENTS, PART_BYTES = 5_000, 64 << 20  # a part ends with the page that reaches one of them
+VERSION = metadata.version("hybridr")
+
+
+@dataclass(frozen=True)
+class TextsExported(Reported):
+    """The result of an export of texts: documents and parts in the folder, and how many were there before."""
+
+    folder: Path
+    index: str
+    documents: int
+    before: int
+    parts: int
+    fields: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Export:
+    """What the export of each shard needs: source, target folder, shares to read and progress."""
+
+    cluster: Cluster
+    info: IndexInfo
+    texts: StageFolder
+    origin: Origin
+    settings: ReindexSettings
+    shares: list[Share]
+    meter: Meter
+    stop: Event = field(default_factory=Event)
+
+
+def export_text(
+    cluster: Cluster,
+    name: str,
+    folder: Path,
+    settings: ReindexSettings | None = None,
+    *,
+    progress: Progress = silent,
+) -> TextsExported:
+    """Write the texts of all documents of `name`, as a reindex would encode them, into `folder`/texts.
+
+    Run again, the export goes on after the last part; what is written into the index meanwhile or later is
+    left to the third stage. Only the owner can read the files. Raises DataError for a folder with other
+    texts, or one that another process writes into, DownloadError for a full disk, and what reading an index
+    raises.
+    """
+    started, settings = time.monotonic(), settings or ReindexSettings()
+    cluster = cluster.patient(settings.patience_s)
+    require_whole(cluster.index_info(name), name)
+    info = source_of(cluster, name)
+    require_whole_source(info)
+    require_no_loss(cluster, info)
+    texts = StageFolder.texts(folder, info.name)
+    if cluster.count(info.name) == 0:
+        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+    stored = origin_in(texts)
+    begun = stored.fields if stored and stored.uuid == info.uuid else ()
+    fields = choose_text_fields(cluster, info, settings.fields or begun)
+    expected = Origin(index=info.name, uuid=info.uuid, fields=fields)
+    with claimed(texts.folder / "texts") as ours:
+        if not ours:
+            raise DataError(
+                f"another process writes texts into {texts.folder}", hint="wait until it has ended"
+            )
+        for left in texts.folder.glob(".*.parquet.*"):  # of a process that was killed
+            left.unlink()
+        texts.compare()
+        origin = origin_for(cluster, expected, texts)
+        texts.reopen()
+        texts.drop_behind_gaps()
+        meter = Meter(progress, cluster.count(info.name), "export-text")
+        meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
+        shares = cut_up(cluster, info.name, None, origin.position or visible_position(cluster, info.name))
+        export, before = Export(cluster, info, texts, origin, settings, shares, meter), meter.done
+        in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
+        if not (parts := texts.parts()):
+            raise ClusterError(f"no document of '{info.name}' could be read", hint="hybridr doctor")
+        write_manifest(
+            texts.folder,
+            stage="export-text",
+            settings={"fields": origin.fields, "read_documents": settings.read_documents},
+            inputs={"index": info.name, "uuid": info.uuid, "documents": meter.done},
+            outputs=parts,
+            extra={"origin": origin.to_json()},
+        )
+    seconds = time.monotonic() - started
+    return TextsExported(folder, info.name, meter.done, before, len(parts), expected.fields, seconds)
+
+
+def origin_in(texts: StageFolder) -> Origin | None:
+    """Return the origin of the texts in a folder, read from the last part; None if there are no parts."""
+    parts = texts.parts()
+    return read_label(texts.file(parts[-1]), TextsLabel, texts.command).origin if parts else None
+
+
+def origin_for(cluster: Cluster, expected: Origin, texts: StageFolder) -> Origin:
+    """Return the origin of the texts in the folder, or for an empty folder the expected one with the current
+    position.
+
+    Raises DataError if the folder holds texts of another origin.
+    """
+    stored = origin_in(texts)
+    if stored is None:
+        settled = settled_position(cluster, expected.index)
+        return expected.model_copy(update={"settled": settled.seq_no if settled else None})
+    if stored.model_copy(update={"settled": None}) != expected:
+        raise DataError(
+            f"{texts.folder} holds texts of '{stored.index}' ({stored.uuid}), "
+            f"fields {', '.join(stored.fields)}; wanted are those of '{expected.index}' ({expected.uuid}), "
+            f"fields {', '.join(expected.fields)}",
+            hint="--out with another folder",
+        )
+    return stored
+
+
+def export_shard(export: Export, shard: int) -> None:
+    """Write the remaining parts of a shard, after the last one that is there. Raises ClusterError without
+    `_source`.
+    """
+    texts, fields = export.texts, export.origin.fields
+    names = [name for name in texts.parts() if name.startswith(f"{shard:05d}-")]
+    number, since = len(names), -1
+    if names:
+        since = read_label(texts.file(names[-1]), TextsLabel, texts.command).until
+    for share in export.shares:  # as a reindex reads them: no page has documents of two shares
+        first, last = ((where.seq_no.get(shard) if where else None) for where in (share.since, share.until))
+        if last is None or last <= since:
+            continue
+        begin, size = max(since, -1 if first is None else first), export.settings.read_documents
+        left = Share(since=Position({shard: begin}), until=Position({shard: last}))
+        pages = read_pages(export.cluster, export.info, page=size, share=left, fields=fields)
+        tables_of_pages = (page_table(page, fields) for page in pages)
+        for first_table in tables_of_pages:
+            if export.stop.is_set():
+                return
+            tables = [first_table]
+            documents, part_bytes = first_table.num_rows, first_table.nbytes
+            while documents < PART_DOCUMENTS and part_bytes < PART_BYTES:
+                if (table := next(tables_of_pages, None)) is None:
+                    break
+                tables.append(table)
+                documents, part_bytes = documents + table.num_rows, part_bytes + table.nbytes
+            until = tables[-1]["seq_no"][-1].as_py()
+            label = TextsLabel(hybridr=VERSION, origin=export.origin, shard=shard, since=since, until=until)
+            write_part(texts.file(part_name(shard, number)), label, TEXTS, tables)
+            export.meter.add(documents)
+            number, since = number + 1, until
+
+
+def page_table(page: list[SourceDocument], fields: tuple[str, ...]) -> pa.Table:
+    """Return a page of documents as a Parquet table of id, `_seq_no`, routing and text."""
+    columns = {
+        "id": [document.doc_id for document in page],
+        "seq_no": [document.seq_no for document in page],
+        "routing": [document.routing for document in page],
+        "text": [text_of(document.source, fields) for document in page],
+    }
+    return parquet_table(columns, TEXTS)
 
 
 class Row(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.encoders.passages import Split
 from hybridr.indexing.stages.bundle import digest_of_text, lists_of_vectors, parquet_table, vectors_schema
-from hybridr.indexing.stages.importing import Row, rows_in
+from hybridr.indexing.stages.transfer import Row, rows_in
 
 ONE = np.ones((1, 2), dtype=np.float32)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.failures import error_of
-from hybridr.cluster.limits import (
+from hybridr.cluster.mappings import (
     FIELD_NAME_LENGTH,
     MAPPING_DEPTH,
     NESTED_FIELDS,

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
-from hybridr.doctor.traps import Seen, check_vectors
+from hybridr.doctor.health_checks import Seen, check_vectors
 
 RECORD = {
     **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},

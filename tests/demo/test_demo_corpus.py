@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.demo import pydocs
-from hybridr.demo.pydocs import MIN_WORDS, Entry, is_query, read_pydocs
+from hybridr.demo import demo
+from hybridr.demo.demo import MIN_WORDS, Entry, is_query, read_pydocs
 from hybridr.errors import DataError
 
 REST = "The rest of it goes on for a while and says in many different words what the summary had said before."
@@ -33,7 +33,7 @@ def function(name: str, summary: str, rest: str = REST, arguments: str = "") -> 
 
 
 def test_reading_is_quick_and_repeatable_and_the_size_that_of_the_design(corpus):
-    pydocs._read_library.cache_clear()  # the suite reads it once
+    demo._read_library.cache_clear()  # the suite reads it once
     start = time.process_time()
     assert read_pydocs() == corpus
     assert time.process_time() - start < 10

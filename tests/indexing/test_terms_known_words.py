@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.indexing.terms.known_words import KnownWords, word_spans
+from hybridr.indexing.terms.terms import KnownWords, word_spans
 
 
 def vectors(*tokens: tuple[str, int, int, int], documents: int = 7, held: int = 2) -> dict[str, Any]:

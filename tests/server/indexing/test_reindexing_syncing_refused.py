@@ -11,9 +11,8 @@ from hybridr import ReindexSettings
 from hybridr.cluster import mappings, writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import rejects_of
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import IndexStatus, status
 from support.commands import Cli

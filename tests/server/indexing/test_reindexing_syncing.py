@@ -22,9 +22,8 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.indexing import filling
-from hybridr.indexing.reindexing import reindex
+from hybridr.indexing.reindexing import SyncResult, reindex, sync
 from hybridr.indexing.rollback import rollback
-from hybridr.indexing.syncing import SyncResult, sync
 from hybridr.indexing.targets import beside
 from hybridr.serving.rewriting.explaining import fates_of
 from hybridr_cli.commands.sync import show_round

@@ -9,7 +9,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, SettingsError, Unreachable
-from hybridr.indexing import syncing
+from hybridr.indexing import reindexing
 from support.hashing import HashingEncoder
 
 
@@ -39,9 +39,9 @@ def test_rounds_wait_for_a_cluster_that_is_away_or_busy(monkeypatch, failure: Cl
             raise failure
         return f"round {len(began)}"
 
-    monkeypatch.setattr(syncing, "sync", sync)
-    monkeypatch.setattr(syncing, "time", clock)
-    endless = syncing.rounds(
+    monkeypatch.setattr(reindexing, "sync", sync)
+    monkeypatch.setattr(reindexing, "time", clock)
+    endless = reindexing.rounds(
         cast(Cluster, None), "x", HashingEncoder(), ReindexSettings(patience_s=60), every_s=30
     )
     assert [next(endless), next(endless)] == ["round 1", "round 4"]
@@ -54,10 +54,10 @@ def test_rounds_wait_for_a_cluster_that_is_away_or_busy(monkeypatch, failure: Cl
     ("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("45", 45), ("1.5 m", 90)]
 )
 def test_lengths_of_time(text: str, seconds: float) -> None:
-    assert syncing.seconds_of(text) == seconds
+    assert reindexing.seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0s", "-5s", "5 days", "s", "1e3"])
 def test_what_is_no_length_of_time(text: str) -> None:
     with pytest.raises(SettingsError, match="is not a length of time"):
-        syncing.seconds_of(text)
+        reindexing.seconds_of(text)

@@ -18,9 +18,8 @@ from hybridr.encoders.opening import load_encoder
 from hybridr.errors import DataError, FingerprintMismatch, SettingsError
 from hybridr.indexing import lag
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.stages import texts
-from hybridr.indexing.stages.importing import import_vectors, plan_import
-from hybridr.indexing.stages.texts import export_text
+from hybridr.indexing.stages import transfer
+from hybridr.indexing.stages.transfer import export_text, import_vectors, plan_import
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove
@@ -49,7 +48,7 @@ def exported(cluster: Cluster, uneven: str, tmp_path_factory: pytest.TempPathFac
     """The texts of that index in pages of 5 and several parts a shard."""
     folder = tmp_path_factory.mktemp("stages") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "PART_DOCUMENTS", 10)
+        patch.setattr(transfer, "PART_DOCUMENTS", 10)
         patch.setattr(lag, "SHARE", 7)
         done = export_text(cluster, uneven, folder, ReindexSettings(read_documents=PAGE, workers=2))
     assert (done.documents, done.before, done.fields) == (DOCUMENTS + 2, 0, ("title", "text"))
@@ -100,7 +99,7 @@ def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(
 ) -> None:
     fill_index(cluster, index_name, 30)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "settled_position", lambda *_: None)
+        patch.setattr(transfer, "settled_position", lambda *_: None)
         export_text(cluster, index_name, tmp_path)
     encode_texts(tmp_path, HashingEncoder())
     put_documents(cluster, index_name, range(28, 33), suffix=" later")
@@ -113,7 +112,7 @@ def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(
 def test_a_vector_of_another_text_is_not_taken(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
     fill_index(cluster, index_name, 20)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "text_of", lambda source, fields: "another text of the same document")
+        patch.setattr(transfer, "text_of", lambda source, fields: "another text of the same document")
         export_text(cluster, index_name, tmp_path, ReindexSettings(fields=("text",)))
     encode_texts(tmp_path, HashingEncoder())
     done = import_vectors(cluster, index_name, tmp_path, HashingEncoder(), ReindexSettings(workers=2))

@@ -1,11 +1,9 @@
-"""Atomic writing of files and folders (made under another name, then renamed), locks, and the account that
-runs nodes.
+"""Programs that hybridr installs in its cache, and the account that runs nodes: OpenSearch does not run as
+root.
 """
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import shutil
 import sys
@@ -14,112 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import TypedDict
 
-from ..errors import DownloadError, NodeError
-from .folders import below, is_root, reachable
-
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
+from ..errors import NodeError
+from .local import acquired_lock, below, is_root, reachable, storing
 
 UNPRIVILEGED = 60939  # a number without an account: nobody else owns files or processes under it
 CLEARED_TIMES, CLEARED_AGAIN_S = 5, 0.2
-
-
-@contextmanager
-def staged_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside `path`; move it to `path` if the block succeeds.
-
-    A folder that stood at `path` is replaced. Raises DownloadError if the disk is full or not writable.
-    """
-    path = path.absolute()
-    with storing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        try:
-            (temporary / "new").mkdir()
-            yield temporary / "new"
-            if path.exists():
-                path.rename(temporary / "old")
-            (temporary / "new").rename(path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
-def storing(path: Path, hint: str | None = None) -> Iterator[None]:
-    """Run the block; turn an OSError in it into DownloadError with `path` in the message and a `hint`."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise DownloadError(
-            f"cannot write {path}: {'the disk is full' if full else error.strerror or error}",
-            hint=hint
-            or ("free some space or choose another folder" if full else "choose a folder you may write to"),
-        ) from error
-
-
-def require_space(folder: Path, needed_bytes: int) -> None:
-    """Raise DownloadError if the disk of `folder` has less than `needed_bytes` free."""
-    with storing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-    if free < needed_bytes:
-        raise DownloadError(
-            f"{folder} has {free / 1e6:,.0f} MB free, {needed_bytes / 1e6:,.0f} MB are needed",
-            hint="free some space, or set HYBRIDR_CACHE to a folder on a larger disk",
-        )
-
-
-@contextmanager
-def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
-
-    `private` files, which hold text of documents, are readable by their owner only.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o600 if private else 0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def append_private(path: Path, text: str) -> None:
-    """Append text to a file that only its owner can read; create it if missing. Raise OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.touch(mode=0o600)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
-
-
-def write_json(path: Path, value: Any, *, private: bool = False) -> None:
-    """Write `value` as indented JSON atomically."""
-    with replacing(path, private=private) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def acquired_lock(path: Path, *, wait: bool = True) -> IO[str]:
-    """Open and lock the lock file `path`; return the open file, whose closing ends the lock. Raise OSError.
-
-    While another thread or process holds the lock, this waits, or raises BlockingIOError without `wait`. On
-    Windows nothing is locked.
-    """
-    file = path.open("a")
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException:
-            file.close()
-            raise
-    return file
 
 
 class Account(TypedDict, total=False):

@@ -13,8 +13,8 @@ from hybridr.cluster.connection import path_of
 from hybridr.cluster.embedded.state import node_folder, state_file
 from hybridr.errors import ClusterError, DataError, HybridrError
 from hybridr.evaluation.evaluation import Evaluation
-from hybridr.files.folders import below, data_folder, delete_below
 from hybridr.files.formats import qrels_file
+from hybridr.files.local import below, data_folder, delete_below
 from hybridr.files.remembered import rejects_file
 from hybridr.serving.page.judgements import Judgements
 from support.hostile_cluster import INDEX, ROOT, Given, hostile

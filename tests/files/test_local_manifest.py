@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.files.manifest import fingerprint, read_manifest, sha256_of, write_manifest
+from hybridr.files.local import fingerprint, read_manifest, sha256_of, write_manifest
 
 
 def test_fingerprint_ignores_order_and_sees_values() -> None:

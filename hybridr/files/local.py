@@ -1,0 +1,462 @@
+"""Local files: the folders of hybridr on this machine, safe paths, atomic writing, safe reading of files
+that others made, and the fingerprints and manifests of files that hybridr makes.
+
+`HYBRIDR_HOME` moves all folders and `HYBRIDR_CACHE` the cache; else they are the platform's own (XDG on
+Linux). For root the system's folders are used if other users cannot enter root's own: OpenSearch does not
+run as root, so its node runs under another account. Assets are the files of `opensearch/`, installed as
+`hybridr/assets`, or beside the package in a checkout.
+
+A name that a cluster, a document, a record, a manifest, a file or a client chose becomes a path by `below`
+alone; tests/hostile/test_paths.py holds all of hybridr to that. A file is opened for reading here, or below
+a call of `regular`; tests/hostile/test_opening.py holds all of hybridr to that. Checks of what is read
+(links, size, depth of JSON, unpacked size) raise ValueError, which each reader turns into its own error
+with the name of the file. `HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits
+that a real file may meet.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from functools import cache
+from importlib import metadata, resources
+from pathlib import Path
+from typing import IO, Any
+
+import platformdirs
+
+from ..errors import DataError, DownloadError
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloads and unpacked programs, which can be deleted at any time."""
+    if chosen := os.environ.get("HYBRIDR_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    return _folder("cache", platformdirs.user_cache_path("hybridr"), "/var/cache/hybridr")
+
+
+def data_folder() -> Path:
+    """Return the folder of the embedded nodes' data."""
+    return _folder("data", platformdirs.user_data_path("hybridr"), "/var/lib/hybridr/data")
+
+
+def state_folder() -> Path:
+    """Return the folder of small state files: running nodes, promoted encoders."""
+    return _folder("state", platformdirs.user_state_path("hybridr"), "/var/lib/hybridr/state")
+
+
+def _folder(part: str, own: Path, system: str) -> Path:
+    """Return the folder `part` of HYBRIDR_HOME, else the user's `own`, else (root, if closed to others) the
+    `system` one.
+    """
+    if home := os.environ.get("HYBRIDR_HOME"):
+        return Path(home).expanduser().absolute() / part
+    return own if reachable(own) else Path(system)
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a name is that of a single file: no path, no drive, neither `.` nor `..`."""
+    return PLAIN.fullmatch(name) is not None and name.strip(". ") != "" and Path(name).name == name
+
+
+def below(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder, by a name that somebody else may have chosen.
+
+    Raises DataError for a name that could lead out of the folder.
+    """
+    if not is_file_name(name):
+        raise DataError(
+            f"{name[:100]!a} cannot be the name of a file in {folder}",
+            hint="one without '/', '\\' and control characters",
+        )
+    return folder / name
+
+
+def delete_below(folder: Path, name: str) -> None:
+    """Delete the file or folder of this name in a folder, if it exists; of a link only the link. Raises as
+    `below`.
+    """
+    path = below(folder, name)
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def asset_path(*parts: str) -> Path:
+    """Return the path of an asset such as `("pipelines", "hybrid.json")`."""
+    package = Path(str(resources.files("hybridr")))
+    installed = package / "assets"
+    root = installed if installed.is_dir() else package.parent / "opensearch"
+    return root.joinpath(*parts)
+
+
+def load_asset(*parts: str) -> dict[str, Any]:
+    """Return a JSON asset as a new dictionary that the caller may change."""
+    value: dict[str, Any] = json.loads(asset_path(*parts).read_text(encoding="utf-8"))
+    return value
+
+
+def reachable(path: Path) -> bool:
+    """Return whether the node's account can enter `path`; if this process is not root, always True."""
+    if not is_root():
+        return True
+    folders = [folder for folder in (path, *path.parents) if folder.is_dir()]
+    return all(folder.stat().st_mode & 0o001 for folder in folders)
+
+
+def is_root() -> bool:
+    """Return whether this process runs as root."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+@contextmanager
+def staged_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder beside `path`; move it to `path` if the block succeeds.
+
+    A folder that stood at `path` is replaced. Raises DownloadError if the disk is full or not writable.
+    """
+    path = path.absolute()
+    with storing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            (temporary / "new").mkdir()
+            yield temporary / "new"
+            if path.exists():
+                path.rename(temporary / "old")
+            (temporary / "new").rename(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def storing(path: Path, hint: str | None = None) -> Iterator[None]:
+    """Run the block; turn an OSError in it into DownloadError with `path` in the message and a `hint`."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise DownloadError(
+            f"cannot write {path}: {'the disk is full' if full else error.strerror or error}",
+            hint=hint
+            or ("free some space or choose another folder" if full else "choose a folder you may write to"),
+        ) from error
+
+
+def require_space(folder: Path, needed_bytes: int) -> None:
+    """Raise DownloadError if the disk of `folder` has less than `needed_bytes` free."""
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    if free < needed_bytes:
+        raise DownloadError(
+            f"{folder} has {free / 1e6:,.0f} MB free, {needed_bytes / 1e6:,.0f} MB are needed",
+            hint="free some space, or set HYBRIDR_CACHE to a folder on a larger disk",
+        )
+
+
+@contextmanager
+def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
+
+    `private` files, which hold text of documents, are readable by their owner only.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o600 if private else 0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def append_private(path: Path, text: str) -> None:
+    """Append text to a file that only its owner can read; create it if missing. Raise OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.touch(mode=0o600)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_json(path: Path, value: Any, *, private: bool = False) -> None:
+    """Write `value` as indented JSON atomically."""
+    with replacing(path, private=private) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def acquired_lock(path: Path, *, wait: bool = True) -> IO[str]:
+    """Open and lock the lock file `path`; return the open file, whose closing ends the lock. Raise OSError.
+
+    While another thread or process holds the lock, this waits, or raises BlockingIOError without `wait`. On
+    Windows nothing is locked.
+    """
+    file = path.open("a")
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            file.close()
+            raise
+    return file
+
+
+MOST_JSON = 128 << 20
+"""Bytes of a configuration or tokenizer; the largest in use, of 250,000 words, have 17 MB."""
+MOST_SETTINGS = 1 << 20
+"""Bytes of what a person writes by hand: a password, settings."""
+MOST_HEADER = 4 << 20
+"""Bytes of what a safetensors file says of its tensors; one of 500 tensors needs 50 thousand."""
+AT_ONCE = 1 << 18  # bytes
+GROWTH = 50
+"""How many times its own size an archive may unpack to; weights shrink by a half at most."""
+
+
+def most_bytes() -> int:
+    """Return the size in bytes of the largest model file (weights, graph) that is opened."""
+    return int(_setting("HYBRIDR_MODEL_GB", 16) * 1e9)
+
+
+def most_memory() -> int:
+    """Return the bytes that all open graphs may take together."""
+    return int(_setting("HYBRIDR_MEMORY_GB", 6) * 1e9)
+
+
+def _setting(name: str, default: float) -> float:
+    """Return an environment variable as a number of at least 0, else the default. Raises ValueError."""
+    text = os.environ.get(name) or default
+    try:
+        return max(float(text), 0.0)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}, a number is needed") from None
+
+
+def require_own_files(folder: Path) -> None:
+    """Raise ValueError if something in `folder` is a link out of the folder, or neither file nor folder.
+
+    Links of the model hub's cache into its own `blobs` folder are allowed.
+    """
+    whole = folder.resolve()
+    store, roots = whole.parent.parent, [whole]
+    if whole.parent.name == "snapshots" and store.name.startswith("models--"):
+        roots.append(store / "blobs")
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *files)):
+            name = path.relative_to(folder).as_posix()
+            if not path.is_symlink():
+                if not stat.S_ISREG(kind := path.lstat().st_mode) and not stat.S_ISDIR(kind):
+                    raise ValueError(f"{name} is neither a file nor a folder")
+                continue
+            try:
+                target = path.resolve()
+            except (OSError, RuntimeError):  # a circle of links
+                raise ValueError(f"{name} is a link that leads nowhere") from None
+            if target.is_dir() or not any(target.is_relative_to(root) for root in roots):
+                raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
+
+
+def regular(path: Path) -> Path:
+    """Return the path unchanged. Raises ValueError for a pipe or a device, which may not end, and OSError."""
+    if not stat.S_ISREG(kind := path.stat().st_mode) and not stat.S_ISDIR(kind):
+        raise ValueError(f"{path.name} is a pipe or a device, a regular file is needed")
+    return path
+
+
+def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
+    """Return the bytes of a file of at most `limit` bytes. Raise ValueError, OSError."""
+    content = bytearray()
+    with regular(path).open("rb") as file:
+        # In parts: `read` takes memory for all that it may get, however little there is.
+        while len(content) <= limit and (part := file.read(min(AT_ONCE, limit + 1 - len(content)))):
+            content += part
+    if len(content) > limit:
+        raise ValueError(f"{path.name} has more than {limit / 1e6:,.0f} MB")
+    return bytes(content)
+
+
+def text_within(path: Path, limit: int = MOST_JSON) -> str:
+    """Return a file of at most `limit` bytes as UTF-8 text. Raise ValueError, OSError."""
+    return read_within(path, limit).decode()
+
+
+def require_size(path: Path) -> None:
+    """Raise ValueError if a model file is too large, or if a safetensors file lists too many tensors."""
+    if (size := path.stat().st_size) > most_bytes():
+        raise ValueError(
+            f"{path.name} has {size / 1e9:,.1f} GB, at most {most_bytes() / 1e9:g} are opened "
+            "(HYBRIDR_MODEL_GB)"
+        )
+    if path.suffix == ".safetensors":
+        with regular(path).open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+        if MOST_HEADER < header < size:
+            raise ValueError(f"{path.name} has a list of {header / 1e6:,.0f} MB of its tensors")
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """Parse JSON. Raises ValueError, also for what is nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def numbered_lines(
+    path: Path, encoding: str = "utf-8", newline: str | None = None, errors: str = "strict"
+) -> Iterator[tuple[int, str]]:
+    """Yield each line of a plain or gzip file with its number, from 1. Raises OSError.
+
+    Raises ValueError for damage, and for a line of more than HYBRIDR_LINE_MB million characters.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    limit, number = int(_setting("HYBRIDR_LINE_MB", 64) * 1e6), 0  # characters
+    try:
+        with opened(regular(path), "rt", encoding=encoding, errors=errors, newline=newline) as lines:
+            while line := lines.readline(limit + 1):
+                if len(line) > limit:  # before it is read whole
+                    raise ValueError(f"it has a line of more than {limit:,} characters (HYBRIDR_LINE_MB)")
+                number += 1
+                yield number, line
+    except (EOFError, zlib.error) as error:
+        raise ValueError(str(error)) from error
+
+
+def members_within(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[str, bytes]:
+    """Return name -> bytes of members of a zip archive of `size` bytes. Raises ValueError if they unpack to
+    far more.
+
+    The declared sizes are compared before anything is unpacked; `zipfile` reads no more than is declared.
+    """
+    limit = min(GROWTH * size, most_bytes())
+    declared = sum(archive.getinfo(name).file_size for name in names)
+    if declared > limit:
+        raise ValueError(
+            f"it would unpack {size / 1e6:,.1f} MB to {declared / 1e6:,.0f} MB, "
+            f"{limit / 1e6:,.0f} MB are the limit"
+        )
+    return {name: archive.read(name) for name in names}
+
+
+MANIFEST_FILE = "manifest.json"
+MANIFEST_PARTS = ("settings", "inputs", "outputs", "encoder", "adaptation", "assembly", "dam", "rem")
+"""Entries that are objects wherever they are."""
+VERSIONED = (
+    "numpy",
+    "onnxruntime",
+    "opensearch-py",
+    "peft",
+    "pyarrow",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file's bytes, 64 hex digits."""
+    digest = hashlib.sha256()
+    with regular(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint(value: Any) -> str:
+    """Return the sha256 of a JSON value, 64 hex digits; the order of keys does not matter."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+@cache
+def release() -> str:
+    """Return hybridr's version and 12 hex digits of its code's digest, which may differ within a version."""
+    return f"{metadata.version('hybridr')} ({code_digest()[:12]})"
+
+
+def code_digest(*packages: str) -> str:
+    """Return the sha256 of the Python modules of these packages of hybridr, or of all; 64 hex digits."""
+    root = Path(__file__).parents[1]
+    folders = [root / package for package in packages] or [root]
+    files = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return fingerprint([(path.relative_to(root).as_posix(), sha256_of(path)) for path in files])
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages that can change a result."""
+    releases = {"python": platform.python_version()}
+    for name in VERSIONED:
+        try:
+            releases[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return releases
+
+
+def write_manifest(
+    folder: Path,
+    *,
+    stage: str,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str] = (),
+    parents: Sequence[str] = (),
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write the manifest of an artifact's `folder` (settings, inputs, versions) and return it.
+
+    `outputs` are names of files in the folder, stored with their sha256.
+    """
+    record = {
+        "stage": stage,
+        "hybridr": metadata.version("hybridr"),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "settings": dict(settings),
+        "inputs": dict(inputs),
+        "outputs": {name: sha256_of(folder / name) for name in sorted(outputs)},
+        "parents": list(parents),
+        "versions": versions(),
+        "machine": {"system": platform.system(), "cpu": platform.machine(), "cores": os.cpu_count()},
+        **(extra or {}),
+    }
+    write_json(folder / MANIFEST_FILE, record)
+    return record
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """Read a folder's manifest; None if there is none. Raises DataError if it is damaged."""
+    path = folder / MANIFEST_FILE
+    if not path.is_file():
+        return None
+    try:
+        record = parsed_json(read_within(path))
+    except ValueError as error:
+        raise DataError(f"{path} is not valid JSON: {error}", hint="make the artifact again") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{path} holds no manifest", hint="make the artifact again")
+    wrong = [name for name in MANIFEST_PARTS if not isinstance(record.get(name, {}), dict)]
+    if wrong:
+        raise DataError(f"{path} holds a wrong '{wrong[0]}'", hint="make the artifact again")
+    return record
