@@ -68,23 +68,6 @@ def export(
 ) -> None:
     """Write an encoder folder: ONNX beside the weights, checked against torch."""
     from hybridr.encoders.export.exporting import export, export_target, model_folder
-
-    require_one_source(folder, joined)
-    progress = session.output.progress
-    said: Any = {"precision": precision.value, "texts": read_texts(documents), "progress": progress}
-    if joined.dam:
-        from hybridr.training.rankers import export_joined
-
-        target = out or Path(f"{Path(joined.dam).name}-encoder")
-        export_joined(joined.dam, joined.rem, target, **joined.stated(*FORMS), **said)
-    else:
-        target = out or export_target(str(folder))
-        export(model_folder(str(folder), progress=progress), target, **said)
-    render(session, target, precision.value)
-
-
-def require_one_source(folder: str | None, joined: Joined) -> None:
-    """Raise SettingsError unless either a folder is given, or a DAM with options that go with it."""
     from hybridr.errors import SettingsError
 
     if bool(folder) == bool(joined.dam):
@@ -97,6 +80,17 @@ def require_one_source(folder: str | None, joined: Joined) -> None:
         raise SettingsError(
             f"--{next(iter(alone))} goes with --dam, not with a FOLDER", hint="hybridr export --help"
         )
+    progress = session.output.progress
+    said: Any = {"precision": precision.value, "texts": read_texts(documents), "progress": progress}
+    if joined.dam:
+        from hybridr.training.rankers import export_joined
+
+        target = out or Path(f"{Path(joined.dam).name}-encoder")
+        export_joined(joined.dam, joined.rem, target, **joined.stated(*FORMS), **said)
+    else:
+        target = out or export_target(str(folder))
+        export(model_folder(str(folder), progress=progress), target, **said)
+    render(session, target, precision.value)
 
 
 def read_texts(path: Path | None) -> list[Document]:
