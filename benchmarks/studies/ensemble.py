@@ -1,14 +1,12 @@
-"""What does a second retriever beside the packaged one bring, by share and components?
+"""What does a second retriever beside the packaged one bring, and what does it cost?
 
     python benchmarks/run.py ensemble FOLDER --url URL [--work DIR] [--sets A,B] [--json FILE]
 
-FOLDER holds collections in BEIR layout; each is ranked whole, by at most 500 of its queries. First exactly,
-in this process, by vectors and by the hybrid of BM25 and vectors (score completion): for each share of
-e5-small-v2 beside all-MiniLM-L6-v2, and for all dimensions of both, 384 and 256 components of the documents.
-Then on the cluster at URL as a user has it: `reindex` and `Search`, unadapted and with the share and the
-components that `adapt` takes, by vectors, by words and vectors alone, and with the signals that are on by
-default. Vectors of documents and the encoders are kept in DIR: to encode them is nearly all of the work. p is
-of a paired t against the packaged retriever. Shares were compared on the five sets that stand first.
+FOLDER holds collections in BEIR layout; each is ranked whole, by at most 500 of its queries, on the cluster
+at URL as a user has it: `reindex` and `Search`, unadapted and with the share and the components that `adapt`
+takes, by vectors, by words and vectors alone, and with the signals that are on by default. Vectors of
+documents and the encoders are kept in DIR: to encode them is nearly all of the work. p is of a paired t
+against the packaged retriever. `prices` in the result was reckoned once, in numpy (docs/measured/adapt.md).
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from conditions import the_twelve
 from hybridr import Search, load_encoder
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.encoders.adapters.ensemble import Ensemble, kept_dimensions
+from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings, kept_dimensions
 from hybridr.encoders.export.exporting import export, minilm_encoder, opened_encoder, second_retriever
 from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.export.weights import NumpyBiEncoder, fitted, open_without_torch
@@ -39,16 +37,16 @@ from hybridr.records import Run
 from hybridr.search.settings import SearchSettings
 from studies.methods import Collection, read_collection
 from study import LEAD, Record, Section, add_collections, add_json, machine_of, measure_sets, table
-from workshop import Vectors, dense_run, hybrid_run
+from workshop import Vectors
 
-SHARES, DIMS, QUERIES, FITTED = (0.2, 0.3, 0.4), (768, 384, 256), 500, 1_800
-BASE, ADAPTED = "packaged", "ensemble"
+QUERIES, FITTED = 500, 1_800
+BASE, ADAPTED, SECOND = "packaged", "ensemble", EnsembleSettings().second
 WAYS = {
     "dense": ("dense", ("none",)),
     "words and vectors": ("hybrid", ("none",)),
     "hybrid": ("hybrid", ("auto",)),
 }
-CHOSEN_ON = ("cranfield", "npl", "fiqa_mini", "tldr_cmd", "squadshifts_amazon")
+TUNED_ON = ("cranfield", "fiqa_mini")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -69,22 +67,21 @@ def measure(given: argparse.Namespace) -> None:
         return {
             "documents": len(found.corpus),
             "queries": len(found.queries),
-            **exact(found, both),
             "product": through_product(cluster, given, name, found, both),
         }
 
-    measure_sets(given, measure_one, {"queries": QUERIES, "fitted": FITTED})
+    measure_sets(given, measure_one, {"queries": QUERIES, "fitted": FITTED, "second": SECOND})
 
 
 @cache
 def retriever(which: str) -> NumpyBiEncoder:
     """Open one of the two."""
-    return open_without_torch(minilm()) if which == "first" else second_retriever("e5-small-v2")
+    return open_without_torch(minilm()) if which == "first" else second_retriever(SECOND)
 
 
 def vectors_of(which: str, name: str, found: Collection, folder: Path) -> Vectors:
     """Encode a collection by one of the two, once."""
-    file = folder / f"{name}-{which}.npz"
+    file = folder / f"{name}-{which if which == 'first' else SECOND}.npz"
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         encoder = opened_encoder(retriever(which))
@@ -93,23 +90,6 @@ def vectors_of(which: str, name: str, found: Collection, folder: Path) -> Vector
         np.savez(file, documents=documents, queries=encoder.encode_queries(texts[1]))
     kept = np.load(file)
     return Vectors(kept["documents"], kept["queries"])
-
-
-def exact(found: Collection, both: dict[str, Vectors]) -> Record:
-    """Rank by every share and number of components: values and p, dense and hybrid."""
-    systems = {BASE: both["first"]}
-    for share in SHARES:
-        for dim in DIMS:
-            joined = fit(both, share, dim)
-            pairs = zip(both["first"], both["second"], strict=True)
-            systems[f"{share:g}, {dim}"] = Vectors(*(joined.joined(*pair) for pair in pairs))
-    ranked: dict[str, Any] = {"dense": dense_run, "hybrid": hybrid_run}
-    return {
-        way: compared(
-            {name: rank(one, found.corpus, found.queries) for name, one in systems.items()}, found, BASE
-        )
-        for way, rank in ranked.items()
-    }
 
 
 def fit(both: dict[str, Vectors], share: float, dim: int) -> Any:
@@ -143,7 +123,7 @@ def through_product(
     texts = [document.contents for document in found.corpus]
     first, second = (retriever(which).dim for which in ("first", "second"))
     dim = kept_dimensions(first, first + second, min(FITTED, len(texts)))
-    joined, folder = fit(both, Ensemble.strength, dim), given.work / f"{name}-encoder"
+    joined, folder = fit(both, Ensemble.strength, dim), given.work / f"{name}-{SECOND}-encoder"
     if not folder.is_dir():
         export(joined, folder)
     made = {
@@ -169,47 +149,37 @@ def through_product(
 def render(record: Record) -> str:
     """Render what a user gets, set by set, and the curve of means."""
     sets = record["sets"]
+    second = record["settings"].get("second", "e5-small-v2")
     said = (
-        f"{LEAD}, at most {QUERIES} queries; a star marks p < .05 against the packaged retriever (paired t, "
-        f"not corrected). {machine_of(record['machine'])}."
+        f"{LEAD}, at most {QUERIES} queries, joined with {second}; a star marks p < .05 against the packaged "
+        f"retriever (paired t, not corrected). {machine_of(record['machine'])}."
     )
-    rows = [[name, *of_product(one)] for name, one in sets.items()]
-    means = [
-        "mean",
-        *(f"{fmean(column):.4f}" for column in zip(*(values(one) for one in sets.values()), strict=True)),
-    ]
+    cells = {
+        name: [one["product"][way][kind] for way in WAYS for kind in (BASE, ADAPTED)]
+        for name, one in sets.items()
+    }
+    rows = [[name, *map(cell, values)] for name, values in cells.items()]
+    columns = zip(*cells.values(), strict=True)
+    means = ["mean", *(f"{fmean(value for value, _ in column):.4f}" for column in columns)]
     heads = ["", *(f"{way}, {name}" for way in WAYS for name in (BASE, ADAPTED))]
-    return "\n\n".join([said, table(heads, [*rows, means]), curve(sets)])
+    return "\n\n".join([said, table(heads, [*rows, means]), prices(record["prices"])])
 
 
-def of_product(one: Record) -> list[str]:
-    """Render the six values of a set."""
-    return [cell(one["product"][way][name]) for way in WAYS for name in (BASE, ADAPTED)]
-
-
-def values(one: Record) -> list[float]:
-    """Give the six values of a set."""
-    return [one["product"][way][name][0] for way in WAYS for name in (BASE, ADAPTED)]
-
-
-def curve(sets: Record) -> str:
-    """Render the mean change by share and components, of the sets it was chosen on and of the others."""
-    names = [name for name in next(iter(sets.values()))["dense"] if name != BASE]
-    parts: dict[str, list[Record]] = {"chosen on": [], "others": []}
-    for name, one in sets.items():
-        parts["chosen on" if name in CHOSEN_ON else "others"].append(one)
-    rows = [
-        [name, *(change(part, way, name) for way in ("dense", "hybrid") for part in parts.values())]
-        for name in names
-    ]
-    heads = [f"{way}, {part}" for way in ("dense", "hybrid") for part in parts]
-    return table(["share, components: exact, in this process", *heads], rows)
-
-
-def change(sets: list[Record], way: str, name: str) -> str:
-    """Render a mean change, and on how many sets it is one to the better."""
-    changes = [one[way][name][0] - one[way][BASE][0] for one in sets]
-    return f"{fmean(changes):+.4f} ({sum(one > 0 for one in changes)}/{len(changes)})" if changes else ""
+def prices(record: Record) -> str:
+    """Render what each way costs, and its mean gain over the first on the sets tuned on and on the others."""
+    parts = {"tuned on": list(TUNED_ON), "others": [name for name in record["sets"] if name not in TUNED_ON]}
+    ways, (base, *_) = ("dense", "hybrid", "hybrid, queries as they are"), record["points"].values()
+    rows = []
+    for name, point in record["points"].items():
+        gains = [
+            fmean(point[way][one] - base[way][one] for one in names if one in point[way])
+            for way in ways
+            for names in parts.values()
+        ]
+        sets = sum(one in point["hybrid"] for one in record["sets"])
+        rows.append([name, f"{point['cost']:.2f}", str(sets), *(f"{gain:+.4f}" for gain in gains)])
+    heads = [f"{way}: {part}" for way in ways for part in parts]
+    return f"{record['said']}\n\n{table(['', 'a document', 'sets', *heads], rows)}"
 
 
 def compared(runs: Record, found: Collection, base: str) -> Record:

@@ -82,6 +82,24 @@ def test_the_exported_graph_gives_the_same_vectors_and_the_firsts_states(
     assert "two retrievers" in (tmp_path / "encoder" / "README.md").read_text(encoding="utf-8")
 
 
+def test_a_second_one_that_wants_a_prefix_before_queries_alone_is_joined_without_it(tmp_path: Path) -> None:
+    one, other = numpy_retriever(tmp_path / "one"), numpy_retriever(tmp_path / "other", seed=5)
+    asking = numpy_retriever(tmp_path / "asking", seed=5, query="balan ")
+    vectors = one.encode_documents(TEXTS), other.encode_documents(TEXTS)
+    assert np.allclose(asking.encode_documents(TEXTS), vectors[1])
+    assert not np.allclose(asking.encode_queries(TEXTS), vectors[1], atol=1e-3)
+    plain, joined = (fitted(one, second, vectors, 0.3, 24) for second in (other, asking))
+    assert joined.fingerprint == plain.fingerprint
+    assert (joined.prefix_tokens, joined.base) == (0, "one + asking")
+    encoder = load_encoder(export(joined, tmp_path / "encoder"))
+    for texts in (TEXTS, ["", "bal " * 200]):
+        expected = plain.encode_queries(texts)
+        assert np.allclose(encoder.encode_queries(texts), expected, atol=1e-4)
+        assert np.allclose(encoder.encode_documents(texts), expected, atol=1e-4)
+    spans = [text.spans for text in one.read_queries(TEXTS[:3])]
+    assert [text.spans for text in encoder.read_queries(TEXTS[:3])] == spans
+
+
 def test_the_fingerprint_follows_both_and_the_fit(
     two: tuple[NumpyBiEncoder, NumpyBiEncoder], joined: EnsembleBiEncoder
 ) -> None:

@@ -345,7 +345,7 @@ class EnsembleBiEncoder(NumpyBiEncoder):
     """Two bi-encoders with the same vocabulary, whose vectors are joined.
 
     A text's vector is `joined(first, second)`. The second may want a prefix, the first none: it reads the
-    text without the `prefix_tokens` that follow the first token.
+    text without the `prefix_tokens` that follow the first token. A prefix of queries alone is left out.
     """
 
     graph_only = True
@@ -366,6 +366,7 @@ class EnsembleBiEncoder(NumpyBiEncoder):
             )
         if {first.similarity, second.similarity} != {"cosine"}:
             raise ModelError(f"{names} cannot be joined: one compares by inner product")
+        second = second if second.usage.prefixes["document"] else without_prefixes(second)
         sides = ["", *(second.usage.prefixes[side] for side in ("query", "document"))]
         empty, query, document = (len(ids) for ids in second.tokenizer.ids(sides, None))
         if query != document:
@@ -425,6 +426,18 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         both = np.hstack([first, of_length_one(second - self.weights["centre"])])
         result: Vectors = both @ self.weights["components"]
         return result
+
+
+def without_prefixes(retriever: NumpyBiEncoder) -> NumpyBiEncoder:
+    """Return a retriever that reads queries as it reads documents, without a prefix.
+
+    In one graph both have to be as long, and bge's queries are read nearly as well without theirs.
+    """
+    if not any(retriever.usage.prefixes.values()):
+        return retriever
+    usage = replace(retriever.usage, prefixes=dict.fromkeys(retriever.usage.prefixes, ""))
+    weights, config, tokenizer = retriever.weights, retriever.config, retriever.tokenizer_json
+    return NumpyBiEncoder(weights, config, tokenizer, usage, retriever.folder, retriever.base)
 
 
 def fitted(
