@@ -27,7 +27,7 @@ from hybridr.cluster.embedded.configuration import launch_command
 from hybridr.cluster.embedded.layout import Java
 from hybridr.cluster.settings import NodeSettings
 from hybridr.demo import demo
-from hybridr.encoders.export import parity
+from hybridr.encoders.export import exporting
 from hybridr.files.local import cache_folder
 from support.places import COLLECTIONS
 from support.secured import start_secured
@@ -41,7 +41,7 @@ QUICK = (
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
 )
 read_library = demo._read_library
-COMPARED = parity.TEXTS
+COMPARED = exporting.TEXTS
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -90,7 +90,7 @@ def own_home() -> Iterator[Path]:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setattr(process, "launch_command", quick_to_start)
         patch.setattr(destinations, "SETTLE_S", 0.0)
-        patch.setattr(parity, "TEXTS", COMPARED | {"torch": 32})
+        patch.setattr(exporting, "TEXTS", COMPARED | {"torch": 32})
         patch.setattr(demo, "_read_library", cache(lambda root: tuple(read_library(root))))
         yield home
         patch.undo()
@@ -157,7 +157,7 @@ def minilm_encoder_folder(own_home: Path) -> Path:
 @pytest.fixture
 def all_texts_of_parity(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare as many texts as users do; the suite exports some two hundred encoders, with fewer."""
-    monkeypatch.setattr(parity, "TEXTS", COMPARED)
+    monkeypatch.setattr(exporting, "TEXTS", COMPARED)
 
 
 @pytest.fixture(scope="session")

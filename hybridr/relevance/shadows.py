@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from ..evaluation.agreement import overlap, rank_biased_overlap
 from ..evaluation.evaluation import Evaluation, evaluate
+from ..evaluation.label_free import overlap, rank_biased_overlap
 from ..evaluation.report import STYLE, html_table
 from ..files.local import append_private, numbered_lines, parsed_json
 from ..files.remembered import shadow_file

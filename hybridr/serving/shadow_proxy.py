@@ -25,6 +25,7 @@ from .proxy import (
     PLAIN_NAME,
     ClientSearch,
     Proxy,
+    SearchAddress,
     json_search,
     request_to_relay,
     response_of,
@@ -35,7 +36,6 @@ from .proxy import (
 from .requests import BAD_REQUEST
 from .rewriting.explaining import Send, ids_of, milliseconds_since, shadowed
 from .rewriting.rewriting import WITHIN, reason_of_path
-from .search_address import SearchAddress
 from .snapshots import Searches
 from .telemetry import LOGGER
 

@@ -34,8 +34,7 @@ from ..indexing.semantic_models import model_deletions
 from ..indexing.targets import target_of
 from ..records import Windows
 from ..search.answers import unfinished
-from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, withdrawal
-from ..serving.deploy.ingesting import undeploy_ingest
+from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, undeploy_ingest, withdrawal
 from .sidecars import FAMILY, Sidecar
 
 OUTGROWN = 0.2  # of the documents that an index had

@@ -29,8 +29,8 @@ from ..encoders.contract import (
     require_no_links,
 )
 from ..encoders.engines import GRAPHS, OUTPUT, STATES
+from ..encoders.export.exporting import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
 from ..encoders.export.graphs import OPSET, SCATTERING_OPSET
-from ..encoders.export.parity import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
 from ..encoders.graph_folders import TABLE_FILE, GraphFolder, MultiVectorEncoder, PairScorer, SparseEncoder
 from ..encoders.model_usage import own_limit
 from ..encoders.quantization import quantize

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.search.rules.patterns import compiled
-from hybridr.search.rules.rule import MOST_PINS, read_rule
+from hybridr.search.rules.rule import MOST_PINS, compiled, read_rule
 
 PIN: dict[str, Any] = {"name": "a", "pin": ["d1"]}
 

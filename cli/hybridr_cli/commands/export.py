@@ -99,7 +99,7 @@ def read_texts(path: Path | None) -> list[Document]:
     """
     if path is None:
         return []
-    from hybridr.encoders.export.parity import TEXTS
+    from hybridr.encoders.export.exporting import TEXTS
     from hybridr.files.formats import document_of, read_corpus
 
     return [document_of(record, path) for record in islice(read_corpus(path), max(TEXTS.values()))]

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import SchemaValidator
 
-from .patterns import READ_BY_PATTERNS, compiled
-from .rule import MOST_PINS, Rule, clause_count, compared_as, words_of
+from .rule import MOST_PINS, READ_BY_PATTERNS, Rule, clause_count, compared_as, compiled, words_of
 
 MOST_READ = 1_000
 """Characters of a text that are compared; a longer one is no rule's whole text."""

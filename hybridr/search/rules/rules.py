@@ -24,8 +24,17 @@ from ...errors import AccessDenied, ClusterError, DataError, NotFound
 from ...files.formats import read_jsonl
 from ...files.local import fingerprint
 from .matching import MOST_CLAUSES, NO_RULES, RuleBook
-from .patterns import MOST_PATTERNS, MOST_PROGRAM, MOST_PROGRAMS, program_size, require_quick
-from .rule import LONGEST_TEXT, Rule, clause_count, read_rule
+from .rule import (
+    LONGEST_TEXT,
+    MOST_PATTERNS,
+    MOST_PROGRAM,
+    MOST_PROGRAMS,
+    Rule,
+    clause_count,
+    program_size,
+    read_rule,
+    require_quick,
+)
 
 BESIDE_SOURCE = "-hybridr-rules"
 BODY_OF_RULES = hidden_body({"version": {"type": "long"}})

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from urllib3.util import parse_url
 
+from hybridr.serving.proxy import SearchAddress, read_address
 from hybridr.serving.requests import Refused
-from hybridr.serving.search_address import SearchAddress, read_address
 
 HOST = "http://cluster:9200"
 ODD = st.sampled_from(

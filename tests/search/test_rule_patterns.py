@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.search.rules import patterns
+from hybridr.search.rules import rule
 from hybridr.search.rules.matching import MOST_READ, RuleBook
-from hybridr.search.rules.patterns import (
+from hybridr.search.rules.rule import (
     MOST_PATTERNS,
     MOST_PROGRAM,
     MOST_PROGRAMS,
     READ_BY_PATTERNS,
+    Rule,
     compiled,
     program_size,
+    read_rule,
     require_quick,
 )
-from hybridr.search.rules.rule import Rule, read_rule
 from hybridr.search.rules.rules import excess_patterns, require_room
 
 EXPLODING = [
@@ -46,7 +47,7 @@ def test_a_pattern_whose_program_explodes_is_refused_before_it_is_compiled(patte
     def never(*_: Any) -> None:
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(patterns, "SchemaValidator", never)
+    monkeypatch.setattr(rule, "SchemaValidator", never)
     with pytest.raises(DataError, match="use smaller counts"):
         read_rule({"name": "a", "pin": ["d1"], "pattern": pattern}, "rule 1")
 
@@ -88,12 +89,12 @@ def test_the_largest_programs_end_soon(pattern: str) -> None:
     draw, validator = random.Random(1), compiled(pattern)
     for _ in range(20):
         text = "".join(draw.choices("ab äω中", k=READ_BY_PATTERNS))
-        assert patterns.seconds_of(validator, text) < 1.0, "some 0.02 s where nothing else runs"
+        assert rule.seconds_of(validator, text) < 1.0, "some 0.02 s where nothing else runs"
 
 
 @pytest.mark.attack(126)
 def test_a_pattern_that_is_slow_all_the_same_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "seconds_of", lambda *_: 0.2)
+    monkeypatch.setattr(rule, "seconds_of", lambda *_: 0.2)
     with pytest.raises(ValueError, match="it takes 200 ms for a text"):
         require_quick("a+b")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.evaluation.agreement import overlap, rank_biased_overlap
+from hybridr.evaluation.label_free import overlap, rank_biased_overlap
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr.encoders.export.exporting import export
-from hybridr.encoders.export.parity import TEXTS, generated_texts
+from hybridr.encoders.export.exporting import TEXTS, export, generated_texts
 from hybridr.encoders.opening import cosines_of, load_encoder
 from hybridr.errors import ModelError
 from hybridr.evaluation.label_free import gain, make_probes
