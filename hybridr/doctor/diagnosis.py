@@ -13,7 +13,6 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.embedded.state import damaged_states, nodes
 from ..cluster.mappings import WATERMARK, cluster_settings, kept_free, watermark_of
-from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import dense_query, vector_mapping
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.settings import ClusterSettings, VectorSettings
@@ -24,7 +23,7 @@ from ..records import Progress, silent
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.scripts import scripts_refused
 from ..search.settings import SearchSettings
-from ..serving.deploy.deploying import Deployed, deployments, server_problem
+from ..serving.deploy.deploying import deployments, server_problem
 from .health_checks import Check, check_known_problems, denied, grant, machine_checks, vector_checks
 
 ANSWER_S = 15.0
@@ -157,28 +156,27 @@ def check_engines(cluster: Cluster) -> Check:
 
 
 def check_deployments(cluster: Cluster) -> list[Check]:
-    """Check every deployment: its pipeline, its model, its embedding server."""
+    """Check that every deployment is complete: its pipeline, its model, its embedding server."""
     try:
         deployed = deployments(cluster)
     except ClusterError as error:
         fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
         return [Check("deployments", None, denied(error), fix)]
-    return [check_deployment(info, deployed) for info, deployed in deployed]
-
-
-def check_deployment(info: IndexInfo, deployed: Deployed) -> Check:
-    """Check that a deployment is complete and that its server answers from this machine."""
-    what = f"deployment {info.name}"
-    if deployed.missing and info.record.deployment:
-        again = command_of(info, info.record.deployment)
-        return Check(what, False, f"{deployed.way}: {'; '.join(deployed.missing)}", again)
-    if problem := server_problem(deployed, info.record.encoder):
-        name = shlex.quote(info.record.source or info.name)
-        return Check(what, False, problem, f"hybridr serve --index {name}")
-    parts = [deployed.way, f"pipeline {deployed.pipeline}"]
-    parts += [f"model {deployed.model} is deployed"] if deployed.model else []
-    parts += [f"the server at {deployed.server} answers"] if deployed.server else []
-    return Check(what, True, ", ".join(parts))
+    checks = []
+    for info, deployment in deployed:
+        what = f"deployment {info.name}"
+        if deployment.missing and info.record.deployment:
+            again = command_of(info, info.record.deployment)
+            checks.append(Check(what, False, f"{deployment.way}: {'; '.join(deployment.missing)}", again))
+        elif problem := server_problem(deployment, info.record.encoder):
+            name = shlex.quote(info.record.source or info.name)
+            checks.append(Check(what, False, problem, f"hybridr serve --index {name}"))
+        else:
+            parts = [deployment.way, f"pipeline {deployment.pipeline}"]
+            parts += [f"model {deployment.model} is deployed"] if deployment.model else []
+            parts += [f"the server at {deployment.server} answers"] if deployment.server else []
+            checks.append(Check(what, True, ", ".join(parts)))
+    return checks
 
 
 PLUGINS = ("opensearch-knn", "opensearch-neural-search")

@@ -100,23 +100,16 @@ def verify(
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
     extent = Extent(accepted_ids(info), None, sample, seed, progress)
-    return verification_of(cluster, info, encoder, extent)
-
-
-def verification_of(
-    cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
-) -> Verification:
-    """Return the findings of the index's target as a Verification."""
     findings = target_of(info.record).findings(cluster, info, encoder, extent)
     return Verification(info.record.source, info.name, findings)
 
 
 def require_verified(cluster: Cluster, info: IndexInfo, encoder: Encoder, extent: Extent) -> None:
     """Raise ClusterError if a verification of the index finds a difference."""
-    verification = verification_of(cluster, info, encoder, extent)
-    if verification.ok:
+    source, findings = info.record.source, target_of(info.record).findings(cluster, info, encoder, extent)
+    problems = "; ".join(Verification(source, info.name, findings).problems())
+    if not problems:
         return
-    source, problems = info.record.source, "; ".join(verification.problems())
     again = "run the same command again; if it stays so, start anew:"
     if info.name == source:
         raise ClusterError(

@@ -39,9 +39,19 @@ class Documents:
 @verb(dam, "train", cluster=True)
 def train_domain(session: Session, place: Documents, settings: DamSettings) -> None:
     """Train a DAM without labels, from a source DAM; the same command goes on after a stop."""
+    from hybridr.errors import SettingsError
+    from hybridr.relevance.corpus import CorpusFile
     from hybridr.training.dam import fit_dam
 
-    source = chosen_source(session, place, settings.fields)
+    places: list[Any] = [where for where in asdict(place).values() if where is not None]
+    if len(places) != 1:
+        raise SettingsError(
+            "one source of documents is needed",
+            hint="--index NAME, --beir FOLDER or --file FILE",
+        )
+    source: Source = CorpusFile(places[0], settings.fields)
+    if place.index is not None:
+        source = (session.connect(), place.index)
     fit = fit_dam(source, settings, progress=session.output.progress)
     output = session.output
     show_training(output, f"{fit.steps:,} steps on {fit.documents:,} documents in {fit.precision}", fit)
@@ -53,22 +63,6 @@ def train_domain(session: Session, place: Documents, settings: DamSettings) -> N
         f"next       hybridr rem train --dam {fit.folder} ..., or hybridr adapt --base {fit.folder} ..."
     )
     output.result({**asdict(fit), "folder": str(fit.folder)})
-
-
-def chosen_source(session: Session, place: Documents, fields: tuple[str, ...]) -> Source:
-    """Return the one source of documents that the options name. Raises SettingsError."""
-    from hybridr.errors import SettingsError
-    from hybridr.relevance.corpus import CorpusFile
-
-    places: list[Any] = [where for where in asdict(place).values() if where is not None]
-    if len(places) != 1:
-        raise SettingsError(
-            "one source of documents is needed",
-            hint="--index NAME, --beir FOLDER or --file FILE",
-        )
-    if place.index is not None:
-        return session.connect(), place.index
-    return CorpusFile(places[0], fields)
 
 
 rem = group("rem", "Train a relevance module (REM) on labelled queries.")
