@@ -149,7 +149,15 @@ def compare_with_source(
     documents = {document.doc_id: document for document in [*suspects, *chosen]}
     findings += compare_documents(cluster, there, info, list(documents.values()), encoder)
     if info.record.semantic:
-        findings += compare_embeddings(cluster, info, extent, encoder)
+        whole = Extent(progress=extent.progress)
+        embedded = seen_in_shares(cluster, info.name, whole, partial(embeddings_in, cluster, info))
+        findings += embedded.findings(NOT_EMBEDDED)
+        if encoder is not None:
+            doc_ids = [
+                document.doc_id for document in random_documents(cluster, info, extent.sample, extent.seed)
+            ]
+            different = other_embeddings(cluster, info, doc_ids, encoder)
+            findings.append(Finding("embedding", len(doc_ids), different))
     return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
 
 
@@ -271,21 +279,6 @@ def compare_documents(
     findings = [Finding("document", len(documents), changed)]
     if encoder is not None:
         findings += compare_with_encoder(cluster, info, there, copied, encoder)
-    return findings
-
-
-def compare_embeddings(
-    cluster: Cluster, info: IndexInfo, extent: Extent, encoder: Encoder | None
-) -> list[Finding]:
-    """Check that the cluster embedded every text of a semantic field by hybridr's model, and compare those of
-    a sample with the encoder.
-    """
-    whole = Extent(progress=extent.progress)
-    seen = seen_in_shares(cluster, info.name, whole, partial(embeddings_in, cluster, info))
-    findings = seen.findings(NOT_EMBEDDED)
-    if encoder is not None:
-        drawn = [d.doc_id for d in random_documents(cluster, info, extent.sample, extent.seed)]
-        findings.append(Finding("embedding", len(drawn), other_embeddings(cluster, info, drawn, encoder)))
     return findings
 
 
