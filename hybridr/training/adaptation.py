@@ -28,7 +28,7 @@ from ..files.local import fingerprint, read_manifest
 from ..records import Document, Progress, silent
 from ..relevance.corpus import LEAST_DOCUMENTS, Source, draw_sample, held_out_of, language_of_most
 from ..relevance.gate import GateReport, QueriesWithQrels, compare_encoders, prove, read_proof
-from .loop import STATE_FOLDER, Trained, manifest_of, recorded, result_of, thinned
+from .runs import STATE_FOLDER, Trained, manifest_of, recorded, result_of, thinned
 from .settings import ADAPTERS, OBJECTIVES, AdaptSettings
 from .token_cache import GateDocuments
 

@@ -21,7 +21,7 @@ from ..families import member_of
 from ..files.local import fingerprint, sha256_of, staged_folder, write_manifest
 from ..records import Document, Progress, silent
 from ..relevance.corpus import Source, bytes_of, read_source, source_record
-from . import loop
+from . import runs
 from .backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from .loop import Processes, choose_precision, require_disk, require_memory, train
 from .objectives import FitsDam
@@ -44,7 +44,7 @@ Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DamFit(loop.Trained):
+class DamFit(runs.Trained):
     """The result: the DAM folder and how it was trained.
 
     The `unseen_loss` pair is the loss on fixed windows of the held-out documents before and after, None
@@ -85,7 +85,7 @@ class DamRun:
         }
         self.precision = choose_precision(settings.precision, self.processes.device)
         self.member = member_of(OBJECTIVES, settings.objective)
-        self.state = settings.out / loop.STATE_FOLDER
+        self.state = settings.out / runs.STATE_FOLDER
 
     def key(self, corpus: Any) -> str:
         """Return the fingerprint of all that the result depends on, `corpus` included.
@@ -93,7 +93,7 @@ class DamRun:
         For a result `corpus` is the fingerprint of its texts; for the tokens of an unfinished run it
         describes their source.
         """
-        compared = loop.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
+        compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
         compared["weight_decay"] = WEIGHT_DECAY  # it was a setting
         return fingerprint(
             [KEY_VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
@@ -118,19 +118,19 @@ def fit_dam(
     this together; the main one prepares and writes. Raises ModelError (base, vocabulary, memory, loss),
     DataError (no usable text), DownloadError (base, disk) and SettingsError.
     """
-    loop.require_own(settings.out, STAGE, "DAM")
+    runs.require_own(settings.out, STAGE, "DAM")
     plan = DamRun(settings, progress)
     progress = progress if plan.processes.is_main else silent
     cache = open_or_build_tokens(plan, documents, through, progress)
     key = plan.key(cache.fingerprint)
-    finished = loop.read_finished(settings.out, STAGE, key)
+    finished = runs.read_finished(settings.out, STAGE, key)
     plan.processes.wait()
     if finished is None:
         entry = trained(plan, cache, key, progress)
-        return loop.result_of(DamFit, settings.out, entry, reused=False)
+        return runs.result_of(DamFit, settings.out, entry, reused=False)
     if plan.processes.is_main:
         shutil.rmtree(plan.state, ignore_errors=True)
-    return loop.result_of(DamFit, settings.out, finished[STAGE], reused=True)
+    return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
 
 
 def frame_of(dam: Dam) -> Frame:
@@ -224,7 +224,7 @@ def trained(plan: DamRun, cache: TokenCache, key: str, progress: Progress) -> di
     objective: FitsDam = plan.member(plan.dam, plan.frame, cache, settings, plan.precision, processes)
     require_memory(plan.dam.model, objective.budget, processes.device)
     before = objective.unseen_loss()
-    state = plan.state / loop.STATE_FILE
+    state = plan.state / runs.STATE_FILE
     run = train(objective, state, key, progress=progress)
     unseen = {"unseen_loss": [before, objective.unseen_loss()]}
     entry = {
@@ -242,14 +242,14 @@ def trained(plan: DamRun, cache: TokenCache, key: str, progress: Progress) -> di
     if processes.is_main:
         with staged_folder(settings.out) as folder:  # it takes the place of the unfinished run
             outputs = write_dam_files(plan.dam, folder) + objective.leave(folder)
-            shutil.copyfile(plan.state / loop.LOSSES_FILE, folder / loop.LOSSES_FILE)
-            outputs.append(loop.LOSSES_FILE)
+            shutil.copyfile(plan.state / runs.LOSSES_FILE, folder / runs.LOSSES_FILE)
+            outputs.append(runs.LOSSES_FILE)
             for name in outputs:
                 (folder / name).chmod(0o644)
             write_manifest(
                 folder,
                 stage=STAGE,
-                settings=loop.recorded(settings, without=NOT_RECORDED),
+                settings=runs.recorded(settings, without=NOT_RECORDED),
                 inputs={"base": plan.base, "documents": cache.fingerprint},
                 outputs=outputs,
                 parents=[plan.base["weights"]],

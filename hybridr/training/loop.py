@@ -1,32 +1,28 @@
 """The training loop of every objective: exact continuation after a stop, several processes, one file.
 
-Also the checks of disk and memory, and the choice of precision. A run is identified by its key, the
-fingerprint of everything that its result depends on. During the run its state is in a folder inside the
-result's folder; the result replaces that folder atomically.
+Also the checks of disk and memory, and the choice of precision.
 """
 
 from __future__ import annotations
 
 import atexit
-import json
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import psutil
 from safetensors import SafetensorError, safe_open
 
 from ..encoders.machine import FEATURES, amx_works, read_cpu
-from ..errors import DownloadError, HybridrError, ModelError, extra
-from ..files.local import read_manifest, replacing, sha256_of, storing
+from ..errors import DownloadError, ModelError, extra
+from ..files.local import replacing, storing
 from ..records import Progress, silent
-from ..settings import Stage
 from .objectives import Memory, Objective, Recipe, TrainingPrecision
+from .runs import LOSSES_FILE, Training, write_steps
 
 with extra("train", "training a model"):
     import torch
@@ -34,134 +30,6 @@ with extra("train", "training a model"):
     from accelerate import PartialState
     from safetensors.torch import save_file
     from torch import distributed
-
-
-STATE_FOLDER = ".training"  # in the folder of the result, until that is there
-STATE_FILE = "training.safetensors"
-LOSSES_FILE = "losses.jsonl"
-CURVE_POINTS = 200
-R = TypeVar("R", bound="Trained")
-
-
-@dataclass
-class Training:
-    """What a run has done so far: one loss per step, other measured values, and where it was resumed."""
-
-    losses: list[float] = field(default_factory=list)
-    resumed_from: int = 0
-    seconds: float = 0.0
-    observed: dict[str, list[Any]] = field(default_factory=dict)
-    """What else each step measured, by name: numbers, or lists of them."""
-
-    def add(self, loss: float, observed: Mapping[str, Any]) -> None:
-        """Add a step's loss and its other measured values."""
-        self.losses.append(loss)
-        for name, value in observed.items():
-            self.observed.setdefault(name, []).append(value)
-
-    def followed_by(self, later: Training) -> Training:
-        """Return this run joined with a later one that continued from its weights."""
-        observed = {name: [*values, *later.observed[name]] for name, values in self.observed.items()}
-        return Training(
-            [*self.losses, *later.losses],
-            self.resumed_from + later.resumed_from,
-            self.seconds + later.seconds,
-            observed or later.observed,
-        )
-
-    def line(self, step: int) -> str:
-        """Return a step, numbered from 1, as a JSON line for the log."""
-        more = {name: values[step - 1] for name, values in sorted(self.observed.items())}
-        return json.dumps({"step": step, "loss": self.losses[step - 1], **more}) + "\n"
-
-    def record(self) -> dict[str, Any]:
-        """Return the run as JSON for a manifest."""
-        tenth = max(1, len(self.losses) // 10)
-        return {
-            "steps": len(self.losses),
-            "loss_start": float(np.mean(self.losses[:tenth])),
-            "loss_end": float(np.mean(self.losses[-tenth:])),
-            "losses": thinned(self.losses),
-            "seconds": round(self.seconds, 1),
-            "resumed_from": self.resumed_from,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trained:
-    """Base of results: a folder, and how the training of its contents went.
-
-    `loss_start` and `loss_end` are means over the first and last tenth of the steps; `losses` are at most
-    400, evenly spread. `documents` counts different texts, without held-out ones.
-    """
-
-    folder: Path
-    steps: int
-    documents: int
-    losses: tuple[float, ...] = ()
-    loss_start: float
-    loss_end: float
-    seconds: float
-    resumed_from: int
-    reused: bool = False
-
-
-def thinned(losses: Sequence[float]) -> list[float]:
-    """Return 200 to 400 evenly spread losses for a manifest; all if there are fewer."""
-    return list(losses[:: max(1, len(losses) // CURVE_POINTS)])
-
-
-def recorded(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
-    """Return the settings as JSON, without those named in `without`."""
-    return {name: value for name, value in settings.record().items() if name not in without}
-
-
-def require_own(folder: Path, stage: str, what: str) -> None:
-    """Raise ModelError if `folder` holds anything but a result of `stage` or an unfinished run's state."""
-    if not folder.exists() or (folder / STATE_FOLDER).is_dir():
-        return
-    if not folder.is_dir() or (any(folder.iterdir()) and (manifest_of(folder) or {}).get("stage") != stage):
-        raise ModelError(
-            f"{folder} exists and is not a {what} that hybridr trained, so it is not replaced",
-            hint="choose another folder with --out, or remove it",
-        )
-
-
-def read_finished(folder: Path, stage: str, key: str) -> dict[str, Any] | None:
-    """Return the manifest of a finished run of `stage` with this key, if its files are intact; else None."""
-    manifest = manifest_of(folder) or {}
-    if manifest.get("stage") != stage or manifest.get(stage, {}).get("key") != key:
-        return None
-    for name, digest in manifest["outputs"].items():
-        if not (folder / name).is_file() or sha256_of(folder / name) != digest:
-            return None
-    return manifest
-
-
-def manifest_of(folder: Path) -> dict[str, Any] | None:
-    """Read a folder's manifest; None if there is none or it is damaged."""
-    try:
-        return read_manifest(folder)
-    except HybridrError:
-        return None
-
-
-def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **more: Any) -> R:
-    """Return a result of class `kind`, made of a manifest's `entry` and further values."""
-    names = {field.name for field in fields(kind)}
-    values = {name: value for name, value in entry.items() if name in names}
-    if "unseen_loss" in entry:
-        values["unseen_loss_start"], values["unseen_loss_end"] = entry["unseen_loss"]
-    values |= {"folder": folder, "reused": reused, "losses": tuple(entry["losses"]), **more}
-    return kind(**values)
-
-
-def write_steps(path: Path, run: Training) -> None:
-    """Write the log of losses with the steps done so far."""
-    lines = (run.line(step) for step in range(1, len(run.losses) + 1))
-    with storing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(lines), encoding="utf-8")
 
 
 CHECKPOINT = 3  # times the weights: themselves and two moments

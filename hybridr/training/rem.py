@@ -24,7 +24,7 @@ from ..files.local import (
 )
 from ..records import Progress, silent
 from ..relevance.corpus import TargetDomain
-from . import adapters, loop
+from . import adapters, runs
 from .adapters import LORA_NEEDS, PARALLEL_NEEDS, Design, Lora, Parallel
 from .backbone import (
     CONFIG,
@@ -204,7 +204,7 @@ BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemTraining(loop.Trained):
+class RemTraining(runs.Trained):
     """The result: a folder with a REM (or a whole model), and how it was trained."""
 
     kind: str
@@ -241,9 +241,9 @@ def train_rem(
     """
     require_consistent(settings)
     run = RemRun(judgements, settings, source, target, progress)
-    if (finished := loop.read_finished(settings.out, STAGE, run.key)) is not None:
-        return loop.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
-    return loop.result_of(RemTraining, settings.out, run.train(rank), reused=False)
+    if (finished := runs.read_finished(settings.out, STAGE, run.key)) is not None:
+        return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
+    return runs.result_of(RemTraining, settings.out, run.train(rank), reused=False)
 
 
 class RemRun:
@@ -263,7 +263,7 @@ class RemRun:
         method = require_method(settings, invariant=target is not None)
         self.method: Any = member_of(OBJECTIVES, method) if method else None
         self.own = self.method.own_settings(**settings.method_settings) if self.method else None
-        loop.require_own(settings.out, STAGE, "REM")
+        runs.require_own(settings.out, STAGE, "REM")
         self.settings, self.source, self.target = settings, source, target
         self.judgements = judgements.sample(settings.max_queries, settings.seed)
         self.processes = Processes(settings.device)
@@ -299,11 +299,11 @@ class RemRun:
             "processes": self.processes.count,
             "target": target and target.fingerprint,
         }
-        self.key = fingerprint(loop.recorded(settings, without=NOT_COMPARED) | inputs)
+        self.key = fingerprint(runs.recorded(settings, without=NOT_COMPARED) | inputs)
 
     def state_of(self, episode: int) -> Path:
         """Return the folder of an episode's checkpoint, numbered from 0."""
-        state = self.settings.out / loop.STATE_FOLDER
+        state = self.settings.out / runs.STATE_FOLDER
         return below(state, f"episode-{episode + 1}") if episode else state
 
     def read(self, episode: int, rank: RanksQueries | None) -> Examples:
@@ -349,12 +349,12 @@ class RemRun:
         queued = 4 * vectors * settings.batch_size * processes.count * int(ranker.config.hidden_size)
         require_space(settings.out, parameters * BYTES_PER_WEIGHT * settings.episodes + CHECKPOINTS * queued)
         ranker.to(processes.device)
-        run = loop.Training()
+        run = runs.Training()
         for episode in range(settings.episodes):
             examples = self.read(episode, rank) if episode else first
             objective = self.objective(examples, weights, episode)
             method = objective.method if self.method else None
-            state, key = self.state_of(episode) / loop.STATE_FILE, f"{self.key}:{episode}"
+            state, key = self.state_of(episode) / runs.STATE_FILE, f"{self.key}:{episode}"
             trained = train(objective, state, key, memory=method, progress=self.progress)
             run = run.followed_by(trained)
             if method is not None:
@@ -405,7 +405,7 @@ class RemRun:
         objective.method = self.method.create(objective, materials)
         return objective
 
-    def write(self, run: loop.Training, entry: Mapping[str, Any]) -> None:
+    def write(self, run: runs.Training, entry: Mapping[str, Any]) -> None:
         """Write weights, losses and manifest to the result's folder atomically, in place of the unfinished
         state.
         """
@@ -434,11 +434,11 @@ class RemRun:
                 torch.save(plain_tensors(tensors), folder / WEIGHTS)
                 write_json(folder / CONFIG, record)
                 files = [WEIGHTS, CONFIG, *write_head(ranker, record, folder)]
-            loop.write_steps(folder / loop.LOSSES_FILE, run)
+            runs.write_steps(folder / runs.LOSSES_FILE, run)
             write_manifest(
                 folder,
                 stage=STAGE,
-                settings=loop.recorded(settings, without=NOT_RECORDED),
+                settings=runs.recorded(settings, without=NOT_RECORDED),
                 inputs={
                     "judged": self.judgements.fingerprint,
                     "collection": self.judgements.name,
@@ -446,6 +446,6 @@ class RemRun:
                     "target": self.target and self.target.fingerprint,
                     **self.ranker.origins,
                 },
-                outputs=[*files, loop.LOSSES_FILE],
+                outputs=[*files, runs.LOSSES_FILE],
                 extra={STAGE: dict(entry)},
             )

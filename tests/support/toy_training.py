@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from hybridr.training.loop import STATE_FILE, Processes, train
+from hybridr.training.loop import Processes, train
 from hybridr.training.objectives import Recipe
+from hybridr.training.runs import STATE_FILE
 
 RECIPE = Recipe(steps=12, learning_rate=0.05, seed=3, warm_up=2, weight_decay=0.01, checkpoint_every=2)
 

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from hybridr.encoders.machine import Cpu
 from hybridr.errors import ModelError
 from hybridr.training import loop as precision
-from hybridr.training.loop import LOSSES_FILE, Processes, choose_precision
+from hybridr.training.loop import Processes, choose_precision
 from hybridr.training.objectives import Recipe
+from hybridr.training.runs import LOSSES_FILE
 from support.places import SUPPORT
 from support.programs import Program
 from support.toy_training import RECIPE, Regression, main, trained

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from ...errors import DataError, extra
 from ...settings import Stage
 from ..batches import Numbers, Rows
-from ..loop import Training
+from ..runs import Training
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 with extra("train", "training a model"):

@@ -16,7 +16,7 @@ from pydantic import Field
 from ...errors import DataError, extra
 from ...settings import Stage
 from ..batches import Numbers
-from ..loop import Training
+from ..runs import Training
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 
 with extra("train", "training a model"):

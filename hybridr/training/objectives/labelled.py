@@ -11,9 +11,10 @@ from typing import Any
 from ...errors import extra
 from ...settings import NoSettings, Stage
 from ..batches import Batch, Batches, Limits, Numbers, Rows, TargetTexts
-from ..loop import Processes, Training
+from ..loop import Processes
 from ..ranker import Ranker
 from ..rankers import Colbert, Dense
+from ..runs import Training
 from ..settings import RemSettings
 from . import Recipe, TrainingPrecision
 

@@ -20,7 +20,8 @@ from ...errors import DataError, SettingsError, extra
 from ...relevance.corpus import LEAST_QUERIES
 from ...settings import Stage
 from ..batches import Rows, TargetBatches
-from ..loop import Training, make_optimizer, moved
+from ..loop import make_optimizer, moved
+from ..runs import Training
 from . import Recipe
 from .labelled import ComparedBatch, EncodedApart, Materials, Plain
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybridr.training.loop import STATE_FILE, Processes, train
+from hybridr.training.loop import Processes, train
+from hybridr.training.runs import STATE_FILE
 from support.toy_training import RECIPE, Regression, trained
 
 
