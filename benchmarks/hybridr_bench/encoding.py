@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -59,6 +60,10 @@ class Contest:
     name: str
     documents: int
     tokens: int
+    gflop: float
+    """Billions of products and sums that a pass over all texts takes, without padding."""
+    product: float
+    """Those of one product of matrices of the encoder's shapes, in a processor second of one thread."""
     contenders: list[Contender]
 
     def ratios(self, one: Contender) -> list[float]:
@@ -73,12 +78,8 @@ class Contest:
             self.row(one) if one.rounds else {"name": one.name, "not_run": one.reason}
             for one in self.contenders
         ]
-        return {
-            "name": self.name,
-            "documents": self.documents,
-            "tokens": self.tokens,
-            "contenders": rows,
-        }
+        figures = {name: getattr(self, name) for name in ("name", "documents", "tokens", "gflop", "product")}
+        return {**figures, "contenders": rows}
 
     def row(self, one: Contender) -> dict[str, Any]:
         """Give the figures of a contender that ran."""
@@ -90,6 +91,7 @@ class Contest:
             "documents_per_s": round(self.documents / wall, 1),
             "tokens_per_s": round(self.tokens / wall, 1),
             "peak_mb": round(max(row["peak_mb"] for row in one.rounds)),
+            "of_product": round(self.gflop / one.middle("cpu_s") / self.product, 3),
             "ratio": round(statistics.median(ratios), 3),
             "ratio_by_round": [round(ratio, 3) for ratio in ratios],
             "cosine": one.cosine and dict(zip(("mean", "least"), one.cosine, strict=True)),
@@ -158,8 +160,8 @@ def compare_encoders(
     encoder = load_encoder(folder, precision="fp32")
     with tempfile.TemporaryDirectory() as scratch, running(folder, names, peers) as children:
         return [
-            contest(name, list(given), encoder, children, rounds, Path(scratch) / str(number), progress)
-            for number, (name, given) in enumerate(texts.items())
+            contest(name, list(given), (folder, encoder), children, rounds, Path(scratch) / name, progress)
+            for name, given in texts.items()
         ]
 
 
@@ -179,13 +181,14 @@ def running(folder: Path, names: Sequence[str], peers: Path | None) -> Iterator[
 def contest(
     name: str,
     texts: list[str],
-    encoder: OnnxEncoder,
+    opened: tuple[Path, OnnxEncoder],
     children: list[Child],
     rounds: int,
     scratch: Path,
     progress: Progress,
 ) -> Contest:
     """Let all encode one set of texts, round by round."""
+    folder, encoder = opened
     scratch.mkdir()
     (scratch / "few").write_text(json.dumps(texts[:FEW]), encoding="utf-8")
     (scratch / "all").write_text(json.dumps(texts), encoding="utf-8")
@@ -209,8 +212,29 @@ def contest(
     for _, one in runners:
         if one.rounds and reference is not None:
             one.cosine = cosines(vectors[one.name], reference)
-    tokens = sum(min(count, encoder.max_tokens) for count in encoder.count_tokens(texts))
-    return Contest(name, len(texts), tokens, [one for _, one in runners])
+    lengths = [min(count, encoder.max_tokens) for count in encoder.count_tokens(texts)]
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    figures = round(gflop_of(config, lengths), 1), round(product_speed(config), 1)
+    return Contest(name, len(texts), sum(lengths), *figures, [one for _, one in runners])
+
+
+def gflop_of(config: Mapping[str, int], lengths: Iterable[int]) -> float:
+    """Count products and sums, in billions, of a BERT over texts of so many tokens: layers, attention."""
+    width, layers = config["hidden_size"], config["num_hidden_layers"]
+    weights = 4 * width**2 + 2 * width * config["intermediate_size"]
+    return sum(2 * layers * length * (weights + 2 * width * length) for length in lengths) / 1e9
+
+
+def product_speed(config: Mapping[str, int], seconds: float = 0.5) -> float:
+    """Measure the largest product of a layer over 1,024 tokens, by numpy: billions a processor second."""
+    left = np.ones((1_024, config["hidden_size"]), np.float32)
+    right = np.ones((config["hidden_size"], config["intermediate_size"]), np.float32)
+    left @ right
+    started, done = time.process_time(), 0
+    while (took := time.process_time() - started) < seconds:
+        left @ right
+        done += 2 * left.size * right.shape[1]
+    return done / took / 1e9
 
 
 def read_texts(folders: Sequence[Path], count: int) -> dict[str, list[str]]:

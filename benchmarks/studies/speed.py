@@ -161,14 +161,14 @@ def render_serve(record: Record) -> str:
 
 def render_encode(record: Record, *, by_clock: bool = False) -> str:
     """Render the race of encoding: a table for each set of texts; of a GPU the clock tells how fast."""
-    header = ["encoder", "CPU s", "times", "documents/s", "tokens/s", "peak MB", "least cosine"]
+    header = ["encoder", "CPU s", "times", "of product", "documents/s", "tokens/s", "peak MB", "least cosine"]
     machine, parts = record["machine"], []
     for found in record["sets"]:
         ran = (row["wall_s"] for row in found["contenders"] if "not_run" not in row)
         first = next(ran, None) if by_clock else None
         rows = [encode_row(row, first) for row in found["contenders"]]
         parts.append(
-            f"{found['name']}: {found['documents']:,} texts, {found['tokens']:,} tokens\n\n"
+            f"{found['name']}: {found['documents']:,} texts, {found['tokens']:,} tokens{bound_of(found)}\n\n"
             f"{table(header, rows)}"
         )
     said = (
@@ -180,14 +180,25 @@ def render_encode(record: Record, *, by_clock: bool = False) -> str:
     return "\n\n".join([said, *parts])
 
 
+def bound_of(found: Record) -> str:
+    """Say what one product of matrices reaches, where that was measured."""
+    speed = found.get("product")
+    return (
+        f"; {found['gflop']:,} GFLOP, of which numpy's product does {speed} a processor second"
+        if speed
+        else ""
+    )
+
+
 def encode_row(row: Record, first_s: float | None) -> list[str]:
     """Render one contender, beside the seconds of the first by the clock where these are compared."""
     if "not_run" in row:
-        return [row["name"], f"not run: {row['not_run']}", "", "", "", "", ""]
+        return [row["name"], f"not run: {row['not_run']}", *[""] * 6]
     return [
         row["name"],
         f"{row['cpu_s']:.2f}",
         f"{row['ratio'] if first_s is None else first_s / row['wall_s']:.2f}",
+        f"{row['of_product']:.0%}" if "of_product" in row else "",
         f"{row['documents_per_s']:,.0f}",
         f"{row['tokens_per_s']:,.0f}",
         f"{row['peak_mb']:,}",
