@@ -41,10 +41,10 @@ class Verb(TyperCommand):
             self.make_options(members=False)
         return super().get_params(ctx)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, with the members of families that options choose from."""
-        self.make_options(members=True)
-        super().format_help(ctx, formatter)
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; for the help the options name the members of the families they choose from."""
+        self.make_options(members="--help" in args)
+        return super().parse_args(ctx, args)
 
     def make_options(self, *, members: bool) -> None:
         """Make the options and what they call; `members` as for `options_of`."""
