@@ -17,7 +17,7 @@ import hybridr
 from hybridr.files.local import asset_path
 from hybridr_cli import VERBS
 from support.places import ROOT
-from support.pythons import run_python, run_without_torch
+from support.pythons import PROGRAM, run_python, run_without_torch
 from support.wheels import built_wheel
 
 if sys.version_info >= (3, 11):
@@ -137,6 +137,11 @@ def test_the_demo_has_what_it_needs_and_no_torch() -> None:
     assert re.findall(r'demo-\$\(STAMP\):.*\n\t\$\(BIN\)/python -m pip install -q -e "(.*)"', makefile) == [
         ".[embedded,serve]"
     ]
+
+
+def test_adapting_is_imported_without_torch() -> None:
+    done = run_python(f"{PROGRAM}import hybridr.training.adaptation")
+    assert done.returncode == 0, done.stderr
 
 
 def test_verbs_that_need_torch_name_the_extra() -> None:
