@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -54,8 +54,10 @@ def options_of(parameter: inspect.Parameter, *, members: bool = True) -> list[in
     """
     kind, only = plain(parameter.annotation)
     if is_stage(kind):
-        names = only.names or listed(kind)
-        return [stage_option(name, kind.model_fields[name], only.unset.get(name), members) for name in names]
+        return [
+            stage_option(name, kind.model_fields[name], only.unset.get(name), members)
+            for name in option_names(parameter)
+        ]
     if is_group(kind):
         return [
             parameter.replace(kind=KEYWORD)
@@ -64,10 +66,18 @@ def options_of(parameter: inspect.Parameter, *, members: bool = True) -> list[in
     return [parameter.replace(kind=KEYWORD)]
 
 
+def option_names(parameter: inspect.Parameter) -> Sequence[str]:
+    """Return the names of the options for one parameter of a verb."""
+    kind, only = plain(parameter.annotation)
+    if is_stage(kind):
+        return only.names or listed(kind)
+    return [field.name for field in dataclasses.fields(kind)] if is_group(kind) else [parameter.name]
+
+
 def value_of(parameter: inspect.Parameter, values: Mapping[str, Any], resolve: Callable[..., Any]) -> Any:
     """Return the value of a verb's parameter, made from the options on the command line."""
     kind, _ = plain(parameter.annotation)
-    flags = {option.name: values[option.name] for option in options_of(parameter, members=False)}
+    flags = {name: values[name] for name in option_names(parameter)}
     if is_stage(kind):
         return resolve(kind, **unused(kind, flags), **flags)
     return kind(**flags) if is_group(kind) else flags[parameter.name]

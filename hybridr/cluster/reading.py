@@ -391,7 +391,7 @@ def hits_by_id(
     """
     window = index.result_window if isinstance(index, IndexInfo) else len(doc_ids)
     hits: list[dict[str, Any]] = []
-    waiting = [doc_ids[start : start + window] for start in range(0, len(doc_ids), max(1, window))]
+    waiting = groups_of(doc_ids, max(1, window))
     while waiting:
         group = waiting.pop(0)
         ids: dict[str, Any] = {"ids": {"values": list(group)}}
@@ -413,9 +413,8 @@ def documents_in_pages(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, page: int, whole: bool = True
 ) -> Iterator[list[SourceDocument]]:
     """Yield the documents with these ids, `page` at a time, as `documents_by_id` reads them."""
-    for start in range(0, len(doc_ids), page):
-        documents = documents_by_id(cluster, index, doc_ids[start : start + page], whole=whole)
-        yield list(documents.values())
+    for group in groups_of(doc_ids, page):
+        yield list(documents_by_id(cluster, index, group, whole=whole).values())
 
 
 def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[str]) -> int:
@@ -472,3 +471,8 @@ def require_whole_source(info: IndexInfo) -> None:
             "of them would lose what is left out",
             hint=AGAIN,
         )
+
+
+def groups_of(doc_ids: Sequence[str], size: int) -> list[Sequence[str]]:
+    """Return document ids in groups of at most `size`."""
+    return [doc_ids[start : start + size] for start in range(0, len(doc_ids), size)]

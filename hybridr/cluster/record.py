@@ -348,13 +348,13 @@ class IndexInfo:
         properties: dict[str, Any] = self.mappings.get("properties", {})
         return properties
 
-    @property
+    @cached_property
     def mapped_fields(self) -> list[MappedField]:
         """Return the leaf fields of the mapping by dotted name, each with its analyser."""
         default = self.settings.get("index.analysis.analyzer.default.type", "standard")
         return sorted(leaves(self.properties, "", default, nested=False))
 
-    @property
+    @cached_property
     def types(self) -> dict[str, str]:
         """Return field name -> type for all fields and multi-fields; an alias has the type of its target."""
         types = dict[str, str]()

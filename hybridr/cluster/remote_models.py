@@ -225,26 +225,30 @@ def delete_model(cluster: Cluster, model: RemoteModel) -> None:
 
 
 def send_all(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
-    """Send requests that delete, in their order; what is gone already is no error.
+    """Send requests that delete, in their order."""
+    for request in requests:
+        send_deletion(cluster, request)
+
+
+def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
+    """Send a request that deletes; what is gone already is no error.
 
     A group of models whose last one was just deleted answers 409 until that is seen, about a second later. A
     connector that the server holds for the models of others by mistake stays: nothing asks it any more.
     """
-    for request in requests:
-        deadline, is_done = time.monotonic() + CONFLICT_TIMEOUT_S, False
-        while not is_done:
-            is_done = True
-            try:
-                cluster.request(request["method"], request["path"], request.get("body"))
-            except NotFound:
-                pass
-            except ClusterError as failure:
-                if failure.status == CONFLICT and is_mistaken(cluster, request["path"], failure):
-                    continue
-                if failure.status != CONFLICT or time.monotonic() > deadline:
-                    raise
-                is_done = False
-                time.sleep(0.2)
+    deadline = time.monotonic() + CONFLICT_TIMEOUT_S
+    while True:
+        try:
+            cluster.request(request["method"], request["path"], request.get("body"))
+            return
+        except NotFound:
+            return
+        except ClusterError as failure:
+            if failure.status == CONFLICT and is_mistaken(cluster, request["path"], failure):
+                return
+            if failure.status != CONFLICT or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:

@@ -62,7 +62,7 @@ class ClickModel(NamedTuple):
         """Return the log-likelihood ratio of each pair's clicks if relevant against if not,
         `(documents,)`.
         """
-        chance = np.clip(self.seen[np.minimum(views.rank, RANKS - 1), None] * self.clicked, FLOOR, CEILING)
+        chance = np.clip(self.seen[ranks_of(views), None] * self.clicked, FLOOR, CEILING)
         missed = views.shown - views.clicked
         likely = views.clicked[:, None] * np.log(chance) + missed[:, None] * np.log1p(-chance)
         return summed(views, likely[:, 1] - likely[:, 0])
@@ -91,7 +91,7 @@ def refitted(model: ClickModel, views: Views) -> ClickModel:
     """Return the model after one round of expectation-maximisation."""
     relevance = model.relevance(views)
     share = np.column_stack([1 - relevance, relevance])[views.document]
-    ranks = np.minimum(views.rank, RANKS - 1)
+    ranks = ranks_of(views)
     clicked, viewed = (
         np.column_stack([np.bincount(ranks, column, RANKS) for column in (share * counts[:, None]).T])
         for counts in (views.clicked, views.shown)
@@ -120,10 +120,15 @@ def tempered(views: Views, limit: float) -> Views:
     return views._replace(shown=views.shown * factor, clicked=views.clicked * factor)
 
 
+def ranks_of(views: Views) -> Indices:
+    """Return the rank of each row, at most `RANKS` - 1."""
+    return np.minimum(views.rank, RANKS - 1)
+
+
 def best_ranks(views: Views) -> Indices:
     """Return the best rank at which each pair of query and document was shown, `(documents,)`."""
     ranks = np.full(views.documents, RANKS - 1)
-    np.minimum.at(ranks, views.document, np.minimum(views.rank, RANKS - 1))
+    np.minimum.at(ranks, views.document, ranks_of(views))
     return ranks
 
 

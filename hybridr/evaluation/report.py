@@ -93,6 +93,11 @@ def shown_documents(result: Evaluation) -> list[str]:
     return list(dict.fromkeys(document.doc_id for document in placed))
 
 
+def is_numeric(cell: Any) -> bool:
+    """Return whether a table cell is a number, which is right-aligned."""
+    return isinstance(cell, (int, float))
+
+
 def cell_text(cell: Any) -> str:
     """Return a table cell as text, floats with four decimals."""
     return f"{cell:.4f}" if isinstance(cell, float) else str(cell)
@@ -106,10 +111,7 @@ def markdown(columns: Sequence[str], rows: TableRows) -> str:
         texts = (" ".join(cell_text(cell).split()) for cell in cells)
         return "| " + " | ".join(html.escape(text, quote=False).replace("|", "\\|") for text in texts) + " |"
 
-    right = [
-        bool(rows) and all(isinstance(row[place], (int, float)) for row in rows)
-        for place in range(len(columns))
-    ]
+    right = [bool(rows) and all(is_numeric(row[place]) for row in rows) for place in range(len(columns))]
     borders = "| " + " | ".join("---:" if is_right else "---" for is_right in right) + " |"
     return "\n".join([line(columns), borders, *map(line, rows)]) + "\n"
 
@@ -118,7 +120,7 @@ def html_table(columns: Sequence[str], rows: TableRows) -> str:
     """Return a table in HTML."""
     lines = ["<table>", f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in columns)}</tr>"]
     for row in rows:
-        kinds = (' class="number"' if isinstance(cell, (int, float)) else "" for cell in row)
+        kinds = (' class="number"' if is_numeric(cell) else "" for cell in row)
         cells = (
             f"<td{kind}>{html.escape(cell_text(cell))}</td>" for kind, cell in zip(kinds, row, strict=True)
         )

@@ -26,6 +26,7 @@ from ..cluster.reading import (
     SourceDocument,
     documents_by_id,
     documents_in_pages,
+    groups_of,
     hits_by_id,
     read_pages,
     settled_position,
@@ -172,16 +173,11 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
     clients added to the index and the source never had.
     """
     lacking: set[str] = set()
-    for page in id_pages(sorted(set(missing))):
+    for page in groups_of(sorted(set(missing)), PAGE):
         lacking |= documents_by_id(cluster, info.record.source, page, whole=False).keys()
         lacking -= documents_by_id(cluster, info.name, page, whole=False).keys()
     theirs = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
     return cluster.count(info.record.source) - len(lacking) + theirs
-
-
-def id_pages(doc_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the ids in groups of at most PAGE."""
-    return (doc_ids[start : start + PAGE] for start in range(0, len(doc_ids), PAGE))
 
 
 @dataclass(frozen=True)
@@ -353,7 +349,7 @@ class ClientWrites:
         These are documents copied back to the source, ranges in which both indices hold different operations,
         and operations `taken` after the synced position.
         """
-        for part in id_pages(list(self.returned)):
+        for part in groups_of(list(self.returned), PAGE):
             yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())
         originals = Numbered(self.cluster, self.cluster.index_info(self.source), "_seq_no")
         copies = Numbered(self.cluster, self.info, SEQ_NO_FIELD)

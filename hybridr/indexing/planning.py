@@ -53,9 +53,14 @@ def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
     fields = added_fields(record)
     whole, without = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
     return (
-        f"an answer of {HITS} whole documents has {whole / 1000:,.1f} kB, "
-        f"{without / 1000:,.1f} kB without what was added; {remedy(fields)}"
+        f"an answer of {HITS} whole documents has {kilobytes(whole)}, {kilobytes(without)} without what was "
+        f"added; {remedy(fields)}"
     )
+
+
+def kilobytes(size: int) -> str:
+    """Return a size in bytes as text in kB."""
+    return f"{size / 1000:,.1f} kB"
 
 
 def remedy(fields: Sequence[str]) -> str:
@@ -276,8 +281,8 @@ class Plan:
         each = NUMBER_BYTES.get(proposal.settings.vectors, FLOAT_BYTES)
         now = answer_bytes(proposal.cluster, proposal.info, fields)
         return (
-            f"an answer of {HITS} whole documents grows from {now / 1000:,.1f} kB to about "
-            f"{(now + round(HITS * numbers * each)) / 1000:,.1f} kB; {remedy(fields)}"
+            f"an answer of {HITS} whole documents grows from {kilobytes(now)} to about "
+            f"{kilobytes(now + round(HITS * numbers * each))}; {remedy(fields)}"
         )
 
     @property
@@ -313,7 +318,7 @@ def propose(
     settings: ReindexSettings,
     view: Describing | None = None,
 ) -> Proposal:
-    """Check what every target needs, and return the proposal.
+    """Check that this encoder can write vectors for the index, and return what a reindex would write.
 
     Without `fields` in the settings they are chosen as by `inspect`. Descriptions of indices come from
     `view`, if given, instead of the cluster. Raises ClusterError (engine, plugin), DataError (empty, no

@@ -246,8 +246,8 @@ def check_limits(
 
 
 def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Disk | None:
-    """Return the bytes that the copy needs and that the data nodes can take; None without the rights to read
-    them.
+    """Return the bytes that the new index will take, with its replicas, and those that the data nodes have
+    free below their watermarks; None if the user may not read these figures.
     """
     try:
         stats = cluster.request("GET", path_of(source.name, "_stats", "store"))

@@ -28,6 +28,7 @@ from ..cluster.reading import (
     Share,
     SourceDocument,
     documents_in_pages,
+    groups_of,
     hit_parts,
     hits_by_id,
     read_pages,
@@ -48,7 +49,6 @@ from .client_writes import (
     Pair,
     Writes,
     find_writes,
-    id_pages,
     own_fields,
     refusal_by,
     require_none,
@@ -258,7 +258,7 @@ class Older:
         taken = {} if is_restored(self.info, source) else dict(self.info.record.taken)
         for shard in shards_in(source) if self.taken else ():
             numbers = set()
-            for part in id_pages(sorted(self.taken)):
+            for part in groups_of(sorted(self.taken), PAGE):
                 params = {"preference": f"_shards:{shard}"}
                 hits = hits_by_id(self.cluster, source, part, hit_parts(()), None, params)
                 numbers |= {hit["_seq_no"] for hit in hits if hit["_seq_no"] == self.taken[hit["_id"]]}

@@ -129,10 +129,11 @@ def start_experiment(
 
 
 def ranking_of(record: Record, side: str, rival: str, name: str) -> Ranking:
-    """Return the ranking that a side of an experiment names: that of a file, or today's without what the
-    rival adds.
+    """Return the ranking of one side of an experiment.
 
-    Raises DataError, SettingsError.
+    `side` is "today", "learnt", "tuned", or a file of settings. If the `rival` side is "learnt" or "tuned",
+    "today" is the index's ranking without that. Raises SettingsError for a file that cannot be used,
+    DataError if nothing was learnt or tuned.
     """
     now = record.ranking
     if side == TODAY:

@@ -64,6 +64,7 @@ LEAST_JUDGED, MOST_JUDGED = 30, 500  # queries; fewer tell two encoders apart by
 DOCUMENTS = 2_000  # that both encoders encode: all that are judged, and others
 PAGE = 100
 MEASURE = parse_measure("nDCG@10")
+OLD, NEW = "gate: old encoder", "gate: new encoder"
 SEED = 0  # of all that is drawn: judged queries, queries that are made, texts whose cosines are measured
 
 
@@ -110,12 +111,8 @@ def compare_encoders(
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
     all_queries = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
     bm25 = Bm25(texts)
-    before, after = (
-        rank_all(
-            encoder, texts, all_queries, bm25, partial(progress, f"gate: {age} encoder"), evened_out=False
-        )
-        for age, encoder in (("old", old), ("new", new))
-    )
+    before = rank_all(old, texts, all_queries, bm25, partial(progress, OLD), evened_out=False)
+    after = rank_all(new, texts, all_queries, bm25, partial(progress, NEW), evened_out=False)
     made_numbers = range(len(probes))
     rows = compare_own_documents(
         before.of(made_numbers), after.of(made_numbers), [str(probe.position) for probe in probes]
@@ -277,12 +274,8 @@ def prove(
     filled = proof.filled(others)
     texts, query_texts = [document.contents for document in filled], [query.text for query in proof.queries]
     bm25 = Bm25(texts)
-    before, after = (
-        rank_all(
-            encoder, texts, query_texts, bm25, partial(progress, f"gate: {age} encoder"), evened_out=True
-        )
-        for age, encoder in (("old", old), ("new", new))
-    )
+    before = rank_all(old, texts, query_texts, bm25, partial(progress, OLD), evened_out=True)
+    after = rank_all(new, texts, query_texts, bm25, partial(progress, NEW), evened_out=True)
     rows = []
     for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused)):
         measured = [judged_values(rankings, proof, filled) for rankings in sides]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, drop_index, hidden_body, path_of
-from ..cluster.reading import hits_by_id, text_of
+from ..cluster.reading import groups_of, hits_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.settings import VectorSettings
@@ -148,10 +148,8 @@ def stamps_of(
     id.
     """
     stamps: dict[str, str] = {}
-    for start in range(0, len(doc_ids), READ_AT_ONCE):
-        batch = list(doc_ids[start : start + READ_AT_ONCE])
-        hits = hits_by_id(cluster, info, batch, {"_source": list(fields)})
-        for hit in hits:
+    for group in groups_of(doc_ids, READ_AT_ONCE):
+        for hit in hits_by_id(cluster, info, list(group), {"_source": list(fields)}):
             text = text_of(hit.get("_source", {}), fields)
             stamps[hit["_id"]] = hashlib.sha256(text.encode()).hexdigest()[:STAMP]
     return stamps

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Any
 
 from ..cluster.mappings import index_put
-from ..cluster.reading import hits_by_id, sources_by_id, text_of
+from ..cluster.reading import groups_of, hits_by_id, sources_by_id, text_of
 from ..cluster.record import RESULT_WINDOW
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseRetriever
@@ -250,11 +250,6 @@ class Retrieval:
             sources = sources_by_id(self.cluster, self.info, group)
             texts |= {doc_id: text_of(source, self.fields) for doc_id, source in sources.items()}
         return texts
-
-
-def groups_of(doc_ids: Sequence[str], size: int) -> list[Sequence[str]]:
-    """Return document ids in groups of at most `size`."""
-    return [doc_ids[start : start + size] for start in range(0, len(doc_ids), size)]
 
 
 def require_no_functions_around(query: CompiledQuery) -> None:

@@ -372,8 +372,8 @@ def open_search(
     encoder: Path | None = None,
     settings: SearchSettings | None = None,
 ) -> Search:
-    """Return a search of `name` with the encoder that wrote its vectors, or the encoder in the given
-    folder.
+    """Return a search of the index `name`. Queries are encoded by the encoder in the folder `encoder`, or, if
+    that is None, by the one that wrote the index's vectors.
     """
     info = resolve(cluster, name)
     needed = encoder is not None and encodes(mode, settings or SearchSettings())

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster
 from ..cluster.destinations import resolve
 from ..cluster.fields import choose_text_fields
-from ..cluster.reading import count_missing, sources_by_id, text_of
+from ..cluster.reading import count_missing, groups_of, sources_by_id, text_of
 from ..cluster.record import IndexInfo
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import (
@@ -297,7 +297,7 @@ def texts_of(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[
     """Return the texts of documents of an index, by id, for a report."""
     texts: dict[str, str] = {}
     fields = info.record.fields or choose_text_fields(cluster, info)
-    for start in range(0, len(doc_ids), CHECKED_DOCUMENTS):
-        sources = sources_by_id(cluster, info, doc_ids[start : start + CHECKED_DOCUMENTS])
+    for group in groups_of(doc_ids, CHECKED_DOCUMENTS):
+        sources = sources_by_id(cluster, info, group)
         texts |= {doc_id: text_of(source, fields) for doc_id, source in sources.items()}
     return texts

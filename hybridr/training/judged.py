@@ -65,7 +65,10 @@ class Judged:
     """Names the contents of the files, 64 hex digits."""
 
     def sample(self, count: int | None, seed: int) -> Judged:
-        """Return a random choice of `count` queries in their order; all of them if there are no more."""
+        """Return `count` queries drawn at random, in the order of the file.
+
+        All are returned if `count` is None, or if there are no more.
+        """
         if count is None or count >= len(self.queries):
             return self
         chosen = sorted(default_rng([seed, 2]).choice(len(self.queries), count, replace=False).tolist())

@@ -237,7 +237,10 @@ class CrossEncoder(Ranker):
         return score_pairs(self, self.tokens, pairs, self.limit(max_tokens))
 
     def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
-        """Set the head, and the input embeddings if the REM has some. Raises ModelError."""
+        """Load the head's weights, and with `load_embeddings` the REM's input embeddings if it has any.
+
+        Raises ModelError for weights that do not fit.
+        """
         super().take_rem_head(rem, head, load_embeddings)
         if load_embeddings and (tensors := rem.tensors(EMBEDDINGS)):
             own = dict(self.backbone.embeddings.named_parameters())

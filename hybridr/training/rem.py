@@ -125,6 +125,28 @@ def whole(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
+def write_rem(ranker: Ranker, design: Design, folder: Path) -> list[str]:
+    """Write the REM in `ranker` into `folder`; return the names of the files."""
+    if ranker.rem is not None:
+        record = dict(ranker.rem.record)  # that of a REM which is trained on stays as it is
+    else:
+        config = config_of(design)
+        record = {
+            "config": config,
+            "config_id": fingerprint(config)[:16],
+            "hidden_size": int(ranker.config.hidden_size),
+            "model_class": CLASSES[ranker.ranker].format(CLASS_NAMES[ranker.config.model_type]),
+            "model_name": None,
+            "model_type": ranker.config.model_type,
+            "name": NAME,
+            "version": FORMAT,
+        }
+    tensors = adapters.adapter_weights(ranker.backbone, str(record["name"]))
+    torch.save(plain_tensors(tensors), folder / WEIGHTS)
+    write_json(folder / CONFIG, record)
+    return [WEIGHTS, CONFIG, *write_head(ranker, record, folder)]
+
+
 def add_head(ranker: Ranker, width: int, seed: int) -> None:
     """Add a new linear head of `width` outputs to a ranker that needs one and has none.
 
@@ -415,25 +437,7 @@ class RemRun:
                 heads = {} if settings.ranker == "splade" else head_weights(self.ranker, self.name)
                 files = write_dam_files(dam, folder, heads=heads, language_head=dam.has_language_head)
             else:
-                ranker = self.ranker
-                if ranker.rem is not None:
-                    record = dict(ranker.rem.record)  # that of a REM which is trained on stays as it is
-                else:
-                    config = config_of(design_of(settings.design, settings.rank))
-                    record = {
-                        "config": config,
-                        "config_id": fingerprint(config)[:16],
-                        "hidden_size": int(ranker.config.hidden_size),
-                        "model_class": CLASSES[ranker.ranker].format(CLASS_NAMES[ranker.config.model_type]),
-                        "model_name": None,
-                        "model_type": ranker.config.model_type,
-                        "name": NAME,
-                        "version": FORMAT,
-                    }
-                tensors = adapters.adapter_weights(ranker.backbone, str(record["name"]))
-                torch.save(plain_tensors(tensors), folder / WEIGHTS)
-                write_json(folder / CONFIG, record)
-                files = [WEIGHTS, CONFIG, *write_head(ranker, record, folder)]
+                files = write_rem(self.ranker, design_of(settings.design, settings.rank), folder)
             runs.write_steps(folder / runs.LOSSES_FILE, run)
             write_manifest(
                 folder,

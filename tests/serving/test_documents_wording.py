@@ -9,9 +9,9 @@ from hybridr.serving.agents.agents import hits_as_text
 from hybridr.serving.agents.documents import (
     ANSWER_BYTES,
     LONGEST_OF_HIT,
+    as_much_as_fits,
     bounded,
     bytes_in,
-    fitting,
     plain_text,
 )
 
@@ -38,7 +38,7 @@ def test_hits_keep_to_the_bound_and_say_how_to_go_on(hits, k, offset, warning) -
 @given(st.text(max_size=20_000))
 def test_any_text_is_cut_to_the_bound(text: str) -> None:
     assert bytes_in(bounded(text)) <= ANSWER_BYTES
-    said, _ = fitting("head", [text])
+    said, _ = as_much_as_fits("head", [text])
     assert bytes_in(said) <= ANSWER_BYTES
 
 

@@ -225,7 +225,10 @@ def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
 
 
 def read_by_torch(folder: Path) -> Exportable:
-    """Return a sentence-transformers bi-encoder, opened by torch. Raises ModelError, MissingExtra."""
+    """Open a folder of sentence-transformers with torch, and return its bi-encoder.
+
+    Raises ModelError for a folder that is none, MissingExtra if torch is not installed.
+    """
     retriever: Exportable = from_training("torch_models", "read_retriever")(folder)
     return retriever
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from ...cluster.connection import Cluster, as_json, make_index
 from ...cluster.destinations import resolve
 from ...cluster.mappings import TERMS_COUNT, limit
-from ...cluster.reading import documents_in_pages, hits_by_id, read_pages, whole_characters
+from ...cluster.reading import documents_in_pages, groups_of, hits_by_id, read_pages, whole_characters
 from ...cluster.record import IndexInfo
 from ...cluster.writing import Action, HeldRejects, write
 from ...errors import DataError, NotFound
@@ -266,9 +266,8 @@ def names_by_id(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field
     if (exact := exact_field(info, [field])) is None:
         return {}
     names: dict[str, str] = {}
-    for start in range(0, len(doc_ids), NAMED_TOGETHER):
-        batch = list(doc_ids[start : start + NAMED_TOGETHER])
-        for hit in hits_by_id(cluster, info, batch, {"_source": False, "docvalue_fields": [exact]}):
+    for group in groups_of(doc_ids, NAMED_TOGETHER):
+        for hit in hits_by_id(cluster, info, list(group), {"_source": False, "docvalue_fields": [exact]}):
             if values := hit.get("fields", {}).get(exact):
                 names[hit["_id"]] = str(values[0])
     return names

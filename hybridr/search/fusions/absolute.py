@@ -112,12 +112,7 @@ class Absolute(Fusion):
         ]
         scored: dict[str, Any] = {"bool": {"should": parts}}
         if query.around:
-            script = (
-                "double above = _score - params.zero; return params.factor * (above > params.tail ? above "
-                ": params.tail * Math.exp(Math.max(above / params.tail, -30) - 1));"
-            )
-            params = {**word_scale(query.scales, self.settings.dense_weight), "tail": LOWEST}
-            like_words = {"script_score": {"query": scored, "script": {"source": script, "params": params}}}
+            like_words = scores_like_words(scored, query.scales, self.settings.dense_weight)
             scored = surrounded(times(like_words, query.own_scale), query.around)
         return Rescoring(
             {"bool": {"should": finders}},
@@ -211,6 +206,21 @@ def surrounded(query: dict[str, Any], outer: Sequence[tuple[str, Mapping[str, An
         [(kind, body)] = outside.items()
         query = {kind: {**body, part: query}}
     return query
+
+
+def scores_like_words(scored: dict[str, Any], scales: Scales, dense_weight: float) -> dict[str, Any]:
+    """Return a query with the same order whose scores lie on the scale of BM25, near 0 for unrelated
+    documents.
+
+    A client's functions that multiply or add to the score then work as they do with BM25. Scores never reach
+    zero, because a client's script may divide by them.
+    """
+    script = (
+        "double above = _score - params.zero; return params.factor * (above > params.tail ? above "
+        ": params.tail * Math.exp(Math.max(above / params.tail, -30) - 1));"
+    )
+    params = {**word_scale(scales, dense_weight), "tail": LOWEST}
+    return {"script_score": {"query": scored, "script": {"source": script, "params": params}}}
 
 
 def word_scale(scales: Scales, dense_weight: float) -> dict[str, float]:

@@ -117,24 +117,30 @@ def program_size(pattern: str) -> int:
 def part_at(pattern: str, place: int) -> tuple[int, int]:
     """Return where the literal, escape or set at position `place` ends, and its size in the program."""
     if pattern[place] == "[":
-        end, depth = place, 0  # sets may contain sets
-        while end < len(pattern):
-            if inner := ESCAPE.match(pattern, end):
-                end = inner.end()
-                continue
-            if pattern[end] == "[":
-                depth += 1
-                end += 1 + pattern.startswith("[^", end)
-                end += pattern.startswith("]", end)  # the first one stands for itself
-                continue
-            depth -= pattern[end] == "]"
-            end += 1
-            if not depth:
-                break
+        end = end_of_set(pattern, place)
         return end, SIZE_OF_CLASS if {"\\", "[", "^"} & set(pattern[place + 1 : end]) else SIZE_OF_SET
     if escape := ESCAPE.match(pattern, place):
         return escape.end(), SIZE_OF_CLASS if escape[0][1] in CLASSES else 1
     return place + 1, 1 if pattern[place].isascii() and pattern[place] != "." else SIZE_OF_SET
+
+
+def end_of_set(pattern: str, place: int) -> int:
+    """Return where the bracketed set that begins at position `place` ends; sets may contain sets."""
+    depth = 0
+    while place < len(pattern):
+        if escape := ESCAPE.match(pattern, place):
+            place = escape.end()
+            continue
+        if pattern[place] == "[":
+            depth += 1
+            place += 1 + pattern.startswith("[^", place)
+            place += pattern.startswith("]", place)  # the first one stands for itself
+            continue
+        depth -= pattern[place] == "]"
+        place += 1
+        if not depth:
+            break
+    return place
 
 
 MOST_PINS, MOST_BANS = 100, 1_000  # of one rule

@@ -38,11 +38,11 @@ from .documents import (
     Report,
     Reports,
     ToolFailure,
+    as_much_as_fits,
     ask_inside,
     bounded,
     describe_fields,
     documents_as_text,
-    fitting,
     hit_lines,
     plain_text,
     shortened_to,
@@ -187,7 +187,7 @@ def hits_as_text(answer: Mapping[str, Any], k: int, offset: int) -> str:
     if not hits:
         return "nothing found" + ("" if offset else ": try other words, or fewer filters")
     warned = f"{answer['warning']}\n" if answer.get("warning") else ""
-    said, count = fitting(f"{warned}{WARNED}", map(hit_lines, hits))
+    said, count = as_much_as_fits(f"{warned}{WARNED}", map(hit_lines, hits))
     left = len(answer["hits"]) - count
     return said + (f"\nat least {left} more: offset={offset + count}" if left else "\nno more hits")
 

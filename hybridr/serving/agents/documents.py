@@ -62,9 +62,9 @@ def cut_to(text: str, limit: int) -> str:
     return text.encode(errors="replace")[: max(0, limit)].decode(errors="ignore")
 
 
-def fitting(head: str, parts: Iterable[str]) -> tuple[str, int]:
-    """Return a head and as many whole parts as fit into an answer, joined by lines, and the number of
-    parts.
+def as_much_as_fits(head: str, parts: Iterable[str]) -> tuple[str, int]:
+    """Return `head` and below it, one a line, as many of the parts as an answer has room for; and how many
+    these are.
     """
     said, count = head, 0
     for part in parts:
@@ -184,7 +184,7 @@ def documents_as_text(
         else f"id {json.dumps(shown_id(doc_id))}: there is no such document"
         for doc_id in doc_ids
     ]
-    said, count = fitting(WARNED, parts)
+    said, count = as_much_as_fits(WARNED, parts)
     left = doc_ids[count:]
     more = f"\n{len(left)} more did not fit: ask for them by themselves" if left else ""
     return said + more
@@ -224,7 +224,7 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
     searched = ", ".join(map(shown_name, info.record.fields[:MOST_FIELDS]))
     head = f"{info.name}: {cluster.count(info):,} documents. Searched by meaning and words: | {searched}"
     lines = [f"| {shown_name(name)} ({kind}){values.get(name, '')}" for name, kind in kinds.items()]
-    text, count = fitting(f"{WARNED}\n{head}\nFields for filters:", lines)
+    text, count = as_much_as_fits(f"{WARNED}\n{head}\nFields for filters:", lines)
     left = len(types) - count
     return text + (f"{CUT}\nand {left} more fields" if left else "")
 
@@ -339,7 +339,7 @@ class Reports:
 
 def written(lines: Iterable[str], end: str = "") -> str:
     """Return lines behind the mark of data, as many as fit into an answer."""
-    text, _ = fitting(WARNED, (f"| {plain_text(line)}" for line in lines if line))
+    text, _ = as_much_as_fits(WARNED, (f"| {plain_text(line)}" for line in lines if line))
     return f"{text}\n{end}" if end else text
 
 
