@@ -68,30 +68,22 @@ def check_semantic(proposal: Proposal) -> None:
 
 def check_field(info: IndexInfo, name: str) -> None:
     """Raise DataError for a field that cannot become semantic."""
-    path, mapping, problem = name.split("."), field_at(info, name), ""
-    kind = mapping.get("type", "object" if mapping else "missing")
-    nested = any(field_at(info, ".".join(path[:end])).get("type") == "nested" for end in range(1, len(path)))
-    if kind not in RAW_TYPES or nested:
-        where = " below nested objects" if nested else ""
+    mapping, problem = info.mapping_of(name), ""
+    leaf = next((field for field in info.mapped_fields if field.name == name), None)
+    if leaf is None or leaf.type not in RAW_TYPES or leaf.nested:
+        kind = leaf.type if leaf else "object" if "properties" in mapping else "missing"
+        where = " below nested objects" if leaf and leaf.nested else ""
         problem = f"this field is {kind}{where}, and a semantic field has one text a document"
     elif mapping.get("copy_to") and name not in info.semantic:
         target = mapping["copy_to"][0]
         problem = f"it is copied to '{target}', and OpenSearch copies nothing from a semantic field"
-    elif field_at(info, stored := stored_at(info, name)):
+    elif info.mapping_of(stored := stored_at(info, name)):
         problem = f"its embeddings go into '{stored}', which is a field of the index already"
     if problem:
         raise DataError(
             f"--semantic {name}: {problem}",
             hint=f"--semantic with other fields; texts of '{info.name}': {indexed_texts(info)}",
         )
-
-
-def field_at(info: IndexInfo, name: str) -> Mapping[str, Any]:
-    """Return the mapping of a field by its dotted name; empty if there is none."""
-    mapping: Mapping[str, Any] = {"properties": info.properties}
-    for part in name.split("."):
-        mapping = mapping.get("properties", {}).get(part, {})
-    return mapping
 
 
 def stored_at(info: IndexInfo, name: str) -> str:
