@@ -31,7 +31,7 @@ what has no width. And halves of surrogate pairs, which no stream takes."""
 
 def printable(text: str) -> str:
     """Return a text with control characters, such as ESC, written as in JSON: `\\u001b`."""
-    return UNPRINTABLE.sub(lambda letter: json.dumps(letter[0])[1:-1], text)
+    return UNPRINTABLE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def on_one_line(text: str) -> str:

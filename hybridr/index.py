@@ -768,7 +768,7 @@ class Index:
         from .cluster.destinations import resolve
         from .serving.deploy.deploying import undeploy, undeploy_ingest
 
-        info = resolve(self.cluster, self.name)
+        info = resolve(self.cluster, self.name, whole=True)
         requests = undeploy_ingest(self.cluster, info, dry_run=dry_run)
         return requests + undeploy(self.cluster, self.name, dry_run=dry_run)
 

@@ -42,6 +42,7 @@ TABLES = (
     "deploy",
     "tune",
     "serve",
+    "assessor",
 )
 """The tables of `hybridr.toml`, one a stage."""
 

@@ -10,7 +10,7 @@ from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
-from hybridr.settings import resolve_stage, resolved_values
+from hybridr.settings import TABLES, resolve_stage, resolved_values
 from hybridr.training.settings import AdaptSettings
 from hybridr_cli.stages import PACKAGES, STAGES
 
@@ -64,6 +64,10 @@ def test_every_stage_can_be_listed() -> None:
     names = [name for stage in PACKAGES for name, _, _ in resolved_values(STAGES[stage])]
     assert len(names) == len(set(names))
     assert {"cluster.url", "adapt.strength", "reindex.engine", "search.depth", "node.heap"} <= set(names)
+
+
+def test_every_stage_may_stand_in_the_file() -> None:
+    assert {STAGES[stage].table.partition(".")[0] for stage in PACKAGES} == set(TABLES)
 
 
 def test_an_unknown_table_is_refused(tmp_path: Path) -> None:

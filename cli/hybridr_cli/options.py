@@ -171,7 +171,8 @@ def described(field: FieldInfo, members: bool) -> tuple[str, str]:
     said, *unset = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
     helps = [mark.help for mark in marks_of(field)] if members else []
     said = "; ".join(filter(None, [said, *helps]))
-    return said[:1].upper() + said[1:] + "." * bool(said), unset[0] if unset else help_text(field)
+    sentence = f"{said[:1].upper()}{said[1:]}." if said else ""
+    return sentence, unset[0] if unset else help_text(field)
 
 
 def help_text(field: FieldInfo) -> str:

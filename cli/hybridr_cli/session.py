@@ -64,8 +64,9 @@ class Session:
         settings = addressed(self.cluster_settings())
         if not settings.verify_certs:
             self.output.warning("warning: the cluster's certificate is not checked (verify_certs is false)")
-        if settings.user and "http://" in str(settings.url):
-            self.output.warning(f"warning: the password goes to {settings.url} in clear, not by https")
+        if (settings.user or settings.api_key) and "http://" in str(settings.url):
+            secret = "password" if settings.user else "API key"
+            self.output.warning(f"warning: the {secret} goes to {settings.url} in clear, not by https")
         return Connection.connect(settings, asked_by=f"hybridr/{self.verb}")
 
     def confirm(self, question: str, yes: bool) -> None:

@@ -302,7 +302,7 @@ class IndexInfo:
     @property
     def uuid(self) -> str:
         """Return the uuid of the index, which differs for another index of the same name."""
-        return self._told("index.uuid")
+        return self._required_setting("index.uuid")
 
     @property
     def lineage(self) -> str:
@@ -314,14 +314,14 @@ class IndexInfo:
     @property
     def shards(self) -> int:
         """Return the number of primary shards."""
-        return int(self._told("index.number_of_shards"))
+        return int(self._required_setting("index.number_of_shards"))
 
     @property
     def result_window(self) -> int:
         """Return how many hits one search may return or skip."""
         return int(self.settings.get(RESULT_WINDOW, USUAL_RESULT_WINDOW))
 
-    def _told(self, setting: str) -> str:
+    def _required_setting(self, setting: str) -> str:
         """Return an index setting. Raises ClusterError if the server did not give it."""
         if not isinstance(value := self.settings.get(setting), str):
             raise ClusterError(f"the cluster does not tell {setting} of '{self.name}'")

@@ -235,8 +235,8 @@ def understood_by(host: str) -> Iterator[None]:
         yield
     except CallEnded:
         raise Unreachable(f"nobody waits for {named} any more", kind=LATE) from None
-    except TooMuch:
-        raise ClusterError(f"{named} gives too large an answer", kind=TOO_LARGE) from None
+    except TooMuch as cause:
+        raise ClusterError(f"{named} gives an answer of too many {cause}", kind=TOO_LARGE) from None
     except exceptions.ConnectTimeoutError as error:
         raise Unreachable(f"nothing answers at {named}: {shortened(error)}") from None
     except exceptions.TimeoutError:

@@ -267,7 +267,7 @@ def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error:
     """Count the result of one bulk item in `outcome`; return its action in a list if it is worth another try.
 
     Raises ClusterError for a block and a full disk, AccessDenied for a missing right, NotFound for a missing
-    index. A delete of a missing document counts as written.
+    index. A document that is gone already (404) counts as written.
     """
     error = error or {}
     if error.get("type") == "cluster_block_exception":

@@ -235,15 +235,15 @@ class ByteMeter:
         self._progress = progress
         self._total = total
         self._done = 0
-        self._told = 0
+        self._reported = 0
         self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
         """Count bytes that arrived; a negative number takes back those of a broken connection."""
         with self._lock:
             self._done += count
-            if abs(self._done - self._told) >= STEP or self._done == self._total:
-                self._told = self._done
+            if abs(self._done - self._reported) >= STEP or self._done == self._total:
+                self._reported = self._done
                 self._progress(DOWNLOAD, self._done, self._total, "bytes")
 
 

@@ -197,7 +197,7 @@ def hits_of_each(
         progress("calibrate", start, len(texts))
         depth = max(k, search.settings.depth) if search.reordering.members else k
         questions = search.unordered(texts[start : start + BATCH], depth)
-        hits += [hits[:k] for hits in search.reordering.of(*questions, hurried=False)]
+        hits += [ranking[:k] for ranking in search.reordering.of(*questions, hurried=False)]
     progress("calibrate", len(texts), len(texts))
     return hits
 

@@ -208,7 +208,7 @@ def variants(
     Every grid is tried with the usual signals, and with each of `signals` if the fusion uses signals.
     """
     chosen = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
-    members = sorted(chosen, key=lambda name: name.turn)
+    members = sorted(chosen, key=lambda fusion: fusion.turn)
     grids = [grid for member in members for grid in member.grids]
     default = grids[0].name
     more: list[dict[str, Any]] = [{}, *({"signals": name} for name in signals)]
@@ -253,19 +253,23 @@ def landscape(tried: Sequence[Variant]) -> Landscape:
     return Landscape(distances, near / near.sum(axis=1, keepdims=True), weights)
 
 
-def score_all(tried: Sequence[Variant], answers: QueryCandidates, dense_scale: float) -> NDArray[np.float64]:
+def score_all(
+    tried: Sequence[Variant], candidates: QueryCandidates, dense_scale: float
+) -> NDArray[np.float64]:
     """Return the scores of a query's candidates by every variant, `(variants, n)`; NaN for a document that it
     does not find.
     """
-    answers = answers._replace(lists=answers.lists._replace(scales=Scales(answers.idf_sum, dense_scale)))
-    documents = answers.lists.documents
+    candidates = candidates._replace(
+        lists=candidates.lists._replace(scales=Scales(candidates.idf_sum, dense_scale))
+    )
+    documents = candidates.lists.documents
     cached: dict[str, tuple[CandidateLists, dict[str, NDArray[np.float64]] | None]] = {}
     rows = []
     for variant in tried:
         if variant.kind not in cached:
-            chosen = variant.settings.get("signals", answers.usual)
-            signals = {name: signal for name, signal in answers.lists.signals.items() if name in chosen}
-            lists = cut_lists(answers.lists._replace(signals=signals), DEFAULTS.depth)
+            chosen = variant.settings.get("signals", candidates.usual)
+            signals = {name: signal for name, signal in candidates.lists.signals.items() if name in chosen}
+            lists = cut_lists(candidates.lists._replace(signals=signals), DEFAULTS.depth)
             sides = None  # what each retriever adds at full weight, on one scale; None: one weight at a time
             if (by_retriever := fusion_of(variant).sides(lists)) is not None:
                 sides = {
@@ -381,7 +385,7 @@ def measured(
 def measured_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[str]) -> NDArray[np.float64]:
     """Return the measure of each query in each run, `(queries, runs)`."""
     measured_by = (values_of(run, qrels, [parsed], ids)[str(parsed)] for run in runs)
-    return np.array([[values[doc_id] for doc_id in ids] for values in measured_by]).T
+    return np.array([[values[query_id] for query_id in ids] for values in measured_by]).T
 
 
 def best_of(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:

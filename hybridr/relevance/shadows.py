@@ -281,8 +281,9 @@ class ShadowFile:
                 lists = {name: tuple(value[name]) for name in ("old", "new")}
                 requests.append(ShadowedRequest(**value | lists))
         if not requests:
+            why = f"; comparing stopped: {stopped}" if stopped else ""
             raise DataError(
-                f"no server on this machine has sent requests to both rankings of '{index}'",
+                f"no server on this machine has sent requests to both rankings of '{index}'{why}",
                 hint="hybridr serve --index NAME --proxy lexical --shadow 0.1; or --queries FILE",
             )
         return requests, stopped

@@ -297,8 +297,8 @@ def chains_of(names: Sequence[str]) -> list[Chain]:
     for name in names:
         if member_of(FAMILY, name).tuned_by is None:
             raise SettingsError(f"the re-ranker '{name}' has no weight to be tuned", hint="--rerank none")
-    steps = [[None, *(Step(name, *setting) for setting in product(WEIGHTS, DEPTHS))] for name in names]
-    return [Chain(tuple(step for step in steps if step)) for steps in product(*steps)]
+    choices = [[None, *(Step(name, *setting) for setting in product(WEIGHTS, DEPTHS))] for name in names]
+    return [Chain(tuple(step for step in steps if step)) for steps in product(*choices)]
 
 
 def choose_chain(
@@ -317,21 +317,25 @@ def choose_chain(
     progress("re-rank", 0, len(queries))
     seen: list[HitGains] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
-        seen += look(search, names, own, [query.text for query in queries[start : start + QUERIES_AT_ONCE]])
+        texts = [query.text for query in queries[start : start + QUERIES_AT_ONCE]]
+        seen += reranker_gains(search, names, own, texts)
         progress("re-rank", len(seen), len(queries))
     ids = [query.query_id for query in queries]
-    runs = ({ids[at]: ordered(look, chain) for at, look in enumerate(seen)} for chain in tried)
+    runs = (
+        {query_id: ordered(gains, chain) for query_id, gains in zip(ids, seen, strict=True)}
+        for chain in tried
+    )
     values = measured_runs(runs, qrels, parse_measure(measure), ids)
     distances = np.array([chain.distance for chain in tried])
     return chosen_among(tried, Landscape.alone(distances), values, measure)
 
 
-def look(
+def reranker_gains(
     search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]
 ) -> list[HitGains]:
     """Return the best hits of every query with what each re-ranker adds, as if it were the only one."""
     questions, lists = search.unordered(texts, LONGEST_LIST)
-    gains = [
+    of_queries = [
         HitGains([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
     ]
     for name in names:
@@ -339,24 +343,24 @@ def look(
         settings = {key: value for key, value in own.items() if key in fields}
         settings |= Step(name, 1.0, LONGEST_LIST).settings
         ordered_anew = search.reranked(name, **settings).reordering.of(questions, lists, hurried=False)
-        for look, hits in zip(gains, ordered_anew, strict=True):
+        for gains, hits in zip(of_queries, ordered_anew, strict=True):
             after = {hit.doc_id: hit for hit in hits}
-            seen = [after[doc] for doc in look.documents]
+            seen = [after[doc] for doc in gains.documents]
             scores = [hit.score if hit.scores.get(name) is not None else np.nan for hit in seen]
-            look.added[name] = np.array(scores) - look.scores
-    return gains
+            gains.added[name] = np.array(scores) - gains.scores
+    return of_queries
 
 
-def ordered(look: HitGains, chain: Chain) -> dict[str, float]:
+def ordered(gains: HitGains, chain: Chain) -> dict[str, float]:
     """Return a query's hits ordered by a chain of re-rankers: document -> -rank."""
-    order, scores = np.arange(len(look.documents)), look.scores.copy()
+    order, scores = np.arange(len(gains.documents)), gains.scores.copy()
     for step in chain.steps:
         first = order[: step.depth]
-        raw = look.added[step.name][first]
+        raw = gains.added[step.name][first]
         lowest = np.nanmin(raw) if not np.isnan(raw).all() else 0.0
         scores[first] += step.weight * np.nan_to_num(raw - lowest)
         order = np.concatenate([first[np.argsort(-scores[first], kind="stable")], order[step.depth :]])
-    return {look.documents[place]: -float(rank) for rank, place in enumerate(order)}
+    return {gains.documents[place]: -float(rank) for rank, place in enumerate(order)}
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from .settings import SearchSettings
 
 def promote(cluster: Cluster, index: str, folder: Path) -> None:
     """Remember the encoder that `adapt` made for an index, so that `reindex` uses it by default."""
-    remember_encoder(cluster.index_info(index).uuid, folder)
+    info = cluster.index_info(index)
+    remember_encoder(info.record.source_uuid or info.uuid, folder)
 
 
 def encoder_for(

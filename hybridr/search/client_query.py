@@ -332,7 +332,7 @@ class ClientQueries:
             return OwnQuery(query, leaves=leaves, around=outer, scale=parsed.scale)
         again = recall == "all" or bool(outer) or not scores_as(query, parsed.words)
         finds, words = (times(part, 1 / parsed.scale) for part in (query, without_inner_hits(parsed.words)))
-        leaves = self.leaves(parsed.words, parsed) * (again + whole) if again or whole else 0
+        leaves = self.leaves(parsed.words, parsed) * (again + whole)
         found_scale = 0.0 if again else parsed.scale
         return OwnQuery(finds, words, leaves, found_scale, outer, parsed.scale)
 

@@ -174,7 +174,7 @@ def evaluate_index(
     for system_name, condition in conditions.items():
         chosen = condition.chosen(settings, compared.depth)
         search = Search(cluster, info, model, condition.mode, condition.feedback, settings=chosen)
-        searches[system_name] = opened_as(condition, search, settings)
+        searches[system_name] = with_rerankers(condition, search, settings)
     remarks = [f"{name}: {remark}" for name, search in searches.items() for remark in search.remarks]
     texts = [query.text for query in queries if query.query_id in judgements]
     for system_name, search in searches.items():
@@ -187,7 +187,7 @@ def evaluate_index(
     return replace(evaluation, remarks=(*evaluation.remarks, *remarks))
 
 
-def opened_as(condition: Condition, search: Search, settings: SearchSettings | None) -> Search:
+def with_rerankers(condition: Condition, search: Search, settings: SearchSettings | None) -> Search:
     """Return a search with the re-rankers of its system, and those of the user's settings that belong to
     them.
     """

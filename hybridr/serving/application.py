@@ -158,9 +158,9 @@ def create_app(
 
     With `settings.index` and `cluster` there are `/search` and `/v1/rank` too, which rank as
     `search` says. `added` is called with the app and its searches to add routes. With a token in the
-    settings, everything but `/healthz` requires `Authorization: Bearer <token>`. `app.state.embedder` is the
-    queue and cache in use, `app.state.searches` the searches of the index or None. Raises what Search raises
-    if index and encoder do not fit.
+    settings, everything but `/healthz` and the empty page requires `Authorization: Bearer <token>`.
+    `app.state.embedder` is the queue and cache in use, `app.state.searches` the searches of the index or
+    None. Raises what Search raises if index and encoder do not fit.
     """
     settings = settings or ServeSettings()
     metrics = Metrics()

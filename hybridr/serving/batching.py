@@ -223,14 +223,17 @@ class Lane:
             if positions:
                 parts.append((job, positions))
             if job.left:
-                waiting.append(job) if positions else waiting.appendleft(job)
+                if positions:
+                    waiting.append(job)
+                else:
+                    waiting.appendleft(job)
                 break
         return parts
 
     def _run(self, parts: Sequence[JobPart]) -> None:
         """Encode parts together; if that fails, each alone, so that one request cannot fail another."""
         try:
-            vectors = self._found(parts)
+            vectors = self._vectors_of(parts)
         except Exception as error:
             if len(parts) > 1:
                 for part in parts:
@@ -248,7 +251,7 @@ class Lane:
             job.collect(positions, vectors[start : start + len(positions)])
             start += len(positions)
 
-    def _found(self, parts: Sequence[JobPart]) -> Sequence[Any]:
+    def _vectors_of(self, parts: Sequence[JobPart]) -> Sequence[Any]:
         """Return the vectors of a batch, and update the measured speed of the encoder."""
         texts = [job.texts[position] for job, positions in parts for position in positions]
         tokens = sum(job.tokens[position] for job, taken in parts for position in taken)

@@ -230,8 +230,9 @@ class Proxy:
             changed = with_body(sent, b"".join(b"%b\n" % line for line in lines))
             changed = changed.without("accept-encoding")
         answer = await self.send(request, changed)
-        if changed is not sent and (answer.status in REFUSALS_OF_OURS or b'"error":' in answer.body):
+        if changed is not sent and (answer.status in REFUSALS_OF_OURS or ranked_failed(answer, rewritten)):
             answer = await self.send(request, sent)
+            rewritten = [result._replace(reason=result.reason or NotRanked("failed")) for result in rewritten]
         for result in rewritten if answer.status < BAD_REQUEST else ():
             self.searches.now.embedder.metrics.count_ranking(result.reason)
         note(request, rewritten=sum(result.reason is None for result in rewritten), of=len(rewritten))
@@ -439,6 +440,17 @@ def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:
         params = {key: str(value) for key, value in header.items()}
         searches.append((head, ClientSearch(name, params, body)))
     return searches
+
+
+def ranked_failed(answer: Answered, rewritten: Sequence[RewriteResult]) -> bool:
+    """Return whether the cluster refused a ranked search of an `_msearch`, or may have done so."""
+    if b'"error"' not in answer.body:
+        return False
+    try:
+        answers = zip(orjson.loads(answer.body)["responses"], rewritten, strict=True)
+        return any("error" in each and result.body is not None for each, result in answers)
+    except (ValueError, KeyError, TypeError):  # the client wants a part of the answer only
+        return True
 
 
 def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:

@@ -209,7 +209,8 @@ async def answer_search(
     if body.at_least is not None and not warning:
         search = search.requiring(body.at_least)
     contest = snapshot.contest if ubi and mode == HYBRID and not body.at_least else None
-    ways = [partial(search, **page) for search in (search, *([contest.rival] if contest else []))]
+    rankings = [search, contest.rival] if contest else [search]
+    ways = [partial(ranking, **page) for ranking in rankings]
     work = drafted(body, searches.threads, ways, contest, query_id)
     hits, teams = await unless_gone(request, work, settings.search_timeout_s)
     if ubi:

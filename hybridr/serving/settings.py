@@ -34,7 +34,7 @@ class ServeSettings(Stage):
     tls_key: Path | None = Field(None, description="key of --tls-cert; None: it is in the same file")
     index: str | None = Field(None, description="index that /search asks; None: no /search")
     token: NoOption[SecretStr | None] = Field(
-        None, min_length=1, description="every request but /healthz must bear it"
+        None, min_length=1, description="every request but /healthz and the empty page must bear it"
     )
     cache_queries: NoOption[int] = Field(
         10_000, ge=0, description="queries whose vectors are kept; 0 keeps none"

@@ -95,7 +95,7 @@ class ShadowingProxy(Proxy):
             except OSError as error:
                 self.stop(f"{self.file.path} cannot be written: {error.strerror}")
             except Exception as error:  # whatever clients send; their answers are out already
-                self._failures += 1
+                self.count(type(error).__name__)
                 LOGGER.warning("no shadow", extra={"facts": {"error": type(error).__name__}})
             time.sleep(REST * (time.perf_counter() - began))
 
@@ -156,20 +156,23 @@ class ShadowingProxy(Proxy):
         return is_followed
 
     def keep(self, entry: ShadowedRequest) -> None:
-        """Write a compared request to the file, and stop if there are enough or too many failed. Raises
-        OSError.
-        """
-        if not entry.reason:  # what is left as it is says nothing of the other ranking
-            failed = entry.error or entry.new_ms > SLOW_S * 1000
-            self._failures = self._failures + 1 if failed else 0
+        """Write a compared request to the file, and stop if there are enough. Raises OSError."""
         self._compared += 1
         self.file.add(replace(entry, skipped=self._skipped))
         self._skipped = 0
-        if self._failures >= FAILURES:
-            why = entry.error or f"slower than {SLOW_S:g} s"
-            self.stop(f"{FAILURES} requests in a row failed, the last one: {why}")
-        elif self._compared >= MOST_KEPT:
+        if not entry.reason:  # what is left as it is says nothing of the other ranking
+            slow = f"slower than {SLOW_S:g} s" if entry.new_ms > SLOW_S * 1000 else ""
+            self.count(entry.error or slow)
+        if self._compared >= MOST_KEPT:
             self.stop(f"{MOST_KEPT:,} requests are enough")
+
+    def count(self, problem: str) -> None:
+        """Count a request that failed by a problem, or was answered (none), and stop after FAILURES in a
+        row.
+        """
+        self._failures = self._failures + 1 if problem else 0
+        if self._failures >= FAILURES:
+            self.stop(f"{FAILURES} requests in a row failed, the last one: {problem}")
 
     def stop(self, reason: str) -> None:
         """Send no more requests to hybridr's ranking; clients do not notice."""

@@ -131,3 +131,14 @@ def test_a_password_in_clear_and_an_unchecked_certificate_are_always_said(
     assert said.count(f"warning: the password goes to {url} in clear") == 1
     assert said.count("warning: the cluster's certificate is not checked") == 1
     assert "hunter2" not in said
+
+
+def test_an_api_key_in_clear_is_said_too(folder: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HYBRIDR_USER", raising=False)
+    monkeypatch.delenv("HYBRIDR_PASSWORD", raising=False)
+    monkeypatch.setenv("HYBRIDR_API_KEY", "hunter3")
+    with hostile({"/": Given(ROOT), "/docs": Given(INDEX)}) as (url, _):
+        main(["status", "docs", "--url", url])
+    said = capsys.readouterr().err
+    assert said.count(f"warning: the API key goes to {url} in clear") == 1
+    assert "hunter3" not in said

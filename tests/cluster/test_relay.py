@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from hybridr.cluster.relay import Relay, Relayed
+from hybridr.cluster.client import TooMuch
+from hybridr.cluster.relay import Relay, Relayed, understood_by
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import ClusterError, Unreachable
 from support.recorder import recording
@@ -73,3 +74,10 @@ def test_106_a_target_that_would_be_sent_as_another_one_is_not_sent(target: str)
             assert relay.send(ASKED).status == 200
         lines = [heard.line for heard in cluster.heard]
     assert lines == [f"POST {ASKED.target}", f"POST /behind{ASKED.target}"]
+
+
+@pytest.mark.parametrize("cause", ["bytes", "seconds"])
+def test_an_answer_beyond_its_bounds_is_named_by_what_there_is_too_much_of(cause: str) -> None:
+    with pytest.raises(ClusterError, match=f"h:9200 gives an answer of too many {cause}"):
+        with understood_by("http://h:9200"):
+            raise TooMuch(cause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from hybridr.cluster.record_parts import VERSION
 from hybridr.encoders.export import exporting
 from hybridr.encoders.registry import known_as
 from hybridr.errors import FingerprintMismatch
-from hybridr.search.checks import encoder_for
+from hybridr.files.remembered import ENCODERS, known_in
+from hybridr.search.checks import encoder_for, promote
 from support.tiny import tiny_retriever
 
 RECORD: dict[str, Any] = {
@@ -40,3 +42,11 @@ def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(tm
         assert encoder_for(written_by(tiny.fingerprint), name).fingerprint == tiny.fingerprint
     with pytest.raises(FingerprintMismatch):
         encoder_for(written_by("0" * 64), entry.name)
+
+
+def test_what_was_fitted_by_the_name_of_an_alias_serves_the_source(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
+    source, vectors = IndexInfo("docs", {"index.uuid": "1"}, {}, {}), written_by("0" * 64)
+    for info, encoder in ((source, "first"), (vectors, "second")):
+        promote(SimpleNamespace(index_info=lambda _, info=info: info), info.name, tmp_path / encoder)
+        assert known_in(ENCODERS) == {"1": str(tmp_path / encoder)}

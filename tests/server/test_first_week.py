@@ -139,12 +139,12 @@ def judging(diary: Diary) -> None:
 
 def deploying(diary: Diary, cluster: Cluster, copied: Answers) -> None:
     diary.tell(DEPLOYING)
-    fates = diary.run(f"deploy {manuals.ALIAS} --explain {REQUESTS}", only="are ranked")
+    verdicts = diary.run(f"deploy {manuals.ALIAS} --explain {REQUESTS}", only="are ranked")
     way = f"--way transparent --server {SERVER} --set-cluster-settings"
     diary.run(f"deploy {manuals.ALIAS} {way}", only="deployed")
     deployed = answers(cluster, COPY)
-    fated = zip(copied, re.findall(r"^ *\d+  (\w+)", fates, re.MULTILINE), strict=True)
-    alone = [name for name, fate in fated if fate != "ranked"]
+    copied_verdicts = zip(copied, re.findall(r"^ *\d+  (\w+)", verdicts, re.MULTILINE), strict=True)
+    alone = [name for name, verdict in copied_verdicts if verdict != "ranked"]
     kept = sum(told(deployed[name]) == told(copied[name]) for name in alone)
     diary.tell(
         f"{statuses(copied, deployed)} of {len(deployed)} are answered or refused as before, and {kept} of "

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.serving.rewriting.explaining import Explained, Fate, LoggedRequest, RequestLog, fields_in
+from hybridr.serving.rewriting.explaining import Explained, LoggedRequest, RequestLog, Verdict, fields_in
 
 SHOP = {"multi_match": {"query": "red scarf", "fields": ["title^5", "title.english^3", "attr*"]}}
 MATCH = {"match": {"title": "red"}}
@@ -34,20 +34,20 @@ MATCH = {"match": {"title": "red"}}
     ],
 )
 def test_fields_are_named_as_clients_name_them(query: Any, fields: set[str]) -> None:
-    assert (
-        fields_in({"query": query}) == fields_in({"path": "/s/_search", "body": {"query": query}}) == fields
-    )
+    body = {"query": query}
+    for request in (body, {"body": body}, {"path": "/s/_search", "body": body}):
+        assert fields_in(request) == fields
 
 
 def test_what_each_field_gets_is_counted() -> None:
     requests = [{"query": SHOP}, {"query": MATCH}, {"size": 0}]
     log = RequestLog(tuple(LoggedRequest(*numbered) for numbered in enumerate(requests, 1)), (4,))
-    fates = [
-        Fate(True, None, "ranked"),
-        Fate(False, "sort", "price: another order"),
-        Fate(False, "no_query", "none"),
+    verdicts = [
+        Verdict(True, None, "ranked"),
+        Verdict(False, "sort", "price: another order"),
+        Verdict(False, "no_query", "none"),
     ]
-    found = Explained(log, tuple(fates)).to_json()
+    found = Explained(log, tuple(verdicts)).to_json()
     assert found["by_field"] == {
         "title": {"asked": 2, "ranked": 1},
         **{name: {"asked": 1, "ranked": 1} for name in found["by_field"] if name != "title"},

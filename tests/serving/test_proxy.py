@@ -120,6 +120,23 @@ def test_lines_of_several_searches(client: TestClient, cluster: Recorder) -> Non
         assert cluster.heard[-1].body == odd
 
 
+def test_several_searches_go_again_only_where_a_ranked_one_is_refused(
+    client: TestClient, cluster: Recorder
+) -> None:
+    other = b'{"index": "other"}\n{"query":  {"match_all": {}}}\n'
+    raw = b"{}\n" + json.dumps(BODY).encode() + b"\n" + other
+    fine = {"hits": {"hits": [{"_source": {"error": "of a log"}}]}}
+    refused = {"error": {"type": "x"}, "status": 400}
+    for answers, requests in (([fine, fine], 1), ([fine, refused], 1), ([refused, fine], 2)):
+        for indent in (None, 2):  # as with ?pretty
+            body = json.dumps({"responses": answers}, indent=indent).encode()
+            cluster.answers, cluster.heard = [(200, body)], []
+            sent = {"content-type": "application/x-ndjson"}
+            assert client.post("/docs/_msearch", content=raw, headers=sent).content == body
+            assert len(cluster.heard) == requests
+    assert 'reason="failed"} 2.0' in client.get("/metrics").text
+
+
 def test_where_the_cluster_runs_no_scripts_a_first_search_finds_what_the_second_scores(
     client: TestClient, cluster: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from hybridr.search.calibration import PlainQuery
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery
 from hybridr.search.client_query import filter_of
 from hybridr.search.rules.matching import MatchedRules
-from hybridr.serving.rewriting.explaining import fate_of, query_of
+from hybridr.serving.rewriting.explaining import query_of, verdict_on
 from hybridr.serving.rewriting.rewriting import BodyRanking, as_sent, is_by_query
 
 FIELDS = ("text", "title")
@@ -131,7 +131,7 @@ def test_a_text_of_unknown_words_has_neighbours_only() -> None:
 def test_a_text_of_unknown_words_is_ranked_where_a_rule_pins_documents() -> None:
     lexical = ranking("lexical")
     lexical.search.ruling = lambda text: MatchedRules(text, ("sale",), {"d7": "sale"})
-    assert fate_of(lexical, {"query": {"match": {"text": "unheard"}}}).ranked
+    assert verdict_on(lexical, {"query": {"match": {"text": "unheard"}}}).ranked
 
 
 @pytest.mark.parametrize(("size", "reach"), [(0, 100), (10, 100), (100, 100), (101, 101), (9_999, 9_999)])
@@ -185,9 +185,9 @@ def test_what_is_shown_of_hits_inside_is_asked_for_once() -> None:
 def test_an_application_is_told_what_becomes_of_each_request(
     request_: dict[str, Any], reason: str | None
 ) -> None:
-    fate = fate_of(ranking(), request_)
-    assert (fate.ranked, fate.reason) == (reason is None, reason)
-    assert fate.why == (REASONS[reason] if reason else "ranked as hybridr search does")
+    verdict = verdict_on(ranking(), request_)
+    assert (verdict.ranked, verdict.reason) == (reason is None, reason)
+    assert verdict.why == (REASONS[reason] if reason else "ranked as hybridr search does")
 
 
 def test_a_body_as_a_client_writes_it_is_read_as_opensearch_passes_it_on() -> None:

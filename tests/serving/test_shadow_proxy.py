@@ -13,7 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr.cluster.connection import Cluster
-from hybridr.errors import SettingsError
+from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.relevance.shadows import ShadowedRequest, ShadowFile
 from hybridr.serving import shadow_proxy, snapshots
 from hybridr.serving.application import create_app, open_server
@@ -114,6 +114,19 @@ def test_after_ten_failures_the_other_ranking_is_left_alone(cluster: Recorder, m
     assert len(kept()) == 11
     _, stopped = ShadowFile("docs").read("docs")
     assert stopped == "10 requests in a row failed, the last one: gone"
+
+
+def test_ten_requests_that_could_not_be_compared_at_all_stop_it_too(cluster: Recorder, monkeypatch) -> None:
+    def refused(*_: Any) -> bool:
+        raise ClusterError("the server's user may not read 'docs'", status=403)
+
+    monkeypatch.setattr(shadow_proxy.ShadowingProxy, "asks_index", refused)
+    client = client_of(cluster)
+    for _ in range(10):
+        assert client.post("/docs/_search", json=BODY).content == HITS
+    wait_for(lambda: bool(kept()))
+    with pytest.raises(DataError, match="stopped: 10 requests in a row failed, the last one: ClusterError"):
+        ShadowFile("docs").read("docs")
 
 
 def test_while_the_shadow_is_busy_requests_are_skipped_and_counted(cluster: Recorder, monkeypatch) -> None:

@@ -44,20 +44,20 @@ def deploy(
     """
     index = session.index(name)
     if explain is not None:
-        return show_fates(session, explain, index.explain_requests(explain, settings, search=search))
+        return show_verdicts(session, explain, index.explain_requests(explain, settings, search=search))
     act = index.plan_deploy if dry_run else index.deploy
     show(session, *act(settings, search=search, ingest=ingest), dry_run)
 
 
-def show_fates(session: Session, file: Path, explained: Explained) -> None:
+def show_verdicts(session: Session, file: Path, explained: Explained) -> None:
     """Print a table of the requests of a file: whether each would be ranked, or why not. Print another one
     that counts them by the fields they search.
     """
     out, log = session.output, explained.log
     out.result({"file": str(file), **explained.to_json()})
     rows = [
-        (request.line, "ranked" if fate.ranked else fate.reason, fate.why)
-        for request, fate in zip(log.requests, explained.fates, strict=True)
+        (request.line, "ranked" if verdict.ranked else verdict.reason, verdict.why)
+        for request, verdict in zip(log.requests, explained.verdicts, strict=True)
     ]
     out.table(["line", "what becomes of it", "why"], rows)
     fields = [(name, reasons["asked"], reasons["ranked"]) for name, reasons in explained.by_field.items()]
@@ -65,7 +65,7 @@ def show_fates(session: Session, file: Path, explained: Explained) -> None:
     if log.unreadable:
         places = ", ".join(map(str, log.unreadable[:5])) + ", …" * (len(log.unreadable) > 5)
         out.line(f"{len(log.unreadable):,} lines NOT READ, no request: {places}")
-    out.line(f"{explained.ranked} of {len(explained.fates)} are ranked; the others go on as they are")
+    out.line(f"{explained.ranked} of {len(explained.verdicts)} are ranked; the others go on as they are")
 
 
 @verb(app, "undeploy", cluster=True)

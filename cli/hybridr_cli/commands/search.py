@@ -100,19 +100,17 @@ def show(session: Session, hits: list[Hit]) -> None:
     """Print hits as a table, with their confidence if it is known."""
     if not hits:
         return session.output.line("nothing found")
-    sure = ("confidence",) * (hits[0].confidence is not None)
-    rows = [
-        (
-            hit.rank,
-            hit.doc_id,
-            f"{hit.score:.4f}",
-            *(raw(hit.confidence) for _ in sure),
-            *map(raw, hit.scores.values()),
-            marked(hit.text),
-        )
-        for hit in hits
-    ]
-    session.output.table(("rank", "document", "score", *sure, *hits[0].scores, "text"), rows)
+    columns: dict[str, list[Any]] = {
+        "rank": [hit.rank for hit in hits],
+        "document": [hit.doc_id for hit in hits],
+        "score": [f"{hit.score:.4f}" for hit in hits],
+    }
+    if hits[0].confidence is not None:
+        columns["confidence"] = [raw(hit.confidence) for hit in hits]
+    for name in dict.fromkeys(name for hit in hits for name in hit.scores):  # a pinned hit has fewer
+        columns[name] = [raw(hit.scores.get(name)) for hit in hits]
+    columns["text"] = [marked(hit.text) for hit in hits]
+    session.output.table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
 def show_found(session: Session, hits: Hits) -> None:
@@ -125,14 +123,19 @@ def show_found(session: Session, hits: Hits) -> None:
 
 def show_parts(session: Session, hits: list[Hit]) -> None:
     """Print a table of what each part adds to the hits' scores; without parts the raw scores."""
-    parts = list(hits[0].parts or ()) if hits else []
-    if not parts:
+    names = dict.fromkeys(name for hit in hits for name in hit.parts or ())
+    if not names:
         return show(session, hits)
     rows = [
-        (hit.rank, hit.doc_id, f"{hit.score:.4f}", *(f"{(hit.parts or {})[name]:.4f}" for name in parts))
+        (
+            hit.rank,
+            hit.doc_id,
+            f"{hit.score:.4f}",
+            *(f"{(hit.parts or {}).get(name, 0.0):.4f}" for name in names),
+        )
         for hit in hits
     ]
-    session.output.table(("rank", "document", "score", *parts), rows)
+    session.output.table(("rank", "document", "score", *names), rows)
 
 
 def raw(score: float | None) -> str:

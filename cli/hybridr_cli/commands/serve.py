@@ -29,8 +29,9 @@ def serve(
     The page compares rankings side by side, and people judge documents there, from which it tunes.
 
     The model's name says the side: hybridr-query for queries, hybridr-passage for documents.
-    HYBRIDR_SERVE_TOKEN makes every request but /healthz need that bearer token. /metrics is for
-    Prometheus, /docs tells the API. The log goes to stderr as JSON; --quiet leaves errors only.
+    HYBRIDR_SERVE_TOKEN makes every request but /healthz and the empty page need that bearer token.
+    /metrics is for Prometheus, /docs tells the API. The log goes to stderr as JSON; --quiet leaves errors
+    only.
     """
     from hybridr.serving.page.workbench import open_workbench
 

@@ -110,4 +110,4 @@ def feature_name(token: str) -> str:
     """Return a token as a valid name of a `rank_features` feature: forbidden signs as %XX, an empty token as
     %0.
     """
-    return UNSAFE.sub(lambda letter: f"%{ord(letter[0]):02X}", token) or "%0"
+    return UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", token) or "%0"

@@ -37,7 +37,8 @@ class Sparse(ByOwnEncoder):
     def kept_by(state: SparseState) -> str:
         """Return in words how many weights of a document are kept."""
         limit, share = state.pruning
-        return f"at most {limit} a document" + f" that reach {share:g} of its largest" * bool(share)
+        limited = f"at most {limit} a document"
+        return f"{limited} that reach {share:g} of its largest" if share else limited
 
     @classmethod
     def reader(cls, record: Record, settings: Any) -> TextReader:

@@ -137,7 +137,8 @@ class InPlace:
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
     ) -> Filling:
-        """Return every document behind `since` the vector of its text; those with a fitting mark are skipped.
+        """Give every document changed after `since` the vector of its text, but for those with a fitting
+        mark.
 
         Raises DataError for documents whose writer keeps versions of its own.
         """
@@ -280,7 +281,7 @@ def pages_of(
 
 
 def to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pending]]:
-    """Return documents to encode, if there are any. Raises DataError as `require_own_versions` does."""
+    """Yield the documents to encode as one page, unless there are none. Raises as `require_own_versions`."""
     require_own_versions(job.destination, documents)
     if documents:
         yield [Pending(document) for document in documents]

@@ -158,13 +158,13 @@ class ClickLedger:
         """Insert rows into a table."""
         self._tables.executemany(INSERTS[table], rows)
 
-    def counts(self, texts: Mapping[str, str] = COUNTS) -> dict[str, int]:
-        """Return the numbers of `searches`, `clicks`, `clients` and `bots`, by the SQL in `texts`."""
-        return {name: self.number_of(text) for name, text in texts.items()}
+    def counts(self, statements: Mapping[str, str] = COUNTS) -> dict[str, int]:
+        """Return the numbers of `searches`, `clicks`, `clients` and `bots`, by SQL `statements`."""
+        return {name: self.number_of(statement) for name, statement in statements.items()}
 
-    def number_of(self, text: str) -> int:
+    def number_of(self, statement: str) -> int:
         """Return the single number that an SQL query gives."""
-        return int(self._tables.execute(text).fetchone()[0])
+        return int(self._tables.execute(statement).fetchone()[0])
 
     def looks(self) -> Iterator[tuple[str, Iterator[Iterator[Look]]]]:
         """Yield each query text with the searches for it, grouped by client.
@@ -335,8 +335,8 @@ def read_clicks(
     return judged_by(records, partial(ids_by_name, cluster, info), progress)
 
 
-def judged_by(records: LogRecords, judges: Known, progress: Progress = silent) -> Clicks:
-    """Return judgements from the records of a log; `judges` maps the log's document names to ids. Raises
+def judged_by(records: LogRecords, ids_of: Known, progress: Progress = silent) -> Clicks:
+    """Return judgements from the records of a log; `ids_of` maps the log's document names to ids. Raises
     DataError as `read_clicks`.
     """
     reader, votes = LogReader(), Votes()
@@ -354,7 +354,7 @@ def judged_by(records: LogRecords, judges: Known, progress: Progress = silent) -
             f"no query was asked by {LEAST_CLIENTS} clients one of whom clicked what it showed",
             hint=reasons_in(left_out) or "the log is empty",
         )
-    there = judges([doc_id for _, doc_id in votes.documents], reader.fields)
+    there = ids_of([doc_id for _, doc_id in votes.documents], reader.fields)
     return judged_among(votes, there, counts, left_out)
 
 

@@ -302,12 +302,11 @@ class Rescoring(NamedTuple):
         pins = [
             {
                 "constant_score": {
-                    "filter": {"bool": {"filter": [clause, *conditions]}},
+                    "filter": {"bool": {"filter": [{"ids": {"values": [doc]}}, *conditions]}},
                     "boost": PINNED * worth,
                 }
             }
             for worth, doc in zip(range(len(doc_ids), 0, -1), doc_ids, strict=True)
-            for clause in [{"ids": {"values": [doc]}}]
         ]
         return self._replace(found=added([self.found, *pins]), scored=added([self.scored, *pins]))
 

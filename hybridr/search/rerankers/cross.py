@@ -85,13 +85,16 @@ class CrossReranker(Reranker):
         scores = iter(self.scorer.score(pairs, within_s=budget))
         logits = [[float(next(scores)) for _ in hits] for hits in read]
         return [
-            added_to(listed, self.name, logits, self.factor)
-            for listed, logits in zip(lists, logits, strict=True)
+            added_to(listed, self.name, row, self.factor) for listed, row in zip(lists, logits, strict=True)
         ]
 
     def left(self, hits: Sequence[Hit]) -> str:
-        """Return a remark with the number of hits of a page that were not read in time."""
-        late = sum(hit.rank <= self.own.candidates and hit.scores[self.name] is None for hit in hits)
+        """Return a remark with the number of hits of a page that were not read in time.
+
+        Pinned hits, and those of another ranking, were never to be read.
+        """
+        unread = [hit for hit in hits if self.name in hit.scores and hit.scores[self.name] is None]
+        late = sum(hit.rank <= self.own.candidates for hit in unread)
         if not late:
             return ""
         return f"{late} of {len(hits)} hits were not read by the cross-encoder within {self.own.budget_s:g} s"

@@ -205,8 +205,7 @@ def document_lines(
     other_fields = shortened_to(
         plain_text(json.dumps(others, ensure_ascii=False, default=str)), LONGEST_OF_HIT
     )
-    lines = "\n".join(f"| {plain_text(line)}" for line in excerpt.splitlines() if line.strip())
-    return f"{head}\n{lines or '| '}" + (f"\n| other fields: {other_fields}" if others else "")
+    return f"{head}\n| {plain_text(excerpt)}" + (f"\n| other fields: {other_fields}" if others else "")
 
 
 def describe_fields(cluster: Cluster, info: IndexInfo) -> str:

@@ -127,7 +127,7 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
     if (default := info.settings.get(DEFAULT, "_none")) not in ("_none", pipeline):
         raise ClusterError(
             f"'{info.name}' has a default search pipeline of its own: {default}",
-            hint="hybridr deploy NAME --dry-run shows ours, to be joined with yours",
+            hint="hybridr serve --proxy lexical   ranks without a pipeline; requests then go to it",
         )
     if (stored := found_pipeline(cluster, pipeline)) is not None:
         require_ours(pipeline, stored)
@@ -398,7 +398,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
     if (own := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
         raise ClusterError(
             f"'{info.name}' has an ingest pipeline of its own: {own}",
-            hint="--dry-run shows ours: add its processors to yours",
+            hint="hybridr sync --every 30s brings the vectors too, and needs no pipeline",
         )
     check_model(cluster, info, settings.model_copy(update={"way": "neural"}))
     requests = connector_requests(connector_for(pipeline, settings))

@@ -97,10 +97,10 @@ class SideBySide:
         """Return the best `k` hits of each system, with the parts of their scores, and the nearest hit of
         systems without hits.
         """
-        hits = {name: self.search(name)(query, k, explain=True) for name in names}
+        by_system = {name: self.search(name)(query, k, explain=True) for name in names}
         return {
-            "lists": {name: [hit.to_json() for hit in hits] for name, hits in hits.items()},
-            "nearest": {name: hits.nearest.to_json() for name, hits in hits.items() if hits.nearest},
+            "lists": {name: [hit.to_json() for hit in hits] for name, hits in by_system.items()},
+            "nearest": {name: hits.nearest.to_json() for name, hits in by_system.items() if hits.nearest},
         }
 
     def pool(self, query: str, judge: str) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ def interleaved(lists: Sequence[Sequence[str]], count: int) -> list[str]:
 
 def blind_order(doc_ids: Sequence[str], seed: str) -> list[str]:
     """Return documents in a pseudo-random order that depends only on the seed."""
-    return sorted(doc_ids, key=lambda letter: blake2b(f"{seed} {letter}".encode(), digest_size=8).digest())
+    return sorted(doc_ids, key=lambda doc_id: blake2b(f"{seed} {doc_id}".encode(), digest_size=8).digest())
 
 
 SHOWN_RULES = 500

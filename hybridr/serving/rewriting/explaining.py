@@ -37,7 +37,7 @@ FORM = 'one request a line: a search body, or {"path": "/docs/_search?from=10", 
 
 
 @dataclass(frozen=True)
-class Fate:
+class Verdict:
     """Whether a request would be ranked; if not, the key of REASONS; and a remark."""
 
     ranked: bool
@@ -50,12 +50,12 @@ class Explained:
     """The requests of a log and whether each would be ranked."""
 
     log: RequestLog
-    fates: tuple[Fate, ...]
+    verdicts: tuple[Verdict, ...]
 
     @property
     def ranked(self) -> int:
         """Return how many requests would be ranked."""
-        return sum(fate.ranked for fate in self.fates)
+        return sum(verdict.ranked for verdict in self.verdicts)
 
     @property
     def by_field(self) -> dict[str, dict[str, int]]:
@@ -64,20 +64,20 @@ class Explained:
         """
         counts: Counter[str] = Counter()
         ranked: Counter[str] = Counter()
-        for entry, fate in zip(self.log.requests, self.fates, strict=True):
+        for entry, verdict in zip(self.log.requests, self.verdicts, strict=True):
             named = fields_in(entry.request)
             counts.update(named)
-            ranked.update(named if fate.ranked else ())
+            ranked.update(named if verdict.ranked else ())
         return {name: {"asked": count, "ranked": ranked[name]} for name, count in counts.most_common()}
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
-        log, both = self.log, zip(self.log.requests, self.fates, strict=True)
+        log, both = self.log, zip(self.log.requests, self.verdicts, strict=True)
         return {
             "ranked": self.ranked,
             "unreadable": log.unreadable,
             "by_field": self.by_field,
-            "requests": [{"line": entry.line, **asdict(fate)} for entry, fate in both],
+            "requests": [{"line": entry.line, **asdict(verdict)} for entry, verdict in both],
         }
 
 
@@ -85,20 +85,20 @@ def explain_file(
     cluster: Cluster, name: str, file: Path, settings: SearchSettings, recall: Finds = "all"
 ) -> Explained:
     """Return for each request in a file whether it would be ranked. Raises as `read_requests` and
-    `fates_of`.
+    `verdicts_on`.
     """
     log = read_requests(file)
     requests = [logged.request for logged in log.requests]
-    return Explained(log, tuple(fates_of(cluster, name, requests, settings, recall)))
+    return Explained(log, tuple(verdicts_on(cluster, name, requests, settings, recall)))
 
 
-def fates_of(
+def verdicts_on(
     cluster: Cluster,
     name: str,
     requests: Iterable[Mapping[str, Any]],
     settings: SearchSettings,
     recall: Finds = "all",
-) -> list[Fate]:
+) -> list[Verdict]:
     """Return for each request whether a deployment of `--way transparent` would rank it; nothing is changed.
 
     A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound, and
@@ -108,17 +108,17 @@ def fates_of(
     searching = Search(cluster, info, mode="lexical", settings=settings)
     fusion, _ = stored_fusion(cluster, searching.settings, info)
     ranking = BodyRanking(searching, recall, fusion=fusion)
-    return [fate_of(ranking, request) for request in requests]
+    return [verdict_on(ranking, request) for request in requests]
 
 
-def fate_of(ranking: BodyRanking, request: Mapping[str, Any]) -> Fate:
+def verdict_on(ranking: BodyRanking, request: Mapping[str, Any]) -> Verdict:
     """Return whether one request would be ranked."""
     query = query_of(ranking, request)
     if isinstance(query, NotRanked):
-        return Fate(False, query.reason, query.why)
+        return Verdict(False, query.reason, query.why)
     own = "by its own query, with what hybridr search adds to words"
     why = f"ranked {'as hybridr search does' if query.words is None else own}"
-    return Fate(True, None, f"{why}; its own functions and wishes act on that" if query.around else why)
+    return Verdict(True, None, f"{why}; its own functions and wishes act on that" if query.around else why)
 
 
 def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:
@@ -150,7 +150,7 @@ def search_of(
     address = urlsplit(str(request.get("path", "_search")))
     path = address.path.removesuffix("/template")
     params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
-    body = request.get("body") or {} if {"path", "body"} & request.keys() else request
+    body = body_in(request)
     source = None if body else source_of(params)
     if source is not None:
         params = {name: value for name, value in params.items() if name not in OF_BODY}
@@ -162,12 +162,16 @@ def search_of(
     return as_sent(body, params), params
 
 
+def body_in(request: Mapping[str, Any]) -> Any:
+    """Return the search body of a logged request, which is one itself where it names no path and no body."""
+    return request.get("body") or {} if {"path", "body"} & request.keys() else request
+
+
 def fields_in(request: Mapping[str, Any]) -> set[str]:
     """Return the fields in which a request searches words, without boosts; `*` if it names none."""
-    body = request.get("body") or {} if "path" in request else request
     try:
-        return words_in(body.get("query"))
-    except (AttributeError, RecursionError, TypeError):  # odd in some way, of which its fate tells
+        return words_in(body_in(request).get("query"))
+    except (AttributeError, RecursionError, TypeError):  # odd in some way, of which its verdict tells
         return set()
 
 

@@ -20,7 +20,6 @@ from ...errors import DataError, ModelError, SettingsError, extra
 from ..backbone import Dam, read_tensors
 from ..settings import DamSettings
 from ..token_cache import (
-    FIXED,
     WINDOWS,
     Frame,
     TokenCache,
@@ -122,11 +121,6 @@ class SpansAndMaskedLm(MaskedLm):
         start = epoch * self.documents + batch * self.batch_size
         rows = self.held_out + visits(self.documents, start, self.batch_size, self.seed)
         return self.pairs(rows, default_rng([self.seed, WINDOWS, step]))
-
-    def unseen_windows(self) -> TokenWindows:
-        """Return fixed pairs of spans of the held-out documents."""
-        rows = np.arange(self.held_out - self.held_out % self.processes.count)
-        return self.pairs(rows, default_rng([self.seed, FIXED]))
 
     def pairs(self, rows: TokenIds, random: Generator) -> TokenWindows:
         """Return two random spans of each document with masked words."""

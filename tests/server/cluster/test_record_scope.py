@@ -17,6 +17,7 @@ from hybridr.cluster.record_parts import Tuned
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError
 from hybridr.evaluation.evaluation import JudgedQueries
+from hybridr.index import Index
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
@@ -25,6 +26,7 @@ from hybridr.relevance.corpus import read_index
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search.systems import Compared, evaluate_index
+from hybridr.serving.deploy import deploying
 from hybridr.status.standing import remove, status
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
@@ -127,6 +129,14 @@ def test_what_works_on_all_of_an_index_refuses_a_part(shared: Cluster, verb: Any
     for alias in ("t-tenant-source", "t-routed-made"):
         with pytest.raises(ClusterError, match=r"is an alias with a (filter|routing): this works on all of"):
             verb(shared, alias)
+
+
+def test_undeploy_refuses_a_part_before_it_takes_anything_away(
+    shared: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deploying, "undeploy_ingest", lambda *_, **__: pytest.fail("the pipeline went"))
+    with pytest.raises(ClusterError, match=r"is an alias with a filter: this works on all of"):
+        Index(shared, "t-tenant-source").undeploy()
 
 
 def test_tune_writes_for_all_searches_and_refuses_a_part(shared: Cluster) -> None:

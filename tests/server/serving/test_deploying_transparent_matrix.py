@@ -16,7 +16,7 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
-from hybridr.serving.rewriting.explaining import fates_of
+from hybridr.serving.rewriting.explaining import verdicts_on
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.serving.telemetry import UNCOUNTED
 from support.corpus import WORDS
@@ -165,8 +165,8 @@ def test_an_application_is_told_so_before(mart: Cluster) -> None:
         },
     }
     for finds in ("all", "lexical"):
-        fates = fates_of(mart, SOURCE, requests, SearchSettings(), finds)
-        told = {one.name: fate.reason for one, fate in zip(ALL, fates, strict=True)}
+        verdicts = verdicts_on(mart, SOURCE, requests, SearchSettings(), finds)
+        told = {one.name: verdict.reason for one, verdict in zip(ALL, verdicts, strict=True)}
         assert {name for name in told if told[name] != expected[name]} == changed[finds]
 
 

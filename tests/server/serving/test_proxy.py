@@ -18,7 +18,7 @@ from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.rewriting.explaining import fate_of
+from hybridr.serving.rewriting.explaining import verdict_on
 from hybridr.serving.settings import ServeSettings
 from hybridr.serving.telemetry import UNCOUNTED
 from support.deployed import Server, ids, settle
@@ -83,18 +83,18 @@ def test_every_kind_of_request_becomes_what_is_told_before(mart: Cluster, server
     ranking, wrong = server.app.state.searches.now.rankings["lexical"], {}
     scripts = {"scripts"} if isinstance(mart.dialect, Elastic) else set()
     for one in ALL:
-        fate = fate_of(ranking, {"path": f"/{ALIAS}/_search", "params": one.params, "body": one.body})
+        verdict = verdict_on(ranking, {"path": f"/{ALIAS}/_search", "params": one.params, "body": one.body})
         before, counted = answer_to(mart, one), left_alone(server)
         answer = answer_to(server, one)
         reasons = {reason for reason, _ in left_alone(server) - counted}
         if not isinstance(before, dict) or not isinstance(answer, dict):
             same, foretold = answer == before, True
         else:
-            as_it_was = reasons or not fate.ranked
+            as_it_was = reasons or not verdict.ranked
             same = told(answer) == told(before) if as_it_was else kept(answer) == kept(before)
-            foretold = reasons <= scripts if fate.ranked else reasons == {fate.reason} - {UNCOUNTED}
+            foretold = reasons <= scripts if verdict.ranked else reasons == {verdict.reason} - {UNCOUNTED}
         if not (same and foretold):
-            wrong[one.name] = (same, reasons, fate.reason)
+            wrong[one.name] = (same, reasons, verdict.reason)
     assert wrong == {}
 
 
