@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import orjson
 
@@ -20,7 +21,7 @@ from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
 from .record import IndexInfo
-from .routing import shards_of
+from .routing import shard_of, shards_of
 from .semantic import plain_source
 
 DERIVED = "index.derived_source.enabled"
@@ -35,6 +36,8 @@ DEEPEST = 10_000
 CHUNK = 1000
 SURROGATE = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
+Key: TypeAlias = "tuple[str, str]"
+"""Id and routing of a document ("" without one): the same id may stand in several shards."""
 
 
 class SourceDocument(NamedTuple):
@@ -48,6 +51,11 @@ class SourceDocument(NamedTuple):
     seq_no: int
     primary_term: int
     routing: str | None
+
+    @property
+    def key(self) -> Key:
+        """Return id and routing, which name one document."""
+        return self.doc_id, self.routing or ""
 
     @property
     def as_read(self) -> dict[str, Any]:
@@ -376,6 +384,27 @@ def documents_by_id(
     return {hit["_id"]: source_document(hit, info) for hit in hits}
 
 
+def same_documents(
+    cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument], *, whole: bool = True
+) -> dict[Key, SourceDocument]:
+    """Return, by the key of each of `documents`, what an index holds in its place: the same id, in the shard
+    to which the routing leads.
+
+    Read as by `documents_by_id`. Documents that the index lacks are left out.
+    """
+    ids = list({document.doc_id: None for document in documents})
+    pages = documents_in_pages(cluster, info, ids, page=CHUNK, whole=whole)
+    found = [document for page in pages for document in page]
+    is_routed = any(document.routing for document in [*documents, *found])
+
+    def place(document: SourceDocument) -> tuple[str, int]:
+        """Return id and shard."""
+        return document.doc_id, shard_of(document.doc_id, document.routing, info) if is_routed else 0
+
+    there = {place(document): document for document in found}
+    return {document.key: there[place(document)] for document in documents if place(document) in there}
+
+
 def hits_by_id(
     cluster: Cluster,
     index: str | IndexInfo,
@@ -384,44 +413,52 @@ def hits_by_id(
     query: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the search hits of the documents with these ids, by as many searches as the result window needs.
+    """Return the search hits of the documents with these ids, by as many searches as the result window needs:
+    several of an id that stands in several shards.
 
     `parts` are added to each search body. `query` scores the documents or leaves some out; None finds all of
     them.
     """
-    window = index.result_window if isinstance(index, IndexInfo) else len(doc_ids)
+    limit = index.result_window if isinstance(index, IndexInfo) else DEEPEST
     hits: list[dict[str, Any]] = []
-    waiting = groups_of(doc_ids, max(1, window))
+    waiting = groups_of(doc_ids, max(1, limit))
     while waiting:
         group = waiting.pop(0)
         ids: dict[str, Any] = {"ids": {"values": list(group)}}
         narrowed = {"bool": {"must": [query], "filter": [ids]}} if query else ids
+        body = {**parts, "query": narrowed, "track_total_hits": True}
+        ask = partial(cluster.search, index, params=params, every_shard=True)
         try:
-            answer = cluster.search(
-                index, {"size": len(group), "query": narrowed, **parts}, params, every_shard=True
-            )
+            answer = ask({"size": len(group), **body})["hits"]
+            total = answer.get("total", {}).get("value", 0)
+            if len(group) < total <= limit:
+                answer = ask({"size": total, **body})["hits"]
         except ClusterError as error:
             if error.kind != TOO_LARGE or len(group) == 1:
                 raise
+            total = limit + 1
+        if len(group) > 1 and total > limit:
             waiting[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
         else:
-            hits += answer["hits"]["hits"]
+            hits += answer["hits"]
     return hits
 
 
 def documents_in_pages(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, page: int, whole: bool = True
 ) -> Iterator[list[SourceDocument]]:
-    """Yield the documents with these ids, `page` at a time, as `documents_by_id` reads them."""
+    """Yield the documents with these ids, of `page` ids at a time, as `documents_by_id` reads them."""
+    info = index if isinstance(index, IndexInfo) else None
     for group in groups_of(doc_ids, page):
-        yield list(documents_by_id(cluster, index, group, whole=whole).values())
+        hits = hits_by_id(cluster, index, group, hit_parts(None if whole else (), info))
+        yield [source_document(hit, info) for hit in hits]
 
 
 def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[str]) -> int:
     """Count the ids of which a search of the index finds no document."""
     unique = sorted(set(doc_ids))
     pages = documents_in_pages(cluster, index, unique, page=CHUNK, whole=False)
-    return len(unique) - sum(map(len, pages))
+    return len(unique) - len({document.doc_id for page in pages for document in page})
 
 
 def routing_values(info: IndexInfo) -> list[str]:

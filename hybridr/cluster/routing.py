@@ -22,6 +22,12 @@ def shards_of(routing: str, info: IndexInfo) -> list[int]:
     return [((first + offset) % places) // (places // info.shards) for offset in range(spread)]
 
 
+def shard_of(doc_id: str, routing: str | None, info: IndexInfo) -> int:
+    """Return the shard of a document. An id is unique within a shard, not within an index."""
+    shards = shards_of(routing or doc_id, info)
+    return shards[murmur3(doc_id.encode("utf-16-le")) % len(shards)]
+
+
 def same_copies(text: str) -> dict[str, str]:
     """Return the search parameter `preference` by which the same text is always answered by the same copies
     of shards.

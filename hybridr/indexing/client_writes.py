@@ -14,24 +14,25 @@ copied to the source is no change of the source.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
 from ..cluster.connection import Cluster, Describing
 from ..cluster.destinations import destinations, is_restored, live
 from ..cluster.reading import (
+    Key,
     Position,
     Share,
     SourceDocument,
-    documents_by_id,
     documents_in_pages,
-    groups_of,
     hits_by_id,
     read_pages,
+    same_documents,
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.routing import shard_of
 from ..cluster.semantic import as_stored_with, plain_source
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound
@@ -48,15 +49,15 @@ NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_car
 
 @dataclass
 class Writes:
-    """Writes of clients in an index with vectors that its source lacks: ids of changed and deleted documents.
+    """Writes of clients in an index with vectors that its source lacks: changed and deleted documents by key.
 
     `conflicts` were changed in both indices and stay as they are. `deletes_known` says whether deletes can be
     told.
     """
 
-    changed: set[str] = field(default_factory=set)
-    deleted: set[str] = field(default_factory=set)
-    conflicts: set[str] = field(default_factory=set)
+    changed: set[Key] = field(default_factory=set)
+    deleted: set[Key] = field(default_factory=set)
+    conflicts: set[Key] = field(default_factory=set)
     deletes_known: bool = True
 
     def __bool__(self) -> bool:
@@ -157,12 +158,12 @@ def find_writes(
     for page in there.written():
         conflicts, documents = there.conflicts(page), [document for document, _ in page]
         lost = newer_index.without(documents) if newer_index else documents
-        ids = {document.doc_id for document in lost}
-        counted.conflicts |= ids & conflicts
-        counted.changed |= ids - conflicts
+        keys = {document.key for document in lost}
+        counted.conflicts |= keys & conflicts
+        counted.changed |= keys - conflicts
     for gone in there.gone():
         deleted = newer_index.copies(gone) if newer_index else gone
-        counted.deleted |= {document.doc_id for document in deleted}
+        counted.deleted |= {document.key for document in deleted}
     return counted
 
 
@@ -172,12 +173,11 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
     That is the count of its source, minus those of the `missing` ids that it lacks, plus documents that
     clients added to the index and the source never had.
     """
-    lacking: set[str] = set()
-    for page in groups_of(sorted(set(missing)), PAGE):
-        lacking |= documents_by_id(cluster, info.record.source, page, whole=False).keys()
-        lacking -= documents_by_id(cluster, info.name, page, whole=False).keys()
+    lacking = 0
+    for page in documents_in_pages(cluster, info.record.source, sorted(set(missing)), page=PAGE, whole=False):
+        lacking += len(page) - len(same_documents(cluster, info, page, whole=False))
     theirs = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
-    return cluster.count(info.record.source) - len(lacking) + theirs
+    return cluster.count(info.record.source) - lacking + theirs
 
 
 @dataclass(frozen=True)
@@ -192,14 +192,14 @@ class OtherIndex:
         another content.
         """
         self.cluster.refresh(self.info.name)
-        here = documents_by_id(self.cluster, self.info.name, [document.doc_id for document in documents])
-        contents = {doc_id: content_of(document.source, self.info) for doc_id, document in here.items()}
-        return [document for document in documents if contents.get(document.doc_id) != document.source]
+        here = same_documents(self.cluster, replace(self.info, semantic={}), documents)
+        contents = {key: content_of(document.source, self.info) for key, document in here.items()}
+        return [document for document in documents if contents.get(document.key) != document.source]
 
     def copies(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Return those documents of the source that this index holds as copies, not as writes of a client."""
         here = look_up(self.cluster, self.info.name, documents)
-        return [d for d in documents if d.doc_id in here and not here[d.doc_id].written_here]
+        return [d for d in documents if d.key in here and not here[d.key].written_here]
 
 
 Pair = tuple[SourceDocument, SourceDocument | None]
@@ -208,7 +208,7 @@ Pair = tuple[SourceDocument, SourceDocument | None]
 class ClientWrites:
     """Reads the writes of clients in an index with vectors and compares them with its source.
 
-    `returned` maps ids to fingerprints of documents that were copied from here back to the source.
+    `returned` maps keys to fingerprints of documents that were copied from here back to the source.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> None:
@@ -223,7 +223,7 @@ class ClientWrites:
         self.restored = is_restored(info, there)
         self.synced = Position(dict(synced)) if synced and not self.restored else None
         self.taken = info.record.taken
-        self.returned: dict[str, str] = {}
+        self.returned: dict[Key, str] = {}
         # A document that was refused cannot be told from a deleted one without the list of refused ones.
         is_exact = self.synced is not None and len(self.refused) >= info.record.rejected
         self.done = Writes(deletes_known=is_exact)
@@ -241,11 +241,11 @@ class ClientWrites:
         source's document or None.
         """
         for page, stored in self.written_pages():
-            there = documents_by_id(self.cluster, self.source_info, [document.doc_id for document in page])
+            there = same_documents(self.cluster, self.source_info, page)
             pairs = []
             for document in page:
-                content, copy = self.content_of(document), there.get(document.doc_id)
-                state = stored.get(document.doc_id)
+                content, copy = self.content_of(document), there.get(document.key)
+                state = stored.get(document.key)
                 if copy is not None:
                     is_lacking = copy.source != content
                 else:  # what the source deleted after it was seen stays deleted
@@ -264,7 +264,7 @@ class ClientWrites:
 
     def written_pages(
         self, share: Share | None = None
-    ) -> Iterator[tuple[list[SourceDocument], dict[str, Stored]]]:
+    ) -> Iterator[tuple[list[SourceDocument], dict[Key, Stored]]]:
         """Yield pages of documents that clients wrote here, with the stored state of each.
 
         In an index that clients do not search, documents that hybridr carried there from another index are
@@ -280,38 +280,41 @@ class ClientWrites:
         for page in pages:
             stored = look_up(self.cluster, self.info.name, page)
             if not is_live(self.info):
-                page = [d for d in page if d.doc_id in stored and not stored[d.doc_id].carried_from]
+                page = [d for d in page if d.key in stored and not stored[d.key].carried_from]
             if page:
                 yield page, stored
 
-    def conflicts(self, pairs: Sequence[Pair]) -> set[str]:
-        """Return the ids of documents that the source changed too since the last round, other than by
+    def conflicts(self, pairs: Sequence[Pair]) -> set[Key]:
+        """Return the keys of documents that the source changed too since the last round, other than by
         hybridr's own copies.
         """
-        there = {document.doc_id: copy for document, copy in pairs if copy is not None}
+        there = {document.key: copy for document, copy in pairs if copy is not None}
         stored = look_up(self.cluster, self.info.name, [document for document, _ in pairs])
-        newer = self.changed_in_source(list(there))
+        newer = self.changed_in_source([document for document, copy in pairs if copy is not None])
         return {
-            doc_id
-            for doc_id, copy in there.items()
-            if doc_id in newer
-            and self.returned.get(doc_id) != fingerprint(copy.source)
-            and not (doc_id in stored and stored[doc_id].source_seq_no == copy.seq_no)
+            key
+            for key, copy in there.items()
+            if key in newer
+            and self.returned.get(key) != fingerprint(copy.source)
+            and not (key in stored and stored[key].source_seq_no == copy.seq_no)
         }
 
-    def changed_in_source(self, doc_ids: list[str]) -> set[str]:
-        """Return the ids that the source changed after the synced position, except by operations listed in
-        `taken`; all ids if there is no position.
+    def changed_in_source(self, documents: Sequence[SourceDocument]) -> set[Key]:
+        """Return the keys of those documents that the source changed after the synced position, except by
+        operations listed in `taken`; all of them if there is no position.
         """
         if self.synced is None:
-            return set(doc_ids)
-        changed: set[str] = set()
+            return {document.key for document in documents}
+        ids, source = list({document.doc_id: None for document in documents}), self.source_info
+        shards = {d.key: shard_of(d.doc_id, d.routing, source) for d in documents if d.routing}
+        changed: set[Key] = set()
         for shard, last in self.synced.seq_no.items():
             behind = {"range": {"_seq_no": {"gt": last}}}
             since = {"bool": {"must": [behind], "must_not": self.taken_here(shard)}}
             params = {"preference": f"_shards:{shard}"}
-            hits = hits_by_id(self.cluster, self.source, doc_ids, {"_source": False}, since, params)
-            changed |= {hit["_id"] for hit in hits}
+            hits = hits_by_id(self.cluster, self.source, ids, {"_source": False}, since, params)
+            found = {hit["_id"] for hit in hits}
+            changed |= {d.key for d in documents if d.doc_id in found and shards.get(d.key, shard) == shard}
         return changed
 
     def taken_here(self, shard: int) -> list[dict[str, Any]]:
@@ -319,13 +322,14 @@ class ClientWrites:
         spans = self.taken.get(shard, ())
         return [{"range": {"_seq_no": {"gte": first, "lte": last}}} for first, last in spans]
 
-    def deleted_here(self, missing: Sequence[str]) -> set[str]:
-        """Return those of the `missing` ids, which the source has and this index lacks, that clients deleted
-        here.
+    def deleted_here(self, missing: Sequence[SourceDocument]) -> set[Key]:
+        """Return the keys of those `missing` documents, which the source has and this index lacks, that
+        clients deleted here.
         """
         if self.synced is None or not self.done.deletes_known:
             return set()
-        return set(missing) - self.refused - self.changed_in_source(list(missing))
+        changed = self.changed_in_source(missing)
+        return {d.key for d in missing if d.doc_id not in self.refused and d.key not in changed}
 
     def gone(self) -> Iterator[list[SourceDocument]]:
         """Yield pages of documents that clients deleted here while the source still holds the copied state.
@@ -339,7 +343,7 @@ class ClientWrites:
             return
         for page in self.doubtful_pages(self.synced):
             here = look_up(self.cluster, self.info.name, page)
-            away = [d for d in page if d.doc_id not in here and d.doc_id not in self.refused]
+            away = [d for d in page if d.key not in here and d.doc_id not in self.refused]
             if away:
                 yield away
 
@@ -349,8 +353,8 @@ class ClientWrites:
         These are documents copied back to the source, ranges in which both indices hold different operations,
         and operations `taken` after the synced position.
         """
-        for part in groups_of(list(self.returned), PAGE):
-            yield list(documents_by_id(self.cluster, self.source, part, whole=False).values())
+        ids = sorted({doc_id for doc_id, _ in self.returned})
+        yield from documents_in_pages(self.cluster, self.source, ids, page=PAGE, whole=False)
         originals = Numbered(self.cluster, self.cluster.index_info(self.source), "_seq_no")
         copies = Numbered(self.cluster, self.info, SEQ_NO_FIELD)
         for shard, spans in differing(originals, copies, until):

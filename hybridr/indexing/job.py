@@ -12,7 +12,7 @@ from threading import Event, Lock
 from typing import Any, NamedTuple
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.reading import Position, SourceDocument
+from ..cluster.reading import Key, Position, SourceDocument
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.semantic import as_stored_with
 from ..cluster.writing import Rejects
@@ -68,8 +68,8 @@ def replacement_options(state: Stored | None) -> dict[str, Any]:
     return {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
 
 
-def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[str, Stored]:
-    """Return the stored states of those documents that the destination holds, by id.
+def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[Key, Stored]:
+    """Return the stored states of those documents that the destination holds, by the key that was asked for.
 
     A negative number in the field for `_seq_no` was made by `written_here_mark`. Raises what the server
     reports for a single document: a missing right must not look like a missing document.
@@ -82,7 +82,7 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
     answer = cluster.request("POST", path, {"docs": requests}, params, every_shard=True)
     with cluster.understood("_mget"):
         stored = {}
-        for document in answer["docs"]:
+        for asked_for, document in zip(documents, answer["docs"], strict=True):
             if not document.get("found"):
                 continue
             fields = document.get("fields", {})
@@ -92,7 +92,7 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
             if number is not None and number < 0:
                 origin, generation = divmod(-1 - number, GENERATIONS)
                 state = Stored(*seen, origin - 1, written_here=True, carried_from=generation)
-            stored[document["_id"]] = state
+            stored[asked_for.key] = state
         return stored
 
 

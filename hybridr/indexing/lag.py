@@ -17,10 +17,10 @@ from ..cluster.reading import (
     Share,
     SourceDocument,
     documents_between,
-    documents_by_id,
     documents_in_pages,
     hidden_operations,
     read_pages,
+    same_documents,
     settled_position,
     shards_in,
 )
@@ -225,7 +225,7 @@ def behind(cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDoc
     for page in pages:
         stored = look_up(cluster, info.name, page)
         for document in page:
-            there = stored.get(document.doc_id)
+            there = stored.get(document.key)
             if there is None:
                 counts["inserts"] += 1
             elif not is_current(document, there._replace(encoder=""), ""):  # a vector may be missing yet
@@ -241,11 +241,10 @@ def vanished_pages(
     """
     cluster.refresh(destination.name)
     for page in doubtful_pages(cluster, source, destination, until):
-        ids = [document.doc_id for document in page]
-        there = documents_by_id(cluster, source, ids, whole=False)
-        gone = [document for document in page if document.doc_id not in there]
+        there = same_documents(cluster, source, page, whole=False)
+        gone = [document for document in page if document.key not in there]
         copied = look_up(cluster, destination.name, gone)
-        yield [d for d in gone if d.doc_id in copied and copied[d.doc_id].came_from_source]
+        yield [d for d in gone if d.key in copied and copied[d.key].came_from_source]
 
 
 def doubtful_pages(

@@ -25,6 +25,7 @@ from ..cluster.destinations import (
 )
 from ..cluster.mappings import carry_over, missing_fields
 from ..cluster.reading import (
+    Key,
     Share,
     SourceDocument,
     documents_in_pages,
@@ -34,6 +35,7 @@ from ..cluster.reading import (
     read_pages,
     settled_position,
     shards_in,
+    source_document,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.remote_models import send_all
@@ -87,7 +89,7 @@ def rollback(
     before = None if to_source else Older(cluster, cluster.index_info(previous), current)
     writes = find_writes(cluster, current, before.info if before else None)
     if before is not None:
-        writes.deleted |= {document.doc_id for page in before.deleted_later() for document in page}
+        writes.deleted |= {document.key for page in before.deleted_later() for document in page}
     refusal = None
     if not (copy_back or discard):
         hint = f"--copy-back copies them to '{current.record.source}' first, --discard leaves them behind"
@@ -180,8 +182,9 @@ def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back:
             before.take(courier)
     if before is not None:
         before.record(**NOTHING_CARRIED)
-    conflicts = with_room(courier.done.conflicts)
-    whole = left_at is not None and len(conflicts) == len(courier.done.conflicts)
+    ids = {doc_id for doc_id, _ in courier.done.conflicts}
+    conflicts = with_room(ids)
+    whole = left_at is not None and len(conflicts) == len(ids)
     left = {"carried": left_at.seq_no if left_at and whole else None, "not_carried": conflicts}
     details = {"alias": alias, "to": previous, "returned": courier.done.counts()}
     record_event(cluster, current.name, "rolled back", details, **NOTHING_CARRIED | left)
@@ -197,7 +200,7 @@ class Older:
         self.later = later
         source = cluster.index_info(info.record.source)
         self.carried = written_since(info, destinations(cluster, source))
-        self.taken: dict[str, int] = {}
+        self.taken: dict[Key, int] = {}
 
     def deleted_later(self) -> Iterator[list[SourceDocument]]:
         """Yield pages of documents that clients wrote here, that were carried to the later index, and that
@@ -208,20 +211,21 @@ class Older:
         until = Share(until=self.carried)
         for page in read_pages(self.cluster, self.info, page=PAGE, share=until, where=WRITTEN, fields=()):
             there = look_up(self.cluster, self.later.name, page)
-            held = {*there, *self.info.record.not_carried}
-            yield [document for document in page if document.doc_id not in held]
+            contested = self.info.record.not_carried
+            yield [d for d in page if d.key not in there and d.doc_id not in contested]
 
-    def take(self, courier: Courier, pending: set[str] | None = None) -> None:
+    def take(self, courier: Courier, pending: set[Key] | None = None) -> None:
         """Write into this index what the courier copied back to the source, only over the states seen here.
 
-        Documents get their vectors by the next `sync`. Ids in `pending` are skipped; without `pending`,
+        Documents get their vectors by the next `sync`. Keys in `pending` are skipped; without `pending`,
         documents that clients wrote here are skipped, because clients search this index already.
         """
-        cluster, index, changed = self.cluster, self.info.name, sorted(courier.done.changed)
+        cluster, index = self.cluster, self.info.name
+        changed = sorted({doc_id for doc_id, _ in courier.done.changed})
         carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(index))
         for page in documents_in_pages(cluster, courier.source_info, changed, page=PAGE):
             here = look_up(cluster, index, page)
-            new = [document for document in page if self.taken.get(document.doc_id) != document.seq_no]
+            new = [d for d in page if d.key in courier.done.changed and self.taken.get(d.key) != d.seq_no]
             free = free_of(new, here, pending)
             actions = [
                 bulk_action(
@@ -232,16 +236,16 @@ class Older:
                         SEQ_NO_FIELD: document.seq_no,
                     },  # yet without its vector
                     routing=document.routing,
-                    **replacement_options(here.get(document.doc_id)),
+                    **replacement_options(here.get(document.key)),
                 )
                 for document in free
             ]
             missed = courier.send(actions, index)
             self.taken |= {
-                document.doc_id: document.seq_no for document in free if document.doc_id not in missed
+                document.key: document.seq_no for document in free if document.doc_id not in missed
             }
         gone = chain(
-            documents_in_pages(cluster, index, sorted(courier.done.deleted), page=PAGE, whole=False),
+            self.copies_of(courier.done.deleted),
             self.deleted_later(),
         )
         for page in gone:
@@ -249,6 +253,12 @@ class Older:
             courier.send(
                 [bulk_action("delete", document.doc_id, **document.as_read) for document in free], index
             )
+
+    def copies_of(self, keys: Collection[Key]) -> Iterator[list[SourceDocument]]:
+        """Yield pages of the documents with these keys that this index holds."""
+        ids = sorted({doc_id for doc_id, _ in keys})
+        for page in documents_in_pages(self.cluster, self.info.name, ids, page=PAGE, whole=False):
+            yield [document for document in page if document.key in keys]
 
     def record(self, **changes: Any) -> None:
         """Write into this index's record which operations of the source are already in it, with other
@@ -258,10 +268,11 @@ class Older:
         taken = {} if is_restored(self.info, source) else dict(self.info.record.taken)
         for shard in shards_in(source) if self.taken else ():
             numbers = set()
-            for part in groups_of(sorted(self.taken), PAGE):
+            for part in groups_of(sorted({doc_id for doc_id, _ in self.taken}), PAGE):
                 params = {"preference": f"_shards:{shard}"}
                 hits = hits_by_id(self.cluster, source, part, hit_parts(()), None, params)
-                numbers |= {hit["_seq_no"] for hit in hits if hit["_seq_no"] == self.taken[hit["_id"]]}
+                documents = map(source_document, hits)
+                numbers |= {d.seq_no for d in documents if self.taken.get(d.key) == d.seq_no}
             if not numbers:
                 continue
             joined: list[tuple[int, int]] = []  # without gaps that hold no number
@@ -278,14 +289,14 @@ class Older:
 
 
 def free_of(
-    documents: Sequence[SourceDocument], here: Mapping[str, Stored], pending: Collection[str] | None
+    documents: Sequence[SourceDocument], here: Mapping[Key, Stored], pending: Collection[Key] | None
 ) -> list[SourceDocument]:
     """Return those documents that may be replaced in an older index: not `pending`, or without `pending` not
     written there by a client.
     """
     if pending is None:
-        pending = {doc_id for doc_id, state in here.items() if state.written_here}
-    return [document for document in documents if document.doc_id not in pending]
+        pending = {key for key, state in here.items() if state.written_here}
+    return [document for document in documents if document.key not in pending]
 
 
 class Courier(ClientWrites):
@@ -309,14 +320,14 @@ class Courier(ClientWrites):
         """Write documents into the source unless it changed them too; return how many were written."""
         conflicts = self.conflicts(pairs)
         self.done.conflicts |= conflicts
-        chosen = [pair for pair in pairs if pair[0].doc_id not in conflicts]
+        chosen = [pair for pair in pairs if pair[0].key not in conflicts]
         actions = []
         for document, copy in chosen:
             options = copy.as_read if copy else replacement_options(None)
             options["routing"] = document.routing
             actions.append(bulk_action("index", document.doc_id, document.source, **options))
         missed = self.send(actions)
-        copied = {d.doc_id: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
+        copied = {d.key: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
         self.returned |= copied
         self.done.changed |= copied.keys()
         return len(copied)
@@ -324,8 +335,8 @@ class Courier(ClientWrites):
     def delete(self, gone: Sequence[SourceDocument]) -> int:
         """Delete documents from the source in the state that was read; return how many were deleted."""
         missed = self.send([bulk_action("delete", document.doc_id, **document.as_read) for document in gone])
-        deleted = {document.doc_id for document in gone} - missed
-        self.returned = {doc_id: mark for doc_id, mark in self.returned.items() if doc_id not in deleted}
+        deleted = {document.key for document in gone if document.doc_id not in missed}
+        self.returned = {key: mark for key, mark in self.returned.items() if key not in deleted}
         self.done.deleted |= deleted
         return len(deleted)
 

@@ -26,7 +26,7 @@ from ..cluster.destinations import (
     write_record,
 )
 from ..cluster.mappings import add_missing_fields, carry_over
-from ..cluster.reading import Share, SourceDocument, documents_by_id, read_pages, settled_position
+from ..cluster.reading import Key, Share, SourceDocument, read_pages, same_documents, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Deployment
 from ..cluster.writing import Action, bulk_action, refusals, with_room
@@ -97,8 +97,8 @@ class Carrier(ClientWrites):
         for page in read_pages(self.cluster, self.target.name, where=WRITTEN, fields=()):
             # What was carried from here and is no longer here was deleted since.
             copies, held = (look_up(self.cluster, index.name, page) for index in (self.target, self.info))
-            lost = [document for document in page if document.doc_id not in held]
-            self.delete([d for d in lost if d.doc_id in copies and copies[d.doc_id].carried_from == number])
+            lost = [document for document in page if document.key not in held]
+            self.delete([d for d in lost if d.key in copies and copies[d.key].carried_from == number])
         self.rejected = self.rejected or bool(filling.rejected)
         if not self.missed:
             self.since = settled
@@ -113,18 +113,21 @@ class Carrier(ClientWrites):
         too are counted as conflicts.
         """
         for page, stored in self.written_pages(share):
-            documents = [document for document in page if document.doc_id in stored]
-            doc_ids = [document.doc_id for document in documents]
-            there = documents_by_id(self.cluster, self.source_info, doc_ids)
-            newer = self.changed_in_source(list(there)) if not self.restored else set()
+            documents = [document for document in page if document.key in stored]
+            there = same_documents(self.cluster, self.source_info, documents)
+            newer = set[Key]()
+            if not self.restored:
+                newer = self.changed_in_source([d for d in documents if d.key in there])
             targets, pending, contested = look_up(self.cluster, self.target.name, documents), [], []
             for document in documents:
-                doc_id, mine = document.doc_id, stored[document.doc_id]
-                original, target = there.get(doc_id), targets.get(doc_id)
+                key, mine = document.key, stored[document.key]
+                original, target = there.get(key), targets.get(key)
                 content = document._replace(source=self.content_of(document))
-                if not self.restored and not prevails(mine, original, doc_id in newer):
+                if not self.restored and not prevails(
+                    mine, original, original is not None and original.key in newer
+                ):
                     if original is not None and original.source != content.source:
-                        self.done.conflicts.add(doc_id)
+                        self.done.conflicts.add(key)
                     continue
                 if target is not None and target.written_here and not self.is_older(document, mine, target):
                     if not (mine.carried_from and target.carried_from):
@@ -134,9 +137,9 @@ class Carrier(ClientWrites):
                 pending.append(Pending(content._replace(seq_no=mark), target))
             if contested:
                 index = OtherIndex(self.cluster, self.target)
-                self.done.conflicts |= {document.doc_id for document in index.without(contested)}
-            self.done.changed |= {entry.document.doc_id for entry in pending}
-            self.done.conflicts -= {entry.document.doc_id for entry in pending}
+                self.done.conflicts |= {document.key for document in index.without(contested)}
+            self.done.changed |= {entry.document.key for entry in pending}
+            self.done.conflicts -= {entry.document.key for entry in pending}
             if pending:
                 yield pending
 
@@ -155,7 +158,7 @@ class Carrier(ClientWrites):
             seen.add(number)
             if number not in self.others:
                 return False
-            there = look_up(self.cluster, self.others[number].name, [document]).get(document.doc_id)
+            there = look_up(self.cluster, self.others[number].name, [document]).get(document.key)
             number = there.carried_from if there else 0
         return False
 
@@ -168,25 +171,29 @@ class Carrier(ClientWrites):
         target.
         """
         there = look_up(self.cluster, self.target.name, gone)
-        self.done.deleted |= {document.doc_id for document in gone if document.doc_id not in there}
+        self.done.deleted |= {document.key for document in gone if document.key not in there}
         number = number_of(self.info)
-        actions = []
-        for document in gone:
-            state = there.get(document.doc_id)
-            if state is not None and (not state.written_here or state.carried_from == number):
-                options = replacement_options(state)
-                actions.append(bulk_action("delete", document.doc_id, routing=document.routing, **options))
+        copies = [
+            document
+            for document in gone
+            if (state := there.get(document.key)) and (not state.written_here or state.carried_from == number)
+        ]
+        actions = [
+            bulk_action("delete", d.doc_id, routing=d.routing, **replacement_options(there[d.key]))
+            for d in copies
+        ]
         if deliver(self.job, actions).conflicts:
             self.missed = True
         else:
-            self.done.deleted |= {action.doc_id for action in actions}
+            self.done.deleted |= {document.key for document in copies}
 
     def record(self) -> None:
         """Write into the record of this index up to which operation it was carried, unless documents were
         rejected or too many are in conflict.
         """
-        contested = with_room(self.done.conflicts)
-        if self.since is None or self.rejected or len(contested) < len(self.done.conflicts):
+        ids = {doc_id for doc_id, _ in self.done.conflicts}
+        contested = with_room(ids)
+        if self.since is None or self.rejected or len(contested) < len(ids):
             return
         changes = {"carried": self.since.seq_no, "carried_into": self.target.uuid, "not_carried": contested}
         record = self.cluster.index_info(self.info.name).record
@@ -271,7 +278,7 @@ class Convoy:
     @property
     def deleted(self) -> set[str]:
         """Return the ids of documents that clients deleted in the other indices."""
-        return {doc_id for carrier in self.carriers for doc_id in carrier.done.deleted}
+        return {doc_id for carrier in self.carriers for doc_id, _ in carrier.done.deleted}
 
     def counts(self) -> dict[str, int]:
         """Return how many documents were carried, deleted, and left because both sides changed them."""

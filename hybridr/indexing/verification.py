@@ -22,9 +22,9 @@ from ..cluster.reading import (
     Share,
     SourceDocument,
     at_random,
-    documents_by_id,
     hit_parts,
     read_pages,
+    same_documents,
     source_document,
     sources_by_id,
     text_of,
@@ -135,8 +135,10 @@ def compare_with_source(
     if deleted:
         findings.append(Finding(DELETED, len(deleted)))
     drawn = random_documents(cluster, there, extent.sample, extent.seed)
-    held = look_up(cluster, info.name, drawn).keys() - set(extent.rejected)
-    chosen = [document for document in drawn if document.doc_id in held]
+    held = look_up(cluster, info.name, drawn)
+    chosen = [
+        document for document in drawn if document.key in held and document.doc_id not in extent.rejected
+    ]
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
         fields = there.properties
         mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
@@ -175,14 +177,12 @@ def states_in(
         states = look_up(cluster, info.name, page)
         seen.looked_at += len(page)
         missing = [
-            document.doc_id
-            for document in page
-            if document.doc_id not in states and document.doc_id not in rejected
+            document for document in page if document.key not in states and document.doc_id not in rejected
         ]
         deleted = ClientWrites(cluster, info).deleted_here(missing) if missing and is_live(info) else set()
         for document in page:
-            stored = states.get(document.doc_id)
-            if document.doc_id in deleted:
+            stored = states.get(document.key)
+            if document.key in deleted:
                 seen.note(DELETED, document)
             elif document.doc_id in rejected:
                 continue
@@ -256,14 +256,14 @@ def compare_documents(
     """Compare the bodies of documents with the source's, and their vectors with their text encoded again."""
     if not documents:
         return []
-    ids = [document.doc_id for document in documents]
-    stored = look_up(cluster, info.name, documents)
+    stored = {key[0]: state for key, state in look_up(cluster, info.name, documents).items()}
     cluster.refresh(info.name)  # another process may have written what was looked up just now
-    copied: Bodies = dict.fromkeys(ids, {}) | sources_by_id(cluster, info.name, ids)
+    copies = same_documents(cluster, replace(info, semantic={}), documents)
+    copied: Bodies = {d.doc_id: copies[d.key].source if d.key in copies else {} for d in documents}
     # A document that changed in the source since is on its way, and looked at by its state alone.
     there = {
         doc_id: document.source
-        for doc_id, document in documents_by_id(cluster, source, ids).items()
+        for (doc_id, _), document in same_documents(cluster, source, documents).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
     contents = {doc_id: content_of(copied[doc_id], info) for doc_id in there}

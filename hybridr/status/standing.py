@@ -21,6 +21,7 @@ from ..cluster.destinations import (
     require_whole,
 )
 from ..cluster.mappings import unlike
+from ..cluster.reading import Key
 from ..cluster.record import IndexInfo, Record
 from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound
@@ -289,7 +290,8 @@ def require_no_loss(
         hint = f"hybridr remove {source} --copy-back copies them to '{source}' first, --discard deletes them"
         writes = find_writes(cluster, info)
         if copied and writes.conflicts:
-            first, count = sorted(writes.conflicts)[:SOME_IDS], len(writes.conflicts)
+            first = [doc_id for doc_id, _ in sorted(writes.conflicts)[:SOME_IDS]]
+            count = len(writes.conflicts)
             ids = ", ".join(first) + (f" and {count - len(first):,} more" if count > len(first) else "")
             raise ClusterError(
                 f"'{source}' and clients of '{info.name}' both changed {count:,} documents: {ids}",
@@ -304,8 +306,8 @@ def return_all(cluster: Cluster, generations: list[IndexInfo]) -> dict[str, int]
     """Copy writes of clients in all indices with vectors to the source, the latest index first; return the
     counts.
     """
-    changed: set[str] = set()
-    deleted: set[str] = set()
+    changed: set[Key] = set()
+    deleted: set[Key] = set()
     for info in reversed(generations):
         courier = Courier(cluster, info)
         courier.return_all()

@@ -12,14 +12,15 @@ from ...cluster.default_pipeline import is_searchable
 from ...cluster.destinations import default_alias, forget_destinations, is_restored, put_name, rewrite
 from ...cluster.reading import (
     ALL,
+    Key,
     Position,
     Share,
     SourceDocument,
     count_missing,
-    documents_by_id,
     documents_in_pages,
     hidden_operations,
     read_pages,
+    same_documents,
     settled_position,
 )
 from ...cluster.record import ENCODER_FIELD, IndexInfo
@@ -209,17 +210,22 @@ def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Ite
 def documents_to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pending]:
     """Return the documents that the destination lacks or holds outdated, each with its stored state.
 
-    Documents that clients deleted from a live destination are left out unless the source changed them since.
+    Documents that clients deleted from a live destination, or wrote there, are left out unless the source
+    changed them since.
     """
-    stored, deleted = look_up(job.cluster, job.destination, documents), set()
-    missing = [document.doc_id for document in documents if document.doc_id not in stored]
-    if missing and is_live(job.destination_before):
-        deleted = ClientWrites(job.cluster, job.destination_before).deleted_here(missing)
+    stored, theirs = look_up(job.cluster, job.destination, documents), set[Key]()
+    missing = [document for document in documents if document.key not in stored]
+    unseen = [d for d in documents if d.key in stored and stored[d.key].source_seq_no is None]
+    if is_live(job.destination_before) and (missing or unseen):
+        writes = ClientWrites(job.cluster, job.destination_before)
+        theirs = writes.deleted_here(missing) if missing else theirs
+        if unseen:
+            theirs |= {document.key for document in unseen} - writes.changed_in_source(unseen)
     return [
-        Pending(document, stored.get(document.doc_id))
+        Pending(document, stored.get(document.key))
         for document in documents
-        if document.doc_id not in deleted
-        and not is_current(document, stored.get(document.doc_id), job.encoder.fingerprint)
+        if document.key not in theirs
+        and not is_current(document, stored.get(document.key), job.encoder.fingerprint)
     ]
 
 
@@ -248,19 +254,15 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
     gone = gone_from_source(job, page)
     if gone:
         job.cluster.refresh(job.source)  # a copy of a shard may not show yet what another one did
-        gone = gone_from_source(job, [pending for pending in page if pending.document.doc_id in gone])
-    return [pending for pending in page if pending.document.doc_id not in gone]
+        gone = gone_from_source(job, [pending for pending in page if pending.document.key in gone])
+    return [pending for pending in page if pending.document.key not in gone]
 
 
-def gone_from_source(job: Job, page: list[Pending]) -> set[str]:
-    """Return the ids of a page that the source lacks, or holds in an earlier version only."""
+def gone_from_source(job: Job, page: list[Pending]) -> set[Key]:
+    """Return the keys of a page that the source lacks, or holds in an earlier version only."""
     documents = [pending.document for pending in page]
-    there = documents_by_id(job.cluster, job.source, [document.doc_id for document in documents], whole=False)
-    return {
-        document.doc_id
-        for document in documents
-        if document.doc_id not in there or there[document.doc_id].version < document.version
-    }
+    there = same_documents(job.cluster, job.source_before, documents, whole=False)
+    return {d.key for d in documents if d.key not in there or there[d.key].version < d.version}
 
 
 def settle(job: Job, page: list[Pending], filling: Filling) -> None:
@@ -273,7 +275,7 @@ def settle(job: Job, page: list[Pending], filling: Filling) -> None:
             break
         stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
         held = still_in_source(job, page)
-        seen = [pending._replace(stored=stored.get(pending.document.doc_id)) for pending in held]
+        seen = [pending._replace(stored=stored.get(pending.document.key)) for pending in held]
         behind = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
         outcome = deliver(job, [copying_action(job, pending, anew=True) for pending in behind])
         filling.rejected += outcome.rejected
@@ -347,12 +349,12 @@ def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
     """Return bulk actions that write each document over itself, with its vector and the mark of the source's
     current state.
     """
-    ids = [pending.document.doc_id for pending in page]
-    there = documents_by_id(job.cluster, job.source, ids, whole=False)
+    documents = [pending.document for pending in page]
+    there = same_documents(job.cluster, job.source_before, documents, whole=False)
     actions = []
     for pending in page:
         document = pending.document
-        at = there[document.doc_id].seq_no if document.doc_id in there else -1
+        at = there[document.key].seq_no if document.key in there else -1
         body = body_of(job, pending, written_here_mark(at))
         actions.append(bulk_action("index", document.doc_id, body, **document.as_read))
     return actions

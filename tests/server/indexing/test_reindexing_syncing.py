@@ -19,13 +19,13 @@ import pytest
 import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.reading import documents_by_id
+from hybridr.cluster.reading import same_documents
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
-from hybridr.indexing import filling
+from hybridr.indexing import filling, lag
 from hybridr.indexing.reindexing import SyncResult, reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.targets import beside
-from hybridr.serving.rewriting.explaining import fates_of
+from hybridr.serving.rewriting.explaining import verdicts_on
 from hybridr_cli.commands.sync import show_round
 from hybridr_cli.output import Output
 from hybridr_cli.session import Session
@@ -123,11 +123,11 @@ def test_after_a_deletion_only_the_ids_near_it_are_looked_up(
     ).alias
     asked: list[str] = []
 
-    def watching(cluster: Cluster, index: str, doc_ids: Any, **options: Any) -> Any:
-        asked.extend(doc_ids)
-        return documents_by_id(cluster, index, doc_ids, **options)
+    def watching(cluster: Cluster, info: Any, documents: Any, **options: Any) -> Any:
+        asked.extend(document.doc_id for document in documents)
+        return same_documents(cluster, info, documents, **options)
 
-    monkeypatch.setattr(beside, "documents_by_id", watching)
+    monkeypatch.setattr(lag, "same_documents", watching)
     update(cluster, alias, "d8", text="by a client")
     delete(cluster, alias, "d3")
     delete(cluster, index_name, "d2")
@@ -241,7 +241,9 @@ def test_refusals(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 3)
     for ask in (
         lambda: sync(cluster, index_name, HashingEncoder()),
-        lambda: fates_of(cluster, index_name, [{"query": {"match": {"text": "anchor"}}}], SearchSettings()),
+        lambda: verdicts_on(
+            cluster, index_name, [{"query": {"match": {"text": "anchor"}}}], SearchSettings()
+        ),
     ):
         with pytest.raises(DataError, match="has no complete vectors") as caught:
             ask()
@@ -307,3 +309,23 @@ def test_settings_that_decide_the_vectors_come_from_the_index(cluster: Cluster, 
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
     alias = f"{index_name}-hybridr"
     assert len(cluster.request("GET", path_of(alias, "_doc", "d9"))["_source"]["embedding"]) == 16
+
+
+def test_a_document_made_again_long_after_its_deletion_stays_that_of_the_client(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    """Once the tombstone is collected, its version begins at 1 again."""
+    [made] = [info.name for info in cluster.indices(alias)]
+    cluster.request("PUT", path_of(made, "_settings"), {"index.gc_deletes": "1ms"})
+    delete(cluster, alias, "d3")
+    time.sleep(1.5)
+    delete(cluster, alias, "d4")  # collects what is old
+    put_documents(cluster, alias, [3], suffix=" of the client")
+    version = cluster.request("GET", path_of(made, "_doc", "d3"))["_version"]
+    assert version == 1
+    again = reindex(cluster, index_name, HashingEncoder())
+    assert (again.switched, sources(cluster, alias)["d3"]["text"]) == (
+        True,
+        text_number(3) + " of the client",
+    )
+    assert "d4" not in sources(cluster, alias)

@@ -16,7 +16,7 @@ from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.remembered import forget
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.search.systems import opened_as, system
+from hybridr.search.systems import system, with_rerankers
 from hybridr.training.rankers import assemble
 from support.corpus import drop_indices, fill_uneven
 from support.golden_ddr import SOURCE
@@ -85,11 +85,11 @@ def test_pages_join_and_a_chain_ends_with_a_cross_encoder(plain: Search) -> None
     assert all(hit.scores["tokens"] is not None and hit.scores["cross"] is not None for hit in whole[:10])
     assert whole[45].scores["tokens"] is None
     given = plain.settings.model_copy(update={"rerank_settings": own})
-    named = opened_as(system("hybrid+tokens+cross"), plain, given)
-    alone = opened_as(system("hybrid+tokens"), plain, given)
+    named = with_rerankers(system("hybrid+tokens+cross"), plain, given)
+    alone = with_rerankers(system("hybrid+tokens"), plain, given)
     assert alone(WORDS[1], 5) == plain.reranked("tokens", token_candidates=30)(WORDS[1], 5)
     with pytest.raises(SettingsError, match="unknown setting 'candidate'"):
-        opened_as(
+        with_rerankers(
             system("hybrid+tokens"), plain, given.model_copy(update={"rerank_settings": {"candidate": 1}})
         )
     queries, qrels = [Query("q", WORDS[1])], {"q": {whole[0].doc_id: 1}}
