@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import orjson
@@ -21,7 +20,7 @@ from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
 from .record import IndexInfo
-from .routing import shard_of, shards_of
+from .routing import shard_of, shards_in
 from .semantic import plain_source
 
 DERIVED = "index.derived_source.enabled"
@@ -394,14 +393,14 @@ def same_documents(
     """
     ids = list({document.doc_id: None for document in documents})
     pages = documents_in_pages(cluster, info, ids, page=CHUNK, whole=whole)
-    found = [document for page in pages for document in page]
-    is_routed = any(document.routing for document in [*documents, *found])
+    held = [document for page in pages for document in page]
+    is_routed = any(document.routing for document in [*documents, *held])
 
     def place(document: SourceDocument) -> tuple[str, int]:
         """Return id and shard."""
         return document.doc_id, shard_of(document.doc_id, document.routing, info) if is_routed else 0
 
-    there = {place(document): document for document in found}
+    there = {place(document): document for document in held}
     return {document.key: there[place(document)] for document in documents if place(document) in there}
 
 
@@ -459,24 +458,6 @@ def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[
     unique = sorted(set(doc_ids))
     pages = documents_in_pages(cluster, index, unique, page=CHUNK, whole=False)
     return len(unique) - len({document.doc_id for page in pages for document in page})
-
-
-def routing_values(info: IndexInfo) -> list[str]:
-    """Return one routing value for each shard in an index's scope, in the order of the shards."""
-    shards, by_shard = shards_in(info), dict[int, str]()
-    for number in count():
-        if len(by_shard) == info.shards:
-            break
-        by_shard.setdefault(shards_of(str(number), info)[0], str(number))
-    return [by_shard[shard] for shard in shards]
-
-
-def shards_in(info: IndexInfo) -> list[int]:
-    """Return the numbers of the shards in an index's scope: those of its routing values, else all."""
-    routed = info.scope.routing
-    if not routed:
-        return list(range(info.shards))
-    return sorted({shard for value in routed.split(",") for shard in shards_of(value, info)})
 
 
 def require_source(info: IndexInfo) -> None:

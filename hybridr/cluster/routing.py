@@ -6,6 +6,7 @@ Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreate
 
 from __future__ import annotations
 
+from itertools import count
 from zlib import crc32
 
 from .record import IndexInfo
@@ -26,6 +27,24 @@ def shard_of(doc_id: str, routing: str | None, info: IndexInfo) -> int:
     """Return the shard of a document. An id is unique within a shard, not within an index."""
     shards = shards_of(routing or doc_id, info)
     return shards[murmur3(doc_id.encode("utf-16-le")) % len(shards)]
+
+
+def routing_values(info: IndexInfo) -> list[str]:
+    """Return one routing value for each shard in an index's scope, in the order of the shards."""
+    shards, by_shard = shards_in(info), dict[int, str]()
+    for number in count():
+        if len(by_shard) == info.shards:
+            break
+        by_shard.setdefault(shards_of(str(number), info)[0], str(number))
+    return [by_shard[shard] for shard in shards]
+
+
+def shards_in(info: IndexInfo) -> list[int]:
+    """Return the numbers of the shards in an index's scope: those of its routing values, else all."""
+    routed = info.scope.routing
+    if not routed:
+        return list(range(info.shards))
+    return sorted({shard for value in routed.split(",") for shard in shards_of(value, info)})
 
 
 def same_copies(text: str) -> dict[str, str]:

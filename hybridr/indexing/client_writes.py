@@ -313,8 +313,8 @@ class ClientWrites:
             since = {"bool": {"must": [behind], "must_not": self.taken_here(shard)}}
             params = {"preference": f"_shards:{shard}"}
             hits = hits_by_id(self.cluster, self.source, ids, {"_source": False}, since, params)
-            found = {hit["_id"] for hit in hits}
-            changed |= {d.key for d in documents if d.doc_id in found and shards.get(d.key, shard) == shard}
+            newer = {hit["_id"] for hit in hits}
+            changed |= {d.key for d in documents if d.doc_id in newer and shards.get(d.key, shard) == shard}
         return changed
 
     def taken_here(self, shard: int) -> list[dict[str, Any]]:

@@ -22,9 +22,9 @@ from ..cluster.reading import (
     read_pages,
     same_documents,
     settled_position,
-    shards_in,
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
+from ..cluster.routing import shards_in
 from ..cluster.writing import filled_up, refused_ids
 from ..errors import ClusterError
 from .job import INSERTED, is_current, look_up

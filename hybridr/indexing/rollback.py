@@ -34,11 +34,11 @@ from ..cluster.reading import (
     hits_by_id,
     read_pages,
     settled_position,
-    shards_in,
     source_document,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.remote_models import send_all
+from ..cluster.routing import shards_in
 from ..cluster.semantic import as_stored_with
 from ..cluster.writing import Action, bulk_action, rejects_of, with_room, write_past_pipelines
 from ..errors import ClusterError, DataError, NotFound

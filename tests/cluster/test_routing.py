@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hybridr.cluster.reading import routing_values
 from hybridr.cluster.record import IndexInfo, Scope
-from hybridr.cluster.routing import murmur3, same_copies, shards_of
+from hybridr.cluster.routing import murmur3, routing_values, same_copies, shards_of
 
 
 def index(shards: int, **settings: str) -> IndexInfo:

@@ -32,10 +32,10 @@ from ...cluster.reading import (
     read_pages,
     require_whole_source,
     settled_position,
-    shards_in,
     text_of,
 )
 from ...cluster.record import IndexInfo, Record
+from ...cluster.routing import shards_in
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
 from ...errors import ClusterError, DataError, SettingsError

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 from ...cluster.connection import Cluster, path_of
 from ...cluster.failures import kind_and_reason, shard_failure
 from ...cluster.fields import source_field
-from ...cluster.reading import routing_values
 from ...cluster.record import IndexInfo
+from ...cluster.routing import routing_values
 from ...cluster.word_fields import reads_words_alone, search_analyzer_of
 from ...languages import idf
 

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
-from hybridr.cluster.reading import routing_values
+from hybridr.cluster.routing import routing_values
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.indexing.reindexing import reindex

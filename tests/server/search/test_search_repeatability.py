@@ -11,8 +11,7 @@ import pytest
 
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.reading import routing_values
-from hybridr.cluster.routing import same_copies
+from hybridr.cluster.routing import routing_values, same_copies
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
