@@ -123,9 +123,7 @@ class Carrier(ClientWrites):
                 key, mine = document.key, stored[document.key]
                 original, target = there.get(key), targets.get(key)
                 content = document._replace(source=self.content_of(document))
-                if not self.restored and not prevails(
-                    mine, original, original is not None and original.key in newer
-                ):
+                if not self.restored and not prevails(mine, original, key in newer):
                     if original is not None and original.source != content.source:
                         self.done.conflicts.add(key)
                     continue

@@ -218,9 +218,8 @@ def documents_to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pen
     unseen = [d for d in documents if d.key in stored and stored[d.key].source_seq_no is None]
     if is_live(job.destination_before) and (missing or unseen):
         writes = ClientWrites(job.cluster, job.destination_before)
-        theirs = writes.deleted_here(missing) if missing else theirs
-        if unseen:
-            theirs |= {document.key for document in unseen} - writes.changed_in_source(unseen)
+        written = {document.key for document in unseen} - writes.changed_in_source(unseen)
+        theirs = writes.deleted_here(missing) | written
     return [
         Pending(document, stored.get(document.key))
         for document in documents
