@@ -455,12 +455,13 @@ class Index:
         """Point the alias back to what it stood for before the last reindex.
 
         `copy_back` copies what clients wrote since to the source first, `discard` gives it up, `drop` also
-        deletes the index that is left. Raises ClusterError where clients' writes would be lost.
+        deletes the index that is left, its deployment, and what is stored beside it alone; rules stay. Raises
+        ClusterError where clients' writes would be lost.
 
         >>> docs.rollback()["to"]
         'docs'
         """
-        from .indexing.rollback import rollback
+        from .status.leftovers import rollback
 
         return rollback(
             self.cluster, self.name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run

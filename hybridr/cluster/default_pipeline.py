@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,9 @@ from .record import IndexInfo
 
 CACHE = "index.requests.cache.enable"
 DEFAULT = "index.search.default_pipeline"
+OFF = "false"
+PHASE = "phase_results_processors"
+"""The part of a pipeline that fuses."""
 
 
 def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
@@ -34,15 +38,38 @@ def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
         )
 
 
-def asked_through(pipeline: str | None, fusing: bool = True) -> dict[str, Any]:
-    """Return the index settings that make a search pipeline the default one; None as `pipeline` removes the
-    settings.
+def asked_through(pipeline: str, fusing: bool = True) -> dict[str, Any]:
+    """Return the index settings that make a search pipeline the default one.
 
     With `fusing` the request cache is switched off: on 3.6.0 a hybrid query with `pagination_depth` that the
     request cache of a single shard answers is HTTP 500 (as neural-search#601 without it), and `size: 0` asks
     that cache by itself.
     """
-    return {DEFAULT: pipeline, CACHE: "false" if pipeline and fusing else None}
+    return {DEFAULT: pipeline} | ({CACHE: OFF} if fusing else {})
+
+
+def cache_before(info: IndexInfo, pipeline: str) -> str | None:
+    """Return the setting of the request cache that an index has, or had before it was deployed; None for
+    none.
+
+    What a `deploy` that was killed before it was recorded has set is taken for none.
+    """
+    if deployment := info.record.deployment:
+        return deployment.cache_before if deployment.fuses else info.settings.get(CACHE)
+    return None if info.settings.get(DEFAULT) == pipeline else info.settings.get(CACHE)
+
+
+def cache_put_back(info: IndexInfo, stored: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the index setting that puts the request cache back as it was before the index was deployed;
+    empty where the deployment left it alone, or somebody has changed it since.
+
+    `stored` is the pipeline, which tells that of a deployment that was never recorded.
+    """
+    deployment = info.record.deployment
+    fuses = deployment.fuses if deployment else stored is None or PHASE in stored
+    if not fuses or info.settings.get(CACHE) != OFF:
+        return {}
+    return {CACHE: deployment.cache_before if deployment else None}
 
 
 def pipeline_path(name: str) -> str:

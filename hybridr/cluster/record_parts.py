@@ -26,7 +26,8 @@ class Part(BaseModel):
 class Deployment(Part):
     """How clients ask the index by plain REST (`hybridr deploy`): the way, pipeline and model.
 
-    `job` identifies what was deployed, `boost` is a formula.
+    `job` identifies what was deployed, `boost` is a formula, `cache_before` the index's own setting of its
+    request cache, which a pipeline that fuses replaces.
     """
 
     way: str
@@ -36,6 +37,12 @@ class Deployment(Part):
     connector_id: str | None = None
     server: str | None = None
     boost: str = ""
+    cache_before: str | None = Field(None, pattern=r"^(true|false)$")
+
+    @property
+    def fuses(self) -> bool:
+        """Return whether the pipeline fuses lists of the cluster's, for which the request cache is off."""
+        return self.way != "transparent"
 
 
 class SemanticModels(Part):

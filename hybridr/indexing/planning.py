@@ -16,6 +16,7 @@ from ..cluster.fields import field_choice
 from ..cluster.reading import sample_documents
 from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
+from ..cluster.rule_versions import newest_rules
 from ..cluster.semantic import SemanticField, listed
 from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
@@ -208,7 +209,8 @@ class Proposal:
         """Return the fields of the record that say how vectors were made: source, encoder, settings, fitted
         states.
 
-        `record` is that of an earlier run, whose fitted states are kept.
+        `record` is that of an earlier run, whose fitted states are kept. Without one the rules of the source
+        are named too, which an earlier index may have left.
         """
         states: dict[str, Any] = {FURTHER: {}}
         for representation in self.recipe.representations:
@@ -218,6 +220,7 @@ class Proposal:
             elif state:
                 states[representation.setting] = state
         encoder, settings = self.encoder, self.settings
+        rules = newest_rules(self.cluster, self.info) if record is None else None
         return {
             "role": ROLE,
             "source": self.info.name,
@@ -240,6 +243,7 @@ class Proposal:
             **({"target": settings.target} if settings.target else {}),
             **{name: state for name, state in states.items() if state},
             **({"warning": self.warning} if self.warning else {}),
+            **({"rules": rules} if rules else {}),
         }
 
 

@@ -22,10 +22,9 @@ from ..cluster.destinations import (
 )
 from ..cluster.mappings import unlike
 from ..cluster.reading import Key
-from ..cluster.record import IndexInfo, Record
+from ..cluster.record import IndexInfo, Record, can_be_name
 from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound
-from ..families import member_of, names_of
 from ..files.remembered import Text, delete_texts, folder_of, texts
 from ..indexing.client_writes import find_writes, refusal_by, require_none
 from ..indexing.lag import Lag
@@ -36,7 +35,7 @@ from ..indexing.targets import target_of
 from ..records import Windows
 from ..search.answers import unfinished
 from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, undeploy_ingest, withdrawal
-from .sidecars import FAMILY, Sidecar
+from .leftovers import gone_indices, left_requests, sidecar_parts, sidecars
 
 OUTGROWN = 0.2  # of the documents that an index had
 SOME_IDS = 5  # that a message names
@@ -209,21 +208,23 @@ def remove(
 ) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; the source stays.
 
-    Returns source, indices, files, fingerprints of term tables, the alias actions (sent as one atomic
-    request), and the requests that undeploy (sent first). Raises NotFound if there is nothing, ClusterError
+    What indices that are gone left goes too. Returns source, indices, files, names of sidecars by kind and a
+    description of each in `beside`, the alias actions (sent as one atomic request), and the requests that
+    undeploy (sent first) and delete models. Raises NotFound if there is nothing, ClusterError
     unless `discard` if clients wrote what the source lacks, or the source is gone. With `copy_back` writes of
     clients are copied to the source first, and `returned` counts them. With `dry_run` nothing is changed, and
     `refusal` holds the error that would be raised.
     """
-    source, generations = made_of(cluster, name)
-    if cluster.exists(source):
+    source, generations = removable(cluster, name)
+    there = cluster.exists(source)
+    if there:
         require_single(live(generations), cluster.index_info(source))
-    files = texts(source)
-    if not generations and not files:
+    files, gone = texts(source), gone_indices(cluster, source, generations)
+    if not generations and not files and not is_anything_left(cluster, source, gone):
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
-    target = target_of(generations[0].record if generations else Record())
+    left, target = left_requests(cluster, gone), target_of(generations[0].record if generations else Record())
     returned = None
-    if target.apart and copy_back and not dry_run and cluster.exists(source):
+    if target.apart and copy_back and not dry_run and there:
         returned = return_all(cluster, generations)
     refusal = None
     if target.apart and not discard:
@@ -231,28 +232,43 @@ def remove(
         refusal = refusal_by(check, dry_run=dry_run)
     requests, models = withdraw(cluster, generations, dry_run=dry_run), model_deletions(cluster, generations)
     removed = target.remove(cluster, source, generations, dry_run=dry_run)
-    sidecar_parts = {
-        sidecar.listed: (sidecar.named if dry_run else sidecar.drop)(cluster, generations)
-        for sidecar in sidecars()
-    }
+    parts = sidecar_parts(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
     if not dry_run:
-        send_all(cluster, models)
+        send_all(cluster, [*models, *left])
         delete_texts(files)
     return {
         "source": source,
         **removed,
         "files": [text.to_json() for text in files],
-        "requests": requests + models,
-        **sidecar_parts,
+        "requests": requests + models + left,
+        **parts,
         "returned": returned,
         "refusal": refusal,
         "removed": not dry_run,
     }
 
 
-def sidecars() -> list[type[Sidecar]]:
-    """Return all sidecars."""
-    return [member_of(FAMILY, name) for name in names_of(FAMILY)]
+def removable(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
+    """Return the source that a name stands for and the indices with its vectors, as `made_of`; also a source
+    that is gone itself while something that was made for it is left.
+    """
+    try:
+        return made_of(cluster, name)
+    except NotFound:
+        if not can_be_name(name) or not is_anything_left(cluster, name, gone_indices(cluster, name)):
+            raise
+        return name, []
+
+
+def is_anything_left(cluster: Cluster, source: str, gone: list[IndexInfo]) -> bool:
+    """Return whether a source without vectors has an alias of hybridr's, or indices that are `gone` left
+    something.
+    """
+    return bool(
+        target_of(Record()).remove(cluster, source, (), dry_run=True)["actions"]
+        or sidecar_parts(cluster, gone, sidecars(), dry_run=True)["beside"]
+        or left_requests(cluster, gone)
+    )
 
 
 def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:

@@ -1,14 +1,52 @@
-"""The names of search pipelines."""
+"""The request cache of a deployed index: off where the pipeline fuses, and as before afterwards."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from hybridr.cluster.default_pipeline import pipeline_path
-from hybridr.errors import SettingsError
+from hybridr.cluster.default_pipeline import (
+    CACHE,
+    DEFAULT,
+    PHASE,
+    asked_through,
+    cache_before,
+    cache_put_back,
+)
+from hybridr.cluster.record import IndexInfo, Record
+from hybridr.cluster.record_parts import Deployment
+
+PIPELINE = "hybridr-docs"
 
 
-@pytest.mark.parametrize("name", ["*", "a,b", "mine*", ""])
-def test_a_name_stands_for_one_pipeline(name: str) -> None:
-    with pytest.raises(SettingsError, match="no name of one pipeline"):
-        pipeline_path(name)
+def described(cache: str | None, default: str | None = None, **deployed: Any) -> IndexInfo:
+    deployment = Deployment(pipeline=PIPELINE, **deployed) if deployed else None
+    settings = {name: value for name, value in ((CACHE, cache), (DEFAULT, default)) if value}
+    return IndexInfo("docs", settings, {"_meta": {"hybridr": Record(deployment=deployment).to_json()}}, {})
+
+
+def test_only_a_pipeline_that_fuses_changes_the_cache() -> None:
+    assert asked_through(PIPELINE) == {DEFAULT: PIPELINE, CACHE: "false"}
+    assert asked_through(PIPELINE, fusing=False) == {DEFAULT: PIPELINE}
+
+
+@pytest.mark.parametrize("own", [None, "true", "false"])
+def test_the_setting_from_before_is_kept_and_put_back(own: str | None) -> None:
+    assert cache_before(described(own), PIPELINE) == own
+    deployed = described("false", PIPELINE, way="client", cache_before=own)
+    assert cache_before(deployed, PIPELINE) == own, "deployed again"
+    assert cache_put_back(deployed) == {CACHE: own}
+
+
+def test_what_a_deployment_left_alone_or_somebody_changed_stays() -> None:
+    alone = described("false", PIPELINE, way="transparent", cache_before="true")
+    assert (cache_before(alone, PIPELINE), cache_put_back(alone)) == ("false", {})
+    assert cache_put_back(described("true", PIPELINE, way="client", cache_before="false")) == {}
+
+
+def test_a_deployment_that_was_not_recorded_is_told_by_its_pipeline() -> None:
+    killed = described("false", PIPELINE)
+    assert cache_before(killed, PIPELINE) is None
+    assert cache_put_back(killed, {PHASE: []}) == {CACHE: None}
+    assert cache_put_back(killed, {"request_processors": []}) == {}

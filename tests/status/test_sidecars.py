@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hybridr.families import names_of
-from hybridr.status import sidecars, standing
+from hybridr.status import leftovers, sidecars, standing
 from hybridr.status.sidecars import FAMILY
 from support.members import one_more
 from support.places import ROOT
@@ -49,7 +49,7 @@ def notes(tmp_path: Path) -> Iterator[None]:
 
 
 def test_a_new_file_is_told_of(notes: None) -> None:
-    found = {one.label: one for one in standing.sidecars()}
+    found = {one.label: one for one in leftovers.sidecars()}
     assert set(found) >= {"term_table", "note"}
     held = holding({"note": {"of": "docs"}})
     assert held.kept_lines() == ["a note of docs"]
@@ -65,7 +65,7 @@ def test_without_the_file_nobody_tells_of_it() -> None:
 @pytest.mark.parametrize("verb", ["status", "remove"])
 def test_the_shipped_roles_may_look_where_they_lie(verb: str) -> None:
     role = (ROOT / "opensearch" / "roles" / f"{verb}.json").read_text(encoding="utf-8")
-    for one in standing.sidecars():
+    for one in leftovers.sidecars():
         assert f'"{one.where}"' in role, one.name
 
 

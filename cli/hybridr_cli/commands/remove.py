@@ -21,7 +21,9 @@ def rollback(
     discard: Annotated[
         bool, typer.Option("--discard", help="Roll back although the source lacks what clients wrote.")
     ] = False,
-    drop: Annotated[bool, typer.Option("--drop", help="Also delete the index that is left.")] = False,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="Also delete the index that is left, and what was made for it.")
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Point the alias back to what it stood for before the last reindex."""
@@ -46,8 +48,9 @@ def rollback(
         )
     if not writes["deletes_known"]:
         out.line("deletes could not be told from documents that were refused or never copied")
-    if done["dropped"]:
-        out.line(f"{done['from']} was deleted")
+    if done["dropped"] or (drop and dry_run):
+        out.line(f"{done['from']} {'would be' if dry_run else 'was'} deleted")
+        show_parts(session, done, "to be deleted" if dry_run else "deleted")
     if (behind := done["behind"]) and any(behind.values()):
         out.line(
             f"{done['to']} lacks {behind['inserts']:,} inserts, {behind['updates']:,} updates and "
@@ -96,10 +99,7 @@ def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
         )
     for index in todo["indices"]:
         session.output.line(f"index {index}: {fate}")
-    for fingerprint in todo["term_tables"]:
-        session.output.line(f"term table {fingerprint[:12]}: {fate}")
-    for request in todo["requests"]:
-        session.output.line(f"{request['method']} {request['path']}")
+    show_parts(session, todo, fate)
     for action in todo["actions"]:
         for kind, what in action.items():
             if kind != "remove_index":
@@ -111,6 +111,14 @@ def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
         )
     for file in todo["files"]:
         session.output.line(f"file {file['path']}: {fate} ({file['kind']}, {file['bytes']:,} bytes)")
+
+
+def show_parts(session: Session, done: dict[str, Any], fate: str) -> None:
+    """Print what goes that is stored beside an index, and the requests that undeploy it."""
+    for described in done["beside"]:
+        session.output.line(f"{described}: {fate}")
+    for request in done["requests"]:
+        session.output.line(f"{request['method']} {request['path']}")
 
 
 @verb(app, "clean")

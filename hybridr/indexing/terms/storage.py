@@ -343,8 +343,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     last part. For a user who may not see all indices nothing is deleted.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
-    homes = sorted({HOME + info.record.source for info in infos})
-    parts = {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
+    parts = parts_of(cluster, infos)
     fingerprints = before | {part.partition("-")[0] for parts in parts.values() for part in parts}
     fingerprints.discard(used)
     if not fingerprints:
@@ -373,11 +372,31 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     return sorted(gone)
 
 
+def tables_of(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+    """Return the fingerprints of the tables that these indices name, and of those that others of their
+    sources left which are gone (here without a uuid).
+    """
+    named = [info.record.term_table.fingerprint for info in infos if info.record.term_table]
+    parts = parts_of(cluster, [info for info in infos if not info.uuid])
+    left = sorted(part.partition("-")[0] for part_ids in parts.values() for part in part_ids)
+    return list(dict.fromkeys([*named, *left]))
+
+
+def parts_of(cluster: Cluster, infos: Sequence[IndexInfo]) -> dict[str, list[str]]:
+    """Return the ids of the stored parts written for these indices, by hidden index."""
+    homes = sorted({HOME + info.record.source for info in infos})
+    return {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}
+
+
 def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[str]:
     """Return the ids of the stored parts written for indices with these uuids; empty without the right to
     look.
+
+    An index that is gone has the uuid "", which stands for all that were ever written.
     """
-    request = {"size": MOST_PARTS, "_source": False, "query": {"terms": {"index_uuid": sorted(uuids)}}}
+    written: dict[str, Any] = {"terms": {"index_uuid": sorted(uuids)}}
+    query = {"match_all": {}} if "" in uuids else written
+    request = {"size": MOST_PARTS, "_source": False, "query": query}
     try:
         if not cluster.exists(home):
             return []

@@ -205,7 +205,8 @@ def in_file(file: Path) -> LogRecords:
 def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
     """Yield the UBI records in a cluster, searches first; of an experiment, its searches and all clicks.
 
-    Raises NotFound if there are no UBI indices.
+    Raises NotFound if there are no UBI indices; an experiment has searches before the first click makes that
+    of events.
     """
     where: dict[str, Any] = {}
     if experiment:
@@ -215,6 +216,8 @@ def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
         try:
             info = cluster.index_info(index)
         except NotFound as error:
+            if experiment and index == EVENTS:
+                return
             raise NotFound(
                 f"{error.message}: no clicks are collected there",
                 hint="hybridr serve --ubi keeps them, POST /_plugins/ubi/initialize has the plugin do it",

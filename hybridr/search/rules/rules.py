@@ -20,6 +20,7 @@ from ...cluster.destinations import claimants, resolve_complete, write_record
 from ...cluster.reading import hits_by_id
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import KeptRules
+from ...cluster.rule_versions import NEWEST, rules_index
 from ...errors import AccessDenied, ClusterError, DataError, NotFound
 from ...files.formats import read_jsonl
 from ...files.local import fingerprint
@@ -36,7 +37,6 @@ from .rule import (
     require_quick,
 )
 
-BESIDE_SOURCE = "-hybridr-rules"
 BODY_OF_RULES = hidden_body({"version": {"type": "long"}})
 MOST_RULES, MOST_BYTES_OF_RULES = 20_000, 20_000_000
 VERSIONS_KEPT = 20
@@ -66,11 +66,6 @@ class RulesVersion(NamedTuple):
         """Return the version as JSON values."""
         rules = [rule.to_json() for rule in self.rules]
         return {**self._asdict(), "rules": rules, "left_out": dict(self.left_out)}
-
-
-def rules_index(info: IndexInfo) -> str:
-    """Return the name of the hidden index of rules, which all indices with vectors of one source share."""
-    return (info.record.source or info.name) + BESIDE_SOURCE
 
 
 def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
@@ -105,7 +100,7 @@ def kept_version(cluster: Cluster, info: IndexInfo, version: int | None = None) 
     """Return a stored version of the rules, the newest if `version` is None; None if there is none."""
     index = rules_index(info)
     query = {"match_all": {}} if version is None else {"ids": {"values": [str(version)]}}
-    body = {"size": 1, "query": query, "sort": [{"version": {"order": "desc", "unmapped_type": "long"}}]}
+    body = {"size": 1, "query": query, "sort": [NEWEST]}
     try:
         answer = cluster.search(index, body, every_shard=True)
     except NotFound:

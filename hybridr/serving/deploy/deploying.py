@@ -23,7 +23,10 @@ import orjson
 from ...cluster.connection import Cluster, path_of
 from ...cluster.default_pipeline import (
     DEFAULT,
+    PHASE,
     asked_through,
+    cache_before,
+    cache_put_back,
     default_pipelines,
     found_pipeline,
     pipeline_path,
@@ -139,7 +142,7 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
         missing = missing_settings(cluster, settings.server)
         requests = connector_requests(connector_of(info, settings, search))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
-    requests += storing_requests(info.name, pipeline, body)
+    requests += storing_requests(info, pipeline, body)
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
     request, alias = example(cluster, info, settings.way, search), info.record.alias
@@ -150,12 +153,13 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
     return replace(todo, limits=left_out + limits_of(cluster, info))
 
 
-def storing_requests(index: str, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+def storing_requests(info: IndexInfo, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the requests that store a search pipeline and make it the default of an index."""
-    through = asked_through(pipeline, "phase_results_processors" in body)
+    deployed, fuses = info.record.deployment, PHASE in body
+    through = asked_through(pipeline, fuses) | (cache_put_back(info) if deployed and not fuses else {})
     return [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
-        {"method": "PUT", "path": path_of(index, "_settings"), "body": through},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": through},
     ]
 
 
@@ -186,10 +190,12 @@ def deploy(
     ids = asdict(create_model(cluster, connector_of(info, settings, search))) if is_asked else {}
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
+    if before := cache_before(info, todo.pipeline):
+        server["cache_before"] = before
     new_deployment = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
     try:
         body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
-        for request in storing_requests(todo.index, todo.pipeline, body):
+        for request in storing_requests(info, todo.pipeline, body):
             cluster.request(request["method"], request["path"], request["body"])
         warning = {"warning": target.warning} if target.warning else {}
         write_record(cluster, todo.index, deployment=new_deployment, **warning)
@@ -227,9 +233,11 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
             hint=f"hybridr deploy {shlex.quote(info.name)}   writes the record anew",
         )
     requests: list[dict[str, Any]] = []
+    stored = found_pipeline(cluster, pipeline)
     if info.settings.get(DEFAULT, "_none") == pipeline or (deployment and DEFAULT not in info.settings):
-        requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": asked_through(None)}]
-    if (stored := found_pipeline(cluster, pipeline)) is not None:
+        before = {DEFAULT: None, **cache_put_back(info, stored)}
+        requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": before}]
+    if stored is not None:
         require_ours(pipeline, stored)
         requests += [{"method": "DELETE", "path": pipeline_path(pipeline)}]
     return [*requests, *deletions_of(cluster, pipeline)]
@@ -263,7 +271,7 @@ def pipeline_body(
         body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
     if way == "transparent":
         # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
-        del body["phase_results_processors"]
+        del body[PHASE]
         inference = {
             "model_id": model_id,
             "query_template": "${body}",  # all of the server's answer: sizes, filters and all

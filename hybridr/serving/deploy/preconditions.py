@@ -77,9 +77,14 @@ def search_pipeline_of(info: IndexInfo) -> str:
     return f"hybridr-{info.name}"
 
 
+def is_ours(stored: Mapping[str, Any]) -> bool:
+    """Return whether a stored search pipeline was made by hybridr, by its description."""
+    return str(stored.get("description", "")).startswith(MARK)
+
+
 def require_ours(name: str, stored: dict[str, Any]) -> None:
     """Raise ClusterError if a stored search pipeline of this name was not made by hybridr."""
-    if not str(stored.get("description", "")).startswith(MARK):
+    if not is_ours(stored):
         raise ClusterError(
             f"there is a search pipeline '{name}' that is not hybridr's",
             hint=f"keep what GET {pipeline_path(name)} prints under another name, then delete it",

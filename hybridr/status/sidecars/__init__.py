@@ -14,14 +14,18 @@ FAMILY = "status.sidecars"
 class Sidecar(Protocol):
     """One kind of thing stored beside an index; `status` and `remove` handle every member.
 
-    `remove` lists it under `listed`, `status` under `label`. `where` is a pattern of the hidden indices that
-    hold it: the shipped roles for these two verbs may read them.
+    `remove` lists it under `listed`, and by `described` with its name in the braces; `status` lists it under
+    `label`. `where` is a pattern of the hidden indices that hold it: the shipped roles for these two verbs
+    may read them. What is `of_source` belongs to the source and its people: a rollback that drops an index
+    leaves it.
     """
 
     name: ClassVar[str]
     listed: ClassVar[str]
     label: ClassVar[str]
     where: ClassVar[str]
+    described: ClassVar[str] = "{}"
+    of_source: ClassVar[bool] = False
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> Any | None:

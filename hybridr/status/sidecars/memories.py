@@ -29,6 +29,7 @@ class Memories(Sidecar):
     listed = "memories"
     label = "memory"
     where = "INDEX-hybridr*"
+    described = "memory of past queries {}"
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptMemory | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...cluster.connection import Cluster, drop_index
 from ...cluster.record import IndexInfo
-from ...search.rules.rules import rules_index
+from ...cluster.rule_versions import rules_index
 from . import Sidecar
 
 
@@ -30,6 +30,8 @@ class RuleBooks(Sidecar):
     listed = "rules"
     label = "rules"
     where = "INDEX-hybridr*"
+    described = "rules that people made, {}"
+    of_source = True
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptRuleBook | None:

@@ -32,6 +32,7 @@ class TermTables(Sidecar):
     listed = "term_tables"
     label = "term_table"
     where = storage.HOME + "INDEX"
+    described = "term table {:.12}"
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
@@ -52,8 +53,8 @@ class TermTables(Sidecar):
 
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Return the fingerprints of the tables in the records."""
-        return [info.record.term_table.fingerprint for info in infos if info.record.term_table]
+        """Return the fingerprints of the tables in the records, and of what indices that are gone left."""
+        return storage.tables_of(cluster, infos)
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:

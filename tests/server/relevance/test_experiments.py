@@ -218,10 +218,15 @@ def test_before_anything_is_kept_each_command_says_what_to_type(
     assert f"hybridr serve --index {INDEX} --ubi" in told
     assert "--ubi" in cli.typed(["experiment", "promote", INDEX], 1).err
     client.post("/search", json={"query": TEXTS[0], "ext": {"ubi": {"client_id": "anna"}}})
+    until = time.monotonic() + 30
+    while not (cluster.exists(QUERIES) and written(cluster, QUERIES)) and time.monotonic() < until:
+        time.sleep(0.2)
+    assert not cluster.exists(EVENTS)
+    told = cli.typed(["experiment", "report", INDEX]).out
+    assert "nothing to report yet: hybridr serve" in told, "it has searches, and no click yet"
+    assert "the evidence is" in cli.typed(["experiment", "promote", INDEX], 1).err
     client.post("/events", json={"action_name": "click", "query_id": "q", "client_id": "anna"})
     until = time.monotonic() + 30
-    while not (cluster.exists(QUERIES) and cluster.exists(EVENTS)) and time.monotonic() < until:
-        time.sleep(0.2)
-    # An index exists a moment before its shards can be searched.
-    cluster.request("GET", f"/_cluster/health/{QUERIES},{EVENTS}?wait_for_status=yellow&timeout=30s")
+    while not (cluster.exists(EVENTS) and written(cluster, EVENTS)) and time.monotonic() < until:
+        time.sleep(0.2)  # an index exists a moment before its shards can be searched
     assert "nothing to report yet: hybridr serve" in cli.typed(["experiment", "report", INDEX]).out

@@ -15,13 +15,14 @@ from fastapi.testclient import TestClient
 from hybridr import Rule, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
+from hybridr.cluster.rule_versions import rules_index
 from hybridr.errors import ClusterError, DataError, NotFound, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.client_query import Shapes
 from hybridr.search.rules import rules as rule_store
 from hybridr.search.rules.matching import RuleBook
-from hybridr.search.rules.rules import VERSIONS_KEPT, add_rules, remove_rules, rules_index, rules_of
+from hybridr.search.rules.rules import VERSIONS_KEPT, add_rules, remove_rules, rules_of
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.status.standing import remove, status

@@ -11,7 +11,7 @@ import uvicorn
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.default_pipeline import found_pipeline
+from hybridr.cluster.default_pipeline import CACHE, found_pipeline
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.doctor.diagnosis import check_deployments
 from hybridr.doctor.health_checks import Check
@@ -24,9 +24,9 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.doorway import listen
 from hybridr.serving.settings import DeploySettings
-from hybridr.status.standing import status
+from hybridr.status.standing import remove, status
 from support.commands import Cli
-from support.corpus import reindexed, text_number
+from support.corpus import fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -203,3 +203,20 @@ def test_another_encoder_at_the_address_is_told(
     assert found.ok is False
     assert "has encoder" in found.found
     write_record(ml_cluster, moved.destination, deployment=None)
+
+
+@pytest.mark.parametrize("own", [None, "false", "true"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_owners_setting_of_the_request_cache_outlives_a_deployment(
+    cluster: Cluster, index_name: str, own: str | None, in_place: bool
+) -> None:
+    fill_index(cluster, index_name, 20, settings={"index.knn": in_place} | ({CACHE: own} if own else {}))
+    index = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=in_place)).destination
+    for again in range(2):
+        deploy(cluster, index_name, CLIENT, SearchSettings(dense_weight=0.3 + again / 10))
+        assert cluster.index_info(index).settings[CACHE] == "false"
+    undeploy(cluster, index_name)
+    assert cluster.index_info(index).settings.get(CACHE) == own
+    deploy(cluster, index_name, CLIENT, DEFAULTS)
+    remove(cluster, index_name)
+    assert cluster.index_info(index_name).settings.get(CACHE) == own

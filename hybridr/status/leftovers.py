@@ -1,0 +1,135 @@
+"""What stands beside an index with vectors, goes with it, and may be left behind: its deployment, models and
+sidecars; and the verb rollback, which can drop an index with all of that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..cluster.connection import PATTERNS, Cluster, path_of
+from ..cluster.default_pipeline import found_pipeline
+from ..cluster.destinations import generations_of
+from ..cluster.record import IndexInfo, Record, as_described
+from ..cluster.remote_models import deletions_of, send_all
+from ..errors import AccessDenied, NotFound
+from ..families import member_of, names_of
+from ..indexing import rollback as alias_moves
+from ..indexing.semantic_models import model_deletions, models_of
+from ..serving.deploy.deploying import ingest_pipeline_of, withdrawal
+from ..serving.deploy.preconditions import is_ours, search_pipeline_of
+from .sidecars import FAMILY, Sidecar
+
+HIDDEN_TOO = {**PATTERNS, "expand_wildcards": "all"}
+OWNER = "hybridr"  # of a hidden index, in its mapping
+PIPELINES = (("_search", "pipeline"), ("_ingest", "pipeline"))
+
+
+def sidecars() -> list[type[Sidecar]]:
+    """Return all sidecars."""
+    return [member_of(FAMILY, name) for name in names_of(FAMILY)]
+
+
+def sidecar_parts(
+    cluster: Cluster, infos: Sequence[IndexInfo], kinds: Sequence[type[Sidecar]], *, dry_run: bool
+) -> dict[str, Any]:
+    """Delete what these kinds of sidecars store beside indices, with `dry_run` only name it.
+
+    Return the names by kind, and as `beside` a description of each.
+    """
+    names = {kind: (kind.named if dry_run else kind.drop)(cluster, infos) for kind in kinds}
+    descriptions = [kind.described.format(name) for kind, stored in names.items() for name in stored]
+    return {**{kind.listed: stored for kind, stored in names.items()}, "beside": descriptions}
+
+
+def rollback(
+    cluster: Cluster,
+    name: str,
+    *,
+    copy_back: bool = False,
+    discard: bool = False,
+    drop: bool = False,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Point the alias of `name` back; with `drop` delete the index that is left, and what is beside it alone.
+
+    What belongs to the source (its rules) stays. Returns what `indexing.rollback.rollback` returns, the
+    requests that take a deployment away, the names of deleted sidecars by kind, and `beside`, a description
+    of each. Raises its errors, and AccessDenied before anything is changed if a deployed index is to be
+    dropped and its pipelines may not be read.
+    """
+    current = alias_moves.way_back(cluster, name)
+    gone = stand_in(current.name, current.record.changed(deployment=None), {"index.uuid": current.uuid})
+    requests: list[dict[str, Any]] = []
+    models = model_deletions(cluster, [current]) if drop else []  # which go with the index
+    if drop:
+        with suppress(*([] if current.record.deployment else [AccessDenied])):
+            requests = deployment_left(cluster, gone)
+    done = alias_moves.rollback(
+        cluster, name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run
+    )
+    goes = done["dropped"] or (drop and dry_run)
+    kinds = [kind for kind in sidecars() if not kind.of_source]
+    parts = sidecar_parts(cluster, [gone] if goes else [], kinds, dry_run=dry_run)
+    if done["dropped"]:
+        send_all(cluster, requests)
+    return {**done, "requests": [*requests, *models] if goes else [], **parts}
+
+
+def stand_in(name: str, record: Record, settings: dict[str, Any]) -> IndexInfo:
+    """Return a description that stands for an index with vectors that is gone."""
+    return IndexInfo(name, settings, {"_meta": {"hybridr": record.to_json()}}, {})
+
+
+def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo] = ()) -> list[IndexInfo]:
+    """Return stand-ins, without a uuid, for the indices with vectors of a source that are gone while hidden
+    indices or pipelines that were made for them are left, as far as this user may see.
+
+    A name that somebody's index has now is left out. Where no `generations` are left, one stand-in is the
+    source itself, which may have held its vectors once.
+    """
+    numbered = re.compile(rf"({re.escape(source)}-hybridr-\d+)(-.+)?")
+    there: dict[str, Any] = {}
+    with suppress(AccessDenied, NotFound):
+        there = cluster.request("GET", path_of(generations_of(source)), params=HIDDEN_TOO)
+    with cluster.understood(f"GET /{generations_of(source)}"):
+        infos = [as_described(name, index) for name, index in there.items()]
+    ours = [info.name for info in infos if info.other_meta.get("owner") == OWNER]
+    for kind in PIPELINES:
+        with suppress(AccessDenied, NotFound):
+            stored = cluster.request("GET", path_of(*kind, f"hybridr-{generations_of(source)}"))
+            ours += [name.removeprefix("hybridr-") for name, body in stored.items() if is_ours(body)]
+    names = {match[1] for name in ours if (match := numbered.fullmatch(name))} - there.keys()
+    settings: dict[str, dict[str, Any]] = {name: {} for name in sorted(names)}
+    if not generations:
+        settings |= {source: {}, **{info.name: info.settings for info in cluster.indices(source)}}
+    record = Record(source=source)
+    return [stand_in(name, record, {**held, "index.uuid": ""}) for name, held in settings.items()]
+
+
+def deployment_left(cluster: Cluster, gone: IndexInfo) -> list[dict[str, Any]]:
+    """Return the requests that delete the pipelines and models made for an index that is gone."""
+    requests: list[dict[str, Any]] = []
+    stored, pipeline = found_pipeline(cluster, search_pipeline_of(gone)), ingest_pipeline_of(gone)
+    if stored is None or is_ours(stored):
+        requests += withdrawal(cluster, gone)
+    with suppress(NotFound):
+        path = path_of("_ingest", "pipeline", pipeline)
+        if is_ours(cluster.request("GET", path)[pipeline]):
+            requests.append({"method": "DELETE", "path": path})
+    requests += deletions_of(cluster, pipeline)
+    return requests
+
+
+def left_requests(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str, Any]]:
+    """Return the requests that delete the pipelines and models that indices which are gone left, as far as
+    this user may see.
+    """
+    requests: list[dict[str, Any]] = []
+    for gone in infos:
+        with suppress(AccessDenied):
+            requests += deployment_left(cluster, gone)
+            requests += deletions_of(cluster, models_of(gone.name))
+    return requests
