@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 from hybridr import ReindexSettings, Rule, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
-from hybridr.errors import SettingsError
+from hybridr.errors import NotFound, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.stages.transfer import export_text, import_vectors
@@ -33,6 +33,8 @@ from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.serving.application import create_app
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from hybridr.serving.settings import ServeSettings
+from hybridr.status import leftovers
+from hybridr.status.standing import remove
 from support.commands import Cli
 from support.corpus import (
     delete,
@@ -78,6 +80,20 @@ def test_kill_9_then_the_same_command(product: Cluster, name: str, minilm: Path,
     assert sources(product, destination) == sources(product, name)
     cli(product, f"verify {name} --json")
     assert rollback(product, name)["to"] == name
+
+
+def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product: Cluster, name: str) -> None:
+    fill_index(product, name, 30)
+    made = reindex(product, name, HashingEncoder()).destination
+    learn(product, name, ([Query("q", text_number(3))], {"q": {"d3": 1}}), encoder=HashingEncoder())
+    add_rules(product, name, [Rule(name="r", text="x", ban=("d1",))])
+    assert leftovers.rollback(product, name, drop=True)["memories"] == [f"{made}-hybridr-memory"]
+    reindex(product, name, HashingEncoder())
+    assert [rule.name for rule in rules_of(product, name).rules] == ["r"]
+    leftovers.rollback(product, name, drop=True)
+    assert remove(product, name)["rules"] == [f"{name}-hybridr-rules"]
+    with pytest.raises(NotFound, match="hybridr made nothing"):
+        remove(product, name)
 
 
 def test_two_processes_at_once_make_one_index(product: Cluster, name: str, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from hybridr.search.rules.rules import add_rules, rules_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
+from hybridr.status import leftovers
 from hybridr.status.standing import remove, status
 from support import click_logs
 from support.corpus import bulk, fill_index, put_documents, text_number
@@ -187,6 +188,13 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert done_with["rules"] == [f"{INDEX}-hybridr-rules"]
     assert not admin.exists(done.destination)
     assert not admin.index_info(INDEX).record.destinations
+    again = reindex(admin, INDEX, ENCODER).destination
+    learn(admin, INDEX, (TEXTS, QRELS), encoder=ENCODER)
+    dropped = leftovers.rollback(bob("rollback"), INDEX, drop=True)
+    assert (dropped["dropped"], dropped["memories"]) == (True, [memory_of(again)])
+    assert not admin.exists(memory_of(again))
+    assert remove(bob("remove"), INDEX)["removed"]
+    assert not admin.index_info(INDEX).aliases
 
 
 def try_experiment(admin: Cluster, bob: Callable[..., Cluster], destination: str) -> None:
