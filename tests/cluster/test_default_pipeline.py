@@ -1,4 +1,4 @@
-"""The request cache of a deployed index: off where the pipeline fuses, and as before afterwards."""
+"""The names of search pipelines, and the request cache: off where one fuses, and as before afterwards."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from hybridr.cluster.default_pipeline import (
     asked_through,
     cache_before,
     cache_put_back,
+    pipeline_path,
 )
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.record_parts import Deployment
+from hybridr.errors import SettingsError
 
 PIPELINE = "hybridr-docs"
 
@@ -24,6 +26,12 @@ def described(cache: str | None, default: str | None = None, **deployed: Any) ->
     deployment = Deployment(pipeline=PIPELINE, **deployed) if deployed else None
     settings = {name: value for name, value in ((CACHE, cache), (DEFAULT, default)) if value}
     return IndexInfo("docs", settings, {"_meta": {"hybridr": Record(deployment=deployment).to_json()}}, {})
+
+
+@pytest.mark.parametrize("name", ["*", "a,b", "mine*", ""])
+def test_a_name_stands_for_one_pipeline(name: str) -> None:
+    with pytest.raises(SettingsError, match="no name of one pipeline"):
+        pipeline_path(name)
 
 
 def test_only_a_pipeline_that_fuses_changes_the_cache() -> None:
