@@ -182,7 +182,8 @@ class Shapes:
         return scale.scale if scale else None
 
     def follow(self, before: Shapes) -> None:
-        """Take over the shapes of an index that was opened before; `before` does no more work.
+        """Take over the known and waiting shapes of the index that was served until now, `before`, and stop
+        its background work.
 
         Scales of another index are measured again in the background, most recently asked shapes first.
         """
@@ -332,7 +333,9 @@ class ClientQueries:
             return OwnQuery(query, leaves=leaves, around=outer, scale=parsed.scale)
         again = recall == "all" or bool(outer) or not scores_as(query, parsed.words)
         finds, words = (times(part, 1 / parsed.scale) for part in (query, without_inner_hits(parsed.words)))
-        leaves = self.leaves(parsed.words, parsed) * (again + whole)
+        leaves = 0
+        if again or whole:  # only then, since words may be new to the cluster's analysis
+            leaves = self.leaves(parsed.words, parsed) * (again + whole)
         found_scale = 0.0 if again else parsed.scale
         return OwnQuery(finds, words, leaves, found_scale, outer, parsed.scale)
 

@@ -65,8 +65,11 @@ def rollback(
     requests: list[dict[str, Any]] = []
     models = model_deletions(cluster, [current]) if drop else []  # which go with the index
     if drop:
-        with suppress(*([] if current.record.deployment else [AccessDenied])):
+        try:
             requests = deployment_left(cluster, gone)
+        except AccessDenied:
+            if current.record.deployment:
+                raise
     done = alias_moves.rollback(
         cluster, name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run
     )

@@ -222,7 +222,8 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 
 
 def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
-    """Return the requests that remove a deployment, also one that was killed before it was recorded.
+    """Return the requests that undeploy an index, also after a `deploy` that was killed before it wrote the
+    record.
 
     Raises ClusterError if the record names a pipeline of somebody else.
     """
