@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..encoders.contract import Encoder
-from ..encoders.export.exporting import export, model_folder, opened_encoder, require_replaceable
+from ..encoders.export.exporting import export, model_folder, require_replaceable
 from ..encoders.export.fetched_models import entry_of
 from ..encoders.export.model_files import Exportable
 from ..encoders.export.weights import open_without_torch
@@ -68,8 +68,6 @@ class Start:
     member: Any
     """The class of the adapter or objective."""
     old: Exportable
-    old_encoder: Encoder
-    """What encodes as `old` does, where that itself is slow."""
     held_out: Sequence[Document]
     """Not trained on."""
     others: Sequence[Document]
@@ -96,6 +94,8 @@ class Fitted:
     """What the manifest says of the run; its losses are thinned."""
     encoder: Encoder
     """What encodes as the candidate does, where that itself is slow."""
+    old_encoder: Encoder
+    """What encodes as the old encoder does, likewise."""
     attachments: Mapping[str, Path] = field(default_factory=dict)
     """Files and folders that are kept beside the encoder, by name."""
 
@@ -136,10 +136,10 @@ def adapt(
     if start.processes is None or start.processes.is_main:
         if proof is not None and proof.decides:
             others = [*start.held_out, *start.others]
-            gate = prove(start.old_encoder, fitted.encoder, proof, others, progress)
+            gate = prove(fitted.old_encoder, fitted.encoder, proof, others, progress)
         else:
             gate = compare_encoders(
-                start.old_encoder,
+                fitted.old_encoder,
                 fitted.encoder,
                 start.held_out,
                 start.others,
@@ -210,9 +210,9 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
         share = member.strength if settings.strength is None else settings.strength
         texts, unseen = ([document.contents for document in part] for part in (others, held_out))
         training = adapter.fit(texts, unseen, share, progress)
-        return Fitted(adapter.candidate, share, training, adapter.encoder)
+        return Fitted(adapter.candidate, share, training, adapter.encoder, adapter.old_encoder)
 
-    return Start(member, base, opened_encoder(base), held_out, others, sample.read, language, identity, fit)
+    return Start(member, base, held_out, others, sample.read, language, identity, fit)
 
 
 def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
@@ -262,13 +262,13 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
             "losses": thinned(dam.losses),
         }
         candidate = between(old, new, strength)
-        return Fitted(candidate, strength, training, candidate, {DAM_FOLDER: dam.folder})
+        return Fitted(candidate, strength, training, candidate, old, {DAM_FOLDER: dam.folder})
 
     identity = {"objective": name, "dam": entry["key"], "old": old.fingerprint}
     records = {"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))}
     parts = chosen[:held_out], chosen[held_out:]
     processes = Processes(settings.device)
-    return Start(member, old, old, *parts, entry["read"], language, identity, fit, records, processes)
+    return Start(member, old, *parts, entry["read"], language, identity, fit, records, processes)
 
 
 def require_language(language: str, needed: str, model: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hybridr import Document, load_encoder
 from hybridr.encoders.adapters import DOCUMENT_TOKENS
 from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings, FittedEncoder
+from hybridr.encoders.contract import Encoder
 from hybridr.encoders.export.exporting import export, opened_encoder
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.errors import DataError, ModelError, SettingsError
@@ -62,18 +63,23 @@ def test_documents_that_it_was_fitted_to_are_not_encoded_again(folders: tuple[st
     texts = [document.contents for document in DOCUMENTS]
     adapter.fit(texts[:100], texts[100:110], 0.3, silent)
     limit = min(DOCUMENT_TOKENS, adapter.side_by_side.max_tokens)
-    plain = FittedEncoder(adapter.candidate, opened_encoder(adapter.side_by_side), 0, {})
+    opened = opened_encoder(adapter.side_by_side)
+    pairs: list[tuple[Any, Encoder]] = [
+        (adapter.encoder, FittedEncoder(adapter.candidate, opened)),
+        (adapter.old_encoder, opened_encoder(adapter.first)),
+    ]
     asked_for = [texts[3], texts[115], texts[105], texts[3], texts[116]]
-    for tokens in (limit, 8, None):
-        both = [one.encode_documents(asked_for, max_tokens=tokens) for one in (adapter.encoder, plain)]
-        np.testing.assert_allclose(*both, atol=1e-6)
-    assert adapter.encoder.encode_documents([], max_tokens=limit).shape == (0, adapter.encoder.dim)
 
     def fail(*_: Any, **__: Any) -> Any:
         raise AssertionError("encoded again")
 
-    adapter.encoder._opened.encode_documents = fail  # type: ignore[attr-defined]
-    assert len(adapter.encoder.encode_documents(texts[:110], max_tokens=limit)) == 110
+    for remembering, plain in pairs:
+        for tokens in (limit, 8, None):
+            both = [part.encode_documents(asked_for, max_tokens=tokens) for part in (remembering, plain)]
+            np.testing.assert_allclose(*both, atol=1e-6)
+        assert remembering.encode_documents([], max_tokens=limit).shape == (0, remembering.dim)
+        remembering._encoder.encode_documents = fail
+        assert len(remembering.encode_documents(texts[:110], max_tokens=limit)) == 110
 
 
 def test_a_finished_fit_is_found_again_and_another_share_is_another(

@@ -32,6 +32,8 @@ class Adapter(Protocol):
     """What was fitted, once it is."""
     encoder: Encoder
     """What encodes as `candidate` does, and fast."""
+    old_encoder: Encoder
+    """What encodes as the base does, likewise; the gate compares both."""
 
     @property
     def Settings(self) -> type[Stage]:  # noqa: N802

@@ -10,7 +10,7 @@ on different texts (Hansen and Salamon 1990).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,6 +55,7 @@ class Ensemble:
     Settings = EnsembleSettings
     candidate: EnsembleBiEncoder
     encoder: Encoder
+    old_encoder: Encoder
 
     def __init__(self, base: NumpyBiEncoder, settings: EnsembleSettings, progress: Progress = silent) -> None:
         """Open the second retriever. Raises ModelError if both cannot be joined, DownloadError."""
@@ -79,13 +80,12 @@ class Ensemble:
             batch = documents[start : start + ENCODED]
             parts.append(opened.encode_documents(batch, max_tokens=limit))
         progress("fit", len(documents), len(documents))
-        vectors = np.concatenate(parts)
-        first, second = both_of(vectors, self.first.dim)
+        first, second = both_of(np.concatenate(parts), self.first.dim)
         dim = kept_dimensions(self.size, self.first.dim + self.second.dim, count)
         self.candidate = fitted(self.first, self.second, (first[:count], second[:count]), strength, dim)
-        self.encoder = FittedEncoder(
-            self.candidate, opened, limit, dict(zip(documents, vectors, strict=True))
-        )
+        joined = self.candidate.joined(first, second)
+        self.encoder = RememberingEncoder(FittedEncoder(self.candidate, opened), documents, joined, limit)
+        self.old_encoder = RememberingEncoder(opened_encoder(self.first), documents, first, limit)
         lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
         return {
             "documents": count,
@@ -114,21 +114,10 @@ def both_of(vectors: Vectors, dim: int) -> tuple[Vectors, Vectors]:
 
 
 class FittedEncoder:
-    """The fitted candidate as an encoder, run by the opened graph of both retrievers.
+    """The fitted candidate as an encoder, run by the opened graph of both retrievers."""
 
-    Of documents that it was fitted to, the vectors `(first + second,)` of `limit` tokens are kept as
-    `fitted_vectors`: the gate asks for many of them again.
-    """
-
-    def __init__(
-        self,
-        candidate: EnsembleBiEncoder,
-        opened: OnnxEncoder,
-        limit: int,
-        fitted_vectors: Mapping[str, Vectors],
-    ) -> None:
+    def __init__(self, candidate: EnsembleBiEncoder, opened: OnnxEncoder) -> None:
         self._candidate, self._opened = candidate, opened
-        self._limit, self._fitted_vectors = limit, fitted_vectors
         self.dim, self.similarity, self.max_tokens = candidate.dim, candidate.similarity, candidate.max_tokens
         self.fingerprint = candidate.fingerprint
 
@@ -138,12 +127,36 @@ class FittedEncoder:
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
-        stored_vectors = self._fitted_vectors if max_tokens == self._limit else {}
-        new_texts = [text for text in texts if text not in stored_vectors]
-        new = iter(self._opened.encode_documents(new_texts, max_tokens=max_tokens)) if new_texts else iter(())
-        vectors = [stored_vectors[text] if text in stored_vectors else next(new) for text in texts]
-        return self._joined(np.stack(vectors)) if vectors else np.empty((0, self.dim), np.float32)
+        return self._joined(self._opened.encode_documents(texts, max_tokens=max_tokens))
 
     def _joined(self, vectors: Vectors) -> Vectors:
         """Return the candidate's vectors, from the stacked vectors of both encoders."""
         return self._candidate.joined(*both_of(vectors, self._candidate.first.dim))
+
+
+class RememberingEncoder:
+    """An encoder that knows the vectors `(n, dim)` of some documents, read to `limit` tokens: the gate asks
+    for many of them again.
+    """
+
+    def __init__(self, encoder: Encoder, documents: Sequence[str], vectors: Vectors, limit: int) -> None:
+        self._encoder, self._limit = encoder, limit
+        self._known = dict(zip(documents, vectors, strict=True))
+        self.dim, self.similarity, self.max_tokens = encoder.dim, encoder.similarity, encoder.max_tokens
+        self.fingerprint = encoder.fingerprint
+
+    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`."""
+        return self._encoder.encode_queries(texts, max_tokens=max_tokens)
+
+    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
+        """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
+        known = self._known if max_tokens == self._limit else {}
+        new = [text for text in texts if text not in known]
+        vectors = np.empty((len(texts), self.dim), np.float32)
+        is_known = np.array([text in known for text in texts], bool)
+        if new:
+            vectors[~is_known] = self._encoder.encode_documents(new, max_tokens=max_tokens)
+        if is_known.any():
+            vectors[is_known] = [known[text] for text in texts if text in known]
+        return vectors
