@@ -13,7 +13,6 @@ from ..cluster.connection import Cluster, as_json, path_of
 from ..cluster.destinations import (
     companions,
     destinations,
-    forget_destinations,
     is_destination,
     is_restored,
     record_event,
@@ -37,7 +36,6 @@ from ..cluster.reading import (
     source_document,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..cluster.remote_models import send_all
 from ..cluster.routing import shards_in
 from ..cluster.semantic import as_stored_with
 from ..cluster.writing import Action, bulk_action, rejects_of, with_room, write_past_pipelines
@@ -58,9 +56,7 @@ from .client_writes import (
 )
 from .filling import MAX_PASSES
 from .job import Stored, look_up, replacement_options
-from .semantic_models import model_deletions
 from .targets import target_of
-from .terms.storage import drop_term_tables
 
 MOST_SPANS = 200  # of a shard, in a record
 
@@ -71,7 +67,6 @@ def rollback(
     *,
     copy_back: bool = False,
     discard: bool = False,
-    drop: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
     """Point the alias of `name` back to what it stood for before the last switch; return what was done.
@@ -97,17 +92,10 @@ def rollback(
         refusal = refusal_by(check, dry_run=dry_run)
     actions = switch_actions(alias, current, previous)
     returned = Writes() if dry_run else leave(cluster, current, before, copy_back)
-    dropped = drop and not dry_run and not returned.conflicts
-    if dropped:
-        cluster.request("DELETE", path_of(current.name))
-        forget_destinations(cluster, cluster.index_info(current.record.source), {current.uuid})
-        drop_term_tables(cluster, [current])
-        send_all(cluster, model_deletions(cluster, [current]))
     return {
         "alias": alias,
         "from": current.name,
         "to": previous,
-        "dropped": dropped,
         "along": companions(alias, current, previous),
         "actions": actions,
         "writes": writes.counts(),

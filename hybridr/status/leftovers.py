@@ -11,7 +11,7 @@ from typing import Any
 
 from ..cluster.connection import PATTERNS, Cluster, path_of
 from ..cluster.default_pipeline import found_pipeline
-from ..cluster.destinations import generations_of
+from ..cluster.destinations import forget_destinations, generations_of
 from ..cluster.record import IndexInfo, Record, as_described
 from ..cluster.remote_models import deletions_of, send_all
 from ..errors import AccessDenied, NotFound
@@ -55,30 +55,33 @@ def rollback(
 ) -> dict[str, Any]:
     """Point the alias of `name` back; with `drop` delete the index that is left, and what is beside it alone.
 
-    What belongs to the source (its rules) stays. Returns what `indexing.rollback.rollback` returns, the
-    requests that take a deployment away, the names of deleted sidecars by kind, and `beside`, a description
-    of each. Raises its errors, and AccessDenied before anything is changed if a deployed index is to be
-    dropped and its pipelines may not be read.
+    What belongs to the source (its rules) stays, and so does the whole index if a document was changed on
+    both sides. Returns what `indexing.rollback.rollback` returns, whether the index was `dropped`, the
+    requests that take its deployment and models away, the names of deleted sidecars by kind, and `beside`, a
+    description of each. Raises its errors, and AccessDenied before anything is changed if a deployed index is
+    to be dropped and its pipelines may not be read.
     """
     current = alias_moves.way_back(cluster, name)
     gone = stand_in(current.name, current.record.changed(deployment=None), {"index.uuid": current.uuid})
     requests: list[dict[str, Any]] = []
-    models = model_deletions(cluster, [current]) if drop else []  # which go with the index
     if drop:
         try:
             requests = deployment_left(cluster, gone)
         except AccessDenied:
             if current.record.deployment:
                 raise
-    done = alias_moves.rollback(
-        cluster, name, copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run
-    )
-    goes = done["dropped"] or (drop and dry_run)
+        requests += model_deletions(cluster, [current])
+    done = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
+    goes = drop and not done["returned"]["conflicts"]
+    dropped = goes and not dry_run
+    if dropped:
+        cluster.request("DELETE", path_of(current.name))
+        forget_destinations(cluster, cluster.index_info(current.record.source), {current.uuid})
     kinds = [kind for kind in sidecars() if not kind.of_source]
     parts = sidecar_parts(cluster, [gone] if goes else [], kinds, dry_run=dry_run)
-    if done["dropped"]:
+    if dropped:
         send_all(cluster, requests)
-    return {**done, "requests": [*requests, *models] if goes else [], **parts}
+    return {**done, "dropped": dropped, "requests": requests if goes else [], **parts}
 
 
 def stand_in(name: str, record: Record, settings: dict[str, Any]) -> IndexInfo:

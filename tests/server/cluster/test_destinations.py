@@ -15,9 +15,9 @@ from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.indexing.beside_index import begun
 from hybridr.indexing.reindexing import reindex, sync
-from hybridr.indexing.rollback import rollback
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.verification import verify
+from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder

@@ -17,7 +17,7 @@ from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, NotFound
 from hybridr.indexing import rollback as rollback_module
 from hybridr.indexing.reindexing import plan, reindex, sync
-from hybridr.indexing.rollback import rollback
+from hybridr.status.leftovers import rollback
 from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder

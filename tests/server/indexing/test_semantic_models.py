@@ -26,10 +26,10 @@ from hybridr.errors import (
 from hybridr.indexing import semantic_models
 from hybridr.indexing.planning import added_fields
 from hybridr.indexing.reindexing import plan, reindex, sync
-from hybridr.indexing.rollback import rollback
 from hybridr.indexing.semantic_models import models_of
 from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
+from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, create, drop_indices, text_number
 from support.hashing import HashingEncoder

@@ -17,7 +17,6 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
 from hybridr.errors import ClusterError, ModelError, SettingsError
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.rollback import rollback
 from hybridr.indexing.terms import storage
 from hybridr.search import client_query
 from hybridr.search.settings import SearchSettings
@@ -25,6 +24,7 @@ from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy import deploying, preconditions
 from hybridr.serving.settings import DeploySettings, ServeSettings
+from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove
 from support.corpus import bulk, reindexed, text_number
 from support.deployed import Server

@@ -12,9 +12,9 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import FittedTable
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.rollback import rollback
 from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import HOME, home_of, open_term_table
+from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, fill_index, reindexed
 from support.hashing import HashingEncoder
