@@ -141,7 +141,7 @@ class RememberingEncoder:
 
     def __init__(self, encoder: Encoder, documents: Sequence[str], vectors: Vectors, limit: int) -> None:
         self._encoder, self._limit = encoder, limit
-        self._known = dict(zip(documents, vectors, strict=True))
+        self._remembered = dict(zip(documents, vectors, strict=True))
         self.dim, self.similarity, self.max_tokens = encoder.dim, encoder.similarity, encoder.max_tokens
         self.fingerprint = encoder.fingerprint
 
@@ -151,12 +151,8 @@ class RememberingEncoder:
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
-        known = self._known if max_tokens == self._limit else {}
-        new = [text for text in texts if text not in known]
-        vectors = np.empty((len(texts), self.dim), np.float32)
-        is_known = np.array([text in known for text in texts], bool)
-        if new:
-            vectors[~is_known] = self._encoder.encode_documents(new, max_tokens=max_tokens)
-        if is_known.any():
-            vectors[is_known] = [known[text] for text in texts if text in known]
-        return vectors
+        remembered = self._remembered if max_tokens == self._limit else {}
+        new_texts = [text for text in texts if text not in remembered]
+        new = iter(self._encoder.encode_documents(new_texts, max_tokens=max_tokens) if new_texts else ())
+        vectors = [remembered[text] if text in remembered else next(new) for text in texts]
+        return np.stack(vectors) if vectors else np.empty((0, self.dim), np.float32)
