@@ -40,6 +40,9 @@ QUICK = (
     *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
 )
+SHARED_MEMORY = Path("/dev/shm")
+ENOUGH_MEMORY = 8 << 30
+"""Bytes, for all processes."""
 read_library = demo._read_library
 COMPARED = exporting.TEXTS
 IN_CI = os.environ.get("CI") == "true"
@@ -63,6 +66,9 @@ def quick_to_start(settings: NodeSettings, folder: Path, home: Path, java: Java)
     limit on memory must not count. `tests/server/cluster/embedded/test_process.py` starts one as users do.
     """
     program, *others, data = launch_command(settings, folder, home, java)
+    if settings.is_core:  # its launcher starts another Java, which reads its options there
+        options = folder / "config" / "jvm.options.d" / "quick.options"
+        options.write_text("\n".join(("-XX:-UseG1GC", *QUICK)) + "\n", encoding="utf-8")
     of_agent = next(home.glob("agent/*-bootstrap-*.jar"), None)
     kept = [
         f"-Xbootclasspath/a:{of_agent}" if one.startswith("-javaagent:") else one
@@ -72,6 +78,18 @@ def quick_to_start(settings: NodeSettings, folder: Path, home: Path, java: Java)
     return [program, *QUICK, *kept, "-Eindices.breaker.total.use_real_memory=false", data]
 
 
+def memory_folder() -> str | None:
+    """Return a folder in memory with room for the data of nodes; None if this machine has none.
+
+    A disk takes some 10 ms to sync, which a node does several times whenever an index or a mapping changes.
+    """
+    if not SHARED_MEMORY.is_dir():
+        return None
+    device = os.statvfs(SHARED_MEMORY)
+    has_room = device.f_bavail * device.f_frsize >= ENOUGH_MEMORY
+    return str(SHARED_MEMORY) if has_room and not device.f_flag & os.ST_NOEXEC else None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_home() -> Iterator[Path]:
     """Keep the suite away from the user's nodes and encoders; only the downloads are shared.
@@ -79,7 +97,9 @@ def own_home() -> Iterator[Path]:
     Not in pytest's own folder, which is closed to others: a node started by root runs as somebody else.
     """
     downloads = cache_folder()
-    with tempfile.TemporaryDirectory(prefix="hybridr-tests-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="hybridr-tests-", dir=memory_folder(), ignore_cleanup_errors=True
+    ) as folder:
         home = Path(folder)
         home.chmod(0o755)
         patch = pytest.MonkeyPatch()
