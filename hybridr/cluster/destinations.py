@@ -90,6 +90,18 @@ def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
     return not info.record.in_place and info.record.source_lineage not in (None, source.lineage)
 
 
+def is_of_earlier_source(info: IndexInfo, source: IndexInfo) -> bool:
+    """Return whether an index holds vectors of an index that its owner has replaced by this source.
+
+    That is one of the same name that was deleted and made again, or one that the owner's alias stood for
+    before, if hybridr's alias is named after that one.
+    """
+    record = info.record
+    has_alias = any(default_alias(alias) == record.alias for alias in source.aliases)
+    replaced = record.source == source.name or has_alias
+    return is_destination(info) and not record.in_place and record.source_uuid != source.uuid and replaced
+
+
 def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     """Return the source index of a destination.
 
@@ -435,8 +447,12 @@ def switch_actions(
 
 
 def has_ties(old: IndexInfo, source: IndexInfo | None) -> bool:
-    """Return whether an index is the source itself or holds its vectors (always True without a source)."""
-    return source is None or old.uuid == source.uuid or is_known_by(old, source)
+    """Return whether an index is the source itself, holds its vectors, or those of the index that it
+    replaced (always True without a source).
+    """
+    if source is None or old.uuid == source.uuid:
+        return True
+    return is_known_by(old, source) or is_of_earlier_source(old, source)
 
 
 def companions(

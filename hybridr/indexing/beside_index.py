@@ -18,9 +18,11 @@ from ..cluster.destinations import (
     default_alias,
     destinations,
     generations_of,
+    has_ties,
     is_destination,
     is_in_place,
     is_known_by,
+    is_of_earlier_source,
     is_restored,
     narrowing,
     number_of,
@@ -43,7 +45,14 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, che
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.local import fingerprint
-from .client_writes import WRITTEN, Writes, current_generation, find_writes, is_live
+from .client_writes import (
+    WRITTEN,
+    Writes,
+    current_generation,
+    find_writes,
+    is_live,
+    require_none_behind,
+)
 from .planning import Plan, Proposal, propose, source_of
 from .preflight import (
     check_disk,
@@ -86,7 +95,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     check_named(named, name, alias)
     check_source(cluster, info, settings)
     proposal = propose(cluster, info, encoder, settings, view)
-    target = check_alias(view, alias, info)
+    target = check_alias(view, alias, info, discard=settings.discard)
     job = fingerprint([info.uuid, encoder.fingerprint, proposal.job_settings])
     current = begun(cluster, view, info, job)
     numbers = [number_of(generation) for generation in view.indices(generations_of(info.name))]
@@ -245,11 +254,11 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
         )
 
 
-def check_alias(view: IndexView, alias: str, info: IndexInfo) -> IndexInfo | None:
+def check_alias(view: IndexView, alias: str, info: IndexInfo, *, discard: bool) -> IndexInfo | None:
     """Return the index behind the alias, or None for a new alias.
 
-    Raises SettingsError for a name that cannot be an alias, ClusterError if the alias belongs to an index of
-    another source.
+    Raises SettingsError for a name that cannot be an alias; ClusterError if the alias belongs to an index of
+    another source, which this one did not replace, and unless `discard` if clients wrote what it lacks there.
     """
     if NO_ALIAS.search(alias):
         raise SettingsError(
@@ -257,11 +266,15 @@ def check_alias(view: IndexView, alias: str, info: IndexInfo) -> IndexInfo | Non
             hint="--alias NAME chooses another name",
         )
     target = alias_target(view, alias)
-    if target is not None and info.name not in (target.name, target.record.source):
+    if target is None:
+        return None
+    if info.name not in (target.name, target.record.source) and not has_ties(target, info):
         raise ClusterError(
             f"alias '{alias}' stands for '{target.name}', which does not come from '{info.name}'",
-            hint="--alias NAME chooses another name",
+            hint=f"--alias NAME chooses another name; or, by POST /_aliases, point it to '{info.name}' first",
         )
+    if is_of_earlier_source(target, info) and not discard:
+        require_none_behind(view.cluster, target, info, f"leaves them in '{target.name}'")
     return target
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from ..cluster.connection import Cluster, Describing
+from ..cluster.connection import Cluster, Describing, as_json
 from ..cluster.destinations import destinations, is_restored, live
 from ..cluster.reading import (
     Key,
@@ -136,6 +136,25 @@ def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | N
             raise
         return {"message": error.message, "hint": error.hint}
     return None
+
+
+def require_none_behind(cluster: Cluster, old: IndexInfo, source: IndexInfo, fate: str) -> None:
+    """Raise ClusterError, with the count, if clients wrote documents in an index with vectors of an earlier
+    source that `source`, which replaced that, lacks or holds with another content.
+
+    `fate` says in the hint what `--discard` does to them.
+    """
+    record = old.record.changed(source=source.name, synced=None, taken={})
+    compared = replace(old, mappings={**old.mappings, "_meta": old.meta_with(record)})
+    count = sum(len(page) for page in ClientWrites(cluster, compared).written())
+    if not count:
+        return
+    written = {"index": old.name, "query": WRITTEN, "_source": {"excludes": sorted(own_fields(old))}}
+    copying = as_json({"source": written, "dest": {"index": source.name}}).decode()
+    raise ClusterError(
+        f"'{source.name}' was built anew and lacks {count:,} documents as clients wrote them in '{old.name}'",
+        hint=f"POST /_reindex {copying} copies them; --discard {fate}",
+    )
 
 
 def find_writes(

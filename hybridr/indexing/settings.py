@@ -52,10 +52,13 @@ class RepresentationSettings(VectorSettings):
 
 
 class SemanticSettings(RepresentationSettings):
-    """Which fields the cluster embeds itself, asking a server of hybridr."""
+    """What becomes of fields that the cluster embeds itself: by a server of hybridr, or plain text."""
 
     semantic: tuple[str, ...] = Field(
         (), description="text fields that become `semantic`, embedded by the cluster; empty: none"
+    )
+    replace_semantic: bool = Field(
+        False, description="give the new index the text of semantic fields, without their model's embeddings"
     )
     server: str = Field(
         "http://127.0.0.1:8080",
@@ -105,11 +108,12 @@ class ReindexSettings(SemanticSettings):
     target: NoOption[Annotated[str | None, OneOf("indexing.targets")]] = Field(
         None, description="where vectors go; None: beside the source, or as in_place says"
     )
-    replace_semantic: bool = Field(
-        False, description="give the new index the text of semantic fields, without their model's embeddings"
-    )
     term_table: bool = Field(True, description="fit the table of the index's words that soft terms need")
     force: bool = Field(False, description="also with an encoder that does not know the index's language")
+    discard: bool = Field(
+        False,
+        description="leave behind what clients wrote beside an earlier source and this one lacks",
+    )
     accept_rejects: bool = Field(False, description="switch the alias although documents were refused")
     patience_s: NoOption[float] = Field(300.0, ge=0, description="seconds to wait for a cluster that is away")
     max_docs_per_second: float | None = Field(

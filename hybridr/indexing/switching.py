@@ -18,6 +18,7 @@ from ..cluster.destinations import (
     companions,
     destinations,
     is_known_by,
+    is_of_earlier_source,
     name_destination,
     number_of,
     rewrite_in_view,
@@ -338,9 +339,11 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
     """
     cluster, alias = job.cluster, todo.record.alias
     source, info = view.index_info(job.source), view.index_info(todo.destination)
-    target = check_alias(view, alias, source)
+    target = check_alias(view, alias, source, discard=job.settings.discard)
     moves = target is not None and target.name != todo.destination
     deployment = None
+    if target is not None and is_of_earlier_source(target, source) and (before := target.record.deployment):
+        deployment = Succession(before.way, None, command_of(info, before))
     if target is not None and moves and is_known_by(target, source):
         deployment = hand_over(cluster, target, info)
         if target.record.rules:

@@ -62,26 +62,47 @@ def rollback(
     to be dropped and its pipelines may not be read.
     """
     current = alias_moves.way_back(cluster, name)
-    gone = stand_in(current.name, current.record.changed(deployment=None), {"index.uuid": current.uuid})
-    requests: list[dict[str, Any]] = []
-    if drop:
-        try:
-            requests = deployment_left(cluster, gone)
-        except AccessDenied:
-            if current.record.deployment:
-                raise
-        requests += model_deletions(cluster, [current])
+    requests = requests_beside(cluster, current) if drop else []
     done = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
     goes = drop and not done["returned"]["conflicts"]
     dropped = goes and not dry_run
     if dropped:
         cluster.request("DELETE", path_of(current.name))
         forget_destinations(cluster, cluster.index_info(current.record.source), {current.uuid})
-    kinds = [kind for kind in sidecars() if not kind.of_source]
-    parts = sidecar_parts(cluster, [gone] if goes else [], kinds, dry_run=dry_run)
-    if dropped:
-        send_all(cluster, requests)
+    parts = drop_beside(cluster, [current] if goes else [], requests, dry_run=dry_run)
     return {**done, "dropped": dropped, "requests": requests if goes else [], **parts}
+
+
+def requests_beside(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
+    """Return the requests that delete the pipelines and models made for an index, once it is gone.
+
+    Raises AccessDenied if it is deployed and its pipelines may not be read.
+    """
+    requests: list[dict[str, Any]] = []
+    try:
+        requests = deployment_left(cluster, stand_in_of(info))
+    except AccessDenied:
+        if info.record.deployment:
+            raise
+    return requests + model_deletions(cluster, [info])
+
+
+def drop_beside(
+    cluster: Cluster, dropped: Sequence[IndexInfo], requests: list[dict[str, Any]], *, dry_run: bool
+) -> dict[str, Any]:
+    """Send the requests and delete the sidecars of dropped indices alone, not those of their source, with
+    `dry_run` only name them; return what `sidecar_parts` returns.
+    """
+    kinds = [kind for kind in sidecars() if not kind.of_source]
+    parts = sidecar_parts(cluster, [stand_in_of(info) for info in dropped], kinds, dry_run=dry_run)
+    if dropped and not dry_run:
+        send_all(cluster, requests)
+    return parts
+
+
+def stand_in_of(info: IndexInfo) -> IndexInfo:
+    """Return a description that stands for an index once it is gone."""
+    return stand_in(info.name, info.record.changed(deployment=None), {"index.uuid": info.uuid})
 
 
 def stand_in(name: str, record: Record, settings: dict[str, Any]) -> IndexInfo:

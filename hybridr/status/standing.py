@@ -10,12 +10,15 @@ from typing import Any
 from ..cluster.connection import Cluster
 from ..cluster.destinations import (
     claimants,
+    default_alias,
     destinations,
     is_destination,
     is_known_by,
+    is_of_earlier_source,
     is_restored,
     live,
     partial_aliases,
+    readable,
     require_belonging,
     require_single,
     require_whole,
@@ -26,7 +29,7 @@ from ..cluster.record import IndexInfo, Record, can_be_name
 from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound
 from ..files.remembered import Text, delete_texts, folder_of, texts
-from ..indexing.client_writes import find_writes, refusal_by, require_none
+from ..indexing.client_writes import find_writes, refusal_by, require_none, require_none_behind
 from ..indexing.lag import Lag
 from ..indexing.representations import representations_in
 from ..indexing.rollback import Courier
@@ -35,7 +38,7 @@ from ..indexing.targets import target_of
 from ..records import Windows
 from ..search.answers import unfinished
 from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, undeploy_ingest, withdrawal
-from .leftovers import gone_indices, left_requests, sidecar_parts, sidecars
+from .leftovers import drop_beside, gone_indices, left_requests, requests_beside, sidecar_parts, sidecars
 
 OUTGROWN = 0.2  # of the documents that an index had
 SOME_IDS = 5  # that a message names
@@ -101,7 +104,8 @@ class IndexStatus:
 class Status:
     """Everything that hybridr made for a source: indices with vectors, and local files with texts.
 
-    `strangers` are indices that claim to hold its vectors but that the source does not name. `unsynced` are
+    `strangers` are indices that claim to hold its vectors but that the source does not name; `earlier` hold
+    those of an index of the same name that was deleted and made again. `unsynced` are
     indices searched by aliases of their own that `sync` of the source does not update. `parts` lists aliases
     that show a part of the source.
     """
@@ -111,6 +115,7 @@ class Status:
     holdings: list[IndexStatus]
     files: list[Text]
     strangers: list[str] = field(default_factory=list)
+    earlier: list[str] = field(default_factory=list)
     unsynced: list[str] = field(default_factory=list)
     parts: dict[str, list[str]] = field(default_factory=dict)
 
@@ -129,14 +134,13 @@ def status(cluster: Cluster, name: str) -> Status:
     source, generations = made_of(cluster, name)
     there = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if there else None
-    others = [
-        claimant.name for claimant in claimants(cluster, source) if there and not is_known_by(claimant, there)
-    ]
+    others = [info for info in claimants(cluster, source) if there and not is_known_by(info, there)]
+    earlier = [info.name for info in others if there and is_of_earlier_source(info, there)]
+    strangers = [info.name for info in others if info.name not in earlier]
     holdings = [holding(cluster, info, there) for info in generations]
     unsynced = [info.name for info in live(generations)[:-1]]
-    return Status(
-        source, documents, holdings, texts(source), others, unsynced, partial_aliases(there) if there else {}
-    )
+    parts = partial_aliases(there) if there else {}
+    return Status(source, documents, holdings, texts(source), strangers, earlier, unsynced, parts)
 
 
 def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
@@ -214,7 +218,11 @@ def remove(
     unless `discard` if clients wrote what the source lacks, or the source is gone. With `copy_back` writes of
     clients are copied to the source first, and `returned` counts them. With `dry_run` nothing is changed, and
     `refusal` holds the error that would be raised.
+
+    An index with vectors of an earlier source of the same name goes by its own name, and alone.
     """
+    if earlier := of_earlier_source(cluster, name):
+        return remove_earlier(cluster, *earlier, discard=discard, dry_run=dry_run)
     source, generations = removable(cluster, name)
     there = cluster.exists(source)
     if there:
@@ -243,6 +251,52 @@ def remove(
         "requests": requests + models + left,
         **parts,
         "returned": returned,
+        "refusal": refusal,
+        "removed": not dry_run,
+    }
+
+
+def of_earlier_source(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo] | None:
+    """Return the index with vectors that `name` stands for and the index that has the name of its source now,
+    if that is another one than it was made of.
+    """
+    infos = cluster.indices(name)
+    if len(infos) != 1 or not readable(infos[0]) or not is_destination(infos[0]):
+        return None
+    info = infos[0]
+    if info.record.in_place or not cluster.exists(info.record.source):
+        return None
+    source = cluster.index_info(info.record.source)
+    return (info, source) if is_of_earlier_source(info, source) else None
+
+
+def remove_earlier(
+    cluster: Cluster, info: IndexInfo, source: IndexInfo, *, discard: bool, dry_run: bool
+) -> dict[str, Any]:
+    """Delete an index with vectors of an earlier source with what was made for it alone, and give `source`
+    the aliases that hybridr did not make; return what `remove` returns.
+    """
+    refusal = None
+    if not discard:
+        check = partial(require_none_behind, cluster, info, source, "deletes them")
+        refusal = refusal_by(check, dry_run=dry_run)
+    requests = requests_beside(cluster, info)
+    own = {alias for alias, how in info.record.aliases.items() if how == "made"}
+    actions: list[dict[str, Any]] = [
+        {"add": {"index": source.name, "alias": alias, **info.aliases[alias]}}
+        for alias in sorted(info.aliases.keys() - own - {default_alias(source.name)})
+    ]
+    actions += [{"remove_index": {"index": info.name}}]
+    if not dry_run:
+        cluster.request("POST", "/_aliases", {"actions": actions})
+    return {
+        "source": source.name,
+        "indices": [info.name],
+        "actions": actions,
+        "files": [],
+        "requests": requests,
+        **drop_beside(cluster, [info], requests, dry_run=dry_run),
+        "returned": None,
         "refusal": refusal,
         "removed": not dry_run,
     }

@@ -71,7 +71,7 @@ def import_vectors(
         ReindexSettings,
         Only(
             *("engine", "vectors", "compression", "alias", "replace_semantic"),
-            *("force", "accept_rejects", "max_docs_per_second", "dry_run"),
+            *("force", "discard", "accept_rejects", "max_docs_per_second", "dry_run"),
         ),
     ],
     encoder: Annotated[

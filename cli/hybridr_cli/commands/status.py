@@ -34,6 +34,11 @@ def status(session: Session, name: Reindexed) -> None:
         out.line(
             f"NOT OURS: {stranger} says that it holds vectors of {result.source}, which does not know it"
         )
+    for index_name in result.earlier:
+        out.line(
+            f"{index_name} holds vectors of an earlier index '{result.source}'; "
+            f"hybridr remove {index_name} deletes it"
+        )
     for text in result.files:
         out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
 
