@@ -269,7 +269,8 @@ class ClientWrites:
                     is_lacking = copy.source != content
                 else:  # what the source deleted after it was seen stays deleted
                     is_lacking = state is None or not state.came_from_source
-                if is_lacking:
+                is_returned = self.returned.get(document.key) == fingerprint(content)
+                if is_lacking and not is_returned:  # else it was changed or deleted there since
                     pairs.append((document._replace(source=content), copy))
             if pairs:
                 yield pairs

@@ -25,10 +25,12 @@ from ..cluster.destinations import (
 from ..cluster.mappings import carry_over, missing_fields
 from ..cluster.reading import (
     Key,
+    Position,
     Share,
     SourceDocument,
     documents_in_pages,
     groups_of,
+    hidden_operations,
     hit_parts,
     hits_by_id,
     read_pages,
@@ -55,7 +57,9 @@ from .client_writes import (
     written_since,
 )
 from .filling import MAX_PASSES
-from .job import Stored, look_up, replacement_options
+from .job import Stored, is_current, look_up, replacement_options
+from .lag import vanished_pages
+from .reindexing import synced_position
 from .targets import target_of
 
 MOST_SPANS = 200  # of a shard, in a record
@@ -71,8 +75,9 @@ def rollback(
 ) -> dict[str, Any]:
     """Point the alias of `name` back to what it stood for before the last switch; return what was done.
 
-    With `copy_back`, writes of clients in the index that is left are copied to the source, before the switch
-    and once more after it; with `discard` they stay behind. The result has alias, from, to, along (aliases
+    An older index with vectors first gets what its source has changed since, without vectors. With
+    `copy_back`, writes of clients in the index that is left are copied to the source, before the switch and
+    once more after it; with `discard` they stay behind. The result has alias, from, to, along (aliases
     that move too), dropped, the alias actions, counts of writes and of returned documents, and `behind`, what
     an older index lacks. With `dry_run` nothing is changed, and `refusal` holds the error that would be
     raised. Raises NotFound if nothing was switched, ClusterError if there are such writes and neither
@@ -82,6 +87,7 @@ def rollback(
     alias, previous = current.record.alias, current.record.previous
     to_source = previous == current.record.source
     before = None if to_source else Older(cluster, cluster.index_info(previous), current)
+    seen = settled_position(cluster, current.name)
     writes = find_writes(cluster, current, before.info if before else None)
     if before is not None:
         writes.deleted |= {document.key for page in before.deleted_later() for document in page}
@@ -91,7 +97,8 @@ def rollback(
         check = partial(require_none, writes, current, previous, hint)
         refusal = refusal_by(check, dry_run=dry_run)
     actions = switch_actions(alias, current, previous)
-    returned = Writes() if dry_run else leave(cluster, current, before, copy_back)
+    given_up = None if copy_back or discard else seen
+    returned = Writes() if dry_run else leave(cluster, current, before, copy_back, given_up)
     return {
         "alias": alias,
         "from": current.name,
@@ -150,20 +157,26 @@ def way_back(cluster: Cluster, name: str) -> IndexInfo:
     return current
 
 
-def leave(cluster: Cluster, current: IndexInfo, before: Older | None, copy_back: bool) -> Writes:
+def leave(
+    cluster: Cluster, current: IndexInfo, before: Older | None, copy_back: bool, seen: Position | None
+) -> Writes:
     """Copy writes of clients back, move the alias, copy what was written meanwhile; return what was
     copied.
+
+    What was written after the position `seen` counts as not carried: `reindex` carries it, `remove` refuses.
+    Without `seen` that is what is written after the move.
     """
     alias, previous = current.record.alias, current.record.previous
     courier = Courier(cluster, current)
     if copy_back:
         courier.return_all()
-        if before is not None:
-            writes = find_writes(cluster, before.info, current)
-            before.take(courier, writes.changed | writes.conflicts)
-            before.record()
+    if before is not None:
+        writes = find_writes(cluster, before.info, current)
+        before.catch_up(courier, writes.changed | writes.conflicts)
+        before.take(courier, writes.changed | writes.conflicts)
+        before.record()
     switch(cluster, alias, current, previous)
-    left_at = settled_position(cluster, current.name)
+    left_at = seen or settled_position(cluster, current.name)
     if copy_back:
         courier.return_all()
         if before is not None:
@@ -189,6 +202,7 @@ class Older:
         source = cluster.index_info(info.record.source)
         self.carried = written_since(info, destinations(cluster, source))
         self.taken: dict[Key, int] = {}
+        self.position: Position | None = None  # of the source, up to which all is in
 
     def deleted_later(self) -> Iterator[list[SourceDocument]]:
         """Yield pages of documents that clients wrote here, that were carried to the later index, and that
@@ -201,6 +215,64 @@ class Older:
             there = look_up(self.cluster, self.later.name, page)
             contested = self.info.record.not_carried
             yield [d for d in page if d.key not in there and d.doc_id not in contested]
+
+    def catch_up(self, courier: Courier, pending: set[Key]) -> None:
+        """Bring in what the source changed and deleted since its last round here, except keys in `pending`.
+
+        Documents get their vectors by the next `sync`. What this index refuses is left to that, too.
+        """
+        cluster, source = self.cluster, self.cluster.index_info(str(self.info.record.source))
+        since, until = synced_position(self.info), settled_position(cluster, source)
+        if since is None or until is None or is_restored(self.info, source):
+            return
+        carry_over(cluster, source, cluster.index_info(self.info.name))
+        share, whole = Share(since=since, until=until), True
+        for page in read_pages(cluster, source, page=PAGE, share=share):
+            here = look_up(cluster, self.info.name, page)
+            late = self.outdated(page, here)
+            free = free_of(late, here, pending)
+            missed, rejected = courier.write(self.copies(free, here), self.info.name)
+            whole &= len(free) == len(late) and not missed and not rejected
+        if hidden_operations(cluster, source.name, since, until):
+            for page in vanished_pages(cluster, source, self.info, until):
+                whole &= self.erase(courier, page, pending)
+        if whole:
+            self.position = until
+
+    def outdated(self, page: Sequence[SourceDocument], here: Mapping[Key, Stored]) -> list[SourceDocument]:
+        """Return those documents of the source that this index lacks or holds in an earlier state; of what
+        clients wrote here, those that the source changed later.
+        """
+        states = {key: state._replace(encoder="") for key, state in here.items()}  # a vector may be missing
+        late = [document for document in page if not is_current(document, states.get(document.key), "")]
+        theirs = [d for d in late if d.key in here and here[d.key].written_here]
+        newer = ClientWrites(self.cluster, self.info).changed_in_source(theirs) if theirs else set()
+        kept_keys = {d.key for d in theirs} - newer
+        return [d for d in late if d.key not in kept_keys]
+
+    def copies(self, documents: Sequence[SourceDocument], here: Mapping[Key, Stored]) -> list[Action]:
+        """Return bulk actions that write documents of the source, yet without vectors, over the states seen
+        here.
+        """
+        return [
+            bulk_action(
+                "index",
+                document.doc_id,
+                {**as_stored_with(document.source, self.info.semantic), SEQ_NO_FIELD: document.seq_no},
+                routing=document.routing,
+                **replacement_options(here.get(document.key)),
+            )
+            for document in documents
+        ]
+
+    def erase(self, courier: Courier, page: Sequence[SourceDocument], pending: set[Key] | None) -> bool:
+        """Delete documents in the state that was read, except those that may not be replaced; return whether
+        all went.
+        """
+        free = free_of(page, look_up(self.cluster, self.info.name, page), pending)
+        actions = [bulk_action("delete", document.doc_id, **document.as_read) for document in free]
+        missed, _ = courier.write(actions, self.info.name)
+        return len(free) == len(page) and not missed
 
     def take(self, courier: Courier, pending: set[Key] | None = None) -> None:
         """Write into this index what the courier copied back to the source, only over the states seen here.
@@ -215,20 +287,7 @@ class Older:
             here = look_up(cluster, index, page)
             new = [d for d in page if d.key in courier.done.changed and self.taken.get(d.key) != d.seq_no]
             free = free_of(new, here, pending)
-            actions = [
-                bulk_action(
-                    "index",
-                    document.doc_id,
-                    {
-                        **as_stored_with(document.source, self.info.semantic),
-                        SEQ_NO_FIELD: document.seq_no,
-                    },  # yet without its vector
-                    routing=document.routing,
-                    **replacement_options(here.get(document.key)),
-                )
-                for document in free
-            ]
-            missed = courier.send(actions, index)
+            missed = courier.send(self.copies(free, here), index)
             self.taken |= {
                 document.key: document.seq_no for document in free if document.doc_id not in missed
             }
@@ -237,10 +296,7 @@ class Older:
             self.deleted_later(),
         )
         for page in gone:
-            free = free_of(page, look_up(cluster, index, page), pending)
-            courier.send(
-                [bulk_action("delete", document.doc_id, **document.as_read) for document in free], index
-            )
+            self.erase(courier, page, pending)
 
     def copies_of(self, keys: Collection[Key]) -> Iterator[list[SourceDocument]]:
         """Yield pages of the documents with these keys that this index holds."""
@@ -253,7 +309,8 @@ class Older:
         `changes` of the record.
         """
         source = self.cluster.index_info(str(self.info.record.source))
-        taken = {} if is_restored(self.info, source) else dict(self.info.record.taken)
+        before = dict(self.info.record.taken)
+        taken = {} if is_restored(self.info, source) or self.position else before
         for shard in shards_in(source) if self.taken else ():
             numbers = set()
             for part in groups_of(sorted({doc_id for doc_id, _ in self.taken}), PAGE):
@@ -270,7 +327,9 @@ class Older:
                 else:
                     joined.append((first, last))
             taken[shard] = tuple(joined[-MOST_SPANS:])
-        if taken != self.info.record.taken:
+        if self.position:
+            changes["synced"] = self.position.seq_no
+        if taken != before:
             changes["taken"] = taken
         if changes:
             write_record(self.cluster, self.info.name, **changes)
@@ -333,16 +392,23 @@ class Courier(ClientWrites):
 
         Raises ClusterError if a document is rejected; the alias has not moved then.
         """
-        missed, index = set(), index or self.source
-        for outcome in write_past_pipelines(self.cluster, index, actions, self.rejects):
-            missed |= set(outcome.conflicts)
-            if outcome.rejected:
-                raise ClusterError(
-                    f"'{index}' refuses {outcome.rejected} documents that were written in '{self.info.name}'",
-                    hint=f"reasons in {self.rejects.file}; {self.remedy(index)}--discard leaves them behind",
-                )
-        self.cluster.refresh(index)
+        index = index or self.source
+        missed, rejected = self.write(actions, index)
+        if rejected:
+            raise ClusterError(
+                f"'{index}' refuses {rejected} documents that were written in '{self.info.name}'",
+                hint=f"reasons in {self.rejects.file}; {self.remedy(index)}--discard leaves them behind",
+            )
         return missed
+
+    def write(self, actions: list[Action], index: str) -> tuple[set[str], int]:
+        """Send actions to an index; return the ids that somebody else changed first, and how many documents
+        were rejected.
+        """
+        outcomes = list(write_past_pipelines(self.cluster, index, actions, self.rejects))
+        self.cluster.refresh(index)
+        missed = {doc_id for outcome in outcomes for doc_id in outcome.conflicts}
+        return missed, sum(outcome.rejected for outcome in outcomes)
 
     def remedy(self, index: str) -> str:
         """Return the mapping request that adds the fields that an index lacks; empty if it lacks none."""

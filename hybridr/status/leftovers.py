@@ -11,7 +11,7 @@ from typing import Any
 
 from ..cluster.connection import PATTERNS, Cluster, path_of
 from ..cluster.default_pipeline import found_pipeline
-from ..cluster.destinations import forget_destinations, generations_of
+from ..cluster.destinations import destinations, forget_destinations, generations_of, write_record
 from ..cluster.record import IndexInfo, Record, as_described
 from ..cluster.remote_models import deletions_of, send_all
 from ..errors import AccessDenied, NotFound
@@ -67,8 +67,12 @@ def rollback(
     goes = drop and not done["returned"]["conflicts"]
     dropped = goes and not dry_run
     if dropped:
+        source = cluster.index_info(current.record.source)
+        for info in destinations(cluster, source):
+            if info.record.carried_into == current.uuid:  # what it held was copied back, or given up
+                write_record(cluster, info.name, carried_into="")
         cluster.request("DELETE", path_of(current.name))
-        forget_destinations(cluster, cluster.index_info(current.record.source), {current.uuid})
+        forget_destinations(cluster, source, {current.uuid})
     parts = drop_beside(cluster, [current] if goes else [], requests, dry_run=dry_run)
     return {**done, "dropped": dropped, "requests": requests if goes else [], **parts}
 

@@ -231,15 +231,23 @@ def remove(
     if not generations and not files and not is_anything_left(cluster, source, gone):
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
     left, target = left_requests(cluster, gone), target_of(generations[0].record if generations else Record())
-    returned = None
-    if target.apart and copy_back and not dry_run and there:
-        returned = return_all(cluster, generations)
+    returned = {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and there else None
+    if returned:
+        return_all(cluster, generations, returned)
     refusal = None
     if target.apart and not discard:
-        check = partial(require_no_loss, cluster, source, generations, copied=copy_back, dry_run=dry_run)
+        check = partial(require_no_loss, cluster, source, generations, copied=copy_back)
         refusal = refusal_by(check, dry_run=dry_run)
     requests, models = withdraw(cluster, generations, dry_run=dry_run), model_deletions(cluster, generations)
-    removed = target.remove(cluster, source, generations, dry_run=dry_run)
+
+    def look_again() -> None:
+        """Treat what clients wrote meanwhile as what they had written before."""
+        if returned:
+            return_all(cluster, generations, returned)
+        if not discard:
+            require_no_loss(cluster, source, generations, copied=copy_back, at_last=True)
+
+    removed = target.remove(cluster, source, generations, look_again, dry_run=dry_run)
     parts = sidecar_parts(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
     if not dry_run:
         send_all(cluster, [*models, *left])
@@ -344,12 +352,13 @@ def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -
 
 
 def require_no_loss(
-    cluster: Cluster, source: str, generations: list[IndexInfo], *, copied: bool, dry_run: bool
+    cluster: Cluster, source: str, generations: list[IndexInfo], *, copied: bool, at_last: bool = False
 ) -> None:
     """Raise ClusterError if an index with vectors holds documents that the source lacks, searched by clients
     or not.
 
-    `copied` says that what could be copied to the source was copied, or would be in a `dry_run`.
+    `copied` says that what can be copied to the source is copied: only conflicts are refused then, and
+    `at_last` also what is not there yet.
     """
     if generations and not cluster.exists(source):
         raise ClusterError(
@@ -368,13 +377,13 @@ def require_no_loss(
                 hint=f"hybridr remove {source} --discard keeps those of '{source}'; to keep the clients', "
                 f"write them into '{source}' as they are in '{info.name}', then --copy-back again",
             )
-        if not (copied and dry_run):
+        if at_last or not copied:
             require_none(writes, info, source, hint)
 
 
-def return_all(cluster: Cluster, generations: list[IndexInfo]) -> dict[str, int]:
-    """Copy writes of clients in all indices with vectors to the source, the latest index first; return the
-    counts.
+def return_all(cluster: Cluster, generations: list[IndexInfo], returned: dict[str, int]) -> None:
+    """Copy writes of clients in all indices with vectors to the source, the latest index first; add up in
+    `returned` how many documents were changed and deleted there.
     """
     changed: set[Key] = set()
     deleted: set[Key] = set()
@@ -383,4 +392,5 @@ def return_all(cluster: Cluster, generations: list[IndexInfo]) -> dict[str, int]
         courier.return_all()
         changed.update(courier.done.changed)
         deleted.update(courier.done.deleted)
-    return {"changed": len(changed), "deleted": len(deleted)}
+    returned["changed"] += len(changed)
+    returned["deleted"] += len(deleted)

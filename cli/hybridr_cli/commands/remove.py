@@ -52,10 +52,13 @@ def rollback(
         out.line(f"{done['from']} {'would be' if dry_run else 'was'} deleted")
         show_parts(session, done, "to be deleted" if dry_run else "deleted")
     if (behind := done["behind"]) and any(behind.values()):
+        counts = (
+            f"{behind['inserts']:,} inserts, {behind['updates']:,} updates and {behind['deletes']:,} deletes"
+        )
+        gets = ", which it would get first, without vectors" if dry_run else ""
         out.line(
-            f"{done['to']} lacks {behind['inserts']:,} inserts, {behind['updates']:,} updates and "
-            f"{behind['deletes']:,} deletes of its source, and {behind['no_vector']:,} of its documents have "
-            f"no vector yet: {'then ' if dry_run else ''}hybridr sync {done['alias']}"
+            f"{done['to']} lacks {counts} of its source{gets}, and {behind['no_vector']:,} of its documents "
+            f"have no vector yet: {'then ' if dry_run else ''}hybridr sync {done['alias']}"
         )
     session.output.refusal(done["refusal"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -149,9 +149,19 @@ class Target(Protocol):
         """Return how far the index is behind its source, without changing anything."""
 
     def remove(
-        self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
+        self,
+        cluster: Cluster,
+        source: str,
+        generations: Sequence[IndexInfo],
+        last_look: Callable[[], None] = lambda: None,
+        *,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Remove all vectors; return `indices`, alias `actions`, and further JSON values of this target."""
+        """Remove all vectors; return `indices`, alias `actions`, and further JSON values of this target.
+
+        Where indices are deleted, `last_look` is called once no alias leads to them; what it raises keeps
+        them.
+        """
 
 
 def target_of(chosen: ReindexSettings | Record) -> Target:

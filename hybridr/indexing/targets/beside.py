@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -170,28 +170,51 @@ class Beside:
         return State(current - lag.updates, lag, writes)
 
     def remove(
-        self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
+        self,
+        cluster: Cluster,
+        source: str,
+        generations: Sequence[IndexInfo],
+        last_look: Callable[[], None] = lambda: None,
+        *,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Delete the indices and put their aliases back on the source, in one atomic request; the source is
-        never deleted.
+        """Put the indices' aliases back on the source, in one atomic request, look once more, and delete the
+        indices; the source is never deleted.
         """
-        own = [{alias for alias, how in info.record.aliases.items() if how == "made"} for info in generations]
-        ours, actions = {default_alias(source)}.union(*own), list[dict[str, Any]]()
-        for there in cluster.indices(source):
-            for alias in sorted(ours & there.aliases.keys()):
-                actions.append({"remove": {"index": source, "alias": alias, "must_exist": True}})
-            for info in generations:  # aliases that were there before go back to the source
-                for alias in sorted(info.aliases.keys() - ours):
-                    actions.append({"add": {"index": source, "alias": alias, **info.aliases[alias]}})
-        actions += [{"remove_index": {"index": info.name}} for info in generations]
+        moves = moves_back(cluster.indices(source), source, generations)
+        deletions = [{"remove_index": {"index": info.name}} for info in generations]
         if not dry_run:
-            if actions:
-                cluster.request("POST", "/_aliases", {"actions": actions})
+            if moves:
+                cluster.request("POST", "/_aliases", {"actions": moves})
+            if deletions:
+                last_look()
+                cluster.request("POST", "/_aliases", {"actions": deletions})
             for info in generations:
                 forget(info.record.source_uuid)
             if cluster.exists(source):
                 forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in generations})
-        return {"indices": [info.name for info in generations], "actions": actions}
+        return {"indices": [info.name for info in generations], "actions": [*moves, *deletions]}
+
+
+def moves_back(
+    sources: Sequence[IndexInfo], source: str, generations: Sequence[IndexInfo]
+) -> list[dict[str, Any]]:
+    """Return the alias actions that take all aliases off the indices with vectors, give the source those that
+    hybridr did not make, and take the others off it.
+    """
+    own = [{alias for alias, how in info.record.aliases.items() if how == "made"} for info in generations]
+    ours, moves = {default_alias(source)}.union(*own), list[dict[str, Any]]()
+    for there in sources:
+        held = sorted(ours & there.aliases.keys())
+        moves += [{"remove": {"index": source, "alias": alias, "must_exist": True}} for alias in held]
+    for info in generations:
+        moves += [
+            {"remove": {"index": info.name, "alias": alias, "must_exist": True}}
+            for alias in sorted(info.aliases)
+        ]
+        before = sorted(info.aliases.keys() - ours) if sources else ()
+        moves += [{"add": {"index": source, "alias": alias, **info.aliases[alias]}} for alias in before]
+    return moves
 
 
 def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -220,7 +220,13 @@ class InPlace:
         return State(marked - stale - broken)
 
     def remove(
-        self, cluster: Cluster, source: str, generations: Sequence[IndexInfo], *, dry_run: bool = False
+        self,
+        cluster: Cluster,
+        source: str,
+        generations: Sequence[IndexInfo],
+        last_look: Callable[[], None] = lambda: None,
+        *,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
         """Take vector and mark out of every document, each over the state that was read, then the record.
 

@@ -18,6 +18,7 @@ from hybridr.errors import ClusterError, NotFound
 from hybridr.indexing import rollback as rollback_module
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.status.leftovers import rollback
+from hybridr.status.standing import remove
 from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
@@ -315,3 +316,112 @@ def test_an_alias_of_ours_takes_none_of_the_application_from_its_source(
         f"alias '{index_name}-instock' shows a part of '{index_name}' and stays there"
     ]
     assert f"{index_name}-instock" in cluster.index_info(index_name).aliases
+
+
+def test_the_way_back_over_two_indices_shows_what_clients_wrote(cluster: Cluster, index_name: str) -> None:
+    reindexed(cluster, index_name, 12)
+    for connections in (8, 12):
+        reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=connections))
+    alias = f"{index_name}-hybridr"
+    write_through(cluster, alias)
+    there = sources(cluster, alias)
+    for older in (2, 1):
+        done = rollback(cluster, index_name, copy_back=True)
+        assert done["to"] == f"{index_name}-hybridr-{older}"
+        assert sources(cluster, alias) == there == sources(cluster, index_name)
+        assert {name: done["behind"][name] for name in ("inserts", "updates", "deletes")} == NOTHING
+    changes = {"doc": {"text": "the newest of a client"}}
+    for doc_id in ("d3", "own"):
+        cluster.request("POST", path_of(alias, "_update", doc_id), changes, {"refresh": "true"})
+    round_of_sync = sync(cluster, index_name, HashingEncoder())
+    assert (round_of_sync.copied, round_of_sync.deleted) == (0, 0)
+    assert {sources(cluster, alias)[doc_id]["text"] for doc_id in ("d3", "own")} == {"the newest of a client"}
+    cluster.refresh(alias)
+    assert cluster.count(alias, {"exists": {"field": "hybridr_vector"}}) == len(there)
+
+
+NOTHING = {"inserts": 0, "updates": 0, "deletes": 0}
+
+
+def test_an_older_index_gets_what_the_source_changed_before_the_alias_moves(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reindexed(cluster, index_name, 12)
+    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=8))
+    put_documents(cluster, index_name, [2, 40], suffix=" later")
+    delete(cluster, index_name, "d6")
+    sync(cluster, index_name, HashingEncoder())
+    alias, seen = f"{index_name}-hybridr", []
+    original = rollback_module.switch
+
+    def switch(*arguments: Any) -> None:
+        seen.append(sources(cluster, f"{index_name}-hybridr-1"))
+        original(*arguments)
+
+    monkeypatch.setattr(rollback_module, "switch", switch)
+    planned = rollback(cluster, index_name, dry_run=True)["behind"]
+    assert {name: planned[name] for name in NOTHING} == {"inserts": 1, "updates": 1, "deletes": 1}
+    behind = rollback(cluster, index_name)["behind"]
+    assert seen == [sources(cluster, index_name)]
+    assert behind == {**NOTHING, "no_vector": 2}
+    put_documents(cluster, alias, [2], suffix=" by a client")
+    done = sync(cluster, index_name, HashingEncoder())
+    assert (done.copied, done.renewed, sources(cluster, alias)["d2"]["text"][-12:]) == (0, 2, " by a client")
+
+
+def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
+    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = resolve(cluster, alias).name
+    original = rollback_module.switch
+
+    def switch(*arguments: Any) -> None:
+        put_documents(cluster, alias, [70])
+        original(*arguments)
+
+    monkeypatch.setattr(rollback_module, "switch", switch)
+    rollback(cluster, index_name)
+    assert "d70" not in sources(cluster, alias)
+    with pytest.raises(ClusterError, match=f"changed 1 documents in '{left}'"):
+        remove(cluster, index_name)
+    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=8))
+    assert "d70" in sources(cluster, alias)
+
+
+def test_what_a_client_deletes_or_changes_after_the_move_stays_so(
+    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_documents(cluster, alias, [3, 60, 61], suffix=" by a client")
+    original = rollback_module.switch
+
+    def switch(*arguments: Any) -> None:
+        original(*arguments)
+        delete(cluster, alias, "d60")
+        put_documents(cluster, alias, [3, 61], suffix=" and again")
+
+    monkeypatch.setattr(rollback_module, "switch", switch)
+    done = rollback(cluster, index_name, copy_back=True, drop=True)
+    assert done["returned"]["conflicts"] == 0
+    assert done["dropped"]
+    there = sources(cluster, alias)
+    assert "d60" not in there
+    assert {there[doc_id]["text"][-10:] for doc_id in ("d3", "d61")} == {" and again"}
+
+
+@pytest.mark.parametrize("drop_late", [False, True])
+def test_a_dropped_index_leaves_nothing_to_carry_again(
+    cluster: Cluster, index_name: str, alias: str, drop_late: bool
+) -> None:
+    put_documents(cluster, alias, [60, 61], suffix=" by a client")
+    if not drop_late:
+        rollback(cluster, index_name, copy_back=True)
+        delete(cluster, alias, "d60")
+    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=8))
+    if drop_late:
+        delete(cluster, alias, "d60")
+    while cluster.index_info(alias).name != index_name:
+        rollback(cluster, index_name, copy_back=True, drop=cluster.index_info(alias).name.endswith("-2"))
+    done = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=12))
+    assert "d60" not in sources(cluster, alias)
+    assert sources(cluster, alias) == sources(cluster, index_name)
+    assert not done.carried or not any(done.carried.values())

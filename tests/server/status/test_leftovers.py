@@ -12,7 +12,7 @@ from hybridr import Query, ReindexSettings, Rule, Search
 from hybridr.cluster.connection import Cluster, hidden_body, path_of
 from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import resolve
-from hybridr.errors import AccessDenied, DataError, NotFound
+from hybridr.errors import AccessDenied, ClusterError, DataError, NotFound
 from hybridr.indexing import rollback as alias_moves
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
@@ -22,11 +22,11 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy import deploying
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
-from hybridr.status import leftovers
+from hybridr.status import leftovers, standing
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove
 from support.commands import Cli
-from support.corpus import drop_indices, fill_index, text_number
+from support.corpus import drop_indices, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -180,4 +180,33 @@ def test_who_may_not_read_pipelines_drops_what_was_never_deployed(
     for module in (leftovers, deploying):
         monkeypatch.setattr(module, "found_pipeline", denied)
     assert rollback(cluster, name, drop=True)["dropped"]
+    assert there(cluster, name) == set()
+
+
+@pytest.mark.parametrize("copy_back", [False, True])
+def test_what_clients_write_while_all_is_removed_is_not_lost(
+    cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch, copy_back: bool
+) -> None:
+    made, alias = (
+        reindex(cluster, name, HashingEncoder(), ReindexSettings(alias=f"{name}-app")),
+        f"{name}-app",
+    )
+    original = standing.withdraw
+
+    def withdraw(*arguments: Any, **more: Any) -> Any:
+        put_documents(cluster, alias, [70])
+        return original(*arguments, **more)
+
+    monkeypatch.setattr(standing, "withdraw", withdraw)
+    if copy_back:
+        assert remove(cluster, name, copy_back=True)["returned"] == {"changed": 1, "deleted": 0}
+        assert "d70" in sources(cluster, name)
+        return
+    with pytest.raises(ClusterError, match=f"changed 1 documents in '{made.destination}'") as refused:
+        remove(cluster, name)
+    assert "--copy-back" in str(refused.value.hint)
+    assert cluster.exists(made.destination)
+    monkeypatch.undo()
+    remove(cluster, name, copy_back=True)
+    assert "d70" in sources(cluster, name)
     assert there(cluster, name) == set()
