@@ -63,6 +63,7 @@ from .preflight import (
     left_out,
     policies_for,
     protections_lost,
+    set_apart,
 )
 from .representations import freeing_of, representations_in
 from .semantic_models import models_for, requests_for_models, semantic_fields
@@ -133,7 +134,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         "along": along,
         "carried": {name: elsewhere.counts() for name, elsewhere in carried.items()},
     }
-    remarks = [*unknown, *templates, *remarks_of(info, along, carried), *cautions]
+    remarks = [*unknown, *templates, *remarks_of(info, along, carried, target), *cautions]
     exists = current is not None
     return Plan(
         proposal, destination, record, exists, live, requests, disk, remarks, terms, cautions=cautions
@@ -158,12 +159,18 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
     ]
 
 
-def remarks_of(info: IndexInfo, along: Collection[str], carried: dict[str, Writes]) -> list[str]:
-    """Return remarks, a line each: which settings stay with the source, and which aliases and writes of
-    clients move to the new index.
+def remarks_of(
+    info: IndexInfo, along: Collection[str], carried: dict[str, Writes], target: IndexInfo | None
+) -> list[str]:
+    """Return remarks, a line each: which settings stay with the source or with the index `target` behind the
+    alias, and which aliases and writes of clients move to the new index.
     """
     settings = ", ".join(f"index.{name}" for name in left_out(info.settings))
     lines = [f"settings that stay with the source alone: {settings}"] if settings else []
+    if target is not None and is_known_by(target, info) and (apart := set_apart(target, info)):
+        lines.append(
+            f"of '{target.name}' alone, a new index has them as '{info.name}' has: {', '.join(apart)}"
+        )
     lines += [f"alias '{alias}', which shows a part, moves along" for alias in along]
     for name, writes in carried.items():
         if writes:

@@ -43,6 +43,7 @@ from .representations import fields_of
 
 WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
+NAMED_IDS = 100  # in a hint
 NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_carried": ()}
 """What the record of an index says that clients search."""
 
@@ -146,14 +147,18 @@ def require_none_behind(cluster: Cluster, old: IndexInfo, source: IndexInfo, fat
     """
     record = old.record.changed(source=source.name, synced=None, taken={})
     compared = replace(old, mappings={**old.mappings, "_meta": old.meta_with(record)})
-    count = sum(len(page) for page in ClientWrites(cluster, compared).written())
-    if not count:
+    pages = ClientWrites(cluster, compared).written()
+    ids = sorted({document.doc_id for page in pages for document, _ in page})
+    if not ids:
         return
-    written = {"index": old.name, "query": WRITTEN, "_source": {"excludes": sorted(own_fields(old))}}
+    which = {"ids": {"values": ids[:NAMED_IDS]}}
+    written = {"index": old.name, "query": which, "_source": {"excludes": sorted(own_fields(old))}}
     copying = as_json({"source": written, "dest": {"index": source.name}}).decode()
+    part = f" the first {NAMED_IDS}" if len(ids) > NAMED_IDS else ""
     raise ClusterError(
-        f"'{source.name}' was built anew and lacks {count:,} documents as clients wrote them in '{old.name}'",
-        hint=f"POST /_reindex {copying} copies them; --discard {fate}",
+        f"'{source.name}' was built anew and lacks {len(ids):,} documents as clients wrote them in "
+        f"'{old.name}'",
+        hint=f"POST /_reindex {copying} writes{part} over what is there; --discard {fate}",
     )
 
 

@@ -45,6 +45,11 @@ COPIED = (
 SERVERS = ("creation_date*", "history.uuid", "provided_name", "resize.*", "uuid", "version.*")
 """What the server gives to each index anew."""
 OURS = ("knn",)
+CHANGED_HERE = (
+    *("mapping.*", "knn.*", "default_pipeline", "final_pipeline", "search.default_pipeline"),
+    "requests.cache.enable",
+)
+"""Settings of a copy that hybridr sets otherwise than those of its source."""
 UNKNOWN_LIMITS = "limits of the cluster are unknown: this user may not read"
 LANGUAGE_SAMPLE = 200  # documents
 FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
@@ -65,6 +70,13 @@ def left_out(settings: Mapping[str, Any]) -> list[str]:
         for name, value in named
         if not matches(name, (*COPIED, *SERVERS, *OURS)) and (name, value) not in usual
     )
+
+
+def set_apart(copy: IndexInfo, source: IndexInfo) -> list[str]:
+    """Return the names of settings that an owner has set on a copy of an index, or on the index since."""
+    here, there = copied_settings(copy.settings), copied_settings(source.settings)
+    names = {name for name in here.keys() | there.keys() if here.get(name) != there.get(name)}
+    return sorted(f"index.{name}" for name in names if not matches(name, CHANGED_HERE))
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -5,6 +5,7 @@ source.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -22,7 +23,7 @@ from ..cluster.destinations import (
     switch_actions,
     write_record,
 )
-from ..cluster.mappings import carry_over, missing_fields
+from ..cluster.mappings import add_missing_fields, carry_over, missing_fields
 from ..cluster.reading import (
     Key,
     Position,
@@ -41,7 +42,7 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import shards_in
 from ..cluster.semantic import as_stored_with
 from ..cluster.writing import Action, bulk_action, rejects_of, with_room, write_past_pipelines
-from ..errors import ClusterError, DataError, NotFound
+from ..errors import AccessDenied, ClusterError, DataError, NotFound
 from ..files.local import fingerprint
 from .client_writes import (
     NOTHING_CARRIED,
@@ -354,6 +355,7 @@ class Courier(ClientWrites):
     def __init__(self, cluster: Cluster, info: IndexInfo) -> None:
         super().__init__(cluster, info)
         self.rejects = rejects_of(f"{info.name}-returned")
+        self.is_mapped = False
 
     def return_all(self) -> None:
         """Copy writes and deletes to the source, pass after pass, until none is left."""
@@ -368,6 +370,8 @@ class Courier(ClientWrites):
         conflicts = self.conflicts(pairs)
         self.done.conflicts |= conflicts
         chosen = [pair for pair in pairs if pair[0].key not in conflicts]
+        if chosen and not self.is_mapped:
+            self.add_mapping()
         actions = []
         for document, copy in chosen:
             options = copy.as_read if copy else replacement_options(None)
@@ -378,6 +382,16 @@ class Courier(ClientWrites):
         self.returned |= copied
         self.done.changed |= copied.keys()
         return len(copied)
+
+    def add_mapping(self) -> None:
+        """Add the fields that the source lacks to its mapping as they are here, unless it takes no new ones
+        or this user may not: documents would map them by themselves, otherwise.
+        """
+        self.is_mapped = True
+        here, there = (self.cluster.index_info(name) for name in (self.info.name, self.source))
+        if str(there.mappings.get("dynamic", "true")).lower() != "strict":
+            with suppress(AccessDenied):
+                add_missing_fields(self.cluster, here, there, own_fields(self.info))
 
     def delete(self, gone: Sequence[SourceDocument]) -> int:
         """Delete documents from the source in the state that was read; return how many were deleted."""

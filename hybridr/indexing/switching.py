@@ -42,6 +42,7 @@ from .client_writes import (
     expected_count,
     is_live,
     own_fields,
+    require_none_behind,
 )
 from .filling import MAX_PASSES, Work, deliver, fill_share
 from .job import (
@@ -363,6 +364,8 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
             view = IndexView.of(cluster, info.name)
         switched = with_event("switched", event, **NOTHING_CARRIED)
         info = rewrite_in_view(view, info.name, switched).index_info(info.name)
+    if target is not None and is_of_earlier_source(target, source) and not job.settings.discard:
+        require_none_behind(cluster, target, source, f"leaves them in '{target.name}'")  # written meanwhile
     tuned_before = tuned_predecessor(target, info.name)
     return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts(), info)
 

@@ -10,6 +10,7 @@ import pytest
 from hybridr import ReindexSettings, Rule, Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
+from hybridr.indexing import switching
 from hybridr.indexing.planning import Plan
 from hybridr.indexing.reindexing import ReindexResult, plan, reindex, sync
 from hybridr.search.rules.rules import add_rules
@@ -19,7 +20,7 @@ from hybridr.serving.settings import DeploySettings
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
 from support.commands import Cli
-from support.corpus import bulk, drop_indices, fill_index, put_documents, reindexed, sources
+from support.corpus import bulk, drop_indices, fill_index, put_documents, reindexed, sources, update
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -161,7 +162,7 @@ def test_what_clients_wrote_beside_the_earlier_source_is_not_left_in_silence(
         with pytest.raises(ClusterError, match=f"lacks 2 documents as clients wrote .* '{first}'") as refused:
             verb(cluster, index_name, HashingEncoder(), ReindexSettings())
     assert holders(cluster, alias) == [first]
-    request, body = str(refused.value.hint).split(" copies them")[0].split(" ", 2)[1:]
+    request, body = str(refused.value.hint).split(" writes over")[0].split(" ", 2)[1:]
     cluster.request("POST", request, json.loads(body), {"refresh": "true"})
     assert sources(cluster, source)["own"] == {"text": "zephyr", "price": 1, "tags": ["a"]}
     done = again(cluster, index_name)
@@ -205,6 +206,38 @@ def test_what_clients_write_during_the_fill_stops_the_switch(
         again(cluster, index_name)
     assert holders(cluster, f"{index_name}-hybridr") == [first]
     assert again(cluster, index_name, DISCARD).switched
+
+
+def test_what_clients_write_right_before_the_switch_is_told_after_it(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = reindexed(cluster, index_name, 5).destination
+    built_anew(cluster, index_name, 5)
+    original = switching.switch
+
+    def switch(*arguments: Any) -> None:
+        put_documents(cluster, f"{index_name}-hybridr", [30])
+        original(*arguments)
+
+    monkeypatch.setattr(switching, "switch", switch)
+    with pytest.raises(ClusterError, match=f"lacks 1 documents as clients wrote them in '{first}'"):
+        again(cluster, index_name)
+    assert holders(cluster, f"{index_name}-hybridr") == [f"{index_name}-hybridr-2"]
+    assert again(cluster, index_name).destination == f"{index_name}-hybridr-2"
+    with pytest.raises(ClusterError, match="lacks 1 documents"):
+        remove(cluster, first)
+
+
+def test_only_what_is_lacking_is_named_to_be_copied(cluster: Cluster, index_name: str) -> None:
+    reindexed(cluster, index_name, 8)
+    alias = f"{index_name}-hybridr"
+    update(cluster, alias, "d7", price=3.0)
+    sync(cluster, index_name, HashingEncoder())
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
+    built_anew(cluster, index_name, 5)
+    with pytest.raises(ClusterError, match="lacks 1 documents") as refused:
+        again(cluster, index_name)
+    assert '{"ids":{"values":["own"]}}' in str(refused.value.hint)
 
 
 def test_the_dry_run_names_the_moves(cluster: Cluster, swapped: str) -> None:

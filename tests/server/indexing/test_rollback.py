@@ -425,3 +425,17 @@ def test_a_dropped_index_leaves_nothing_to_carry_again(
     assert "d60" not in sources(cluster, alias)
     assert sources(cluster, alias) == sources(cluster, index_name)
     assert not done.carried or not any(done.carried.values())
+
+
+def test_a_field_that_clients_mapped_is_mapped_so_in_the_source(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    colour = {"properties": {"colour": {"type": "keyword"}}}
+    cluster.request("PUT", path_of(alias, "_mapping"), colour)
+    cluster.request("PUT", path_of(alias, "_settings"), {"index.max_result_window": 20_000})
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr", "colour": "Dark Red"}])
+    todo = plan(cluster, index_name, HashingEncoder(), ReindexSettings(m=8))
+    assert any("of '" in remark and "index.max_result_window" in remark for remark in todo.remarks)
+    rollback(cluster, index_name, copy_back=True)
+    assert cluster.count(alias, {"term": {"colour": "Dark Red"}}) == 1
+    assert cluster.index_info(index_name).properties["colour"] == {"type": "keyword"}
