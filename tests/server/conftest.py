@@ -16,6 +16,7 @@ from hybridr.encoders.contract import checked_texts
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.indexing.terms import storage
+from hybridr.search import calibration
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
@@ -138,6 +139,16 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 def few_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of terms of an index with a handful of words, which users do not get."""
     monkeypatch.setattr(storage, "LEAST_TERMS", 1)
+
+
+@pytest.fixture(scope="module")
+def few_probes() -> Iterator[None]:
+    """Measure the scale of a shape of queries with five texts; users get 50, and these files ask in a hundred
+    shapes.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "PROBED", 5)
+        yield
 
 
 DOCS, DOCUMENTS = "docs", 150

@@ -24,7 +24,7 @@ from support.commands import Cli
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.usefixtures("few_probes")]
 ENCODER, COUNT, MOST = HashingEncoder(), 200, 100
 ADDED = {"field_value_factor": {"field": "stock", "missing": 0}, "boost_mode": "sum"}
 MATCH = {"match": {"text": "{{query}}"}}

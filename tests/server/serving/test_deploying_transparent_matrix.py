@@ -38,7 +38,7 @@ from support.matrix import (
     told,
 )
 
-pytestmark = [pytest.mark.node, pytest.mark.ml]
+pytestmark = [pytest.mark.node, pytest.mark.ml, pytest.mark.usefixtures("few_probes")]
 SOURCE, INDEX, OTHER, COUNT = "mart", "mart-hybridr-1", "mart-other", 400
 ALL = [*RANKED, *KEPT]
 

@@ -21,7 +21,7 @@ from support.hashing import HashingEncoder
 from support.matrix import told
 from support.store import FIELDS_ASKED, LAMP, Sent, fill_store, multi, others, searches
 
-pytestmark = [pytest.mark.node, pytest.mark.ml]
+pytestmark = [pytest.mark.node, pytest.mark.ml, pytest.mark.usefixtures("few_probes")]
 SOURCE, INDEX, OTHER, BOTH, COUNT = "store", "store-hybridr-1", "store-other", "stores", 400
 SHOWN = ("aggregations", "suggest", "_shards", "timed_out")
 
