@@ -169,7 +169,7 @@ def remarks_of(
     lines = [f"settings that stay with the source alone: {settings}"] if settings else []
     if target is not None and is_known_by(target, info) and (apart := set_apart(target, info)):
         lines.append(
-            f"of '{target.name}' alone, a new index has them as '{info.name}' has: {', '.join(apart)}"
+            f"settings of '{target.name}' that a new index has as '{info.name}' has: {', '.join(apart)}"
         )
     lines += [f"alias '{alias}', which shows a part, moves along" for alias in along]
     for name, writes in carried.items():

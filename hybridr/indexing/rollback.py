@@ -359,11 +359,29 @@ class Courier(ClientWrites):
 
     def return_all(self) -> None:
         """Copy writes and deletes to the source, pass after pass, until none is left."""
+        self.require_deletes()
         for _ in range(MAX_PASSES):
             moved = sum(self.copy(page) for page in self.written())
             moved += sum(self.delete(page) for page in self.gone())
             if not moved:
                 return
+
+    def require_deletes(self) -> None:
+        """Raise ClusterError if more documents are missing here than this index ever deleted or replaced:
+        they never arrived, and to delete them in the source would be wrong.
+        """
+        missing = sum(map(len, self.gone()))
+        settled = settled_position(self.cluster, self.info.name) if missing else None
+        if settled is None:
+            return
+        hidden = hidden_operations(self.cluster, self.info.name, Position({}), settled)
+        most = hidden // 2  # a document that was written and deleted leaves two operations
+        if missing > most:
+            raise ClusterError(
+                f"'{self.info.name}' lacks {missing:,} documents of '{self.source}', and at most {most:,} were "
+                "deleted in it: the others never arrived",
+                hint=f"hybridr reindex {self.source}   brings them; --discard leaves what clients wrote behind",
+            )
 
     def copy(self, pairs: Sequence[Pair]) -> int:
         """Write documents into the source unless it changed them too; return how many were written."""

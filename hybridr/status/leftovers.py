@@ -17,6 +17,7 @@ from ..cluster.remote_models import deletions_of, send_all
 from ..errors import AccessDenied, NotFound
 from ..families import member_of, names_of
 from ..indexing import rollback as alias_moves
+from ..indexing.client_writes import Writes, find_writes
 from ..indexing.semantic_models import model_deletions, models_of
 from ..serving.deploy.deploying import ingest_pipeline_of, withdrawal
 from ..serving.deploy.preconditions import is_ours, search_pipeline_of
@@ -56,15 +57,18 @@ def rollback(
     """Point the alias of `name` back; with `drop` delete the index that is left, and what is beside it alone.
 
     What belongs to the source (its rules) stays, and so does the whole index if a document was changed on
-    both sides. Returns what `indexing.rollback.rollback` returns, whether the index was `dropped`, the
-    requests that take its deployment and models away, the names of deleted sidecars by kind, and `beside`, a
+    both sides, or clients wrote into it while the alias moved. Returns what `indexing.rollback.rollback`
+    returns, whether the index was `dropped`, counts of such `late` writes, the requests that take its deployment and models away, the names of deleted sidecars by kind, and `beside`, a
     description of each. Raises its errors, and AccessDenied before anything is changed if a deployed index is
     to be dropped and its pipelines may not be read.
     """
     current = alias_moves.way_back(cluster, name)
     requests = requests_beside(cluster, current) if drop else []
     done = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
-    goes = drop and not done["returned"]["conflicts"]
+    late = Writes()
+    if drop and not (copy_back or discard or dry_run):
+        late = find_writes(cluster, cluster.index_info(current.name))
+    goes = drop and not late and not done["returned"]["conflicts"]
     dropped = goes and not dry_run
     if dropped:
         source = cluster.index_info(current.record.source)
@@ -74,7 +78,7 @@ def rollback(
         cluster.request("DELETE", path_of(current.name))
         forget_destinations(cluster, source, {current.uuid})
     parts = drop_beside(cluster, [current] if goes else [], requests, dry_run=dry_run)
-    return {**done, "dropped": dropped, "requests": requests if goes else [], **parts}
+    return {**done, "dropped": dropped, "late": late.counts(), "requests": requests if goes else [], **parts}
 
 
 def requests_beside(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:

@@ -46,6 +46,10 @@ def rollback(
         out.line(
             f"{returned['conflicts']:,} were changed on both sides: the source's stay, {done['from']} is kept"
         )
+    if late := done["late"]["changed"] + done["late"]["deleted"]:
+        out.line(
+            f"clients wrote or deleted {late:,} meanwhile: {done['from']} is kept, hybridr reindex carries them"
+        )
     if not writes["deletes_known"]:
         out.line("deletes could not be told from documents that were refused or never copied")
     if done["dropped"] or (drop and dry_run):

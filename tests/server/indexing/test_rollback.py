@@ -13,6 +13,7 @@ import pytest
 from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
+from hybridr.cluster.reading import settled_position
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, NotFound
 from hybridr.indexing import rollback as rollback_module
@@ -439,3 +440,34 @@ def test_a_field_that_clients_mapped_is_mapped_so_in_the_source(
     rollback(cluster, index_name, copy_back=True)
     assert cluster.count(alias, {"term": {"colour": "Dark Red"}}) == 1
     assert cluster.index_info(index_name).properties["colour"] == {"type": "keyword"}
+
+
+def test_documents_that_never_arrived_are_not_deleted_in_the_source(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    delete(cluster, alias, "d5")
+    put_documents(cluster, index_name, range(60, 64))
+    position = settled_position(cluster, index_name)
+    assert position
+    write_record(cluster, resolve(cluster, alias).name, synced=position.seq_no)  # as after a read that missed
+    for verb in (rollback, remove):
+        with pytest.raises(ClusterError, match="lacks 5 documents .* at most 1 were .* never arrived"):
+            verb(cluster, index_name, copy_back=True)
+    assert sources(cluster, index_name).keys() >= {"d5", "d60", "d63"}
+    assert resolve(cluster, alias).name != index_name
+
+
+def test_an_index_that_clients_write_in_meanwhile_is_not_dropped(
+    cluster: Cluster, index_name: str, alias: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = resolve(cluster, alias).name
+    original = rollback_module.switch
+
+    def switch(*arguments: Any) -> None:
+        put_documents(cluster, alias, [70])
+        original(*arguments)
+
+    monkeypatch.setattr(rollback_module, "switch", switch)
+    said = cli(cluster, "rollback --drop", index_name).out
+    assert f"deleted 1 meanwhile: {left} is kept" in said
+    assert "d70" in sources(cluster, left)
