@@ -378,9 +378,9 @@ class Courier(ClientWrites):
         most = hidden // 2  # a document that was written and deleted leaves two operations
         if missing > most:
             raise ClusterError(
-                f"'{self.info.name}' lacks {missing:,} documents of '{self.source}', and at most {most:,} were "
-                "deleted in it: the others never arrived",
-                hint=f"hybridr reindex {self.source}   brings them; --discard leaves what clients wrote behind",
+                f"'{self.info.name}' lacks {missing:,} documents of '{self.source}', and at most {most:,} "
+                "were deleted in it: the others never arrived",
+                hint=f"hybridr reindex {self.source}   brings them; --discard leaves clients' writes behind",
             )
 
     def copy(self, pairs: Sequence[Pair]) -> int:

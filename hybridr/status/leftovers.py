@@ -58,9 +58,10 @@ def rollback(
 
     What belongs to the source (its rules) stays, and so does the whole index if a document was changed on
     both sides, or clients wrote into it while the alias moved. Returns what `indexing.rollback.rollback`
-    returns, whether the index was `dropped`, counts of such `late` writes, the requests that take its deployment and models away, the names of deleted sidecars by kind, and `beside`, a
-    description of each. Raises its errors, and AccessDenied before anything is changed if a deployed index is
-    to be dropped and its pipelines may not be read.
+    returns, whether the index was `dropped`, counts of such `late` writes, the requests that take its
+    deployment and models away, the names of deleted sidecars by kind, and `beside`, a description of each.
+    Raises its errors, and AccessDenied before anything is changed if a deployed index is to be dropped and
+    its pipelines may not be read.
     """
     current = alias_moves.way_back(cluster, name)
     requests = requests_beside(cluster, current) if drop else []

@@ -48,7 +48,7 @@ def rollback(
         )
     if late := done["late"]["changed"] + done["late"]["deleted"]:
         out.line(
-            f"clients wrote or deleted {late:,} meanwhile: {done['from']} is kept, hybridr reindex carries them"
+            f"clients wrote or deleted {late:,} meanwhile: {done['from']} is kept, `reindex` carries them"
         )
     if not writes["deletes_known"]:
         out.line("deletes could not be told from documents that were refused or never copied")
