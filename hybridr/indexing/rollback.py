@@ -375,10 +375,10 @@ class Courier(ClientWrites):
         if settled is None:
             return
         hidden = hidden_operations(self.cluster, self.info.name, Position({}), settled)
-        most = hidden // 2  # a document that was written and deleted leaves two operations
-        if missing > most:
+        deletable = hidden // 2  # a document that was written and deleted leaves two operations
+        if missing > deletable:
             raise ClusterError(
-                f"'{self.info.name}' lacks {missing:,} documents of '{self.source}', and at most {most:,} "
+                f"'{self.info.name}' lacks {missing:,} documents of '{self.source}', and at most {deletable:,} "
                 "were deleted in it: the others never arrived",
                 hint=f"hybridr reindex {self.source}   brings them; --discard leaves clients' writes behind",
             )
