@@ -378,8 +378,8 @@ class Courier(ClientWrites):
         deletable = hidden // 2  # a document that was written and deleted leaves two operations
         if missing > deletable:
             raise ClusterError(
-                f"'{self.info.name}' lacks {missing:,} documents of '{self.source}', and at most {deletable:,} "
-                "were deleted in it: the others never arrived",
+                f"'{self.info.name}' lacks {missing:,} documents of '{self.source}', and at most "
+                f"{deletable:,} were deleted in it: the others never arrived",
                 hint=f"hybridr reindex {self.source}   brings them; --discard leaves clients' writes behind",
             )
 
