@@ -1,8 +1,9 @@
 """Reads documents of an index that is in use: all of them, those by id, or a random sample.
 
-All documents are read with one point in time per shard, sorted by `_seq_no`: the only cheap order without
-ties on every supported version (`_doc` loses documents across shards, `_shard_doc` is missing before 3.x),
-and the place to go on from after a break, since an update moves its document to the end.
+All documents are read with one point in time per shard, sorted by `_seq_no`: a cheap order on every
+supported version (`_doc` loses documents across shards, `_shard_doc` is missing before 3.x), and the place to
+go on from after a break, since an update moves its document to the end. A shrunk index has documents with
+equal numbers in one shard: a page never ends between them.
 """
 
 from __future__ import annotations
@@ -13,21 +14,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-import orjson
-
-from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
+from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
 from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
 from .record import IndexInfo
 from .routing import shard_of, shards_in
 from .semantic import plain_source
+from .stored_source import require_source
 
-DERIVED = "index.derived_source.enabled"
-"""Where it is true, an index makes its documents anew of its fields' values when asked."""
-SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
-VECTOR_FIELD = rb'"(dense|knn)_vector"'
-AGAIN = "load the documents again from where they came, into an index whose _source is whole"
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE = 250, 1_000
 DEEPEST = 10_000
@@ -113,7 +108,7 @@ def read_pages(
             continue
         behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
         body = {
-            "size": min(page, info.result_window),
+            "size": min(page + 1, info.result_window),  # the last document shows where the page may end
             # A range filter is cheaper than search_after on large shards.
             "query": {"bool": {"filter": [behind, where] if where else [behind]}},
             "sort": [{"_seq_no": {"order": "asc", "unmapped_type": "long"}}],  # an index may map nothing
@@ -177,12 +172,13 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
     """Count the operations between two settled positions that left no document (deletes, overwritten
     versions).
 
-    Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between.
+    Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between. Where documents
+    share a number, as the first ones of a shrunk index do, their excess is counted.
     """
     hidden = 0
     for shard, last in until.seq_no.items():
         first = since.seq_no.get(shard, -1)
-        hidden += last - first - documents_between(cluster, index, shard, first, last)
+        hidden += abs(last - first - documents_between(cluster, index, shard, first, last))
     return hidden
 
 
@@ -190,19 +186,6 @@ def _read_shard(
     cluster: Cluster, info: IndexInfo, shard: int, body: dict[str, Any], position: Position
 ) -> Iterator[list[SourceDocument]]:
     """Yield the pages of one shard behind `position`, which moves along; halve a page that is too large."""
-
-    def read_page() -> list[SourceDocument]:
-        """Return the documents of the next page. Raises ClusterError (TOO_LARGE) if the node lacks memory for
-        it.
-        """
-        try:
-            return view_documents(cluster.patient(0.0), info, body)
-        except ClusterError as error:
-            # A node that lacks the memory says 429, as one that is busy, and would be waited for in vain.
-            if error.kind == BREAKER and body["size"] > 1:
-                raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
-            raise
-
     while True:
         try:
             with cluster.point_in_time(info.name, preference=f"_shards:{shard}") as pit:
@@ -210,7 +193,7 @@ def _read_shard(
                 while True:
                     behind = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
                     behind["gt"] = position.seq_no.get(shard, -1)
-                    documents = cluster.patiently(read_page)
+                    documents = cluster.patiently(lambda: _next_page(cluster.patient(0.0), info, body))
                     if not documents:
                         return
                     yield documents
@@ -221,6 +204,30 @@ def _read_shard(
             # A node that restarts loses its views: open a new one and go on behind the last document.
             elif error.kind != LOST_VIEW:
                 raise
+
+
+def _next_page(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
+    """Return the documents of the next page: of each `_seq_no` all or none.
+
+    Raises ClusterError (TOO_LARGE) if the node lacks memory for it.
+    """
+    try:
+        documents = view_documents(cluster, info, body)
+        if len(documents) < body["size"]:
+            return documents
+        last = documents[-1].seq_no
+        if whole := [document for document in documents if document.seq_no != last]:
+            return whole
+        filters = [*body["query"]["bool"]["filter"], {"term": {"_seq_no": last}}]
+        same = {**body, "query": {"bool": {"filter": filters}}}
+        while rest := view_documents(cluster, info, {**same, "from": len(documents)}):
+            documents += rest
+        return documents
+    except ClusterError as error:
+        # A node that lacks the memory says 429, as one that is busy, and would be waited for in vain.
+        if error.kind == BREAKER and body["size"] > 1:
+            raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
+        raise
 
 
 def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
@@ -458,37 +465,6 @@ def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[
     unique = sorted(set(doc_ids))
     pages = documents_in_pages(cluster, index, unique, page=CHUNK, whole=False)
     return len(unique) - len({document.doc_id for page in pages for document in page})
-
-
-def require_source(info: IndexInfo) -> None:
-    """Raise DataError if `_source` is disabled: the index does not store its documents."""
-    if info.mappings.get("_source", {}).get("enabled") is False:
-        raise DataError(f"index '{info.name}' does not keep its documents (_source is disabled)", hint=AGAIN)
-
-
-def require_whole_source(info: IndexInfo) -> None:
-    """Raise DataError unless the index stores its documents with all their fields.
-
-    A copy or update of documents would silently lose fields that `_source` leaves out, or that are made anew
-    from the index (synthetic `_source`).
-    """
-    require_source(info)
-    lost = ""
-    mode = info.mappings.get("_source", {}).get("mode") or info.settings.get(SOURCE_MODE)
-    mapped = orjson.dumps(info.properties)
-    if str(mode).lower() == "synthetic":
-        lost = "keeps no documents, they are made anew of fields (synthetic _source)"
-    elif str(info.settings.get(WITHOUT_VECTORS)).lower() == "true" and re.search(VECTOR_FIELD, mapped):
-        lost = f"gives no vectors back ({WITHOUT_VECTORS})"
-    if lost:
-        raise DataError(f"index '{info.name}' {lost}: a copy would not be the same documents", hint=AGAIN)
-    filters = ((kind, info.mappings.get("_source", {}).get(kind)) for kind in ("includes", "excludes"))
-    if rules := [f"_source.{kind}: {', '.join(names)}" for kind, names in filters if names]:
-        raise DataError(
-            f"index '{info.name}' does not keep its documents whole ({', '.join(rules)}): whatever is made "
-            "of them would lose what is left out",
-            hint=AGAIN,
-        )
 
 
 def groups_of(doc_ids: Sequence[str], size: int) -> list[Sequence[str]]:

@@ -40,8 +40,8 @@ from ..cluster.mappings import (
     raised_limits,
     require_none,
 )
-from ..cluster.reading import require_whole_source
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
+from ..cluster.stored_source import require_whole_source
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.local import fingerprint

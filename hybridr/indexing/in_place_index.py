@@ -15,8 +15,9 @@ from ..cluster.connection import IndexView
 from ..cluster.destinations import destinations, is_copy, is_destination
 from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import IN_PLACE_BLOCKS, block_obstacles, require_none
-from ..cluster.reading import DERIVED, SourceDocument, require_whole_source, text_of
+from ..cluster.reading import SourceDocument, text_of
 from ..cluster.record import MARK_FIELD, IndexInfo
+from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.local import fingerprint
 from .planning import Proposal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.failures import error_of
-from hybridr.cluster.reading import joined_pages, read_pages, text_of
+from hybridr.cluster.reading import SourceDocument, joined_pages, read_pages, text_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
 
@@ -37,43 +38,63 @@ def test_pages_are_joined_until_they_are_long_enough() -> None:
 
 
 class Small:
-    """A node with the memory for so many documents at once, which is short of even that a few times."""
+    """A node with the memory for so many documents at once, which is short of even that a few times; of a
+    shrunk index several documents have each `_seq_no`.
+    """
 
-    def __init__(self, holds: int, short: int = 0, documents: int = 20) -> None:
-        self.holds, self.short, self.documents = holds, short, documents
+    def __init__(self, holds: int, short: int = 0, documents: int = 20, same: int = 1) -> None:
+        self.holds, self.short = holds, short
+        self.numbers = [place // same for place in range(documents)]
         self.asked: list[int] = []
 
     def send(self, method: str, path: str, content: Any = None, *_: Any) -> Any:
         if path.endswith("point_in_time"):
             return {"pit_id": "p"}
         body = json.loads(content)
-        size, since = body["size"], body["query"]["bool"]["filter"][0]["range"]["_seq_no"]["gt"]
+        size, (behind, *same) = body["size"], body["query"]["bool"]["filter"]
         self.asked.append(size)
         if size > self.holds or self.short > 0:
             self.short -= size <= self.holds
             cause = {"type": "circuit_breaking_exception", "reason": "[parent] Data too large"}
             raise error_of(429, {"type": "search_phase_execution_exception", "root_cause": [cause]})
-        numbers = range(since + 1, min(since + 1 + size, self.documents))
-        hit = {"_version": 1, "_primary_term": 1, "_source": {}}
-        return {"hits": {"hits": [{**hit, "_id": f"d{number}", "_seq_no": number} for number in numbers]}}
+        hit, since = {"_version": 1, "_primary_term": 1, "_source": {}}, behind["range"]["_seq_no"]["gt"]
+        hits = [
+            {**hit, "_id": f"d{place}", "_seq_no": number}
+            for place, number in enumerate(self.numbers)
+            if number > since and all(number == term["term"]["_seq_no"] for term in same)
+        ]
+        begin = body.get("from", 0)
+        return {"hits": {"hits": hits[begin : begin + size]}}
+
+
+def pages_from(node: Small, patience_s: float) -> list[list[SourceDocument]]:
+    cluster = Cluster(node, "http://small", patience_s=patience_s)  # type: ignore[arg-type]
+    info = IndexInfo("docs", {"index.number_of_shards": "1", "index.uuid": "u"}, {}, {})
+    return list(read_pages(cluster, info, page=16))
 
 
 def read_from(node: Small, patience_s: float) -> list[str]:
-    cluster = Cluster(node, "http://small", patience_s=patience_s)  # type: ignore[arg-type]
-    info = IndexInfo("docs", {"index.number_of_shards": "1", "index.uuid": "u"}, {}, {})
-    return [document.doc_id for page in read_pages(cluster, info, page=16) for document in page]
+    return [document.doc_id for page in pages_from(node, patience_s) for document in page]
 
 
 def test_pages_shrink_where_a_node_lacks_the_memory_for_them() -> None:
     node = Small(holds=4)
     assert read_from(node, patience_s=3600) == [f"d{number}" for number in range(20)]
-    assert node.asked == [16, 8, *[4] * 6]
+    assert node.asked == [17, 8, *[4] * 8]
 
 
 def test_a_node_that_lacks_the_memory_for_one_document_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.001, 0.001))
     node = Small(holds=1, short=2, documents=2)
     assert read_from(node, patience_s=60) == ["d0", "d1"]
-    assert node.asked == [16, 8, 4, 2, *[1] * 5]
+    assert node.asked == [17, 8, 4, 2, *[1] * 7]
     with pytest.raises(ClusterError, match="Data too large"):
         read_from(Small(holds=0), patience_s=0.01)
+
+
+@pytest.mark.parametrize("holds", [1, 2, 4, 32])
+def test_documents_with_equal_numbers_are_read_in_one_page(holds: int) -> None:
+    """Whatever the node has the memory for: behind the last number of a page nothing of it is left."""
+    pages = pages_from(Small(holds, same=3), patience_s=60)
+    assert [document.doc_id for page in pages for document in page] == [f"d{place}" for place in range(20)]
+    assert all(before[-1].seq_no < after[0].seq_no for before, after in pairwise(pages))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import orjson
 
 from ...errors import ClusterError, NotFound
-from ..reading import WITHOUT_VECTORS
+from ..stored_source import WITHOUT_VECTORS
 from . import Dialect, Sent, Version
 
 LIKE: Version = (3, 2, 0)

@@ -30,12 +30,12 @@ from ...cluster.reading import (
     Share,
     SourceDocument,
     read_pages,
-    require_whole_source,
     settled_position,
     text_of,
 )
 from ...cluster.record import IndexInfo, Record
 from ...cluster.routing import shards_in
+from ...cluster.stored_source import require_whole_source
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
 from ...errors import ClusterError, DataError, SettingsError

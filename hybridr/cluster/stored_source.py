@@ -1,0 +1,47 @@
+"""Whether an index stores its documents whole (`_source`), so that a copy of them loses nothing."""
+
+from __future__ import annotations
+
+import re
+
+import orjson
+
+from ..errors import DataError
+from .record import IndexInfo
+
+DERIVED = "index.derived_source.enabled"
+"""Where it is true, an index makes its documents anew of its fields' values when asked."""
+SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
+VECTOR_FIELD = rb'"(dense|knn)_vector"'
+AGAIN = "load the documents again from where they came, into an index whose _source is whole"
+
+
+def require_source(info: IndexInfo) -> None:
+    """Raise DataError if `_source` is disabled: the index does not store its documents."""
+    if info.mappings.get("_source", {}).get("enabled") is False:
+        raise DataError(f"index '{info.name}' does not keep its documents (_source is disabled)", hint=AGAIN)
+
+
+def require_whole_source(info: IndexInfo) -> None:
+    """Raise DataError unless the index stores its documents with all their fields.
+
+    A copy or update of documents would silently lose fields that `_source` leaves out, or that are made anew
+    from the index (synthetic `_source`).
+    """
+    require_source(info)
+    lost = ""
+    mode = info.mappings.get("_source", {}).get("mode") or info.settings.get(SOURCE_MODE)
+    mapped = orjson.dumps(info.properties)
+    if str(mode).lower() == "synthetic":
+        lost = "keeps no documents, they are made anew of fields (synthetic _source)"
+    elif str(info.settings.get(WITHOUT_VECTORS)).lower() == "true" and re.search(VECTOR_FIELD, mapped):
+        lost = f"gives no vectors back ({WITHOUT_VECTORS})"
+    if lost:
+        raise DataError(f"index '{info.name}' {lost}: a copy would not be the same documents", hint=AGAIN)
+    filters = ((kind, info.mappings.get("_source", {}).get(kind)) for kind in ("includes", "excludes"))
+    if rules := [f"_source.{kind}: {', '.join(names)}" for kind, names in filters if names]:
+        raise DataError(
+            f"index '{info.name}' does not keep its documents whole ({', '.join(rules)}): whatever is made "
+            "of them would lose what is left out",
+            hint=AGAIN,
+        )
