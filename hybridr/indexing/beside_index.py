@@ -53,6 +53,7 @@ from .client_writes import (
     is_live,
     require_none_behind,
 )
+from .final_pipelines import FINAL, NONE, difference, is_stored, owners_pipeline, wrapper_of, wrapping
 from .planning import Plan, Proposal, propose, source_of
 from .preflight import (
     check_disk,
@@ -70,13 +71,12 @@ from .semantic_models import models_for, requests_for_models, semantic_fields
 from .settings import ReindexSettings
 from .terms.storage import HOME
 
-DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, "final_pipeline": "_none"}
+DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, FINAL: NONE}
 Request: TypeAlias = dict[str, Any]
 LEFT = ("switched", "rolled back")
 """Events of an index that clients searched."""
 PLANNED_AGAIN = "alias previous fields_named lexical_fields precision backend arithmetic".split()
 """What of a record may change between two runs of one job."""
-LIVE = ("final_pipeline",)  # its owner's settings stay, but no pipeline may change the copies
 NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 
 
@@ -109,18 +109,15 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     proposal = proposal.suited(current.record if current else None)
     record = new_record(proposal, job, alias, target, current)
     live = current is not None and current.record.state == "complete" and not is_left_filling(current)
-    changed = LIVE if live else {**DURING_FILL, **record.original}
-    after = {setting: record.original.get(setting) for setting in changed}
-    settings_path = path_of(destination, "_settings")
-    first: Request = {"method": "PUT", "path": path_of(destination), "body": new_index_body(proposal, record)}
-    if current:
-        first = {"method": "PUT", "path": settings_path, "body": {"index": during(after)}}
+    wraps = wrapping(destination, owners_pipeline(record.original), current if live else None)
+    if wraps:
+        is_stored(cluster, destination)  # which raises
+    after = settings_after(record, destination, current) if not live else {}
     moves = switch_actions(alias, target, destination, info)
     requests = [
         *([] if current else requests_for_models(proposal, destination)),
-        first,
-        {"method": "POST", "path": path_of(destination, "_bulk"), "documents": proposal.documents},
-        {"method": "PUT", "path": settings_path, "body": {"index": after}},
+        *wraps,
+        *filling_requests(proposal, record, destination, after, current),
         {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
     ]
     along = companions(alias, target, destination, info)
@@ -139,6 +136,22 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     return Plan(
         proposal, destination, record, exists, live, requests, disk, remarks, terms, cautions=cautions
     )
+
+
+def filling_requests(
+    proposal: Proposal, record: Record, destination: str, after: dict[str, Any], current: IndexInfo | None
+) -> list[Request]:
+    """Return the requests that create the index or prepare the `current` one, fill it, and give it the
+    settings `after` that; an index that has no such settings is only filled.
+    """
+    bulk: Request = {"method": "POST", "path": path_of(destination, "_bulk"), "documents": proposal.documents}
+    if not after:
+        return [bulk]
+    path = path_of(destination, "_settings")
+    first: Request = {"method": "PUT", "path": path_of(destination), "body": new_index_body(proposal, record)}
+    if current:
+        first = {"method": "PUT", "path": path, "body": {"index": during(after)}}
+    return [first, bulk, {"method": "PUT", "path": path, "body": {"index": after}}]
 
 
 def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Collection[str]) -> list[str]:
@@ -167,10 +180,10 @@ def remarks_of(
     """
     settings = ", ".join(f"index.{name}" for name in left_out(info.settings))
     lines = [f"settings that stay with the source alone: {settings}"] if settings else []
-    if target is not None and is_known_by(target, info) and (apart := set_apart(target, info)):
-        lines.append(
-            f"settings of '{target.name}' that a new index has as '{info.name}' has: {', '.join(apart)}"
-        )
+    if target is not None and is_known_by(target, info):
+        apart = [*set_apart(target, info), *([f"index.{FINAL}"] if difference(target, info) else [])]
+        start = f"settings of '{target.name}' that a new index has as '{info.name}' has: "
+        lines += [start + ", ".join(apart)] if apart else []
     lines += [f"alias '{alias}', which shows a part, moves along" for alias in along]
     for name, writes in carried.items():
         if writes:
@@ -310,6 +323,21 @@ def new_record(
     if models := models_for(proposal, current):
         record["semantic"] = models
     return checked(record, "the new record")
+
+
+def settings_after(record: Record, destination: str, current: IndexInfo | None) -> dict[str, Any]:
+    """Return the settings that the index has once it is filled: those of the source, with the wrapper of its
+    final pipeline.
+
+    Of a complete index only those that a killed run left as they are during the fill.
+    """
+    after = {setting: record.original.get(setting) for setting in {**DURING_FILL, **record.original}}
+    if owners_pipeline(after):
+        after[FINAL] = wrapper_of(destination)
+    if current is None or current.record.state != "complete":
+        return after
+    left = {name: str(current.settings.get(f"index.{name}")) for name in DURING_FILL}
+    return {name: value for name, value in after.items() if left.get(name) == str(DURING_FILL.get(name))}
 
 
 def is_left_filling(current: IndexInfo) -> bool:

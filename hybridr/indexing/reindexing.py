@@ -15,13 +15,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..cluster.connection import Cluster, path_of
+from ..cluster.connection import Cluster
 from ..cluster.destinations import (
     check_fingerprint,
     destinations,
@@ -287,8 +286,7 @@ def catch_up(job: Job, info: IndexInfo, *, progress: Progress = silent) -> tuple
 
     `info` describes the index; its new description is returned with the counts.
     """
-    with unchanged_writes(job.cluster, info):
-        filling, changes = fill_and_retry(job, info, progress)
+    filling, changes = fill_and_retry(job, info, progress)
     if any(getattr(info.record, name) != value for name, value in changes.items()):
         info = write_record(job.cluster, info.name, **changes)
     return filling, info
@@ -362,18 +360,3 @@ def synced_position(info: IndexInfo) -> Position | None:
     """
     synced = info.record.synced
     return Position(dict(synced)) if synced and not is_copy(info) else None
-
-
-@contextmanager
-def unchanged_writes(cluster: Cluster, info: IndexInfo) -> Iterator[None]:
-    """Remove the index's final pipeline for the block, so that it does not change copied documents."""
-    setting, path = "final_pipeline", path_of(info.name, "_settings")
-    before = info.settings.get(f"index.{setting}") or info.record.original.get(setting)
-    if before is None:
-        yield
-        return
-    cluster.request("PUT", path, {"index": {setting: None}})
-    try:
-        yield
-    finally:
-        cluster.request("PUT", path, {"index": {setting: before}})

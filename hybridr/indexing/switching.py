@@ -57,7 +57,7 @@ from .job import (
     written_here_mark,
 )
 from .planning import Plan
-from .reindexing import catch_up, unchanged_writes
+from .reindexing import catch_up
 from .targets import Ending, Succession
 
 
@@ -298,8 +298,10 @@ def finish(
     that clients search; there every id is compared later.
     """
     info = view.index_info(todo.destination)
-    cluster, destination, restoring = job.cluster, todo.destination, todo.requests[-2]
-    cluster.request(restoring["method"], restoring["path"], restoring["body"])
+    cluster, destination = job.cluster, todo.destination
+    if not todo.live:
+        restoring = todo.requests[-2]
+        cluster.request(restoring["method"], restoring["path"], restoring["body"])
     cluster.refresh(destination)
     count, refused = cluster.count(destination), job.rejects.ids()
     expected = expected_count(cluster, info, {*refused, *deleted})
@@ -377,8 +379,7 @@ def bring_in(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> Ind
     if filling.settled:
         more, info = catch_up(job, info)
         filling.add(more)
-    with unchanged_writes(job.cluster, info):
-        filling.add(convoy.carry())
+    filling.add(convoy.carry())
     convoy.record()
     return info
 

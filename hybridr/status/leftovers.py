@@ -18,6 +18,7 @@ from ..errors import AccessDenied, NotFound
 from ..families import member_of, names_of
 from ..indexing import rollback as alias_moves
 from ..indexing.client_writes import Writes, find_writes
+from ..indexing.final_pipelines import deletions, wrapper_deletions
 from ..indexing.semantic_models import model_deletions, models_of
 from ..serving.deploy.deploying import ingest_pipeline_of, withdrawal
 from ..serving.deploy.preconditions import is_ours, search_pipeline_of
@@ -85,7 +86,7 @@ def rollback(
 def requests_beside(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
     """Return the requests that delete the pipelines and models made for an index, once it is gone.
 
-    Raises AccessDenied if it is deployed and its pipelines may not be read.
+    Raises AccessDenied if it is deployed or has a final pipeline, and its pipelines may not be read.
     """
     requests: list[dict[str, Any]] = []
     try:
@@ -93,7 +94,7 @@ def requests_beside(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
     except AccessDenied:
         if info.record.deployment:
             raise
-    return requests + model_deletions(cluster, [info])
+    return [*requests, *wrapper_deletions(cluster, [info]), *model_deletions(cluster, [info])]
 
 
 def drop_beside(
@@ -168,4 +169,6 @@ def left_requests(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str
         with suppress(AccessDenied):
             requests += deployment_left(cluster, gone)
             requests += deletions_of(cluster, models_of(gone.name))
+        with suppress(AccessDenied):
+            requests += deletions(cluster, gone.name)
     return requests

@@ -30,6 +30,7 @@ from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound
 from ..files.remembered import Text, delete_texts, folder_of, texts
 from ..indexing.client_writes import find_writes, refusal_by, require_none, require_none_behind
+from ..indexing.final_pipelines import difference, wrapper_deletions
 from ..indexing.lag import Lag
 from ..indexing.representations import representations_in
 from ..indexing.rollback import Courier
@@ -107,7 +108,7 @@ class Status:
     `strangers` are indices that claim to hold its vectors but that the source does not name; `earlier` hold
     those of an index of the same name that was deleted and made again. `unsynced` are
     indices searched by aliases of their own that `sync` of the source does not update. `parts` lists aliases
-    that show a part of the source.
+    that show a part of the source. `final_pipelines` names for an index those that differ from the source's.
     """
 
     source: str
@@ -118,6 +119,7 @@ class Status:
     earlier: list[str] = field(default_factory=list)
     unsynced: list[str] = field(default_factory=list)
     parts: dict[str, list[str]] = field(default_factory=dict)
+    final_pipelines: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -140,7 +142,9 @@ def status(cluster: Cluster, name: str) -> Status:
     holdings = [holding(cluster, info, there) for info in generations]
     unsynced = [info.name for info in live(generations)[:-1]]
     parts = partial_aliases(there) if there else {}
-    return Status(source, documents, holdings, texts(source), strangers, earlier, unsynced, parts)
+    lines = {info.name: difference(info, there) for info in generations if there}
+    pipelines = {name: line for name, line in lines.items() if line}
+    return Status(source, documents, holdings, texts(source), strangers, earlier, unsynced, parts, pipelines)
 
 
 def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
@@ -231,6 +235,7 @@ def remove(
     if not generations and not files and not is_anything_left(cluster, source, gone):
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
     left, target = left_requests(cluster, gone), target_of(generations[0].record if generations else Record())
+    left = wrapper_deletions(cluster, generations) + left
     returned = {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and there else None
     if returned:
         return_all(cluster, generations, returned)

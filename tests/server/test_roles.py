@@ -24,7 +24,7 @@ from hybridr.cluster.writing import bulk_action, rejects_of, write
 from hybridr.doctor.forecasting import preview
 from hybridr.doctor.inspection import inspect_index
 from hybridr.doctor.recall import measure_recall
-from hybridr.errors import AccessDenied
+from hybridr.errors import AccessDenied, NotFound
 from hybridr.files.local import load_asset
 from hybridr.indexing.planning import Plan
 from hybridr.indexing.reindexing import plan, reindex, sync
@@ -49,7 +49,7 @@ from hybridr.serving.settings import DeploySettings
 from hybridr.status import leftovers
 from hybridr.status.standing import remove, status
 from support import click_logs
-from support.corpus import bulk, fill_index, put_documents, text_number
+from support.corpus import bulk, fill_index, put_documents, text_number, touching_pipeline
 from support.hashing import HashingEncoder
 from support.places import ROOT
 from support.rights import fresh_machine, strong_password
@@ -250,6 +250,49 @@ def test_three_stages_need_the_rights_of_a_reindex(
     done = import_vectors(cluster, name, tmp_path, ENCODER)
     assert (done.taken, done.encoded, done.documents, done.switched) == (29, 31, 31, True)
     assert admin.index_info(done.destination).record.synced is not None
+
+
+def test_a_final_pipeline_needs_more_rights_and_nothing_is_done_without_them(
+    admin: Cluster, bob: Callable[..., Cluster]
+) -> None:
+    name, rights = f"{INDEX}-final", "cluster:admin/ingest/pipeline/"
+    touched, wrapper = touching_pipeline(admin, name), f"hybridr-{name}-hybridr-1-final"
+    fill_index(admin, name, 5, settings={"number_of_replicas": 0, "index.final_pipeline": touched})
+
+    def role(verb: str, *more: str) -> dict[str, Any]:
+        given: dict[str, Any] = json.loads(json.dumps(role_of(verb)).replace(INDEX, name))
+        given["cluster_permissions"] += [f"{rights}{right}" for right in more]
+        return given
+
+    for more in ((), ("get",)):
+        encoder = HashingEncoder()
+        with pytest.raises(AccessDenied) as denied:
+            reindex(bob(role("reindex", *more)), name, encoder)
+        assert f"needs the rights {rights}get, put and delete" in str(denied.value.hint)
+        assert not encoder.encoded
+        assert not admin.indices(f"{name}-hybridr-*")
+    done = reindex(bob(role("reindex", "get", "put")), name, HashingEncoder())
+    put_documents(admin, name, [3], suffix=" later")
+    assert sync(bob(role("sync")), name, HashingEncoder()).copied == 1
+    put_documents(admin, str(done.alias), [7])
+    assert admin.request("GET", path_of(done.destination, "_source", "d7"))["touched"]
+
+    for take_away in (partial(remove, discard=True), partial(leftovers.rollback, discard=True, drop=True)):
+        verb = "remove" if take_away.func is remove else "rollback"
+        with pytest.raises(AccessDenied, match="pipeline/get"):
+            take_away(bob(role(verb)), name)
+        assert admin.index_info(str(done.alias)).name == done.destination
+    assert leftovers.rollback(bob(role("rollback", "get", "delete")), name, discard=True, drop=True)[
+        "dropped"
+    ]
+    with pytest.raises(NotFound):
+        admin.request("GET", path_of("_ingest", "pipeline", wrapper))
+    reindex(admin, name, HashingEncoder())
+    assert remove(bob(role("remove", "get", "delete")), name)["removed"]
+    with pytest.raises(NotFound):
+        admin.request("GET", path_of("_ingest", "pipeline", wrapper))
+    admin.request("PUT", path_of(name, "_settings"), {"index": {"final_pipeline": None}})
+    admin.request("DELETE", path_of("_ingest", "pipeline", touched))
 
 
 @pytest.mark.attack(7)

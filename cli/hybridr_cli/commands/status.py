@@ -28,6 +28,8 @@ def status(session: Session, name: Reindexed) -> None:
         show(session, result.source, holding)
     if not result.holdings:
         out.line(f"no index with vectors; hybridr reindex {result.source} makes one")
+    for index_name, pipelines in result.final_pipelines.items():
+        out.line(f"{index_name}: {pipelines}")
     for index_name in result.unsynced:
         out.line(f"hybridr sync {result.source} does not keep {index_name} up: hybridr sync {index_name}")
     for stranger in result.strangers:

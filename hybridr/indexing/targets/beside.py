@@ -39,6 +39,7 @@ from ..filling import (
     read_to_the_end,
     take_over_mapping,
 )
+from ..final_pipelines import keep_wrapped, owners_pipeline, stored_wrapper
 from ..job import (
     Filling,
     Job,
@@ -52,7 +53,7 @@ from ..job import (
 )
 from ..lag import lag_of, vanished_pages
 from ..planning import Plan
-from ..reindexing import catch_up, synced_position, unchanged_writes
+from ..reindexing import catch_up, synced_position
 from ..semantic_models import created_models, require_answer
 from ..switching import Convoy, finish, take_over
 from ..verification import compare_with_source, require_verified
@@ -72,17 +73,23 @@ class Beside:
         """Create the index, or get the one of an earlier run ready to take documents; return its
         description.
         """
-        first, planned = todo.requests[-4], todo.record
+        planned = todo.record
         if todo.exists and planned.semantic:
             require_answer(cluster, planned.semantic, todo.proposal.encoder)
         with ExitStack() as undoing:
-            body = first["body"]
-            if planned.semantic and not todo.exists:
-                models = undoing.enter_context(created_models(cluster, todo))
-                body = new_index_body(todo.proposal, planned.changed(semantic=models))
-            cluster.request(first["method"], first["path"], body)
+            if not todo.live:
+                first, owners = todo.requests[-4], owners_pipeline(planned.original)
+                undoing.enter_context(stored_wrapper(cluster, todo.destination, owners))
+                body = first["body"]
+                if planned.semantic and not todo.exists:
+                    models = undoing.enter_context(created_models(cluster, todo))
+                    body = new_index_body(todo.proposal, planned.changed(semantic=models))
+                cluster.request(first["method"], first["path"], body)
         view = view_of(cluster, todo)
         info = view.index_info(todo.destination)
+        if todo.exists and keep_wrapped(cluster, info) is not info:
+            view = view_of(cluster, todo)
+            info = view.index_info(todo.destination)
         if todo.exists and planned_again(planned, info.record) != info.record:
             info = rewrite(cluster, info.name, partial(planned_again, planned))
             view = view_of(cluster, todo)
@@ -142,13 +149,13 @@ class Beside:
         """
         if info.record.semantic:
             require_answer(job.cluster, info.record.semantic, job.encoder)
+        info = keep_wrapped(job.cluster, info)
         take_over_mapping(job)
         filling, info = catch_up(job, info, progress=progress)
-        with unchanged_writes(job.cluster, info):
-            convoy = Convoy.of(job, job.cluster, info, left_only=True, progress=progress)
-            filling.add(convoy.carry())
-            convoy.record()
-            renewal = renew(job, progress)
+        convoy = Convoy.of(job, job.cluster, info, left_only=True, progress=progress)
+        filling.add(convoy.carry())
+        convoy.record()
+        renewal = renew(job, progress)
         return Round(
             filling.encoded + filling.without_text,
             filling.deleted,

@@ -21,6 +21,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError, ModelError
 from hybridr.indexing import lag
 from hybridr.indexing.reindexing import plan, reindex
+from hybridr.status.standing import remove
 from support.commands import Cli
 from support.corpus import bulk, create, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
@@ -232,9 +233,12 @@ def test_a_final_pipeline_does_not_change_the_copies(cluster: Cluster, index_nam
     assert sources(cluster, done.destination) == sources(cluster, index_name)
     assert "touched" not in sources(cluster, done.destination)["d1"]
     restored = cluster.index_info(done.destination).settings
-    assert restored["index.final_pipeline"] == restored["index.default_pipeline"] == pipeline
-    for name in (index_name, done.destination):
-        cluster.request("PUT", path_of(name, "_settings"), {"index": dict.fromkeys(changes)})
+    assert restored["index.default_pipeline"] == pipeline
+    assert restored["index.final_pipeline"] == f"hybridr-{done.destination}-final"
+    put_documents(cluster, done.destination, [7])
+    assert sources(cluster, done.destination)["d7"]["touched"], "the owner's runs on what clients write"
+    remove(cluster, index_name, discard=True)
+    cluster.request("PUT", path_of(index_name, "_settings"), {"index": dict.fromkeys(changes)})
     cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
 
 

@@ -175,16 +175,20 @@ def test_what_clients_write_gets_its_vector_and_is_never_overwritten(
     found = cluster.request("GET", path_of(alias, "_doc", "d4"))["_source"]
     assert "hybridr_vector" not in found
 
-    # A final pipeline does not run on copies and stays.
+    # A final pipeline does not run on copies, and goes on running on what clients write.
     pipeline = touching_pipeline(cluster, index_name)
     destination = cluster.index_info(alias).name
     cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": pipeline}})
     put_documents(cluster, index_name, [4], suffix=" changed")
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
     assert "touched" not in sources(cluster, alias)["d4"]
-    assert cluster.index_info(alias).settings["index.final_pipeline"] == pipeline
+    put_documents(cluster, alias, [6])
+    assert sources(cluster, alias)["d6"]["touched"]
+    wrapper = f"hybridr-{destination}-final"
+    assert cluster.index_info(alias).settings["index.final_pipeline"] == wrapper
     cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": None}})
-    cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
+    for name in (wrapper, pipeline):
+        cluster.request("DELETE", f"/_ingest/pipeline/{name}")
 
 
 def test_a_later_change_of_the_source_replaces_what_clients_wrote(

@@ -1,0 +1,197 @@
+"""The final pipeline of an index with vectors: its owner's, run on what clients write and never on copies.
+
+No request can skip a final pipeline, and a live index must never be without it. So the index has a wrapper
+for its final pipeline, which calls the owner's unless the document bears hybridr's mark. The record keeps
+the owner's pipeline in `original`, by the name of the setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ..cluster.connection import Cluster, path_of
+from ..cluster.destinations import write_record
+from ..cluster.record import SEQ_NO_FIELD, IndexInfo
+from ..cluster.remote_models import MARK, send_all
+from ..errors import AccessDenied, ClusterError, HybridrError, NotFound
+
+FINAL = "final_pipeline"  # the setting, without its prefix
+NONE = "_none"
+HINT = (
+    "an index with a final pipeline needs the rights cluster:admin/ingest/pipeline/get, put and delete, so "
+    "that the pipeline runs on what clients write and not on copies: docs/security.md"
+)
+
+NO_SCRIPTS = (
+    "a final pipeline is kept from copies by a condition: that needs ingest-common and lang-painless on each "
+    "node, and inline scripts (script.allowed_types, script.allowed_contexts: ingest)"
+)
+BAD_REQUEST = 400
+
+
+def wrapper_of(index: str) -> str:
+    """Return the name of the wrapper of an index."""
+    return f"hybridr-{index}-final"
+
+
+def owners_pipeline(original: Mapping[str, Any]) -> str | None:
+    """Return the final pipeline among the `original` settings of a record; None without one."""
+    name = str(original.get(FINAL) or NONE)
+    return None if name == NONE else name
+
+
+def setting_of(info: IndexInfo) -> str | None:
+    """Return the final pipeline in the settings of an index; None without one."""
+    return owners_pipeline({FINAL: info.settings.get(f"index.{FINAL}")})
+
+
+def storing(index: str, owners: str) -> dict[str, Any]:
+    """Return the request that stores the wrapper of an index around its owner's pipeline."""
+    calling = {"pipeline": {"name": owners, "if": f"ctx.{SEQ_NO_FIELD} == null"}}
+    described = f"{MARK}calls {owners} for what clients write, not for copies"
+    body = {"description": described, "processors": [calling]}
+    return {"method": "PUT", "path": path_of("_ingest", "pipeline", wrapper_of(index)), "body": body}
+
+
+def wrapping(index: str, owners: str | None, current: IndexInfo | None = None) -> list[dict[str, Any]]:
+    """Return the requests that wrap the owner's final pipeline; for a `current` index, whose settings stay
+    otherwise, those that wrap what it has for one.
+    """
+    if current is None:
+        return [storing(index, owners)] if owners else []
+    setting = setting_of(current)
+    if setting in (None, wrapper_of(index)):
+        return []
+    used = {"index": {FINAL: wrapper_of(index)}}
+    return [
+        storing(index, str(setting)),
+        {"method": "PUT", "path": path_of(index, "_settings"), "body": used},
+    ]
+
+
+@contextmanager
+def asking_rights() -> Iterator[None]:
+    """Raise AccessDenied with the rights that a final pipeline needs, where the block lacks one."""
+    try:
+        yield
+    except AccessDenied as denied:
+        raise AccessDenied(denied.message, hint=HINT, status=denied.status) from None
+
+
+def stored_as(cluster: Cluster, index: str) -> str | None:
+    """Return the description of the pipeline that has the name of the wrapper of an index; None without one.
+
+    Raises AccessDenied without the right to look.
+    """
+    name = wrapper_of(index)
+    try:
+        with asking_rights():
+            stored = cluster.request("GET", path_of("_ingest", "pipeline", name))[name]
+    except NotFound:
+        return None
+    return str(stored.get("description", ""))
+
+
+def is_stored(cluster: Cluster, index: str) -> bool:
+    """Return whether the wrapper of an index is there.
+
+    Raises AccessDenied without the right to look, ClusterError for a pipeline of its name that is not
+    hybridr's.
+    """
+    described = stored_as(cluster, index)
+    if described is None or described.startswith(MARK):
+        return described is not None
+    raise ClusterError(
+        f"there is an ingest pipeline '{wrapper_of(index)}' that is not hybridr's",
+        hint="keep what it holds under another name, then delete it",
+    )
+
+
+def store(cluster: Cluster, index: str, owners: str) -> None:
+    """Store the wrapper of an index around its owner's pipeline. Raises as `is_stored`, and ClusterError if
+    the cluster runs no scripts.
+    """
+    is_stored(cluster, index)
+    request = storing(index, owners)
+    try:
+        with asking_rights():
+            cluster.request(request["method"], request["path"], request["body"])
+    except ClusterError as refused:
+        if refused.status != BAD_REQUEST:
+            raise
+        raise ClusterError(refused.message, hint=NO_SCRIPTS, status=refused.status) from None
+
+
+@contextmanager
+def stored_wrapper(cluster: Cluster, index: str, owners: str | None) -> Iterator[None]:
+    """Store the wrapper of an index that the block makes; delete it again if the block fails and there is no
+    such index.
+    """
+    if owners:
+        store(cluster, index, owners)
+    try:
+        yield
+    except HybridrError:
+        with suppress(HybridrError):
+            if owners and not cluster.exists(index):
+                send_all(cluster, deletions(cluster, index))
+        raise
+
+
+def keep_wrapped(cluster: Cluster, info: IndexInfo) -> IndexInfo:
+    """Wrap the final pipeline that somebody set on an index with vectors since, and store a wrapper again
+    that is gone; return the new description, or `info` if nothing was changed.
+
+    Clients' writes run the same pipeline before and after it. Raises as `is_stored`.
+    """
+    setting, name = setting_of(info), wrapper_of(info.name)
+    if setting is None:
+        return info
+    owners = owners_pipeline(info.record.original)
+    if setting == name:
+        with suppress(AccessDenied):
+            if not is_stored(cluster, info.name) and owners:
+                store(cluster, info.name, owners)
+        return info
+    store(cluster, info.name, setting)
+    write_record(cluster, info.name, original={**info.record.original, FINAL: setting})
+    used = wrapping(info.name, None, info)[-1]
+    cluster.request(used["method"], used["path"], used["body"])
+    return cluster.index_info(info.name)
+
+
+def deletions(cluster: Cluster, index: str) -> list[dict[str, Any]]:
+    """Return the request that deletes the wrapper of an index, if it has one. Raises as `stored_as`."""
+    path = path_of("_ingest", "pipeline", wrapper_of(index))
+    is_ours = (stored_as(cluster, index) or "").startswith(MARK)
+    return [{"method": "DELETE", "path": path}] if is_ours else []
+
+
+def wrapper_deletions(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str, Any]]:
+    """Return the requests that delete the wrappers of indices, to be sent once these are gone.
+
+    An index without a final pipeline costs no request. Raises AccessDenied without the right to look.
+    """
+    names = [
+        info.name
+        for info in infos
+        if setting_of(info) == wrapper_of(info.name) or owners_pipeline(info.record.original)
+    ]
+    return [request for name in names for request in deletions(cluster, name)]
+
+
+def difference(info: IndexInfo, source: IndexInfo) -> str:
+    """Return a line for a complete index that runs another final pipeline on clients' writes than its source
+    does; empty where both are the same.
+    """
+    setting = setting_of(info)
+    here = owners_pipeline(info.record.original) if setting == wrapper_of(info.name) else setting
+    there = setting_of(source)
+    if here == there or info.record.state != "complete":
+        return ""
+    return (
+        f"what clients write there runs the final pipeline {here or 'none'}, in '{source.name}' "
+        f"{there or 'none'}; PUT /{info.name}/_settings changes it, and hybridr sync keeps it from copies"
+    )
