@@ -19,7 +19,7 @@ from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
 from .record import IndexInfo
-from .routing import shard_of, shards_in
+from .routing import shards_in
 from .semantic import plain_source
 from .stored_source import require_source
 
@@ -102,7 +102,7 @@ def read_pages(
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
     require_source(info)
     position, until = position or Position.at(share.since), share.until
-    for shard in shards_in(info):
+    for shard in shards_shown(cluster, info):
         last = until.seq_no.get(shard, -1) if until else None
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
@@ -115,6 +115,20 @@ def read_pages(
             **hit_parts(fields, info),
         }
         yield from _read_shard(cluster, info, shard, body, position)
+
+
+def shards_shown(cluster: Cluster, info: IndexInfo) -> list[int]:
+    """Return the numbers of the shards in an index's scope: those of its routing values, else all."""
+    shards = shards_in(info)
+    if not info.scope.routing or len(shards) == 1:
+        return shards
+    numbers = []
+    for shard in shards:
+        answer = cluster.search(info, {"size": 0}, {"preference": f"_shards:{shard}"})
+        with cluster.understood("_search"):
+            if answer["_shards"]["total"]:
+                numbers.append(shard)
+    return numbers
 
 
 def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
@@ -400,15 +414,39 @@ def same_documents(
     """
     ids = list({document.doc_id: None for document in documents})
     pages = documents_in_pages(cluster, info, ids, page=CHUNK, whole=whole)
-    held = [document for page in pages for document in page]
-    is_routed = any(document.routing for document in [*documents, *held])
+    held = {document.key: document for page in pages for document in page}
+    by_id = {key[0]: key for key in held}
+    doubtful = [d.key for d in documents if d.doc_id in by_id and d.key not in held]
+    if info.shards == 1:
+        by_id = {doc_id: (doc_id, routing) for doc_id, routing in held}
+        places = {key: by_id[key[0]] for key in doubtful}
+    else:  # under another routing, which may lead to the same shard
+        places = {
+            key: place
+            for part in groups_of(doubtful, CHUNK)
+            for key, place in keys_in_place(cluster, info, part).items()
+        }
+    there = {document.key: places.get(document.key, document.key) for document in documents}
+    return {key: held[place] for key, place in there.items() if place in held}
 
-    def place(document: SourceDocument) -> tuple[str, int]:
-        """Return id and shard."""
-        return document.doc_id, shard_of(document.doc_id, document.routing, info) if is_routed else 0
 
-    there = {place(document): document for document in held}
-    return {document.key: there[place(document)] for document in documents if place(document) in there}
+def keys_in_place(cluster: Cluster, info: IndexInfo, keys: Sequence[Key]) -> dict[Key, Key]:
+    """Return, for each of the keys (id and routing), that of the document that an index holds in its place:
+    the same id, in the shard to which the routing leads. Places that hold no document are left out.
+    """
+    if info.mappings.get("_routing", {}).get("required"):
+        keys = [(doc_id, routing) for doc_id, routing in keys if routing]
+    if not keys:
+        return {}
+    documents = [{"_id": doc_id, **({"routing": routing} if routing else {})} for doc_id, routing in keys]
+    path, params = path_of(info.name, "_mget"), {"realtime": "false", "_source": "false"}
+    answer = cluster.request("POST", path, {"docs": documents}, params, every_shard=True)
+    with cluster.understood("_mget"):
+        return {
+            key: (document["_id"], document.get("_routing") or "")
+            for key, document in zip(keys, answer["docs"], strict=True)
+            if document.get("found")
+        }
 
 
 def hits_by_id(
@@ -467,6 +505,6 @@ def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[
     return len(unique) - len({document.doc_id for page in pages for document in page})
 
 
-def groups_of(doc_ids: Sequence[str], size: int) -> list[Sequence[str]]:
+def groups_of(doc_ids: Sequence[T], size: int) -> list[Sequence[T]]:
     """Return document ids in groups of at most `size`."""
     return [doc_ids[start : start + size] for start in range(0, len(doc_ids), size)]

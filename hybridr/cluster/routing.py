@@ -1,24 +1,35 @@
 """Computes, as OpenSearch does, which shard a routing value leads to, and chooses which copy of each shard
 answers.
 
+That is a guess for an index that was shrunk or split; `placement` asks the cluster.
+
 Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreateIndexService of OpenSearch.
 """
 
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 from zlib import crc32
 
 from .record import IndexInfo
 
 SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless its settings say otherwise
+PLACES, SPREAD = "number_of_routing_shards", "routing_partition_size"
+RESIZED = ("index.resize.", "index.shrink.")
+"""Settings of an index that a `_shrink`, `_split` or `_clone` made: it routes as the index that it was made
+of."""
+SAME_SINCE, SAME_BEFORE = 7_000_000, 9_000_000
+"""Elasticsearch computes shards in other ways for indices made by versions outside of these; the numbers of
+all versions of OpenSearch are above `OPENSEARCH`."""
+OPENSEARCH = 1 << 27
 
 
 def shards_of(routing: str, info: IndexInfo) -> list[int]:
     """Return the shards that a routing value leads to: several if `index.routing_partition_size` is set."""
     default = info.shards << max(1, SPLITS - (info.shards - 1).bit_length())
-    places = int(info.settings.get("index.number_of_routing_shards", default))
-    spread = int(info.settings.get("index.routing_partition_size", 1))
+    places = int(info.settings.get(f"index.{PLACES}", default))
+    spread = int(info.settings.get(f"index.{SPREAD}", 1))
     first = murmur3(routing.encode("utf-16-le"))
     return [((first + offset) % places) // (places // info.shards) for offset in range(spread)]
 
@@ -31,20 +42,32 @@ def shard_of(doc_id: str, routing: str | None, info: IndexInfo) -> int:
 
 def routing_values(info: IndexInfo) -> list[str]:
     """Return one routing value for each shard in an index's scope, in the order of the shards."""
-    shards, by_shard = shards_in(info), dict[int, str]()
+    routed, by_shard = info.scope.routing, dict[int, str]()
+    shards = {shard for value in routed.split(",") for shard in shards_of(value, info)} if routed else None
     for number in count():
         if len(by_shard) == info.shards:
             break
         by_shard.setdefault(shards_of(str(number), info)[0], str(number))
-    return [by_shard[shard] for shard in shards]
+    return [by_shard[shard] for shard in sorted(shards or shards_in(info))]
 
 
 def shards_in(info: IndexInfo) -> list[int]:
-    """Return the numbers of the shards in an index's scope: those of its routing values, else all."""
-    routed = info.scope.routing
-    if not routed:
-        return list(range(info.shards))
-    return sorted({shard for value in routed.split(",") for shard in shards_of(value, info)})
+    """Return the numbers of all shards of an index."""
+    return list(range(info.shards))
+
+
+def same_layout(left: IndexInfo, right: IndexInfo) -> bool:
+    """Return whether the settings of two indices prove that a document stands in the same shard of both."""
+
+    def layout(info: IndexInfo) -> tuple[Any, ...]:
+        """Return what decides which shard a document is put into."""
+        places, spread = (info.settings.get(f"index.{name}") for name in (PLACES, SPREAD))
+        created = int(info.settings.get("index.version.created", OPENSEARCH))
+        usual = created >= OPENSEARCH or SAME_SINCE <= created < SAME_BEFORE
+        return info.shards, places, int(spread or 1), usual or created
+
+    is_resized = any(name.startswith(RESIZED) for info in (left, right) for name in info.settings)
+    return layout(left) == layout(right) and not is_resized
 
 
 def same_copies(text: str) -> dict[str, str]:

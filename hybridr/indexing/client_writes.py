@@ -32,7 +32,6 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..cluster.routing import shard_of
 from ..cluster.semantic import as_stored_with, plain_source
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound
@@ -330,17 +329,19 @@ class ClientWrites:
         """
         if self.synced is None:
             return {document.key for document in documents}
-        ids, source = list({document.doc_id: None for document in documents}), self.source_info
-        shards = {d.key: shard_of(d.doc_id, d.routing, source) for d in documents if d.routing}
-        changed: set[Key] = set()
+        ids = list({document.doc_id: None for document in documents})
+        newer: set[Key] = set()
         for shard, last in self.synced.seq_no.items():
             behind = {"range": {"_seq_no": {"gt": last}}}
             since = {"bool": {"must": [behind], "must_not": self.taken_here(shard)}}
             params = {"preference": f"_shards:{shard}"}
             hits = hits_by_id(self.cluster, self.source, ids, {"_source": False}, since, params)
-            newer = {hit["_id"] for hit in hits}
-            changed |= {d.key for d in documents if d.doc_id in newer and shards.get(d.key, shard) == shard}
-        return changed
+            newer |= {(hit["_id"], hit.get("_routing") or "") for hit in hits}
+        newer_ids = {doc_id for doc_id, _ in newer}
+        moved = [d for d in documents if d.doc_id in newer_ids and d.key not in newer]
+        there = same_documents(self.cluster, self.source_info, moved, whole=False) if moved else {}
+        replaced = {key for key, document in there.items() if document.key in newer}
+        return replaced | {document.key for document in documents if document.key in newer}
 
     def taken_here(self, shard: int) -> list[dict[str, Any]]:
         """Return queries for the operations of a shard of the source that are listed in `taken`."""

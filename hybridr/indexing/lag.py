@@ -24,7 +24,7 @@ from ..cluster.reading import (
     settled_position,
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
-from ..cluster.routing import shards_in
+from ..cluster.routing import same_layout, shards_in
 from ..cluster.writing import filled_up, refused_ids
 from ..errors import ClusterError
 from .job import INSERTED, is_current, look_up
@@ -108,11 +108,11 @@ def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tupl
     differ.
 
     These are spans with different counts of documents or different sums of numbers. A document that is
-    written meanwhile may show up at its old or new place. If the indices have different numbers of shards,
-    everything counts as different.
+    written meanwhile may show up at its old or new place. Unless both indices put a document into the same
+    shard, everything counts as different.
     """
     operations = Operations(0, 1 + max(until.seq_no.values(), default=-1))
-    if left.info.shards != right.info.shards:
+    if not same_layout(left.info, right.info):
         yield from ((shard, [operations]) for shard in range(left.info.shards))
         return
     width = max(STRETCH, operations.high // MOST_STRETCHES)

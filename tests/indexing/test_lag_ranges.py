@@ -22,7 +22,7 @@ class Numbers:
 
     def __init__(self, *shards: Iterable[int]) -> None:
         self.held = [sorted(held) for held in shards]
-        self.info: Any = SimpleNamespace(shards=len(shards))
+        self.info: Any = SimpleNamespace(shards=len(shards), settings={})
 
     def sums(self, shard: int, spans: Sequence[Operations]) -> list[tuple[int, float, float]]:
         held, width = self.held[shard], max(high - low for low, high in spans)

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 from ...cluster.connection import Cluster, path_of
 from ...cluster.failures import kind_and_reason, shard_failure
 from ...cluster.fields import source_field
+from ...cluster.placement import routing_by_shard
 from ...cluster.record import IndexInfo
-from ...cluster.routing import routing_values
 from ...cluster.word_fields import reads_words_alone, search_analyzer_of
 from ...languages import idf
 
@@ -280,7 +280,7 @@ class Analysis:
     @cached_property
     def _routing(self) -> list[str]:
         """The routing value of each shard."""
-        return routing_values(self.info)
+        return routing_by_shard(self.cluster, self.info)
 
 
 def shared_terms(vectors: Sequence[TermVectors]) -> list[HeldTerm]:
