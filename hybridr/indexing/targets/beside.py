@@ -18,17 +18,21 @@ from ...cluster.reading import (
     SourceDocument,
     count_missing,
     documents_in_pages,
+    groups_of,
     hidden_operations,
+    hit_parts,
+    hits_by_id,
     read_pages,
     same_documents,
     settled_position,
+    source_document,
 )
 from ...cluster.record import ENCODER_FIELD, IndexInfo
 from ...cluster.writing import Action, bulk_action
 from ...files.remembered import forget
 from ...records import Progress, silent
 from ..beside_index import new_index_body, plan_new_index, planned_again, searched_before, view_of
-from ..client_writes import ClientWrites, find_writes, is_live
+from ..client_writes import PAGE, ClientWrites, find_writes, is_live
 from ..filling import (
     MAX_PASSES,
     MAX_ROUNDS,
@@ -130,7 +134,7 @@ class Beside:
         """Encode writes of clients, carry over those in other indices, verify, and move the alias unless
         documents were rejected.
         """
-        filling.add(renew(job, progress))
+        filling.add(renew(job, filling.until, progress))
         view = view_of(job.cluster, todo)
         convoy = Convoy.of(job, view, searched_before(view, todo), progress=progress)
         filling.add(convoy.carry())
@@ -155,7 +159,7 @@ class Beside:
         convoy = Convoy.of(job, job.cluster, info, left_only=True, progress=progress)
         filling.add(convoy.carry())
         convoy.record()
-        renewal = renew(job, progress)
+        renewal = renew(job, filling.until, progress)
         return Round(
             filling.encoded + filling.without_text,
             filling.deleted,
@@ -348,14 +352,16 @@ def counts_agree(job: Job) -> bool:
     return cluster.count(job.destination) + refused == cluster.count(job.source)
 
 
-def renew(job: Job, progress: Progress) -> Filling:
-    """Encode every document of the destination that has no current vector; return the counts.
+def renew(job: Job, until: Position, progress: Progress) -> Filling:
+    """Encode every document of the destination that has no current vector; return the counts. The source was
+    read up to the position `until`.
 
     Each is written only over the state that was read (`if_seq_no`): a document that a client changes
     meanwhile is counted as skipped and found by the next call.
     """
     job.cluster.refresh(job.destination)
-    renewal = fill_share(job, RENEWING, Meter(progress, None, "encode clients' writes"), ALL)
+    renewing = Work(pages_to_renew, partial(renewing_actions, until), skip)
+    renewal = fill_share(job, renewing, Meter(progress, None, "encode clients' writes"), ALL)
     renewal.from_clients = renewal.encoded
     return renewal
 
@@ -374,19 +380,37 @@ def pages_to_renew(job: Job, share: Share, filling: Filling, meter: Meter) -> It
         yield [Pending(document) for document in documents]
 
 
-def renewing_actions(job: Job, page: list[Pending]) -> list[Action]:
-    """Return bulk actions that write each document over itself, with its vector and the mark of the source's
-    current state.
+def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Action]:
+    """Return bulk actions that write each document over itself, with its vector and the mark of the state
+    that the source has.
+
+    What the source changed behind `until` is marked with an earlier state, so that the next round copies it.
     """
     documents = [pending.document for pending in page]
     there = same_documents(job.cluster, job.source_before, documents, whole=False)
+    read = states_until(job, until, list(there.values()))
     actions = []
     for pending in page:
-        document = pending.document
-        at = there[document.key].seq_no if document.key in there else -1
+        document, at = pending.document, -1
+        if (copy := there.get(document.key)) is not None:
+            at = copy.seq_no if (copy.key, copy.seq_no) in read else copy.seq_no - 1
         body = body_of(job, pending, written_here_mark(at))
         actions.append(bulk_action("index", document.doc_id, body, **document.as_read))
     return actions
+
+
+def states_until(job: Job, until: Position, documents: Sequence[SourceDocument]) -> set[tuple[Key, int]]:
+    """Return the keys and numbers of the source's documents with these ids that stand at most at the
+    position.
+    """
+    states = set[tuple[Key, int]]()
+    ids = list({document.doc_id: None for document in documents})
+    for shard, last in until.seq_no.items() if ids else ():
+        params, query = {"preference": f"_shards:{shard}"}, {"range": {"_seq_no": {"lte": last}}}
+        for part in groups_of(ids, PAGE):
+            hits = hits_by_id(job.cluster, job.source_before, part, hit_parts(()), query, params)
+            states |= {(document.key, document.seq_no) for document in map(source_document, hits)}
+    return states
 
 
 def skip(job: Job, page: list[Pending], filling: Filling) -> None:
@@ -395,4 +419,3 @@ def skip(job: Job, page: list[Pending], filling: Filling) -> None:
 
 
 COPYING = Work(pages_to_copy, copying_actions, settle)
-RENEWING = Work(pages_to_renew, renewing_actions, skip)
