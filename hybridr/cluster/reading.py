@@ -9,7 +9,7 @@ equal numbers in one shard: a page never ends between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -129,18 +129,6 @@ def shards_shown(cluster: Cluster, info: IndexInfo) -> list[int]:
             if answer["_shards"]["total"]:
                 numbers.append(shard)
     return numbers
-
-
-def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
-    """Yield pages joined until they hold at least `minimum` items; the last may hold fewer."""
-    batch: list[T] = []
-    for page in pages:
-        batch = [*batch, *page]
-        if len(batch) >= minimum:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | None:
@@ -417,15 +405,9 @@ def same_documents(
     held = {document.key: document for page in pages for document in page}
     by_id = {key[0]: key for key in held}
     doubtful = [d.key for d in documents if d.doc_id in by_id and d.key not in held]
-    if info.shards == 1:
-        by_id = {doc_id: (doc_id, routing) for doc_id, routing in held}
-        places = {key: by_id[key[0]] for key in doubtful}
-    else:  # under another routing, which may lead to the same shard
-        places = {
-            key: place
-            for part in groups_of(doubtful, CHUNK)
-            for key, place in keys_in_place(cluster, info, part).items()
-        }
+    places = {key: by_id[key[0]] for key in doubtful if info.shards == 1}
+    for part in groups_of(doubtful if info.shards > 1 else [], CHUNK):
+        places |= keys_in_place(cluster, info, part)  # another routing may lead to the same shard
     there = {document.key: places.get(document.key, document.key) for document in documents}
     return {key: held[place] for key, place in there.items() if place in held}
 

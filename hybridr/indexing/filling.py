@@ -21,7 +21,7 @@ import numpy as np
 from ..cluster.connection import Cluster, IndexView
 from ..cluster.destinations import name_destination
 from ..cluster.mappings import carry_over
-from ..cluster.reading import Position, Share, joined_pages, settled_position
+from ..cluster.reading import Position, Share, settled_position
 from ..cluster.settings import ClusterSettings
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
 from ..encoders.contract import ENCODED_TOGETHER, Encoder, offers_of
@@ -324,3 +324,15 @@ def mapped(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def joined_pages(pages: Iterable[list[T]], minimum: int) -> Iterator[list[T]]:
+    """Yield pages joined until they hold at least `minimum` items; the last may hold fewer."""
+    batch: list[T] = []
+    for page in pages:
+        batch = [*batch, *page]
+        if len(batch) >= minimum:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

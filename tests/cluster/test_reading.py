@@ -11,7 +11,7 @@ import pytest
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.failures import error_of
-from hybridr.cluster.reading import SourceDocument, joined_pages, read_pages, text_of
+from hybridr.cluster.reading import SourceDocument, read_pages, text_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
 
@@ -29,12 +29,6 @@ def test_half_a_character_becomes_a_sign_that_encoders_read(source: dict[str, An
     found = text_of(source, ["text"])
     assert found == expected
     assert found.encode().decode() == found
-
-
-def test_pages_are_joined_until_they_are_long_enough() -> None:
-    pages = [[1, 2], [], [3], [4, 5, 6], [7]]
-    assert list(joined_pages(iter(pages), 3)) == [[1, 2, 3], [4, 5, 6], [7]]
-    assert list(joined_pages(iter(pages), 1)) == [[1, 2], [3], [4, 5, 6], [7]]
 
 
 class Small:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.indexing.filling import mapped, prefetched, write_pages
+from hybridr.indexing.filling import joined_pages, mapped, prefetched, write_pages
 from hybridr.indexing.job import Filling, Meter
 
 
@@ -88,3 +88,9 @@ def test_a_page_that_is_ready_too_late_is_not_written() -> None:
     job: Any = SimpleNamespace(stop=stop, pace=SimpleNamespace(wait=asked.append))
     write_pages(job, SimpleNamespace(), pages(), Filling(), Meter(lambda *told: None, 1))  # type: ignore[arg-type]
     assert asked == []
+
+
+def test_pages_are_joined_until_they_are_long_enough() -> None:
+    pages = [[1, 2], [], [3], [4, 5, 6], [7]]
+    assert list(joined_pages(iter(pages), 3)) == [[1, 2, 3], [4, 5, 6], [7]]
+    assert list(joined_pages(iter(pages), 1)) == [[1, 2], [3], [4, 5, 6], [7]]
