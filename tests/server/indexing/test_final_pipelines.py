@@ -246,6 +246,22 @@ def test_a_pipeline_that_its_owner_sets_later_is_kept(cluster: Cluster, source: 
     assert pipelines(cluster, source) == {f"{source}-owners", own, later}
 
 
+@pytest.mark.elastic
+def test_a_node_without_conditions_refuses_before_anything_is_made(elastic: Cluster, index_name: str) -> None:
+    """The core of Elasticsearch has neither processors nor scripts."""
+    elastic.request("PUT", path_of("_ingest", "pipeline", f"{index_name}-empty"), {"processors": []})
+    settings = {"number_of_replicas": 0, "index.final_pipeline": f"{index_name}-empty"}
+    fill_index(elastic, index_name, 3, settings=settings)
+    encoder = HashingEncoder()
+    with pytest.raises(ClusterError) as refused:
+        reindex(elastic, index_name, encoder)
+    assert "ingest-common and lang-painless" in str(refused.value.hint)
+    assert not encoder.encoded
+    assert not elastic.indices(f"{index_name}-hybridr-*")
+    elastic.request("DELETE", path_of(index_name))
+    elastic.request("DELETE", path_of("_ingest", "pipeline", f"{index_name}-empty"))
+
+
 def test_a_pipeline_of_its_name_that_is_somebody_elses_is_left_alone(cluster: Cluster, source: str) -> None:
     wrapper = counting(cluster, f"hybridr-{source}-hybridr-1-final")
     with pytest.raises(ClusterError, match="that is not hybridr's"):

@@ -106,6 +106,23 @@ def test_fill_settings_that_a_killed_run_left_on_a_live_index(cluster: Cluster, 
     assert "index.refresh_interval" not in cluster.index_info(done.destination).settings
 
 
+def test_a_live_index_whose_owner_wants_no_refresh_keeps_its_replicas(
+    cluster: Cluster, index_name: str
+) -> None:
+    done = reindexed(cluster, index_name, 3)
+    path = path_of(done.destination, "_settings")
+    cluster.request("PUT", path, {"index": {"refresh_interval": "-1", "number_of_replicas": 1}})
+    put_documents(cluster, index_name, [5])
+    replicas = []
+
+    def look(_: object) -> None:
+        replicas.append(cluster.index_info(done.destination).settings["index.number_of_replicas"])
+
+    assert reindex(cluster, index_name, HashingEncoder(before=look)).destination == done.destination
+    assert set(replicas) == {"1"}
+    cluster.request("PUT", path, {"index": {"number_of_replicas": 0}})
+
+
 def test_an_old_page_does_not_replace_what_another_process_wrote(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
