@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -116,15 +117,20 @@ class Index:
     ) -> Loading:
         """Fill this index, which must be new, from a BEIR folder or a file of JSON. See `hybridr load`.
 
+        With `replace` in the settings an index of this name is deleted first. Raises ClusterError if clients
+        wrote into an index with its vectors what it lacks.
+
         >>> docs.load("docs-beir").documents
         120
         """
         from .cluster.loading import load
         from .cluster.settings import LoadSettings
+        from .indexing.client_writes import require_none_of
 
         own = LoadSettings(index=self.name)
         chosen = settings.model_copy(update={"index": self.name}) if settings else own
-        return load(self.cluster, path, chosen, dry_run=dry_run, progress=progress)
+        check = partial(require_none_of, self.cluster)
+        return load(self.cluster, path, chosen, before_deletion=check, dry_run=dry_run, progress=progress)
 
     def inspect(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..records import Progress, silent
 from .connection import Cluster, path_of
 from .destinations import write_record
 from .reading import text_of
-from .record import Record, meta_of
+from .record import IndexInfo, Record, meta_of
 from .record_parts import Load
 from .settings import LoadSettings
 from .writing import BULK_BYTES, bulk_action, by_bytes, rejects_of, write
@@ -27,7 +28,10 @@ LOOKED_AT = 200
 
 @dataclass(frozen=True)
 class Loading:
-    """The result of `load`; `loaded` is False if the index already held exactly this."""
+    """The result of `load`; `loaded` is False if the index already held exactly this.
+
+    `replaced` is the number of documents of the index that was deleted first, None if none was.
+    """
 
     index: str
     documents: int
@@ -36,6 +40,7 @@ class Loading:
     language: str
     analyzer: str
     loaded: bool
+    replaced: int | None = None
 
 
 def load(
@@ -43,6 +48,7 @@ def load(
     path: Path | str,
     settings: LoadSettings,
     *,
+    before_deletion: Callable[[IndexInfo], None] = lambda info: None,
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> Loading:
@@ -50,9 +56,10 @@ def load(
 
     Each document keeps its fields and gets `contents`, its text fields joined. The analyser follows the
     language unless the settings name one. With `dry_run` nothing is written.
-    Running it again with the same file and settings changes nothing.
-    Raises DataError for unreadable input, or an index of that name with other contents; SettingsError for an
-    analyser that the cluster lacks.
+    Running it again with the same file and settings changes nothing. An index that `replace` deletes is
+    given to `before_deletion`, which may raise.
+    Raises DataError for unreadable input, an index of that name with other contents, or a name to replace
+    that is an alias; SettingsError for an analyser that the cluster lacks.
     """
     path = Path(path)
     file = path / "corpus.jsonl" if path.is_dir() else path
@@ -76,9 +83,13 @@ def load(
     body["mappings"] |= {"_meta": meta_of(record)}
     if is_loaded(cluster, settings, job, total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
+    replaced = None
+    if (former := index_to_replace(cluster, settings)) is not None:
+        before_deletion(former)
+        replaced = cluster.count(former.name)
     if dry_run:
-        return Loading(settings.index, total, 0, None, language, analyzer, True)
-    create_index(cluster, settings, body)
+        return Loading(settings.index, total, 0, None, language, analyzer, True, replaced)
+    create_index(cluster, settings, body, former)
     rejects.clear()
     records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))
     actions = (bulk_action("index", record.pop("_id"), record) for record in records)
@@ -93,7 +104,7 @@ def load(
     refused = total - written
     write_record(cluster, settings.index, load=Load(job=job, state="complete", rejected=refused))
     file_of_refused = rejects.file if refused else None
-    return Loading(settings.index, written, refused, file_of_refused, language, analyzer, True)
+    return Loading(settings.index, written, refused, file_of_refused, language, analyzer, True, replaced)
 
 
 def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], file: Path) -> tuple[str, ...]:
@@ -133,16 +144,34 @@ def is_loaded(cluster: Cluster, settings: LoadSettings, job: str, total: int) ->
     return loading.state == "complete" and cluster.count(index) + loading.rejected >= total
 
 
-def create_index(cluster: Cluster, settings: LoadSettings, body: dict[str, Any]) -> None:
-    """Create the index unless an interrupted load of the same file left it; `replace` deletes it first.
+def index_to_replace(cluster: Cluster, settings: LoadSettings) -> IndexInfo | None:
+    """Return the index that `replace` deletes; None if there is none. Raises DataError if the name is not its
+    own: an alias is another's, and what stands behind it may be in use.
+    """
+    if not settings.replace or not cluster.exists(settings.index):
+        return None
+    info = cluster.index_info(settings.index)
+    if info.name != settings.index:
+        raise DataError(
+            f"'{settings.index}' is an alias of the index '{info.name}', which holds "
+            f"{cluster.count(info.name):,} documents",
+            hint=f"--index {info.name} deletes that index and loads it anew, or choose another --index",
+        )
+    return info
+
+
+def create_index(
+    cluster: Cluster, settings: LoadSettings, body: dict[str, Any], former: IndexInfo | None
+) -> None:
+    """Create the index unless an interrupted load of the same file left it; delete the `former` index first.
 
     Raises SettingsError for an analyser that the cluster lacks.
     """
     index = settings.index
-    if cluster.exists(index):
-        if not settings.replace:
-            return
-        cluster.request("DELETE", path_of(cluster.index_info(index).name))
+    if former is not None:
+        cluster.request("DELETE", path_of(former.name))
+    elif cluster.exists(index):
+        return
     try:
         cluster.request("PUT", path_of(index), body)
     except ClusterError as error:

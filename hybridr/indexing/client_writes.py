@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 from ..cluster.connection import Cluster, Describing, as_json
-from ..cluster.destinations import destinations, is_restored, live
+from ..cluster.destinations import destinations, is_destination, is_restored, live
 from ..cluster.reading import (
     Key,
     Position,
@@ -123,6 +123,17 @@ def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> No
             f"deleted {len(writes.deleted)}; '{lacking}' does not have that",
             hint=hint,
         )
+
+
+def require_none_of(cluster: Cluster, info: IndexInfo) -> None:
+    """Raise ClusterError, with the counts, if clients wrote what an index with vectors alone holds: one that
+    was made of the index `info`, or that is `info`, which is to be deleted.
+    """
+    for generation in [info] if is_destination(info) else destinations(cluster, info):
+        if not generation.record.in_place:
+            source = generation.record.source
+            hint = f"hybridr remove {source} --discard gives them up, or choose another --index"
+            require_none(find_writes(cluster, generation), generation, source, hint)
 
 
 def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | None] | None:

@@ -51,7 +51,7 @@ class Memory:
         return [Finding("in memory", len(self.kept))]
     def state(self, cluster, info):
         return State(len(self.kept))
-    def remove(self, cluster, source, made, *, dry_run=False):
+    def remove(self, cluster, source, made, last_look=lambda: None, *, dry_run=False):
         self.kept.clear()
         return {"indices": [], "actions": []}
 """

@@ -31,7 +31,10 @@ def load(
         session.output.line(f"{result.index}: nothing to do, all {result.documents:,} documents are there")
     else:
         tried = "dry run, " if dry_run else ""
-        first = "what is there is deleted first; " if dry_run and settings.replace else ""
+        first = ""
+        if result.replaced is not None:
+            first = f"the index of that name with {result.replaced:,} documents "
+            first += "is deleted first; " if dry_run else "was deleted first; "
         session.output.line(
             f"{tried}{result.index}: {first}{result.documents:,} documents, language {result.language}, "
             f"analyser {result.analyzer}"

@@ -12,9 +12,12 @@ from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.errors import DataError
+from hybridr.errors import ClusterError, DataError
+from hybridr.index import Index
+from hybridr.indexing.reindexing import sync
 from support.commands import Cli
-from support.corpus import beir_folder, text_number
+from support.corpus import beir_folder, fill_index, put_documents, reindexed, text_number
+from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 
@@ -83,3 +86,42 @@ def test_load_reports_what_the_index_refuses(
     assert "20 documents" in shown
     assert "1 refused by the index, reasons in" in shown
     assert hybridr_cli.main(command) == 0, "the second run finds nothing to do"
+
+
+def test_an_alias_is_not_replaced_by_an_index(
+    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
+) -> None:
+    """What stands behind it may be the owner's index that is in use."""
+    folder, alias = beir_folder(tmp_path / "beir"), f"{index_name}-shop"
+    fill_index(cluster, index_name, 7)
+    cluster.request("POST", "/_aliases", {"actions": [{"add": {"index": index_name, "alias": alias}}]})
+    uuid = cluster.index_info(index_name).uuid
+    for dry_run in (True, False):
+        with pytest.raises(DataError, match=f"alias of the index '{index_name}', which holds 7 documents"):
+            load(cluster, folder, LoadSettings(index=alias, replace=True), dry_run=dry_run)
+    assert cluster.index_info(alias).uuid == uuid
+    command = ["load", str(folder), "--index", index_name, "--replace", "--url", cluster.url]
+    assert (
+        "that name with 7 documents is deleted first; 20 documents" in cli.typed([*command, "--dry-run"]).out
+    )
+    assert cluster.index_info(index_name).uuid == uuid
+    assert "that name with 7 documents was deleted first; 20 documents" in cli.typed(command).out
+
+
+def test_a_source_is_not_replaced_while_clients_wrote_what_it_lacks(
+    cluster: Cluster, index_name: str, tmp_path: Path
+) -> None:
+    folder, settings = beir_folder(tmp_path / "beir"), LoadSettings(index=index_name, replace=True)
+    made = reindexed(cluster, index_name, 10)
+    put_documents(cluster, made.alias, [10])
+    uuid = cluster.index_info(index_name).uuid
+    for name in (index_name, made.destination):
+        for dry_run in (True, False):
+            with pytest.raises(ClusterError, match="clients changed 1 documents") as refusal:
+                Index(cluster, name).load(folder, settings, dry_run=dry_run)
+            assert f"hybridr remove {index_name} --discard" in str(refusal.value.hint)
+    assert cluster.index_info(index_name).uuid == uuid
+    assert cluster.count(made.destination) == 11
+    cluster.request("DELETE", f"/{made.destination}/_doc/d10", params={"refresh": "true"})
+    sync(cluster, index_name, HashingEncoder())
+    assert Index(cluster, index_name).load(folder, settings).replaced == 10
