@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from pydantic import ValidationError
 
 from ..errors import AccessDenied, DataError, NotFound
 from .connection import Cluster, path_of
-from .record import IndexInfo
+from .record import IndexInfo, Record
 from .record_parts import KeptRules
 
 BESIDE_SOURCE = "-hybridr-rules"
@@ -28,7 +29,33 @@ def newest_rules(cluster: Cluster, source: IndexInfo) -> KeptRules | None:
     They outlive the indices with vectors that a rollback drops. Raises DataError if they are malformed:
     without them banned documents would be shown.
     """
-    index, hits = rules_index(source), []
+    newest = newest_version(cluster, source)
+    return newest if newest and newest.rules else None
+
+
+def with_newest_rules(
+    cluster: Cluster, info: IndexInfo, known: KeptRules | None
+) -> Callable[[Record], Record]:
+    """Return a change of a record that puts the newest rules of an index's source in force.
+
+    They are read whenever the change is made: records are not written in the order of the versions. `known`
+    are the rules where none are stored, or without the right to look.
+    """
+
+    def change(record: Record) -> Record:
+        """Return the record with the rules that are the newest now."""
+        newest = newest_version(cluster, info) or known
+        return record.changed(rules=newest if newest and newest.rules else None)
+
+    return change
+
+
+def newest_version(cluster: Cluster, info: IndexInfo) -> KeptRules | None:
+    """Return the newest stored version of the rules of an index's source, which may have no rule.
+
+    None if none is stored, or without the right to look. Raises DataError if it is malformed.
+    """
+    index, hits = rules_index(info), []
     with suppress(AccessDenied, NotFound):
         answer = cluster.search(index, {"size": 1, "sort": [NEWEST], "_source": NAMED}, every_shard=True)
         with cluster.understood(path_of(index, "_search")):
@@ -37,8 +64,7 @@ def newest_rules(cluster: Cluster, source: IndexInfo) -> KeptRules | None:
         return None
     try:
         held = hits[0]["_source"]
-        rules = len(held.get("rules", ()))
-        return KeptRules(version=held["version"], rules=rules, job=held["job"]) if rules else None
+        return KeptRules(version=held["version"], rules=len(held.get("rules", ())), job=held["job"])
     except (AttributeError, KeyError, TypeError, ValidationError):
         raise DataError(
             f"'{index}' holds what hybridr did not write", hint="mend it, or delete it and its rules"

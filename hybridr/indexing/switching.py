@@ -21,6 +21,7 @@ from ..cluster.destinations import (
     is_of_earlier_source,
     name_destination,
     number_of,
+    rewrite,
     rewrite_in_view,
     switch,
     with_event,
@@ -30,6 +31,7 @@ from ..cluster.mappings import add_missing_fields, carry_over
 from ..cluster.reading import Key, Share, SourceDocument, read_pages, same_documents, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Deployment
+from ..cluster.rule_versions import with_newest_rules
 from ..cluster.writing import Action, bulk_action, refusals, with_room
 from ..errors import ClusterError
 from ..records import Progress, silent
@@ -349,8 +351,8 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
         deployment = Succession(before.way, None, command_of(info, before))
     if target is not None and moves and is_known_by(target, source):
         deployment = hand_over(cluster, target, info)
-        if target.record.rules:
-            write_record(cluster, info.name, rules=target.record.rules)  # of the source, whoever ranks
+        if target.record.rules or info.record.rules:  # of the source, whoever ranks
+            rewrite(cluster, info.name, with_newest_rules(cluster, info, target.record.rules), settled=True)
         view = view.again()  # time has passed
         info = view.index_info(info.name)
     name_destination(cluster, info, view)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -16,11 +17,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...cluster.connection import Cluster, as_json, hidden_body, make_index, path_of
-from ...cluster.destinations import claimants, resolve_complete, write_record
+from ...cluster.destinations import claimants, resolve_complete, rewrite
 from ...cluster.reading import hits_by_id
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import KeptRules
-from ...cluster.rule_versions import NEWEST, rules_index
+from ...cluster.rule_versions import NEWEST, rules_index, with_newest_rules
 from ...errors import AccessDenied, ClusterError, DataError, NotFound
 from ...files.formats import read_jsonl
 from ...files.local import fingerprint
@@ -41,7 +42,8 @@ BODY_OF_RULES = hidden_body({"version": {"type": "long"}})
 MOST_RULES, MOST_BYTES_OF_RULES = 20_000, 20_000_000
 VERSIONS_KEPT = 20
 MOST_BOOKS = 8
-EDIT_ROUNDS = 5  # that others may be quicker
+EDIT_ROUNDS, EDIT_WAIT_S = 5, 0.2
+"""How often others may be quicker, and how long their version may take until searches see it."""
 MOST_LOOKED_UP = 1_000  # documents that are pinned
 BAD_REQUEST, ALREADY_THERE = 400, 409
 
@@ -321,10 +323,11 @@ def changed_rules(
 ) -> RulesVersion:
     """Apply a change to the newest rules, write the result as a new version, and put it in force.
 
-    The records of all indices with vectors of the same source name the new version, so that a rollback keeps
-    the rules.
+    The records of all indices with vectors of the same source name the newest version then, so that a
+    rollback keeps the rules.
     """
-    for _ in range(EDIT_ROUNDS):
+    for edit_round in range(EDIT_ROUNDS):
+        time.sleep(edit_round * EDIT_WAIT_S)
         before = kept_version(cluster, info) or RulesVersion()
         mark = signed(cluster, by)
         rules = change(before.rules)
@@ -334,11 +337,11 @@ def changed_rules(
             return version
         if not write_version(cluster, info, version):
             continue
-        part = KeptRules(version=version.version, rules=len(rules), job=version.job) if rules else None
+        part = KeptRules(version=version.version, rules=len(rules), job=version.job)
         others = [] if info.record.in_place else claimants(cluster, info.record.source)
         same = [index.name for index in others if index.record.source_uuid == info.record.source_uuid]
         for name in dict.fromkeys([info.name, *same]):
-            write_record(cluster, name, rules=part)
+            rewrite(cluster, name, with_newest_rules(cluster, info, part), settled=True)
         return version
     raise ClusterError(f"others go on changing the rules of '{info.name}'", hint="try again")
 
