@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import record_event, resolve, resolve_complete
+from ..cluster.destinations import resolve, resolve_complete, rewrite, with_event
 from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Experiment, Ranking
 from ..encoders.contract import Encoder
@@ -167,14 +167,29 @@ def take(
     side: Contender | Literal["before"],
     dry_run: bool,
 ) -> ExperimentStep:
-    """Let an index rank by a side of an experiment, and record the step."""
+    """Let an index rank by a side of an experiment, and record the step.
+
+    Raises DataError if another command changed ranking or experiment after the record was read.
+    """
     ranking: Ranking = getattr(experiment, side)
-    ranked = info.record.with_ranking(ranking)
     names = {"a": experiment.names[0], "b": experiment.names[1], "before": "before"}
-    if not dry_run:
-        details = {"experiment": experiment.id, "names": list(experiment.names), "ranks": names[side]}
+    details = {"experiment": experiment.id, "names": list(experiment.names), "ranks": names[side]}
+
+    def change(record: Record) -> Record:
+        """Return the record after the step, unless another command changed what the step begins with."""
+        if record.experiment == experiment:  # written before, by a request without an answer
+            return record
+        if record.experiment != info.record.experiment or not record.ranking.is_as(info.record.ranking):
+            raise DataError(
+                f"'{info.name}' was tuned, has learnt, or its experiment was changed at this moment",
+                hint="run the same command again",
+            )
+        ranked = record.with_ranking(ranking)
         changes = {"tuning": ranked.tuning, "memory": ranked.memory, "experiment": experiment}
-        record_event(cluster, info.name, did, details, **changes)
+        return with_event(did, details, **changes)(record)
+
+    if not dry_run:
+        rewrite(cluster, info.name, change, settled=True)
     return ExperimentStep(
         info.name, experiment.id, experiment.names, did, names[side], ranking.model_dump(exclude_none=True)
     )

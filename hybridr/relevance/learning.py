@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import record_event, resolve, resolve_complete
+from ..cluster.destinations import record_event, resolve, resolve_complete, rewrite, with_event
+from ..cluster.record import Record
 from ..cluster.record_parts import Remembered
 from ..cluster.retrievers.dense import as_kept
 from ..cluster.writing import Action, HeldRejects, bulk_action, write_past_pipelines
@@ -316,15 +317,30 @@ class Forgetting(Reported):
 
 
 def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:
-    """Delete what an index has learnt. Raises as `learn` does for names."""
+    """Delete what an index has learnt. Raises as `learn` does for names; DataError while an experiment
+    compares a ranking by it.
+    """
     info = resolve(cluster, name, whole=True)
     memory = memory_of(info.name)
+
+    def without_memory(record: Record) -> Record:
+        """Return the record without memory, and with the event. Raises DataError for an experiment by it."""
+        experiment = record.experiment
+        if experiment and not experiment.ended and (experiment.a.memory or experiment.b.memory):
+            raise DataError(
+                f"an experiment of '{info.name}' compares a ranking by what was learnt: "
+                f"{experiment.names[0]} against {experiment.names[1]}",
+                hint=f"hybridr experiment stop {name}",
+            )
+        return with_event("forgotten", {}, memory=None)(record)
+
+    without_memory(info.record)
     if info.record.memory is None and not cluster.exists(memory):
         return Forgetting(info.name, None)
     if not dry_run:
-        drop_memory(cluster, info.name)
         if info.record.memory is not None:
-            record_event(cluster, info.name, "forgotten", {}, memory=None)
+            rewrite(cluster, info.name, without_memory, settled=True)
+        drop_memory(cluster, info.name)
     return Forgetting(info.name, memory)
 
 

@@ -1,0 +1,103 @@
+"""An experiment, and who learns, forgets or experiments beside it: the record stays consistent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr import Query
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import resolve, write_record
+from hybridr.errors import DataError
+from hybridr.relevance import experiments, learning
+from hybridr.relevance.experiments import start_experiment, stop_experiment
+from hybridr.relevance.learning import learn, memory_of, unlearn
+from support.corpus import reindexed, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+ENCODER = HashingEncoder()
+
+
+@pytest.fixture
+def index(cluster: Cluster, index_name: str) -> str:
+    """Give an index with vectors that has learnt."""
+    reindexed(cluster, index_name, 60, ENCODER)
+    queries = [Query(f"q{number}", text_number(number)) for number in range(12)]
+    learn(cluster, index_name, (queries, {f"q{n}": {f"d{n}": 1} for n in range(12)}), encoder=ENCODER)
+    return index_name
+
+
+def start(cluster: Cluster, index: str, a: str = "today", b: str = "learnt") -> None:
+    start_experiment(cluster, index, a, b, encoder=ENCODER)
+
+
+@pytest.mark.parametrize("sides", [("today", "learnt"), ("learnt", "today")])
+def test_what_an_experiment_compares_is_not_forgotten(
+    cluster: Cluster, index: str, sides: tuple[str, str]
+) -> None:
+    start(cluster, index, *sides)
+    running = resolve(cluster, index).record
+    for dry_run in (True, False):
+        with pytest.raises(DataError, match="an experiment of .* compares a ranking") as refusal:
+            unlearn(cluster, index, dry_run=dry_run)
+        assert refusal.value.hint == f"hybridr experiment stop {index}"
+    info = resolve(cluster, index)
+    assert info.record == running
+    assert cluster.exists(memory_of(info.name))
+    stop_experiment(cluster, index)
+    assert unlearn(cluster, index).memory
+    info = resolve(cluster, index)
+    assert info.record.memory is None
+    assert not cluster.exists(memory_of(info.name))
+
+
+def test_an_experiment_that_begins_while_somebody_forgets_keeps_its_ranking(
+    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = learning.rewrite
+
+    def overtaken(*given: Any, **named: Any) -> Any:
+        start(cluster, index)
+        return real(*given, **named)
+
+    monkeypatch.setattr(learning, "rewrite", overtaken)
+    with pytest.raises(DataError, match="compares a ranking by what was learnt"):
+        unlearn(cluster, index)
+    info = resolve(cluster, index)
+    assert info.record.experiment
+    assert info.record.experiment.b.memory
+    assert cluster.exists(memory_of(info.name))
+
+
+@pytest.mark.parametrize("what", ["forgets", "experiments", "tunes"])
+def test_an_experiment_does_not_undo_what_others_do_while_it_begins(
+    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    real, waiting = experiments.rewrite, [True]
+
+    def overtaken(*given: Any, **named: Any) -> Any:
+        if waiting:
+            waiting.clear()
+            if what == "forgets":
+                unlearn(cluster, index)
+            elif what == "tunes":
+                name = resolve(cluster, index).name
+                write_record(cluster, name, tuning={"search": {"depth": 77}})
+            else:
+                start(cluster, index, "learnt", "today")
+        return real(*given, **named)
+
+    monkeypatch.setattr(experiments, "rewrite", overtaken)
+    with pytest.raises(DataError, match="at this moment") as refusal:
+        start(cluster, index)
+    assert refusal.value.hint == "run the same command again"
+    record = resolve(cluster, index).record
+    if what == "experiments":
+        assert record.experiment
+        assert record.experiment.names == ("learnt", "today")
+        assert record.memory
+    else:
+        assert record.experiment is None
+        assert record.memory is None if what == "forgets" else record.tuning.search == {"depth": 77}
