@@ -72,15 +72,8 @@ def load(
     total = sum(1 for _ in read_corpus(path))
     rejects = rejects_of(settings.index)
     analyzer = settings.analyzer or analyzer_for(language)
-    body = load_asset("mappings", "beir.json")
-    body["settings"]["index"]["similarity"]["default"].update(k1=settings.k1, b=settings.b)
-    body["mappings"]["properties"] = {
-        name: {"type": "text", "analyzer": analyzer}
-        for name in (*(name for name in fields if "." not in name), CONTENTS)
-    }
     begun = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
     record = Record(role="source", lexical_fields=(CONTENTS,), **begun)
-    body["mappings"] |= {"_meta": meta_of(record)}
     if is_loaded(cluster, settings, job, total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
     replaced = None
@@ -89,7 +82,7 @@ def load(
         replaced = cluster.count(former.name)
     if dry_run:
         return Loading(settings.index, total, 0, None, language, analyzer, True, replaced)
-    create_index(cluster, settings, body, former)
+    create_index(cluster, settings, index_body(settings, analyzer, record), former)
     rejects.clear()
     records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))
     actions = (bulk_action("index", record.pop("_id"), record) for record in records)
@@ -105,6 +98,18 @@ def load(
     write_record(cluster, settings.index, load=Load(job=job, state="complete", rejected=refused))
     file_of_refused = rejects.file if refused else None
     return Loading(settings.index, written, refused, file_of_refused, language, analyzer, True, replaced)
+
+
+def index_body(settings: LoadSettings, analyzer: str, record: Record) -> dict[str, Any]:
+    """Return the body that creates the index, with its record."""
+    body: dict[str, Any] = load_asset("mappings", "beir.json")
+    body["settings"]["index"]["similarity"]["default"].update(k1=settings.k1, b=settings.b)
+    body["mappings"]["properties"] = {
+        name: {"type": "text", "analyzer": analyzer}
+        for name in (*(name for name in record.text_fields if "." not in name), CONTENTS)
+    }
+    body["mappings"] |= {"_meta": meta_of(record)}
+    return body
 
 
 def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], file: Path) -> tuple[str, ...]:

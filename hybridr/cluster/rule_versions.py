@@ -34,17 +34,17 @@ def newest_rules(cluster: Cluster, source: IndexInfo) -> KeptRules | None:
 
 
 def with_newest_rules(
-    cluster: Cluster, info: IndexInfo, known: KeptRules | None
+    cluster: Cluster, info: IndexInfo, fallback: KeptRules | None
 ) -> Callable[[Record], Record]:
     """Return a change of a record that puts the newest rules of an index's source in force.
 
-    They are read whenever the change is made: records are not written in the order of the versions. `known`
-    are the rules where none are stored, or without the right to look.
+    They are read whenever the change is made: records are not written in the order of the versions. The
+    `fallback` is for where none are stored, or without the right to look.
     """
 
     def change(record: Record) -> Record:
         """Return the record with the rules that are the newest now."""
-        newest = newest_version(cluster, info) or known
+        newest = newest_version(cluster, info) or fallback
         return record.changed(rules=newest if newest and newest.rules else None)
 
     return change
