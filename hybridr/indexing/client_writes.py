@@ -36,7 +36,7 @@ from ..cluster.semantic import as_stored_with, plain_source
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound
 from ..files.local import fingerprint
-from .job import INSERTED, Stored, look_up
+from .job import INSERTED, Stored, is_current, look_up
 from .lag import Numbered, differing
 from .representations import fields_of
 
@@ -199,6 +199,33 @@ def find_writes(
         deleted = newer_index.copies(gone) if newer_index else gone
         counted.deleted |= {document.key for document in deleted}
     return counted
+
+
+def outdated(
+    cluster: Cluster,
+    info: IndexInfo,
+    documents: Sequence[SourceDocument],
+    stored: Mapping[Key, Stored],
+    encoder: str,
+) -> list[SourceDocument]:
+    """Return those documents of the source that an index with vectors lacks or holds in an earlier state, by
+    the rule of `is_current`.
+    """
+    unseen = [d for d in documents if d.key in stored and stored[d.key].source_seq_no is None]
+    newer: set[Key] | None = None
+    if unseen:
+        writes = ClientWrites(cluster, info)
+        newer = writes.changed_in_source(unseen) if writes.synced else None
+    return [
+        document
+        for document in documents
+        if not is_current(
+            document,
+            stored.get(document.key),
+            encoder,
+            None if newer is None else document.key in newer,
+        )
+    ]
 
 
 def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> int:

@@ -68,6 +68,18 @@ def replacement_options(state: Stored | None) -> dict[str, Any]:
     return {"if_seq_no": state.seq_no, "if_primary_term": state.primary_term}
 
 
+def renewal_options(document: SourceDocument, state: Stored | None) -> dict[str, Any]:
+    """Return the options of a bulk action that writes a document over itself in the version that it has, and
+    fails if it has changed since it was read.
+
+    `_version` stays, so that the next write of a client that numbers versions itself is not refused. A write
+    of anybody raises it, but a deletion is forgotten after `index.gc_deletes`: `state` is a fresh look.
+    """
+    if state is None or (state.seq_no, state.primary_term) != (document.seq_no, document.primary_term):
+        return document.as_read
+    return {"routing": document.routing, "version": document.version, "version_type": "external_gte"}
+
+
 def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[Key, Stored]:
     """Return the stored states of those documents that the destination holds, by the key that was asked for.
 
@@ -106,14 +118,19 @@ def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
     return -1 - (source_seq_no + 1) * GENERATIONS - (generation if generation < GENERATIONS else 0)
 
 
-def is_current(document: SourceDocument, stored: Stored | None, encoder: str) -> bool:
+def is_current(
+    document: SourceDocument, stored: Stored | None, encoder: str, newer: bool | None = None
+) -> bool:
     """Return whether the destination holds this state of the document, encoded by this encoder, or a newer
     state that a client wrote there.
+
+    `newer` says whether the source changed the document since the last round. Versions decide only where
+    that is unknown: they do not count the changes since then.
     """
     if stored is None:
         return False
     if stored.source_seq_no is None:
-        return stored.version > document.version
+        return stored.version > document.version if newer is None else not newer
     if stored.source_seq_no == document.seq_no:
         return stored.written_here or stored.encoder == encoder
     newer = stored.source_seq_no > document.seq_no

@@ -5,14 +5,15 @@ work.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..cluster.connection import Cluster
 from ..cluster.reading import (
     ID_PAGE,
+    Key,
     Position,
     Share,
     SourceDocument,
@@ -27,7 +28,7 @@ from ..cluster.record import SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import same_layout, shards_in
 from ..cluster.writing import filled_up, refused_ids
 from ..errors import ClusterError
-from .job import INSERTED, is_current, look_up
+from .job import INSERTED, Stored, look_up
 
 STRETCH, MOST_STRETCHES = 1 << 18, 1000
 """Operations that are looked at in one go, so that memory does not grow with the index; more where clients
@@ -43,6 +44,7 @@ SHARE = 2000
 """Documents of a share, at least."""
 MOST_SHARES = 1000
 LAST = 2**62
+Outdated: TypeAlias = Callable[[Sequence[SourceDocument], Mapping[Key, Stored], str], list[SourceDocument]]
 
 
 class Operations(NamedTuple):
@@ -198,17 +200,18 @@ class Lag:
     refused: int = 0
 
 
-def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
+def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None, outdated: Outdated) -> Lag:
     """Count the inserts, updates and deletes of the source since a position that the destination lacks, and
-    documents that it rejected.
+    documents that it rejected. `outdated` chooses those of a page that it lacks or holds in an earlier state.
     """
     source = cluster.index_info(info.record.source)
     settled = settled_position(cluster, source)
     refused = refused_ids(info)
     written = read_pages(cluster, source, page=ID_PAGE, share=Share(since=since), fields=())
     others = ([document for document in page if document.doc_id not in refused] for page in written)
-    late = behind(cluster, info, others)
-    failed = behind(cluster, info, documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False))
+    late = behind(cluster, info, others, outdated)
+    again_read = documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False)
+    failed = behind(cluster, info, again_read, outdated)
     late += failed
     deletes, again = 0, failed.total()
     if not (since and settled and not hidden_operations(cluster, source.name, since, settled)):
@@ -217,19 +220,18 @@ def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None) -> Lag:
     return Lag(late["inserts"], late["updates"], deletes, again)
 
 
-def behind(cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDocument]]) -> Counter[str]:
+def behind(
+    cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDocument]], outdated: Outdated
+) -> Counter[str]:
     """Count the `inserts` and `updates` among documents of the source that the destination does not hold in
     this state.
     """
     counts: Counter[str] = Counter()
     for page in pages:
         stored = look_up(cluster, info.name, page)
-        for document in page:
-            there = stored.get(document.key)
-            if there is None:
-                counts["inserts"] += 1
-            elif not is_current(document, there._replace(encoder=""), ""):  # a vector may be missing yet
-                counts["updates"] += 1
+        states = {key: state._replace(encoder="") for key, state in stored.items()}  # a vector may be missing
+        for document in outdated(page, states, ""):
+            counts["updates" if document.key in stored else "inserts"] += 1
     return counts
 
 

@@ -7,7 +7,7 @@ so a restart encodes only what is missing.
 
 A sync brings in changes of the source and encodes writes of clients. Both indices may be written. A
 document that only one of them changed since the last round gets that state; one that both changed gets the
-source's state, unless clients changed it more often.
+source's state. Only where the position of the last round is unknown, versions decide.
 """
 
 from __future__ import annotations

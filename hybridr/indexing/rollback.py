@@ -52,13 +52,14 @@ from .client_writes import (
     Pair,
     Writes,
     find_writes,
+    outdated,
     own_fields,
     refusal_by,
     require_none,
     written_since,
 )
 from .filling import MAX_PASSES
-from .job import Stored, is_current, look_up, replacement_options
+from .job import Stored, look_up, replacement_options
 from .lag import vanished_pages
 from .reindexing import synced_position
 from .targets import target_of
@@ -245,7 +246,7 @@ class Older:
         clients wrote here, those that the source changed later.
         """
         states = {key: state._replace(encoder="") for key, state in here.items()}  # a vector may be missing
-        late = [document for document in page if not is_current(document, states.get(document.key), "")]
+        late = outdated(self.cluster, self.info, page, states, "")
         theirs = [d for d in late if d.key in here and here[d.key].written_here]
         newer = ClientWrites(self.cluster, self.info).changed_in_source(theirs) if theirs else set()
         kept_keys = {d.key for d in theirs} - newer

@@ -127,7 +127,7 @@ class Carrier(ClientWrites):
                 key, mine = document.key, stored[document.key]
                 original, target = there.get(key), targets.get(key)
                 content = document._replace(source=self.content_of(document))
-                if not self.restored and not prevails(mine, original, key in newer):
+                if not self.restored and not prevails(mine, original, key in newer if self.synced else None):
                     if original is not None and original.source != content.source:
                         self.done.conflicts.add(key)
                     continue
@@ -203,15 +203,15 @@ class Carrier(ClientWrites):
             write_record(self.cluster, self.info.name, **changes)
 
 
-def prevails(stored: Stored, original: SourceDocument | None, newer: bool) -> bool:
+def prevails(stored: Stored, original: SourceDocument | None, newer: bool | None) -> bool:
     """Return whether a client's document wins over the source's document, by the rule of `is_current`.
 
-    `newer` says that the source changed the document since the last round.
+    `newer` says whether the source changed the document since the last round, None that this is unknown.
     """
     if original is None:
         return not stored.came_from_source
     if stored.source_seq_no is None:
-        return not newer or stored.version > original.version
+        return stored.version > original.version if newer is None else not newer
     return stored.source_seq_no >= original.seq_no
 
 

@@ -38,9 +38,9 @@ from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..languages import first_words
 from ..records import Progress, silent
-from .client_writes import ClientWrites, content_of, expected_count, is_live
+from .client_writes import ClientWrites, content_of, expected_count, is_live, outdated
 from .filling import mapped
-from .job import is_current, look_up
+from .job import look_up
 from .lag import cut_up, visible_position
 from .recipe import TextRecipe
 from .semantic_models import other_embeddings
@@ -180,6 +180,7 @@ def states_in(
             document for document in page if document.key not in states and document.doc_id not in rejected
         ]
         deleted = ClientWrites(cluster, info).deleted_here(missing) if missing and is_live(info) else set()
+        late = {document.key for document in outdated(cluster, info, page, states, info.record.encoder)}
         for document in page:
             stored = states.get(document.key)
             if document.key in deleted:
@@ -190,7 +191,7 @@ def states_in(
                 seen.note(MISSING, document)
             elif stored.encoder != info.record.encoder:
                 seen.note(FOREIGN, document)
-            elif not is_current(document, stored, info.record.encoder):
+            elif document.key in late:
                 seen.note(OLDER, document)
             elif stored.version != document.version:
                 seen.suspects.append(document)

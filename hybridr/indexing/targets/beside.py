@@ -32,7 +32,7 @@ from ...cluster.writing import Action, bulk_action
 from ...files.remembered import forget
 from ...records import Progress, silent
 from ..beside_index import new_index_body, plan_new_index, planned_again, searched_before, view_of
-from ..client_writes import PAGE, ClientWrites, find_writes, is_live
+from ..client_writes import PAGE, ClientWrites, find_writes, is_live, outdated
 from ..filling import (
     MAX_PASSES,
     MAX_ROUNDS,
@@ -50,8 +50,8 @@ from ..job import (
     Meter,
     Pending,
     body_of,
-    is_current,
     look_up,
+    renewal_options,
     replacement_options,
     written_here_mark,
 )
@@ -177,7 +177,7 @@ class Beside:
         if is_restored(info, cluster.index_info(info.record.source)):
             return State(current)
         writes = find_writes(cluster, info).counts()
-        lag = lag_of(cluster, info, synced_position(info))
+        lag = lag_of(cluster, info, synced_position(info), partial(outdated, cluster, info))
         return State(current - lag.updates, lag, writes)
 
     def remove(
@@ -249,17 +249,10 @@ def documents_to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pen
     """
     stored, theirs = look_up(job.cluster, job.destination, documents), set[Key]()
     missing = [document for document in documents if document.key not in stored]
-    unseen = [d for d in documents if d.key in stored and stored[d.key].source_seq_no is None]
-    if is_live(job.destination_before) and (missing or unseen):
-        writes = ClientWrites(job.cluster, job.destination_before)
-        written = {document.key for document in unseen} - writes.changed_in_source(unseen)
-        theirs = writes.deleted_here(missing) | written
-    return [
-        Pending(document, stored.get(document.key))
-        for document in documents
-        if document.key not in theirs
-        and not is_current(document, stored.get(document.key), job.encoder.fingerprint)
-    ]
+    if is_live(job.destination_before) and missing:
+        theirs = ClientWrites(job.cluster, job.destination_before).deleted_here(missing)
+    late = outdated(job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint)
+    return [Pending(document, stored.get(document.key)) for document in late if document.key not in theirs]
 
 
 def pages_of_ids(
@@ -309,7 +302,10 @@ def settle(job: Job, page: list[Pending], filling: Filling) -> None:
         stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
         held = still_in_source(job, page)
         seen = [pending._replace(stored=stored.get(pending.document.key)) for pending in held]
-        behind = [p for p in seen if not is_current(p.document, p.stored, job.encoder.fingerprint)]
+        documents = [pending.document for pending in seen]
+        late = outdated(job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint)
+        late_keys = {document.key for document in late}
+        behind = [pending for pending in seen if pending.document.key in late_keys]
         outcome = deliver(job, [copying_action(job, pending, anew=True) for pending in behind])
         filling.rejected += outcome.rejected
         conflicts = set(outcome.conflicts)
@@ -356,8 +352,8 @@ def renew(job: Job, until: Position, progress: Progress) -> Filling:
     """Encode every document of the destination that has no current vector; return the counts. The source was
     read up to the position `until`.
 
-    Each is written only over the state that was read (`if_seq_no`): a document that a client changes
-    meanwhile is counted as skipped and found by the next call.
+    Each is written only over the state that was read: a document that a client changes meanwhile is counted
+    as skipped and found by the next call.
     """
     job.cluster.refresh(job.destination)
     renewing = Work(pages_to_renew, partial(renewing_actions, until), skip)
@@ -389,13 +385,15 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
     documents = [pending.document for pending in page]
     there = same_documents(job.cluster, job.source_before, documents, whole=False)
     read = states_until(job, until, list(there.values()))
+    states = look_up(job.cluster, job.destination, documents)
     actions = []
     for pending in page:
         document, at = pending.document, -1
         if (copy := there.get(document.key)) is not None:
             at = copy.seq_no if (copy.key, copy.seq_no) in read else copy.seq_no - 1
         body = body_of(job, pending, written_here_mark(at))
-        actions.append(bulk_action("index", document.doc_id, body, **document.as_read))
+        options = renewal_options(document, states.get(document.key))
+        actions.append(bulk_action("index", document.doc_id, body, **options))
     return actions
 
 
