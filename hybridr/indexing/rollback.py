@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from ..cluster.connection import Cluster, as_json, path_of
+from ..cluster.connection import Cluster, Describing, as_json, path_of
 from ..cluster.destinations import (
     companions,
     destinations,
@@ -175,7 +175,8 @@ def leave(
     if before is not None:
         writes = find_writes(cluster, before.info, current)
         before.catch_up(courier, writes.changed | writes.conflicts)
-        before.take(courier, writes.changed | writes.conflicts)
+        if copy_back:
+            before.take(courier, writes.changed | writes.conflicts)
         before.record()
     switch(cluster, alias, current, previous)
     left_at = seen or settled_position(cluster, current.name)
@@ -353,8 +354,8 @@ class Courier(ClientWrites):
     replaces.
     """
 
-    def __init__(self, cluster: Cluster, info: IndexInfo) -> None:
-        super().__init__(cluster, info)
+    def __init__(self, cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> None:
+        super().__init__(cluster, info, view)
         self.rejects = rejects_of(f"{info.name}-returned")
         self.is_mapped = False
 

@@ -90,6 +90,8 @@ class Carrier(ClientWrites):
         settled, self.missed = settled_position(self.cluster, self.info), False
         view = IndexView.of(self.cluster, self.info.name, self.target.name)
         here, there = (view.index_info(index.name) for index in (self.info, self.target))
+        if not is_live(there):  # another reindex may have moved the alias
+            self.info = here
         add_missing_fields(self.cluster, here, there, own_fields(self.info))
         work = Work(self.pending_pages, carrying_actions, self.leave_to_next_pass)
         filling = fill_share(self.job, work, self.meter, Share(since=self.since, until=settled))
@@ -236,6 +238,7 @@ class Convoy:
     """
 
     carriers: list[Carrier]
+    meter: Meter
 
     @classmethod
     def of(
@@ -258,7 +261,17 @@ class Convoy:
         ]
         others.sort(key=lambda generation: current is None or generation.uuid != current.uuid)
         meter = Meter(progress, None, "carry clients' writes")
-        return cls([Carrier(job, view, info, generations, meter) for info in others])
+        return cls([Carrier(job, view, info, generations, meter) for info in others], meter)
+
+    def admit(self, job: Job, view: Describing) -> None:
+        """Add carriers for indices with vectors that another reindex has made meanwhile."""
+        carried = {job.destination, *(carrier.info.name for carrier in self.carriers)}
+        generations = destinations(view, view.index_info(job.source))
+        for info in generations:
+            if info.name not in carried:
+                self.carriers.append(Carrier(job, view, info, generations, self.meter))
+        for carrier in self.carriers:
+            carrier.others = {number_of(info): info for info in generations}
 
     def carry(self) -> Filling:
         """Copy writes of clients from all other indices, in passes until none is missed; return the
@@ -357,6 +370,7 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
         info = view.index_info(info.name)
     name_destination(cluster, info, view)
     carry_over(cluster, source, info)  # its mapping may have changed without a document
+    convoy.admit(job, view)
     info = bring_in(job, filling, convoy, info)
     along = companions(alias, target, info.name, source)
     switch(cluster, alias, target, info.name, source)

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from ..cluster.connection import Cluster
+from ..cluster.connection import Cluster, IndexView
 from ..cluster.destinations import (
     claimants,
     default_alias,
     destinations,
+    generations_of,
     is_destination,
     is_known_by,
     is_of_earlier_source,
@@ -36,6 +37,7 @@ from ..indexing.representations import representations_in
 from ..indexing.rollback import Courier
 from ..indexing.semantic_models import model_deletions
 from ..indexing.targets import target_of
+from ..indexing.targets.beside import aliases_off, delete_indices
 from ..records import Windows
 from ..search.answers import unfinished
 from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, undeploy_ingest, withdrawal
@@ -231,6 +233,7 @@ def remove(
     there = cluster.exists(source)
     if there:
         require_single(live(generations), cluster.index_info(source))
+    view = IndexView.of(cluster, source, generations_of(source))  # as it is before aliases are taken off
     files, gone = texts(source), gone_indices(cluster, source, generations)
     if not generations and not files and not is_anything_left(cluster, source, gone):
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
@@ -238,19 +241,20 @@ def remove(
     left = wrapper_deletions(cluster, generations) + left
     returned = {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and there else None
     if returned:
-        return_all(cluster, generations, returned)
+        return_all(view, generations, returned)
     refusal = None
     if target.apart and not discard:
-        check = partial(require_no_loss, cluster, source, generations, copied=copy_back)
+        check = partial(require_no_loss, view, source, generations, copied=copy_back)
         refusal = refusal_by(check, dry_run=dry_run)
-    requests, models = withdraw(cluster, generations, dry_run=dry_run), model_deletions(cluster, generations)
+    requests, models = withdraw(cluster, generations, dry_run=True), model_deletions(cluster, generations)
 
     def look_again() -> None:
-        """Treat what clients wrote meanwhile as what they had written before."""
+        """Treat what clients wrote meanwhile as what they had written before; then undeploy."""
         if returned:
-            return_all(cluster, generations, returned)
+            return_all(view, generations, returned)
         if not discard:
-            require_no_loss(cluster, source, generations, copied=copy_back, at_last=True)
+            require_no_loss(view, source, generations, copied=copy_back, at_last=True)
+        withdraw(cluster, generations, dry_run=False)
 
     removed = target.remove(cluster, source, generations, look_again, dry_run=dry_run)
     parts = sidecar_parts(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
@@ -295,13 +299,17 @@ def remove_earlier(
         refusal = refusal_by(check, dry_run=dry_run)
     requests = requests_beside(cluster, info)
     own = {alias for alias, how in info.record.aliases.items() if how == "made"}
-    actions: list[dict[str, Any]] = [
-        {"add": {"index": source.name, "alias": alias, **info.aliases[alias]}}
-        for alias in sorted(info.aliases.keys() - own - {default_alias(source.name)})
-    ]
-    actions += [{"remove_index": {"index": info.name}}]
+    takings = aliases_off([info], {*own, default_alias(source.name)}, source.name)
+
+    def look_again() -> None:
+        """Refuse what clients wrote meanwhile."""
+        if not discard:
+            require_none_behind(cluster, info, source, "deletes them")
+
     if not dry_run:
-        cluster.request("POST", "/_aliases", {"actions": actions})
+        delete_indices(cluster, [info], takings, look_again)
+    actions = [action for taking in takings for action in taking.actions()]
+    actions += [{"remove_index": {"index": info.name}}]
     return {
         "source": source.name,
         "indices": [info.name],
@@ -357,7 +365,7 @@ def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -
 
 
 def require_no_loss(
-    cluster: Cluster, source: str, generations: list[IndexInfo], *, copied: bool, at_last: bool = False
+    view: IndexView, source: str, generations: list[IndexInfo], *, copied: bool, at_last: bool = False
 ) -> None:
     """Raise ClusterError if an index with vectors holds documents that the source lacks, searched by clients
     or not.
@@ -365,14 +373,14 @@ def require_no_loss(
     `copied` says that what can be copied to the source is copied: only conflicts are refused then, and
     `at_last` also what is not there yet.
     """
-    if generations and not cluster.exists(source):
+    if generations and not view.cluster.exists(source):
         raise ClusterError(
             f"'{source}' is gone: '{generations[-1].name}' holds the only copy",
             hint="--discard deletes it all the same",
         )
     for info in generations:
         hint = f"hybridr remove {source} --copy-back copies them to '{source}' first, --discard deletes them"
-        writes = find_writes(cluster, info)
+        writes = find_writes(view.cluster, info, view=view)
         if copied and writes.conflicts:
             first = [doc_id for doc_id, _ in sorted(writes.conflicts)[:SOME_IDS]]
             count = len(writes.conflicts)
@@ -386,14 +394,14 @@ def require_no_loss(
             require_none(writes, info, source, hint)
 
 
-def return_all(cluster: Cluster, generations: list[IndexInfo], returned: dict[str, int]) -> None:
+def return_all(view: IndexView, generations: list[IndexInfo], returned: dict[str, int]) -> None:
     """Copy writes of clients in all indices with vectors to the source, the latest index first; add up in
     `returned` how many documents were changed and deleted there.
     """
     changed: set[Key] = set()
     deleted: set[Key] = set()
     for info in reversed(generations):
-        courier = Courier(cluster, info)
+        courier = Courier(view.cluster, info, view)
         courier.return_all()
         changed.update(courier.done.changed)
         deleted.update(courier.done.deleted)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -192,40 +193,75 @@ class Beside:
         """Put the indices' aliases back on the source, in one atomic request, look once more, and delete the
         indices; the source is never deleted.
         """
-        moves = moves_back(cluster.indices(source), source, generations)
-        deletions = [{"remove_index": {"index": info.name}} for info in generations]
+        own = [{alias for alias, how in info.record.aliases.items() if how == "made"} for info in generations]
+        ours, sources = {default_alias(source)}.union(*own), cluster.indices(source)
+        takings = [
+            Taking(there, alias, "") for there in sources for alias in sorted(ours & there.aliases.keys())
+        ]
+        takings += aliases_off(generations, ours, source if sources else "")
         if not dry_run:
-            if moves:
-                cluster.request("POST", "/_aliases", {"actions": moves})
-            if deletions:
-                last_look()
-                cluster.request("POST", "/_aliases", {"actions": deletions})
+            delete_indices(cluster, generations, takings, last_look)
             for info in generations:
                 forget(info.record.source_uuid)
             if cluster.exists(source):
                 forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in generations})
-        return {"indices": [info.name for info in generations], "actions": [*moves, *deletions]}
+        actions = [action for taking in takings for action in taking.actions()]
+        actions += [{"remove_index": {"index": info.name}} for info in generations]
+        return {"indices": [info.name for info in generations], "actions": actions}
 
 
-def moves_back(
-    sources: Sequence[IndexInfo], source: str, generations: Sequence[IndexInfo]
-) -> list[dict[str, Any]]:
-    """Return the alias actions that take all aliases off the indices with vectors, give the source those that
-    hybridr did not make, and take the others off it.
+@dataclass(frozen=True)
+class Taking:
+    """An alias that is taken off an index, and given to another one unless `to` is empty."""
+
+    info: IndexInfo
+    alias: str
+    to: str
+
+    def actions(self) -> list[dict[str, Any]]:
+        """Return the alias actions that do it."""
+        moves = [{"remove": {"index": self.info.name, "alias": self.alias, "must_exist": True}}]
+        addition = {"index": self.to, "alias": self.alias, **self.info.aliases[self.alias]}
+        return [*moves, {"add": addition}] if self.to else moves
+
+    def undo(self) -> list[dict[str, Any]]:
+        """Return the alias actions that take it back."""
+        back = {"index": self.info.name, "alias": self.alias, **self.info.aliases[self.alias]}
+        taken = [{"remove": {"index": self.to, "alias": self.alias, "must_exist": True}}] if self.to else []
+        return [*taken, {"add": back}]
+
+
+def aliases_off(infos: Sequence[IndexInfo], ours: Collection[str], source: str) -> list[Taking]:
+    """Return how all aliases are taken off indices with vectors: those that are not `ours` go to the
+    source.
     """
-    own = [{alias for alias, how in info.record.aliases.items() if how == "made"} for info in generations]
-    ours, moves = {default_alias(source)}.union(*own), list[dict[str, Any]]()
-    for there in sources:
-        held = sorted(ours & there.aliases.keys())
-        moves += [{"remove": {"index": source, "alias": alias, "must_exist": True}} for alias in held]
-    for info in generations:
-        moves += [
-            {"remove": {"index": info.name, "alias": alias, "must_exist": True}}
-            for alias in sorted(info.aliases)
-        ]
-        before = sorted(info.aliases.keys() - ours) if sources else ()
-        moves += [{"add": {"index": source, "alias": alias, **info.aliases[alias]}} for alias in before]
-    return moves
+    return [
+        Taking(info, alias, "" if alias in ours else source)
+        for info in infos
+        for alias in sorted(info.aliases)
+    ]
+
+
+def delete_indices(
+    cluster: Cluster, infos: Sequence[IndexInfo], takings: Sequence[Taking], last_look: Callable[[], None]
+) -> None:
+    """Take aliases off, look for the last time, and delete the indices; if that look raises, put the aliases
+    back.
+    """
+    if takings:
+        moves = [action for taking in takings for action in taking.actions()]
+        cluster.request("POST", "/_aliases", {"actions": moves})
+    if not infos:
+        return
+    try:
+        last_look()
+    except BaseException:
+        if takings:
+            undo = [action for taking in takings for action in taking.undo()]
+            cluster.request("POST", "/_aliases", {"actions": undo})
+        raise
+    deletions = [{"remove_index": {"index": info.name}} for info in infos]
+    cluster.request("POST", "/_aliases", {"actions": deletions})
 
 
 def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:

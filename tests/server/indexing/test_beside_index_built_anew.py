@@ -17,6 +17,7 @@ from hybridr.search.rules.rules import add_rules
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy
 from hybridr.serving.settings import DeploySettings
+from hybridr.status import standing
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
 from support.commands import Cli
@@ -190,6 +191,23 @@ def test_an_earlier_index_that_clients_wrote_in_is_removed_only_with_discard(
     assert cluster.exists(first)
     remove(cluster, first, discard=True)
     assert not cluster.exists(first)
+
+
+def test_what_clients_write_while_an_earlier_index_is_removed_keeps_it(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = reindexed(cluster, index_name, 5).destination
+    built_anew(cluster, index_name, 5)
+    original = standing.requests_beside
+
+    def requests(*arguments: Any) -> Any:
+        put_documents(cluster, f"{index_name}-hybridr", [30])
+        return original(*arguments)
+
+    monkeypatch.setattr(standing, "requests_beside", requests)
+    with pytest.raises(ClusterError, match="lacks 1 documents"):
+        remove(cluster, first)
+    assert holders(cluster, f"{index_name}-hybridr") == [first]
 
 
 def test_what_clients_write_during_the_fill_stops_the_switch(

@@ -471,3 +471,13 @@ def test_an_index_that_clients_write_in_meanwhile_is_not_dropped(
     said = cli(cluster, "rollback --drop", index_name).out
     assert f"deleted 1 meanwhile: {left} is kept" in said
     assert "d70" in sources(cluster, left)
+
+
+def test_what_is_discarded_takes_nothing_from_the_older_index(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    put_documents(cluster, alias, [60, 61], suffix=" by a client")
+    reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=8))
+    delete(cluster, alias, "d60")
+    rollback(cluster, index_name, discard=True)
+    assert {"d60", "d61"} <= sources(cluster, alias).keys()

@@ -316,3 +316,33 @@ def test_the_commands_say_what_is_behind_and_what_would_be_refused(
     assert first.current == first.documents - 3
     sync(product, name, ENCODER)
     assert verify(product, name, ENCODER).problems() == []
+
+
+@pytest.mark.parametrize("begun_before", [False, True])
+def test_what_clients_write_where_another_reindex_moved_the_alias_comes_along(
+    product: Cluster, name: str, alias: str, monkeypatch: pytest.MonkeyPatch, begun_before: bool
+) -> None:
+    put_documents(product, alias, [3, 4], suffix=" first")
+    others, rival = "hybridr.indexing.targets.beside.require_verified", ReindexSettings(m=12)
+
+    def stopped(*_: Any) -> None:
+        raise ClusterError("stopped")
+
+    def overtaken(*_: Any) -> None:
+        monkeypatch.undo()
+        assert reindex(product, name, ENCODER, rival).switched
+        put_documents(product, alias, [3, 50], suffix=" then")
+        delete(product, alias, "d6")
+
+    if begun_before:
+        monkeypatch.setattr(others, stopped)
+        with pytest.raises(ClusterError, match="stopped"):
+            reindex(product, name, ENCODER, rival)
+    monkeypatch.setattr(others, overtaken)
+    done = reindex(product, name, ENCODER, ReindexSettings(m=8))
+    there = texts(product, alias)
+    assert done.switched
+    assert {doc_id: there[doc_id]["text"][-5:] for doc_id in ("d3", "d50")} == {"d3": " then", "d50": " then"}
+    assert "d6" not in there
+    remove(product, name, copy_back=True)
+    assert texts(product, name) == there

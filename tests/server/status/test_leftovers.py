@@ -191,13 +191,15 @@ def test_what_clients_write_while_all_is_removed_is_not_lost(
         reindex(cluster, name, HashingEncoder(), ReindexSettings(alias=f"{name}-app")),
         f"{name}-app",
     )
-    original = standing.withdraw
+    deploy(cluster, name, DeploySettings(), SearchSettings())
+    before = cluster.index_info(made.destination).aliases
+    original = standing.model_deletions
 
-    def withdraw(*arguments: Any, **more: Any) -> Any:
+    def deletions(*arguments: Any) -> Any:
         put_documents(cluster, alias, [70])
-        return original(*arguments, **more)
+        return original(*arguments)
 
-    monkeypatch.setattr(standing, "withdraw", withdraw)
+    monkeypatch.setattr(standing, "model_deletions", deletions)
     if copy_back:
         assert remove(cluster, name, copy_back=True)["returned"] == {"changed": 1, "deleted": 0}
         assert "d70" in sources(cluster, name)
@@ -205,7 +207,8 @@ def test_what_clients_write_while_all_is_removed_is_not_lost(
     with pytest.raises(ClusterError, match=f"changed 1 documents in '{made.destination}'") as refused:
         remove(cluster, name)
     assert "--copy-back" in str(refused.value.hint)
-    assert cluster.exists(made.destination)
+    assert cluster.index_info(made.destination).aliases == before, "as if nothing had been tried"
+    assert cluster.index_info(made.destination).record.deployment
     monkeypatch.undo()
     remove(cluster, name, copy_back=True)
     assert "d70" in sources(cluster, name)
