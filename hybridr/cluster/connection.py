@@ -38,8 +38,8 @@ from .failures import (
     understood,
 )
 from .greeting import greeted, version_in
-from .record import WHOLE, IndexInfo, Scope, as_described, can_be_name, sole_index
-from .routing import same_copies
+from .record import WHOLE, IndexInfo, Scope, can_be_name, sole_index
+from .routing import copies, described, same_copies
 from .settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Cluster:
         self.settings: ClusterSettings | None = None
         self.dialect: Dialect = Native()
         self.view_keep_alive = "10m"
+        self.segmented = set[str]()
 
     @classmethod
     def connect(cls, settings: ClusterSettings, *, patience_s: float = 0.0, asked_by: str = NOBODY) -> Self:
@@ -239,7 +240,7 @@ class Cluster:
         except NotFound:
             return []
         with self.understood(f"GET /{pattern}"):
-            return [as_described(name, index) for name, index in sorted(response.items())]
+            return described(response, self.segmented)
 
     def index_info(self, name: str) -> IndexInfo:
         """Return the description of the one index behind a name or alias. Raises NotFound, or ClusterError as
@@ -289,11 +290,12 @@ class Cluster:
     ) -> dict[str, Any]:
         """Run one search of an index or alias, without the default search pipeline of the index.
 
-        For an `IndexInfo`, only what its scope shows is searched.
+        For an `IndexInfo`, only what its scope shows is searched; with `every_shard`, by `copies`.
         """
         name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
         plain = {} if "search_pipeline" in body else PLAIN
         path, settings = path_of(name, "_search"), {**plain, **scope.params, **(params or {})}
+        settings |= copies(self.segmented, name, settings.get("preference")) if every_shard else {}
         response = self.request("POST", path, scope.body(body), settings, every_shard=every_shard)
         return without_error(self.url, response)
 
@@ -335,7 +337,7 @@ class Cluster:
         cluster keeps the view for `view_keep_alive` after each search, or as long as its settings allow.
         """
         params = {"allow_partial_pit_creation": "false", **scope.params}
-        params |= {"preference": preference} if preference else {}
+        params |= copies(self.segmented, name, preference)
         path = path_of(name, "_search", "point_in_time")
         try:
             response = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
@@ -458,7 +460,7 @@ class IndexView:
         path = path_of(",".join(names))
         response = cluster.request("GET", path, params=PATTERNS)
         with cluster.understood(f"GET {path}"):
-            infos = tuple(as_described(name, index) for name, index in sorted(response.items()))
+            infos = tuple(described(response, cluster.segmented))
         return cls(cluster, names, infos, taken)
 
     def again(self) -> IndexView:

@@ -8,11 +8,12 @@ Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreate
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from itertools import count
 from typing import Any
 from zlib import crc32
 
-from .record import IndexInfo
+from .record import IndexInfo, as_described
 
 SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless its settings say otherwise
 PLACES, SPREAD = "number_of_routing_shards", "routing_partition_size"
@@ -77,6 +78,29 @@ def same_copies(text: str) -> dict[str, str]:
     Copies count deleted documents differently until they are merged away, and so score differently.
     """
     return {"preference": f"hybridr-{crc32(text.encode('utf-8', 'surrogatepass')):08x}"}
+
+
+def described(response: Mapping[str, Any], segmented: set[str]) -> list[IndexInfo]:
+    """Return the descriptions in the cluster's answer to GET /INDEX, by name.
+
+    The names and aliases of those whose replicas copy segments, and so show documents later than the primary,
+    are added to `segmented`. Raises as `as_described`.
+    """
+    infos = [as_described(name, index) for name, index in sorted(response.items())]
+    for info in infos:
+        if info.settings.get("index.replication.type") == "SEGMENT":
+            segmented |= {info.name, *info.aliases}
+    return infos
+
+
+def copies(segmented: Collection[str], name: str, preference: str | None = None) -> dict[str, str]:
+    """Return the search parameter by which the copies that `preference` names answer: of an index whose name
+    is among the `segmented`, only primaries, as a refresh does not reach its replicas.
+    """
+    if name not in segmented:
+        return {"preference": preference} if preference else {}
+    shards = [preference] if preference and preference.startswith("_shards:") else []
+    return {"preference": "|".join([*shards, "_primary"])}
 
 
 def murmur3(data: bytes) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster, path_of
 from ..cluster.reading import Key, Position, SourceDocument
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ..cluster.routing import copies
 from ..cluster.semantic import as_stored_with
 from ..cluster.writing import Rejects
 from ..encoders.contract import Encoder
@@ -89,7 +90,7 @@ def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocume
     if not documents:
         return {}
     requests = [{"_id": doc.doc_id, **({"routing": doc.routing} if doc.routing else {})} for doc in documents]
-    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}"}
+    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}", **copies(cluster.segmented, destination)}
     path = path_of(destination, "_mget")
     answer = cluster.request("POST", path, {"docs": requests}, params, every_shard=True)
     with cluster.understood("_mget"):
