@@ -20,6 +20,8 @@ from .connection import Cluster, Describing, IndexView, path_of
 from .record import MARKS, ROLE, Event, IndexInfo, Record
 
 MAX_EVENTS = 50
+MOVES = ("switched", "rolled back")
+"""Events of an index that clients searched."""
 NAMING_ROUNDS = 5
 TURN_S, SETTLE_S = 1.0, 2.5
 """How long a change may wait at each end of the line; after which nobody writes what he read before."""
@@ -287,9 +289,22 @@ def record_event(
 
 
 def with_event(event: Event, details: dict[str, Any], **changes: Any) -> Change:
-    """Return a function that returns a record with one more event in its history, and with other changes."""
+    """Return a function that returns a record with one more event in its history, and with other changes.
+
+    The history keeps the last `MAX_EVENTS` events, the newest of `MOVES` always among them.
+    """
     happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
-    return lambda record: record.changed(**changes, history=(*record.history, happened)[-MAX_EVENTS:])
+
+    def changed(record: Record) -> Record:
+        """Return the record with the event."""
+        history = (*record.history, happened)
+        moves = [number for number, past in enumerate(history) if past["event"] in MOVES]
+        first = len(history) - MAX_EVENTS
+        early = [history[number] for number in moves[-1:] if number < first]
+        recent = history[max(0, first + len(early)) :]
+        return record.changed(**changes, history=(*early, *recent))
+
+    return changed
 
 
 def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> IndexInfo:

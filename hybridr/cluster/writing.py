@@ -126,7 +126,14 @@ def rejects_of(index: str) -> Rejects:
 
 
 def refused_ids(info: IndexInfo) -> list[str]:
-    """Return the ids of refused documents by the index's record and by the file on this machine."""
+    """Return the ids of the documents that an index refused.
+
+    The record of a complete index says it if it names all of them: the file on this machine may be older.
+    Else they are those of both.
+    """
+    record = info.record
+    if record.state == "complete" and len(record.refused) >= record.rejected:
+        return sorted(record.refused)
     return sorted({*info.record.refused, *rejects_of(info.name).ids()})
 
 

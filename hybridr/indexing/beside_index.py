@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 from ..cluster.connection import Cluster, IndexView, path_of
 from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
+    MAX_EVENTS,
+    MOVES,
     alias_target,
     claimants,
     command_for,
@@ -73,8 +75,6 @@ from .terms.storage import HOME
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, FINAL: NONE}
 Request: TypeAlias = dict[str, Any]
-LEFT = ("switched", "rolled back")
-"""Events of an index that clients searched."""
 PLANNED_AGAIN = "alias previous fields_named lexical_fields precision backend arithmetic".split()
 """What of a record may change between two runs of one job."""
 NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
@@ -236,7 +236,8 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
         other_source = is_restored(claimant, info) or is_beyond_change(info, claimant)
         if claimant.record.job != job or other_source:
             continue
-        was_searched = any(event["event"] in LEFT for event in claimant.record.history)
+        history = claimant.record.history  # one that is full may have lost what it knew
+        was_searched = len(history) >= MAX_EVENTS or any(event["event"] in MOVES for event in history)
         if not was_searched or is_live(claimant) or is_empty(claimant, WRITTEN):
             claims.append(claimant)
     named = [claimant for claimant in claims if is_known_by(claimant, info)]

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 from ..cluster.connection import Cluster, Describing, as_json
-from ..cluster.destinations import destinations, is_destination, is_restored, live
+from ..cluster.destinations import MOVES, destinations, is_destination, is_restored, live
 from ..cluster.reading import (
     Key,
     Position,
@@ -401,7 +401,7 @@ class ClientWrites:
         Yields nothing for an index that a rollback left: its deletes were copied back or discarded then.
         """
         record = self.info.record
-        moves = [event["event"] for event in record.history if event["event"] in ("switched", "rolled back")]
+        moves = [event["event"] for event in record.history if event["event"] in MOVES]
         is_given_up = not is_live(self.info) and (record.state != "complete" or moves[-1:] != ["switched"])
         if self.synced is None or not self.done.deletes_known or is_given_up:
             return

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster import writing
 from hybridr.cluster.record import Record
-from hybridr.cluster.writing import accepted_ids, with_room
+from hybridr.cluster.writing import accepted_ids, refused_ids, with_room
 
 
 def test_long_ids_of_refused_documents_do_not_fill_the_state_of_the_cluster() -> None:
@@ -31,3 +31,18 @@ def test_accepted_documents_that_had_no_room_are_all_that_were_refused(
     info: Any = SimpleNamespace(name="docs-hybridr-1", record=Record(accepted=accepted))
     monkeypatch.setattr(writing, "refused_ids", lambda info: [*accepted, "another"])
     assert accepted_ids(info) == {*accepted, *(() if whole else ("another",))}
+
+
+@pytest.mark.parametrize(
+    ("state", "rejected", "refused"),
+    [("complete", 1, ["d1"]), ("filling", 1, ["d1", "d3"]), ("complete", 2, ["d1", "d3"])],
+    ids=["the-record-names-all", "a-fill-that-was-killed", "the-record-had-no-room"],
+)
+def test_a_file_that_another_machine_has_outdated_counts_only_where_the_record_says_less(
+    monkeypatch: pytest.MonkeyPatch, state: Any, rejected: int, refused: list[str]
+) -> None:
+    monkeypatch.setattr(writing, "rejects_of", lambda *_: SimpleNamespace(ids=lambda: ["d3"]))
+    info: Any = SimpleNamespace(
+        name="docs-hybridr-1", uuid="u", record=Record(state=state, rejected=rejected, refused=("d1",))
+    )
+    assert refused_ids(info) == refused
