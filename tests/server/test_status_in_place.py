@@ -9,6 +9,7 @@ import pytest
 from hybridr import Search
 from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.record_parts import Tuned
@@ -16,6 +17,9 @@ from hybridr.cluster.writing import Outcome
 from hybridr.errors import ClusterError, DataError, NotFound
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.targets import in_place
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploy.deploying import deploy
+from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove, status
 from support.corpus import update
 from support.hashing import HashingEncoder
@@ -28,7 +32,9 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, ind
     knn_index(cluster, index_name, 30)
     before, info = raw(cluster, index_name), cluster.index_info(index_name)
     reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    deploy(cluster, index_name, DeploySettings(), SearchSettings())
     done = remove(cluster, index_name)
+    assert found_pipeline(cluster, f"hybridr-{index_name}") is None
     assert (done["documents"], done["fields"], done["indices"]) == (30, [VECTOR, MARK_FIELD], [])
     assert raw(cluster, index_name) == before
     after = cluster.index_info(index_name)
