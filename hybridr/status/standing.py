@@ -252,12 +252,10 @@ def remove(
         """Treat what clients wrote meanwhile as what they had written before; then undeploy."""
         if returned:
             return_all(view, generations, returned)
-        if not discard:
+        if target.apart and not discard:
             require_no_loss(view, source, generations, copied=copy_back, at_last=True)
         withdraw(cluster, generations, dry_run=False)
 
-    if not (target.apart or dry_run):
-        withdraw(cluster, generations, dry_run=False)
     removed = target.remove(cluster, source, generations, look_again, dry_run=dry_run)
     parts = sidecar_parts(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
     if not dry_run:

@@ -159,8 +159,8 @@ class Target(Protocol):
     ) -> dict[str, Any]:
         """Remove all vectors; return `indices`, alias `actions`, and further JSON values of this target.
 
-        Where indices are deleted, `last_look` is called once no alias leads to them; what it raises keeps
-        them.
+        `last_look` is called right before, where indices are deleted once no alias leads to them; what it
+        raises keeps them.
         """
 
 

@@ -239,6 +239,7 @@ class InPlace:
         cluster.refresh(source)
         documents = cluster.count(source, held)
         if not dry_run:
+            last_look()
             write_record(cluster, source, state="removing")
             take_out(cluster, source, held, fields)
             rewrite(cluster, source, Record.bare)
