@@ -61,6 +61,7 @@ class OneIndex(Cluster):
     """A cluster that is not there: one index of two documents."""
 
     patience_s, url = 0.0, "nowhere"
+    segmented: set[str] = set()
 
     def __init__(self) -> None:
         mappings = {"properties": {"text": {"type": "text"}}}
