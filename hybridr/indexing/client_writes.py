@@ -34,7 +34,7 @@ from ..cluster.reading import (
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.semantic import as_stored_with, plain_source
 from ..cluster.writing import refused_ids
-from ..errors import ClusterError, NotFound
+from ..errors import ClusterError, NotFound, SettingsError
 from ..files.local import fingerprint
 from .job import INSERTED, Stored, is_current, look_up
 from .lag import Numbered, differing
@@ -134,6 +134,14 @@ def require_none_of(cluster: Cluster, info: IndexInfo) -> None:
             source = generation.record.source
             hint = f"hybridr remove {source} --discard gives them up, or choose another --index"
             require_none(find_writes(cluster, generation), generation, source, hint)
+
+
+def require_one_fate(copy_back: bool, discard: bool) -> None:
+    """Raise SettingsError if writes of clients are to be both copied back and given up."""
+    if copy_back and discard:
+        raise SettingsError(
+            "--copy-back keeps what clients wrote, --discard gives it up", hint="take one of them"
+        )
 
 
 def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | None] | None:

@@ -17,7 +17,7 @@ from ..cluster.remote_models import deletions_of, send_all
 from ..errors import AccessDenied, NotFound
 from ..families import member_of, names_of
 from ..indexing import rollback as alias_moves
-from ..indexing.client_writes import Writes, find_writes
+from ..indexing.client_writes import Writes, find_writes, require_one_fate
 from ..indexing.final_pipelines import deletions, wrapper_deletions
 from ..indexing.semantic_models import model_deletions, models_of
 from ..serving.deploy.deploying import ingest_pipeline_of, withdrawal
@@ -64,6 +64,7 @@ def rollback(
     Raises its errors, and AccessDenied before anything is changed if a deployed index is to be dropped and
     its pipelines may not be read.
     """
+    require_one_fate(copy_back, discard)
     current = alias_moves.way_back(cluster, name)
     requests = requests_beside(cluster, current) if drop else []
     done = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)

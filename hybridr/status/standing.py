@@ -30,7 +30,13 @@ from ..cluster.record import IndexInfo, Record, can_be_name
 from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound
 from ..files.remembered import Text, delete_texts, folder_of, texts
-from ..indexing.client_writes import find_writes, refusal_by, require_none, require_none_behind
+from ..indexing.client_writes import (
+    find_writes,
+    refusal_by,
+    require_none,
+    require_none_behind,
+    require_one_fate,
+)
 from ..indexing.final_pipelines import difference, wrapper_deletions
 from ..indexing.lag import Lag
 from ..indexing.representations import representations_in
@@ -227,6 +233,7 @@ def remove(
 
     An index with vectors of an earlier source of the same name goes by its own name, and alone.
     """
+    require_one_fate(copy_back, discard)
     if earlier := of_earlier_source(cluster, name):
         return remove_earlier(cluster, *earlier, discard=discard, dry_run=dry_run)
     source, generations = removable(cluster, name)
