@@ -15,7 +15,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.reading import settled_position
 from hybridr.cluster.writing import rejects_of
-from hybridr.errors import ClusterError, NotFound
+from hybridr.errors import ClusterError, NotFound, SettingsError
 from hybridr.indexing import rollback as rollback_module
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.status.leftovers import rollback
@@ -481,3 +481,10 @@ def test_what_is_discarded_takes_nothing_from_the_older_index(
     delete(cluster, alias, "d60")
     rollback(cluster, index_name, discard=True)
     assert {"d60", "d61"} <= sources(cluster, alias).keys()
+
+
+def test_what_clients_wrote_has_one_fate(cluster: Cluster, index_name: str, alias: str) -> None:
+    for verb in (rollback, remove):
+        with pytest.raises(SettingsError, match="--copy-back keeps .* --discard gives it up"):
+            verb(cluster, index_name, copy_back=True, discard=True)
+    assert resolve(cluster, alias).name != index_name
