@@ -159,6 +159,7 @@ def test_the_same_copies_rank_for_the_same_text(
     search = Search(heard, index, encoder(), mode, feedback, settings=SearchSettings(**settings))
     chosen = [same_copies(text)["preference"] for text in TEXTS[:3]]
     assert len(set(chosen)) == 3
+    search(TEXTS[3], 5)  # the first one asks once, without ranking, where routing values lead
     listener.named.clear()
     for text, copies in zip(TEXTS, chosen, strict=False):
         search(text, 5)
