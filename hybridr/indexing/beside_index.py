@@ -312,13 +312,16 @@ def new_record(
     if target is not None and is_known_by(target, proposal.info):
         is_same = current is not None and target.name == current.name
         previous = str(target.record.previous) if is_same else target.name
+    origin = "moved" if target else "made"
+    if target is not None and is_of_earlier_source(target, proposal.info):
+        origin = target.record.aliases.get(alias, origin)
     record = {
         "passages": None,  # said where there are none, too
         **proposal.remembered(job, current.record if current else None),
         "state": "filling",
         "alias": alias,
         "previous": previous,
-        "aliases": {alias: "moved" if target else "made"},
+        "aliases": {alias: origin},
         "original": current.record.original if current else settings,
     }
     if models := models_for(proposal, current):

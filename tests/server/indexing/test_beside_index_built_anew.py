@@ -121,6 +121,8 @@ def test_an_alias_of_the_owner_that_moved_on_takes_ours_along(cluster: Cluster, 
     assert rollback(cluster, swapped)["to"] == done.destination
     assert rollback(cluster, swapped)["to"] == new
     assert holders(cluster, alias) == [new]
+    remove(cluster, swapped)
+    assert holders(cluster, alias) == []
 
 
 def test_the_name_of_the_new_index_alone_takes_no_alias(cluster: Cluster, swapped: str) -> None:
