@@ -154,7 +154,8 @@ def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
         difference = fields_change or "made from other settings or by another encoder"
         raise ClusterError(
             f"'{info.name}' holds vectors of encoder {encoder} in '{field}', {difference}",
-            hint=f"take them away first: hybridr remove {info.name}",
+            hint=f"hybridr remove {info.name}   takes them away; their field stays mapped, so another form "
+            "of vectors then needs --vector-field NAME",
         )
 
 
