@@ -55,7 +55,15 @@ from .client_writes import (
     is_live,
     require_none_behind,
 )
-from .final_pipelines import FINAL, NONE, difference, is_stored, owners_pipeline, wrapper_of, wrapping
+from .final_pipelines import (
+    FINAL,
+    NONE,
+    difference,
+    is_stored,
+    owners_pipeline,
+    wrapper_of,
+    wrapping_requests,
+)
 from .planning import Plan, Proposal, propose, source_of
 from .preflight import (
     check_disk,
@@ -109,7 +117,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     proposal = proposal.suited(current.record if current else None)
     record = new_record(proposal, job, alias, target, current)
     live = current is not None and current.record.state == "complete" and not is_left_filling(current)
-    wraps = wrapping(destination, owners_pipeline(record.original), current if live else None)
+    wraps = wrapping_requests(destination, owners_pipeline(record.original), current if live else None)
     if wraps:
         is_stored(cluster, destination)  # which raises
     after = settings_after(record, destination, current) if not live else {}
@@ -246,8 +254,8 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
 
 
 def view_of(cluster: Cluster, todo: Plan) -> IndexView:
-    """Return a snapshot of the source of a plan, of all indices with its vectors, and of the index behind its
-    alias.
+    """Return a snapshot of the indices that a plan is about: the source, all that hold its vectors, and what
+    the alias stands for.
     """
     source = todo.record.source
     return IndexView.of(cluster, source, generations_of(source), todo.destination, todo.record.alias)
@@ -414,6 +422,6 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
 
 
 def planned_again(planned: Record, record: Record) -> Record:
-    """Return the record of an index from an earlier run, updated with what this run plans differently."""
+    """Return the record of an index that an earlier run began, with what this run plans otherwise."""
     changes = {name: getattr(planned, name) for name in PLANNED_AGAIN}
     return record.changed(**changes, aliases={**planned.aliases, **record.aliases})

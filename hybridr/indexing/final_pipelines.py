@@ -47,7 +47,7 @@ def setting_of(info: IndexInfo) -> str | None:
     return owners_pipeline({FINAL: info.settings.get(f"index.{FINAL}")})
 
 
-def storing(index: str, owners: str) -> dict[str, Any]:
+def storing_request(index: str, owners: str) -> dict[str, Any]:
     """Return the request that stores the wrapper of an index around its owner's pipeline."""
     calling = {"pipeline": {"name": owners, "if": f"ctx.{SEQ_NO_FIELD} == null"}}
     described = f"{MARK}calls {owners} for what clients write, not for copies"
@@ -55,39 +55,41 @@ def storing(index: str, owners: str) -> dict[str, Any]:
     return {"method": "PUT", "path": path_of("_ingest", "pipeline", wrapper_of(index)), "body": body}
 
 
-def wrapping(index: str, owners: str | None, current: IndexInfo | None = None) -> list[dict[str, Any]]:
+def wrapping_requests(
+    index: str, owners: str | None, current: IndexInfo | None = None
+) -> list[dict[str, Any]]:
     """Return the requests that wrap the owner's final pipeline; for a `current` index, whose settings stay
     otherwise, those that wrap what it has for one.
     """
     if current is None:
-        return [storing(index, owners)] if owners else []
+        return [storing_request(index, owners)] if owners else []
     setting = setting_of(current)
     if setting in (None, wrapper_of(index)):
         return []
     used = {"index": {FINAL: wrapper_of(index)}}
     return [
-        storing(index, str(setting)),
+        storing_request(index, str(setting)),
         {"method": "PUT", "path": path_of(index, "_settings"), "body": used},
     ]
 
 
 @contextmanager
-def asking_rights() -> Iterator[None]:
-    """Raise AccessDenied with the rights that a final pipeline needs, where the block lacks one."""
+def naming_rights() -> Iterator[None]:
+    """Add to an AccessDenied that the block raises which rights an index with a final pipeline needs."""
     try:
         yield
     except AccessDenied as denied:
         raise AccessDenied(denied.message, hint=HINT, status=denied.status) from None
 
 
-def stored_as(cluster: Cluster, index: str) -> str | None:
+def stored_description(cluster: Cluster, index: str) -> str | None:
     """Return the description of the pipeline that has the name of the wrapper of an index; None without one.
 
     Raises AccessDenied without the right to look.
     """
     name = wrapper_of(index)
     try:
-        with asking_rights():
+        with naming_rights():
             stored = cluster.request("GET", path_of("_ingest", "pipeline", name))[name]
     except NotFound:
         return None
@@ -100,7 +102,7 @@ def is_stored(cluster: Cluster, index: str) -> bool:
     Raises AccessDenied without the right to look, ClusterError for a pipeline of its name that is not
     hybridr's.
     """
-    described = stored_as(cluster, index)
+    described = stored_description(cluster, index)
     if described is None or described.startswith(MARK):
         return described is not None
     raise ClusterError(
@@ -114,9 +116,9 @@ def store(cluster: Cluster, index: str, owners: str) -> None:
     the cluster runs no scripts.
     """
     is_stored(cluster, index)
-    request = storing(index, owners)
+    request = storing_request(index, owners)
     try:
-        with asking_rights():
+        with naming_rights():
             cluster.request(request["method"], request["path"], request["body"])
     except ClusterError as refused:
         if refused.status != BAD_REQUEST:
@@ -157,15 +159,17 @@ def keep_wrapped(cluster: Cluster, info: IndexInfo) -> IndexInfo:
         return info
     store(cluster, info.name, setting)
     write_record(cluster, info.name, original={**info.record.original, FINAL: setting})
-    used = wrapping(info.name, None, info)[-1]
+    used = wrapping_requests(info.name, None, info)[-1]
     cluster.request(used["method"], used["path"], used["body"])
     return cluster.index_info(info.name)
 
 
 def deletions(cluster: Cluster, index: str) -> list[dict[str, Any]]:
-    """Return the request that deletes the wrapper of an index, if it has one. Raises as `stored_as`."""
+    """Return the request that deletes the wrapper of an index, if it has one. Raises as
+    `stored_description`.
+    """
     path = path_of("_ingest", "pipeline", wrapper_of(index))
-    is_ours = (stored_as(cluster, index) or "").startswith(MARK)
+    is_ours = (stored_description(cluster, index) or "").startswith(MARK)
     return [{"method": "DELETE", "path": path}] if is_ours else []
 
 

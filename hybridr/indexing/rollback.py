@@ -422,7 +422,8 @@ class Courier(ClientWrites):
         return len(deleted)
 
     def send(self, actions: list[Action], index: str = "") -> set[str]:
-        """Send actions to the source or another index; return the ids that somebody else changed first.
+        """Send bulk actions to the source, or to the named index; return the ids of documents that somebody
+        else has changed since they were read, which are left as they are.
 
         Raises ClusterError if a document is rejected; the alias has not moved then.
         """
@@ -436,8 +437,8 @@ class Courier(ClientWrites):
         return missed
 
     def write(self, actions: list[Action], index: str) -> tuple[set[str], int]:
-        """Send actions to an index; return the ids that somebody else changed first, and how many documents
-        were rejected.
+        """Send bulk actions to an index; return the ids of documents that somebody else has changed since
+        they were read, and how many documents were rejected.
         """
         outcomes = list(write_past_pipelines(self.cluster, index, actions, self.rejects))
         self.cluster.refresh(index)

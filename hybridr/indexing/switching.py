@@ -360,7 +360,8 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
     target = check_alias(view, alias, source, discard=job.settings.discard)
     moves = target is not None and target.name != todo.destination
     deployment = None
-    if target is not None and is_of_earlier_source(target, source) and (before := target.record.deployment):
+    earlier = target if target is not None and is_of_earlier_source(target, source) else None
+    if earlier is not None and (before := earlier.record.deployment):
         deployment = Succession(before.way, None, command_of(info, before))
     if target is not None and moves and is_known_by(target, source):
         deployment = hand_over(cluster, target, info)
@@ -382,8 +383,8 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
             view = IndexView.of(cluster, info.name)
         switched = with_event("switched", event, **NOTHING_CARRIED)
         info = rewrite_in_view(view, info.name, switched).index_info(info.name)
-    if target is not None and is_of_earlier_source(target, source) and not job.settings.discard:
-        require_none_behind(cluster, target, source, f"leaves them in '{target.name}'")  # written meanwhile
+    if earlier is not None and not job.settings.discard:
+        require_none_behind(cluster, earlier, source, f"leaves them in '{earlier.name}'")  # written meanwhile
     tuned_before = tuned_predecessor(target, info.name)
     return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts(), info)
 

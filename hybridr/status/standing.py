@@ -10,7 +10,6 @@ from typing import Any
 from ..cluster.connection import Cluster, IndexView
 from ..cluster.destinations import (
     claimants,
-    default_alias,
     destinations,
     generations_of,
     is_destination,
@@ -43,7 +42,7 @@ from ..indexing.representations import representations_in
 from ..indexing.rollback import Courier
 from ..indexing.semantic_models import model_deletions
 from ..indexing.targets import target_of
-from ..indexing.targets.beside import aliases_off, delete_indices
+from ..indexing.targets.beside import aliases_made, aliases_off, delete_indices
 from ..records import Windows
 from ..search.answers import unfinished
 from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, undeploy_ingest, withdrawal
@@ -305,18 +304,14 @@ def remove_earlier(
         check = partial(require_none_behind, cluster, info, source, "deletes them")
         refusal = refusal_by(check, dry_run=dry_run)
     requests = requests_beside(cluster, info)
-    own = {alias for alias, how in info.record.aliases.items() if how == "made"}
-    takings = aliases_off([info], {*own, default_alias(source.name)}, source.name)
+    takings = aliases_off([info], aliases_made(source.name, [info]), source.name)
 
     def look_again() -> None:
         """Refuse what clients wrote meanwhile."""
         if not discard:
             require_none_behind(cluster, info, source, "deletes them")
 
-    if not dry_run:
-        delete_indices(cluster, [info], takings, look_again)
-    actions = [action for taking in takings for action in taking.actions()]
-    actions += [{"remove_index": {"index": info.name}}]
+    actions = delete_indices(cluster, [info], takings, look_again, dry_run=dry_run)
     return {
         "source": source.name,
         "indices": [info.name],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -42,3 +43,16 @@ class Cli:
         said = Said(*self.capsys.readouterr())
         assert (ended, "Traceback" in said.err) == (code, False), said
         return said
+
+
+def before_call(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, action: Callable[[], object]
+) -> None:
+    """Do something each time before a module calls a function of its namespace."""
+    original = getattr(module, name)
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        action()
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(module, name, called)

@@ -193,20 +193,17 @@ class Beside:
         """Put the indices' aliases back on the source, in one atomic request, look once more, and delete the
         indices; the source is never deleted.
         """
-        own = [{alias for alias, how in info.record.aliases.items() if how == "made"} for info in generations]
-        ours, sources = {default_alias(source)}.union(*own), cluster.indices(source)
+        ours, sources = aliases_made(source, generations), cluster.indices(source)
         takings = [
             Taking(there, alias, "") for there in sources for alias in sorted(ours & there.aliases.keys())
         ]
         takings += aliases_off(generations, ours, source if sources else "")
+        actions = delete_indices(cluster, generations, takings, last_look, dry_run=dry_run)
         if not dry_run:
-            delete_indices(cluster, generations, takings, last_look)
             for info in generations:
                 forget(info.record.source_uuid)
             if cluster.exists(source):
                 forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in generations})
-        actions = [action for taking in takings for action in taking.actions()]
-        actions += [{"remove_index": {"index": info.name}} for info in generations]
         return {"indices": [info.name for info in generations], "actions": actions}
 
 
@@ -231,6 +228,14 @@ class Taking:
         return [*taken, {"add": back}]
 
 
+def aliases_made(source: str, infos: Sequence[IndexInfo]) -> set[str]:
+    """Return the names of the aliases that hybridr made for a source: the usual one, and those that the
+    records of its indices with vectors name.
+    """
+    names = ({alias for alias, how in info.record.aliases.items() if how == "made"} for info in infos)
+    return {default_alias(source)}.union(*names)
+
+
 def aliases_off(infos: Sequence[IndexInfo], ours: Collection[str], source: str) -> list[Taking]:
     """Return how all aliases are taken off indices with vectors: those that are not `ours` go to the
     source.
@@ -243,25 +248,34 @@ def aliases_off(infos: Sequence[IndexInfo], ours: Collection[str], source: str) 
 
 
 def delete_indices(
-    cluster: Cluster, infos: Sequence[IndexInfo], takings: Sequence[Taking], last_look: Callable[[], None]
-) -> None:
+    cluster: Cluster,
+    infos: Sequence[IndexInfo],
+    takings: Sequence[Taking],
+    last_look: Callable[[], None],
+    *,
+    dry_run: bool,
+) -> list[dict[str, Any]]:
     """Take aliases off, look for the last time, and delete the indices; if that look raises, put the aliases
-    back.
+    back. Return the alias actions of it all, which a dry run does not send.
     """
-    if takings:
-        moves = [action for taking in takings for action in taking.actions()]
+    moves = [action for taking in takings for action in taking.actions()]
+    deletions = [{"remove_index": {"index": info.name}} for info in infos]
+    actions = [*moves, *deletions]
+    if dry_run:
+        return actions
+    if moves:
         cluster.request("POST", "/_aliases", {"actions": moves})
     if not infos:
-        return
+        return actions
     try:
         last_look()
     except BaseException:
-        if takings:
+        if moves:
             undo = [action for taking in takings for action in taking.undo()]
             cluster.request("POST", "/_aliases", {"actions": undo})
         raise
-    deletions = [{"remove_index": {"index": info.name}} for info in infos]
     cluster.request("POST", "/_aliases", {"actions": deletions})
+    return actions
 
 
 def pages_to_copy(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:

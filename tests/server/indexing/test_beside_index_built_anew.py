@@ -20,7 +20,7 @@ from hybridr.serving.settings import DeploySettings
 from hybridr.status import standing
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
-from support.commands import Cli
+from support.commands import Cli, before_call
 from support.corpus import bulk, drop_indices, fill_index, put_documents, reindexed, sources, update
 from support.hashing import HashingEncoder
 
@@ -200,13 +200,8 @@ def test_what_clients_write_while_an_earlier_index_is_removed_keeps_it(
 ) -> None:
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 5)
-    original = standing.requests_beside
-
-    def requests(*arguments: Any) -> Any:
-        put_documents(cluster, f"{index_name}-hybridr", [30])
-        return original(*arguments)
-
-    monkeypatch.setattr(standing, "requests_beside", requests)
+    alias = f"{index_name}-hybridr"
+    before_call(monkeypatch, standing, "requests_beside", lambda: put_documents(cluster, alias, [30]))
     with pytest.raises(ClusterError, match="lacks 1 documents"):
         remove(cluster, first)
     assert holders(cluster, f"{index_name}-hybridr") == [first]
@@ -233,13 +228,8 @@ def test_what_clients_write_right_before_the_switch_is_told_after_it(
 ) -> None:
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 5)
-    original = switching.switch
-
-    def switch(*arguments: Any) -> None:
-        put_documents(cluster, f"{index_name}-hybridr", [30])
-        original(*arguments)
-
-    monkeypatch.setattr(switching, "switch", switch)
+    alias = f"{index_name}-hybridr"
+    before_call(monkeypatch, switching, "switch", lambda: put_documents(cluster, alias, [30]))
     with pytest.raises(ClusterError, match=f"lacks 1 documents as clients wrote them in '{first}'"):
         again(cluster, index_name)
     assert holders(cluster, f"{index_name}-hybridr") == [f"{index_name}-hybridr-2"]

@@ -20,7 +20,7 @@ from hybridr.indexing import rollback as rollback_module
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove
-from support.commands import Cli
+from support.commands import Cli, before_call
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 from support.workers import until
@@ -352,14 +352,8 @@ def test_an_older_index_gets_what_the_source_changed_before_the_alias_moves(
     put_documents(cluster, index_name, [2, 40], suffix=" later")
     delete(cluster, index_name, "d6")
     sync(cluster, index_name, HashingEncoder())
-    alias, seen = f"{index_name}-hybridr", []
-    original = rollback_module.switch
-
-    def switch(*arguments: Any) -> None:
-        seen.append(sources(cluster, f"{index_name}-hybridr-1"))
-        original(*arguments)
-
-    monkeypatch.setattr(rollback_module, "switch", switch)
+    alias, seen, older = f"{index_name}-hybridr", list[Any](), f"{index_name}-hybridr-1"
+    before_call(monkeypatch, rollback_module, "switch", lambda: seen.append(sources(cluster, older)))
     planned = rollback(cluster, index_name, dry_run=True)["behind"]
     assert {name: planned[name] for name in NOTHING} == {"inserts": 1, "updates": 1, "deletes": 1}
     behind = rollback(cluster, index_name)["behind"]
@@ -374,13 +368,7 @@ def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
     cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = resolve(cluster, alias).name
-    original = rollback_module.switch
-
-    def switch(*arguments: Any) -> None:
-        put_documents(cluster, alias, [70])
-        original(*arguments)
-
-    monkeypatch.setattr(rollback_module, "switch", switch)
+    before_call(monkeypatch, rollback_module, "switch", lambda: put_documents(cluster, alias, [70]))
     rollback(cluster, index_name)
     assert "d70" not in sources(cluster, alias)
     with pytest.raises(ClusterError, match=f"changed 1 documents in '{left}'"):
@@ -461,13 +449,7 @@ def test_an_index_that_clients_write_in_meanwhile_is_not_dropped(
     cluster: Cluster, index_name: str, alias: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = resolve(cluster, alias).name
-    original = rollback_module.switch
-
-    def switch(*arguments: Any) -> None:
-        put_documents(cluster, alias, [70])
-        original(*arguments)
-
-    monkeypatch.setattr(rollback_module, "switch", switch)
+    before_call(monkeypatch, rollback_module, "switch", lambda: put_documents(cluster, alias, [70]))
     said = cli(cluster, "rollback --drop", index_name).out
     assert f"deleted 1 meanwhile: {left} is kept" in said
     assert "d70" in sources(cluster, left)

@@ -25,7 +25,7 @@ from hybridr.serving.settings import DeploySettings
 from hybridr.status import leftovers, standing
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove
-from support.commands import Cli
+from support.commands import Cli, before_call
 from support.corpus import drop_indices, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -193,13 +193,7 @@ def test_what_clients_write_while_all_is_removed_is_not_lost(
     )
     deploy(cluster, name, DeploySettings(), SearchSettings())
     before = cluster.index_info(made.destination).aliases
-    original = standing.model_deletions
-
-    def deletions(*arguments: Any) -> Any:
-        put_documents(cluster, alias, [70])
-        return original(*arguments)
-
-    monkeypatch.setattr(standing, "model_deletions", deletions)
+    before_call(monkeypatch, standing, "model_deletions", lambda: put_documents(cluster, alias, [70]))
     if copy_back:
         assert remove(cluster, name, copy_back=True)["returned"] == {"changed": 1, "deleted": 0}
         assert "d70" in sources(cluster, name)
