@@ -162,13 +162,10 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # The stamps carry the checksum of pyproject.toml: what is installed already is not installed again.
-$(VENV)/demo-$(STAMP): | $(BIN)/python
-	$(BIN)/python -m pip install -q -e ".[embedded,serve]"
-	@touch $@
-
 # By uv, in a fifth of the time, unless pip was told of an index of its own, which uv would not ask.
+$(VENV)/demo-$(STAMP): WHAT = -e ".[embedded,serve]"
 $(VENV)/test-$(STAMP): WHAT = -e ".[all,dev]" $(if $(filter true,$(CI)),-c requirements-ci.txt)
-$(VENV)/test-$(STAMP): | $(BIN)/python
+$(VENV)/demo-$(STAMP) $(VENV)/test-$(STAMP): | $(BIN)/python
 	{ ! $(BIN)/python -m pip config list | grep -qE 'index|global.find-links' && $(BIN)/python -m pip install -q uv && \
 		UV_FIND_LINKS="$(wildcard $(PIP_FIND_LINKS))" $(BIN)/uv pip install -q --python $(BIN)/python $(WHAT); } || \
 		$(BIN)/python -m pip install -q $(WHAT)

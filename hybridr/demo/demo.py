@@ -14,16 +14,19 @@ import sysconfig
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..cluster.embedded.process import start
 from ..cluster.embedded.state import NodeState
 from ..cluster.loading import Loading
 from ..cluster.settings import ClusterSettings, LoadSettings, NodeSettings
-from ..errors import DataError
+from ..encoders.adapters.ensemble import EnsembleSettings
+from ..encoders.export.exporting import second_retriever
+from ..errors import DataError, HybridrError
 from ..evaluation.evaluation import Evaluation, JudgedQueries
 from ..files.formats import write_beir
 from ..files.local import data_folder
@@ -63,7 +66,7 @@ class Demonstration:
 
 def demonstrate(
     *,
-    documents: int = 1_000,
+    documents: int = 400,
     node_settings: NodeSettings | None = None,
     adapt_settings: AdaptSettings | None = None,
     progress: Progress = silent,
@@ -74,18 +77,21 @@ def demonstrate(
     Steps done by an earlier run are not repeated. Raises what the steps raise.
     """
     clock, node_wish = Clock(), node_settings or NodeSettings()
-    with clock.timing("node"):
-        node = start(node_wish, progress=progress)
-        index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
     folder = data_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
+    fetching = Thread(target=fetch_encoders, args=(settings,), daemon=True)
+    with clock.timing("node"):
+        fetching.start()
+        node = start(node_wish, progress=progress)
+        index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
     with clock.timing("load"):
         write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
         analyzer = "standard" if node_wish.is_core else None  # that of a language is in a module
         into = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
         loading = index.load(folder, into, progress=progress)
     with clock.timing("adapt"):
-        settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
+        fetching.join()
         adaptation = index.adapt(settings, progress=progress)
     with clock.timing("reindex"):
         reindexing = index.reindex(progress=progress)
@@ -97,6 +103,13 @@ def demonstrate(
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = index.evaluate(JudgedQueries(folder), compared, progress=progress)
     return Demonstration(node, loading, adaptation, reindexing, hits, foreign, evaluation, clock.seconds)
+
+
+def fetch_encoders(settings: AdaptSettings) -> None:
+    """Download the encoders that are joined, while the node starts; what fails here is said by `adapt`."""
+    with suppress(HybridrError):
+        second_retriever(settings.base)
+        second_retriever(EnsembleSettings(**(settings.objective_settings or {})).second)
 
 
 class Clock:

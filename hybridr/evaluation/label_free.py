@@ -16,10 +16,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
-from scipy import stats
 
 from ..languages import STOP_WORDS, first_words, idf, word_count
 from ..records import Document
+from .significance import paired_t
 
 WORD = re.compile(r"[^\W_]+")
 UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+")
@@ -286,9 +286,9 @@ def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
 
 def compared(name: str, old: NDArray[np.float64], new: NDArray[np.float64]) -> BeforeAfter:
     """Return the means of two aligned lists of per-query values with the p-value of a paired t-test."""
-    same = len(old) < 2 or bool(np.allclose(old, new))
-    p = 1.0 if same else float(stats.ttest_rel(new, old).pvalue)
-    return BeforeAfter(name, float(old.mean()), float(new.mean()), 1.0 if np.isnan(p) else p, len(old))
+    differences = np.where(np.isclose(old, new), 0.0, new - old)
+    [p_value] = paired_t(differences[:, None])
+    return BeforeAfter(name, float(old.mean()), float(new.mean()), float(p_value), len(old))
 
 
 def objections(rows: Sequence[BeforeAfter]) -> list[str]:

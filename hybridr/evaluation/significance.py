@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.special import betaln
 
 Array: TypeAlias = NDArray[np.float64]
@@ -99,6 +98,8 @@ def paired_t(differences: Array) -> Array:
     """
     if len(differences) < 2:
         return np.ones(differences.shape[1])
+    from scipy import stats  # its import takes a second, for which nobody waits who only reindexes
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column of equal differences has no deviation
         p_values = stats.ttest_1samp(differences, 0.0, axis=0).pvalue

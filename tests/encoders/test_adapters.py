@@ -11,7 +11,7 @@ import pytest
 
 from hybridr import Document, load_encoder
 from hybridr.encoders.adapters import DOCUMENT_TOKENS
-from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings, FittedEncoder
+from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings
 from hybridr.encoders.contract import Encoder
 from hybridr.encoders.export.exporting import export, opened_encoder
 from hybridr.encoders.export.weights import open_without_torch
@@ -63,9 +63,8 @@ def test_documents_that_it_was_fitted_to_are_not_encoded_again(folders: tuple[st
     texts = [document.contents for document in DOCUMENTS]
     adapter.fit(texts[:100], texts[100:110], 0.3, silent)
     limit = min(DOCUMENT_TOKENS, adapter.side_by_side.max_tokens)
-    opened = opened_encoder(adapter.side_by_side)
     pairs: list[tuple[Any, Encoder]] = [
-        (adapter.encoder, FittedEncoder(adapter.candidate, opened)),
+        (adapter.encoder, opened_encoder(adapter.candidate)),
         (adapter.old_encoder, opened_encoder(adapter.first)),
     ]
     asked_for = [texts[3], texts[115], texts[105], texts[3], texts[116]]
@@ -77,8 +76,11 @@ def test_documents_that_it_was_fitted_to_are_not_encoded_again(folders: tuple[st
         for tokens in (limit, 8, None):
             both = [part.encode_documents(asked_for, max_tokens=tokens) for part in (remembering, plain)]
             np.testing.assert_allclose(*both, atol=1e-6)
+            both = [part.encode_queries(asked_for, max_tokens=tokens) for part in (remembering, plain)]
+            np.testing.assert_allclose(*both, atol=1e-6)
         assert remembering.encode_documents([], max_tokens=limit).shape == (0, remembering.dim)
-        remembering._encoder.encode_documents = fail
+        remembering._both._opened.encode_documents = fail
+        assert len(remembering.encode_queries(asked_for, max_tokens=limit)) == 5
         assert len(remembering.encode_documents(texts[:110], max_tokens=limit)) == 110
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridr.encoders.export.exporting import TEXTS, export, generated_texts
+from hybridr.encoders.export.exporting import GENERATED, TEXTS, export, generated_texts
 from hybridr.encoders.opening import cosines_of, load_encoder
 from hybridr.errors import ModelError
 from hybridr.evaluation.label_free import gain, make_probes
@@ -23,7 +23,7 @@ def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) ->
     probes, texts = make_probes(documents[: TEXTS["torch"]], 0)
     assert {probe.kind for probe in probes} == {"title", "sentence", "keywords"}
     assert (found["cutoff"], found["documents"], found["probes"]) == (10, TEXTS["torch"], len(probes))
-    assert manifest["parity"]["texts"] == TEXTS["torch"] + len(probes) + 16
+    assert manifest["parity"]["texts"] == TEXTS["torch"] + len(probes) + GENERATED
     for name, precision in (("fp32", "fp32"), ("int8", "int8")):
         encoder = load_encoder(folder, precision=precision)
         scores = encoder.encode_queries([probe.text for probe in probes]) @ encoder.encode_documents(texts).T

@@ -10,8 +10,8 @@ on different texts (Hansen and Salamon 1990).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,7 +21,6 @@ from ...settings import Stage
 from ..contract import Encoder, Vectors, of_length_one
 from ..export.exporting import opened_encoder, second_retriever
 from ..export.weights import EnsembleBiEncoder, NumpyBiEncoder, fitted
-from ..opening import OnnxEncoder
 from . import DOCUMENT_TOKENS
 
 ENCODED = 64  # documents between two reports
@@ -73,19 +72,17 @@ class Ensemble:
         and of `unseen` ones.
         """
         started, count, documents = time.monotonic(), len(texts), [*texts, *unseen]
-        opened = opened_encoder(self.side_by_side)
-        parts, limit = list[Vectors](), min(DOCUMENT_TOKENS, opened.max_tokens)
+        both = BothRetrievers(self.side_by_side)
+        limit = min(DOCUMENT_TOKENS, both.max_tokens)
         for start in range(0, len(documents), ENCODED):
             progress("fit", start, len(documents))
-            batch = documents[start : start + ENCODED]
-            parts.append(opened.encode_documents(batch, max_tokens=limit))
+            both.read("document", documents[start : start + ENCODED], limit)
         progress("fit", len(documents), len(documents))
-        first, second = both_of(np.concatenate(parts), self.first.dim)
+        first, second = both.read("document", documents, limit)
         dim = kept_dimensions(self.size, self.first.dim + self.second.dim, count)
         self.candidate = fitted(self.first, self.second, (first[:count], second[:count]), strength, dim)
-        joined = self.candidate.joined(first, second)
-        self.encoder = RememberingEncoder(FittedEncoder(self.candidate, opened), documents, joined, limit)
-        self.old_encoder = RememberingEncoder(opened_encoder(self.first), documents, first, limit)
+        self.encoder = ComparedEncoder(self.candidate, both, self.candidate.joined)
+        self.old_encoder = ComparedEncoder(self.first, both, lambda own, _: own)
         lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
         return {
             "documents": count,
@@ -105,54 +102,43 @@ def kept_dimensions(size: int, width: int, documents: int) -> int:
     return size if documents >= ENOUGH * size else width
 
 
-def both_of(vectors: Vectors, dim: int) -> tuple[Vectors, Vectors]:
-    """Return the two halves of vectors side by side, each scaled to length 1; the first half has `dim`
-    numbers.
+class BothRetrievers:
+    """Vectors of two retrievers, by the graph that has both; a text that was read is not read again: the gate
+    asks for most of them twice.
     """
-    first, second = np.split(vectors, [dim], axis=1)
-    return of_length_one(first), of_length_one(second)
+
+    def __init__(self, retrievers: EnsembleBiEncoder) -> None:
+        self._opened = opened = opened_encoder(retrievers)
+        self.max_tokens, self._first_dim = opened.max_tokens, retrievers.first.dim
+        self._vectors: dict[tuple[str, int | None, str], Vectors] = {}
+
+    def read(
+        self, role: Literal["query", "document"], texts: Sequence[str], max_tokens: int | None = None
+    ) -> tuple[Vectors, Vectors]:
+        """Return the vectors `(n, dim)` of both, of length 1, in the order of `texts`."""
+        keys = [(role, max_tokens, text) for text in texts]
+        new = [key for key in dict.fromkeys(keys) if key not in self._vectors]
+        if new:
+            encode = self._opened.encode_queries if role == "query" else self._opened.encode_documents
+            self._vectors |= zip(new, encode([text for *_, text in new], max_tokens=max_tokens), strict=True)
+        vectors = np.array([self._vectors[key] for key in keys], np.float32).reshape(-1, self._opened.dim)
+        first, second = np.split(vectors, [self._first_dim], axis=1)
+        return of_length_one(first), of_length_one(second)
 
 
-class FittedEncoder:
-    """The fitted candidate as an encoder, run by the opened graph of both retrievers."""
+class ComparedEncoder:
+    """An encoder that makes its vectors of those of both retrievers."""
 
-    def __init__(self, candidate: EnsembleBiEncoder, opened: OnnxEncoder) -> None:
-        self._candidate, self._opened = candidate, opened
-        self.dim, self.similarity, self.max_tokens = candidate.dim, candidate.similarity, candidate.max_tokens
-        self.fingerprint = candidate.fingerprint
+    def __init__(
+        self, encoder: NumpyBiEncoder, both: BothRetrievers, join: Callable[[Vectors, Vectors], Vectors]
+    ) -> None:
+        self.dim, self.similarity, self.fingerprint = encoder.dim, encoder.similarity, encoder.fingerprint
+        self.max_tokens, self._both, self._join = both.max_tokens, both, join
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`."""
-        return self._joined(self._opened.encode_queries(texts, max_tokens=max_tokens))
+        return self._join(*self._both.read("query", texts, max_tokens))
 
     def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
-        return self._joined(self._opened.encode_documents(texts, max_tokens=max_tokens))
-
-    def _joined(self, vectors: Vectors) -> Vectors:
-        """Return the candidate's vectors, from the stacked vectors of both encoders."""
-        return self._candidate.joined(*both_of(vectors, self._candidate.first.dim))
-
-
-class RememberingEncoder:
-    """An encoder that knows the vectors `(n, dim)` of some documents, read to `limit` tokens: the gate asks
-    for many of them again.
-    """
-
-    def __init__(self, encoder: Encoder, documents: Sequence[str], vectors: Vectors, limit: int) -> None:
-        self._encoder, self._limit = encoder, limit
-        self._remembered = dict(zip(documents, vectors, strict=True))
-        self.dim, self.similarity, self.max_tokens = encoder.dim, encoder.similarity, encoder.max_tokens
-        self.fingerprint = encoder.fingerprint
-
-    def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`."""
-        return self._encoder.encode_queries(texts, max_tokens=max_tokens)
-
-    def encode_documents(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
-        """Return the vectors of documents, float32 `(n, dim)`, in the order of `texts`."""
-        remembered = self._remembered if max_tokens == self._limit else {}
-        new_texts = [text for text in texts if text not in remembered]
-        new = iter(self._encoder.encode_documents(new_texts, max_tokens=max_tokens) if new_texts else ())
-        vectors = [remembered[text] if text in remembered else next(new) for text in texts]
-        return np.stack(vectors) if vectors else np.empty((0, self.dim), np.float32)
+        return self._join(*self._both.read("document", texts, max_tokens))

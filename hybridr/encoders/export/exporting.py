@@ -36,9 +36,9 @@ from .model_files import CARD_FILE, Exportable, copy_whole, is_graph_only, rende
 from .packaged_models import artifact_of, minilm, packaged_retriever
 from .weights import NumpyBiEncoder, open_without_torch
 
-TEXTS = {"torch": 128, "numpy": 32}  # compared at least, and documents at most, by reference: numpy is slow
+TEXTS = {"torch": 128, "numpy": 16}  # compared at least, and documents at most, by reference: numpy is slow
 TEXT_TOKENS = 128  # of each document at most: long documents and their queries take 10 s of MiniLM on 2 cores
-GENERATED = 16  # at least: they reach to the input limit
+GENERATED = 8  # at least: they reach to the input limit
 FP32_TOLERANCE = 1e-4
 STATE_TOLERANCE = 1e-2  # of states at length 1: where a state is short, rounding shows more
 INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same encoder
@@ -51,7 +51,7 @@ def measure_parity(
     `parity` entry.
 
     The entry names the processor's instruction sets, on which int8 depends. Compared are the first 128
-    `documents` (32 with numpy), 128 tokens of each, the probes made from them, and 16 generated texts, or as
+    `documents` (16 with numpy), 128 tokens of each, the probes made from them, and 8 generated texts, or as
     many as make that number in all. States of tokens are compared at length 1. Raises ModelError if a vector
     of the fp32 graph differs by more than 1e-4 in any place or a state by more than 1e-2, or if the int8
     vectors have a mean cosine below 0.9.
@@ -61,7 +61,9 @@ def measure_parity(
     samples = [text if isinstance(text, Document) else Document("", text) for text in chosen]
     probes, texts = make_probes(samples, seed=0)
     missing = TEXTS[reference] - len(texts) - len(probes)
-    generated = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing))
+    generated = generated_texts(
+        retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing)
+    )
     forms: dict[str, TokenEncoder] = {
         reference: retriever,
         "fp32": OnnxEncoder(folder, encoder, precision="fp32"),

@@ -66,15 +66,16 @@ def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:
         STATES: ["batch", "tokens", retriever.width],
         OUTPUT: ["batch", retriever.dim],
     }
-    whole = helper.make_graph(
+    shell = helper.make_graph(
         graph.nodes,
         "encoder",
         [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in inputs],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
-        list(graph.tensors.values()),
     )
     opset = [helper.make_opsetid("", OPSET)]
-    return helper.make_model(whole, opset_imports=opset, ir_version=IR_VERSION, producer_name="hybridr")
+    model = helper.make_model(shell, opset_imports=opset, ir_version=IR_VERSION, producer_name="hybridr")
+    model.graph.initializer.extend(graph.tensors.values())  # last: each step before copies what it is given
+    return model
 
 
 def add_states(graph: GraphArithmetic, retriever: NumpyBiEncoder, inputs: list[str]) -> str:
