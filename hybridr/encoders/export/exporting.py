@@ -61,9 +61,7 @@ def measure_parity(
     samples = [text if isinstance(text, Document) else Document("", text) for text in chosen]
     probes, texts = make_probes(samples, seed=0)
     missing = TEXTS[reference] - len(texts) - len(probes)
-    generated = generated_texts(
-        retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing)
-    )
+    generated = generated_texts(retriever.tokenizer_json, retriever.max_tokens, max(GENERATED, missing))
     forms: dict[str, TokenEncoder] = {
         reference: retriever,
         "fp32": OnnxEncoder(folder, encoder, precision="fp32"),
