@@ -4,8 +4,9 @@
 
 FOLDER holds collections in BEIR layout; each is ranked whole, by at most 500 queries, as users have it:
 `reindex` with the defaults, then `evaluate`. A+B are two joined as `adapt` joins them. Every single encoder
-reads the documents once and its vectors are kept in DIR; joined ones are fitted to them. The results are a
-file for each set; what it has, measured by today's code, is not measured again.
+reads the documents once and its vectors are kept in DIR; joined ones are fitted to them, and their vectors
+made of them. The results are a file for each set; what it has, measured by today's code, is not measured
+again.
 """
 
 from __future__ import annotations
@@ -88,16 +89,16 @@ def measure_set(connection: Any, folder: Path, name: str, work: Path) -> Record:
 
 
 def kept_encoder(name: str, texts: Sequence[str], work: Path) -> tuple[Path, OnnxEncoder | KeptVectors]:
-    """Open an encoder, a single one with the vectors that it made of a set; give its folder too."""
+    """Open an encoder with the vectors that it made of a set; give its folder too."""
     singles = name.split("+")
     parts = [encoded(single, texts, work) for single in singles]
     if len(singles) == 1:
         folder = found_folder(name, silent)
         return folder, KeptVectors(opened(folder), texts, parts[0])
-    folder = work / name
+    folder, joined = work / name, fit(singles, parts)
     if not folder.is_dir():
-        export(fit(singles, parts), folder)
-    return folder, opened(folder)
+        export(joined, folder)
+    return folder, KeptVectors(opened(folder), texts, joined.joined(*parts))
 
 
 def opened(folder: Path) -> OnnxEncoder:
