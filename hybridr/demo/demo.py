@@ -14,6 +14,7 @@ import sysconfig
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,12 +82,13 @@ def demonstrate(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
     fetching = Thread(target=fetch_encoders, args=(settings,), daemon=True)
-    with clock.timing("node"):
+    with clock.timing("node"), ThreadPoolExecutor(1) as pool:  # what needs no node is done while it starts
         fetching.start()
+        collection = pool.submit(write_collection, folder, documents)
         node = start(node_wish, progress=progress)
         index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
     with clock.timing("load"):
-        write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
+        collection.result()
         analyzer = "standard" if node_wish.is_core else None  # that of a language is in a module
         into = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
         loading = index.load(folder, into, progress=progress)
@@ -103,6 +105,11 @@ def demonstrate(
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = index.evaluate(JudgedQueries(folder), compared, progress=progress)
     return Demonstration(node, loading, adaptation, reindexing, hits, foreign, evaluation, clock.seconds)
+
+
+def write_collection(folder: Path, documents: int) -> None:
+    """Write documents, queries and judgements as a BEIR folder. Raises DataError."""
+    write_beir(folder, *read_pydocs(max_documents=documents, queries=QUERIES))
 
 
 def fetch_encoders(settings: AdaptSettings) -> None:
