@@ -91,7 +91,8 @@ def measure_set(connection: Any, folder: Path, name: str, work: Path) -> Record:
 def kept_encoder(name: str, texts: Sequence[str], work: Path) -> tuple[Path, OnnxEncoder | KeptVectors]:
     """Open an encoder with the vectors that it made of a set; give its folder too."""
     singles = name.split("+")
-    parts = [encoded(single, texts, work) for single in singles]
+    limit = min(opened(found_folder(single, silent)).max_tokens for single in singles)
+    parts = [encoded(single, texts, work, limit) for single in singles]
     if len(singles) == 1:
         folder = found_folder(name, silent)
         return folder, KeptVectors(opened(folder), texts, parts[0])
@@ -106,11 +107,11 @@ def opened(folder: Path) -> OnnxEncoder:
     return load_encoder(folder, precision=ReindexSettings().chosen_precision or "fp32")
 
 
-def encoded(name: str, texts: Sequence[str], work: Path) -> Vectors:
-    """Encode a collection by one encoder, once."""
-    file = work / f"{name}.npy"
+def encoded(name: str, texts: Sequence[str], work: Path, limit: int) -> Vectors:
+    """Encode a collection by one encoder, once, as many tokens of each text."""
+    file = work / f"{name}-{limit}.npy"
     if not file.is_file():
-        np.save(file, opened(found_folder(name, silent)).encode_documents(texts))
+        np.save(file, opened(found_folder(name, silent)).encode_documents(texts, max_tokens=limit))
     vectors: Vectors = np.load(file)
     return vectors
 
