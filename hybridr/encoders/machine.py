@@ -123,10 +123,10 @@ def amx_works(cpu: Cpu) -> bool | None:
         works = survives(BF16_PRODUCT)
         if works is None:
             return None
-        answers = {key: works}
         with suppress(DownloadError), changing(AMX_FILE) as entries:  # else it is tried again next time
             entries.clear()
-            entries.update(answers)
+            entries[key] = works
+        return works
     return bool(answers[key])
 
 

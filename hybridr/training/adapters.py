@@ -87,10 +87,6 @@ class Design:
     parallel: Parallel | None = None
 
 
-PUBLISHED = Design(Lora(rank=192, alpha=192), Parallel())
-"""The design of the published REMs (`lora192-pa4`)."""
-
-
 def read_design(config: Mapping[str, Any]) -> Design:
     """Return the design in the `config` of `adapter_config.json`: one method, or a union of two. Raises
     ModelError.

@@ -7,7 +7,6 @@ Only tensors and JSON are read, by weights-only unpickling or safetensors.
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
 import shutil
 import zipfile
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..encoders.contract import WEIGHTS_FILE, longest_input, require_no_links
-from ..encoders.stored_models import STEMS, explaining, read_object, read_special_tokens
+from ..encoders.stored_models import STEMS, explaining, read_object, read_special_tokens, require_embeddings
 from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra, first_line
 from ..files.local import fingerprint, members_within, parsed_json, read_within, regular, write_json
@@ -309,12 +308,7 @@ def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
         return None
     with explaining(folder):
         definition = canonical_tokenizer(read_tokenizer(folder, kind))
-        words = json.loads(definition)["model"]["vocab"]
-    if isinstance(words, dict) and words and max(words.values()) >= vocabulary:
-        raise ModelError(
-            f"the DAM {folder} has a tokenizer of {len(words):,} words and embeddings for {vocabulary:,}",
-            hint="the tokenizer belongs to another model: fetch the folder again",
-        )
+    require_embeddings(folder, definition, vocabulary)
     return definition
 
 

@@ -15,7 +15,6 @@ from tokenizers.models import BPE
 from ..encoders.export.packaged_models import minilm
 from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..encoders.registry import is_default
-from ..encoders.stored_models import require_embeddings
 from ..errors import DataError, ModelError, extra
 from ..families import member_of
 from ..files.local import fingerprint, sha256_of, staged_folder, write_manifest
@@ -26,7 +25,7 @@ from .backbone import WEIGHT_FILES, Dam, read_dam, write_dam_files
 from .loop import Processes, choose_precision, require_disk, require_memory, train
 from .objectives import FitsDam
 from .rankers import local_path
-from .settings import OBJECTIVES, WEIGHT_DECAY, DamSettings
+from .settings import OBJECTIVES, DamSettings
 from .token_cache import AROUND, Frame, TokenCache, build_cache, open_cache
 
 with extra("train", "training a DAM"):
@@ -94,7 +93,6 @@ class DamRun:
         describes their source.
         """
         compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
-        compared["weight_decay"] = WEIGHT_DECAY  # it was a setting
         return fingerprint(
             [KEY_VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
         )
@@ -141,8 +139,6 @@ def frame_of(dam: Dam) -> Frame:
             hint="put its tokenizer.json or vocab.txt into the folder",
         )
     tokenizer = Tokenizer.from_str(dam.tokenizer)
-    vocabulary = int(dam.model.config.vocab_size)
-    require_embeddings(dam.folder, dam.tokenizer, vocabulary)
     special_ids = tokenizer.encode("").ids
     mask = tokenizer.token_to_id(dam.special_tokens["mask_token"])
     if len(special_ids) != AROUND or mask is None:
@@ -160,7 +156,7 @@ def frame_of(dam: Dam) -> Frame:
         special_ids[1],
         mask,
         special,
-        vocabulary,
+        int(dam.model.config.vocab_size),
         stops=ids_that(tokenizer, is_full_stop),
         rests=ids_that(tokenizer, goes_on(tokenizer)),
     )

@@ -39,12 +39,13 @@ from ..encoders.stored_models import (
     FETCH_AGAIN,
     bare_name,
     explaining,
+    inner_folder,
     named_modules,
     read_object,
 )
 from ..encoders.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
-from ..files.local import below, fingerprint, staged_folder, write_manifest
+from ..files.local import fingerprint, staged_folder, write_manifest
 from .backbone import read_dam
 from .ranker import Ranker, Tokens
 from .rankers import Splade, score_pairs
@@ -172,9 +173,9 @@ def read_sparse(source: Path) -> tuple[PooledSplade, Vectors | None, int]:
     prompts = read_object(source, "config_sentence_transformers.json").get("prompts") or {}
     if any(prompts.values()):
         raise ModelError(f"{source} puts prompts before texts, which is not read of sparse encoders")
-    backbone, pooling = (below(source, path) if path else source for _, path in documents)
+    backbone, pooling = (inner_folder(source, path) for _, path in documents)
     ranker = assembled_splade(backbone, read_object(pooling, "config.json", needed=True))
-    table = None if queries == documents else query_table(below(source, queries[0][1]), ranker)
+    table = None if queries == documents else query_table(inner_folder(source, queries[0][1]), ranker)
     return ranker, table, min(ranker.max_tokens, own_limit(backbone))
 
 
@@ -183,7 +184,7 @@ def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
     modules = named_modules(folder)
     if [kind for kind, _ in modules] != [ROUTER]:
         return {"query": modules, "document": modules}
-    inside = below(folder, modules[0][1]) if modules[0][1] else folder
+    inside = inner_folder(folder, modules[0][1])
     record = read_object(inside, "router_config.json", needed=True)
     kinds, structure = record.get("types"), record.get("structure")
     if (
@@ -389,9 +390,9 @@ def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str,
     scaled = "Normalize" in kinds or whole.get("model_type") == PYLATE
     if set(kinds) - KNOWN or kinds[0] != "Transformer" or "Dense" not in kinds or not scaled:
         raise ModelError(f"{folder} makes vectors by {kinds}; a Transformer, Dense and Normalize are needed")
-    inside = below(folder, modules[0][1]) if modules[0][1] else folder
-    layers = [read_layer(below(folder, path)) for kind, path in modules if kind == "Dense"]
-    masks = [read_object(below(folder, path), "config.json") for kind, path in modules if kind == MASK]
+    inside = inner_folder(folder, modules[0][1])
+    layers = [read_layer(inner_folder(folder, path)) for kind, path in modules if kind == "Dense"]
+    masks = [read_object(inner_folder(folder, path), "config.json") for kind, path in modules if kind == MASK]
     backbone, definition, missing = read_model(inside)
     drop_missing(backbone, missing, inside)
     knobs = whole | read_object(inside, "sentence_bert_config.json")

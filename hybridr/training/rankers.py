@@ -46,14 +46,6 @@ class VectorRanker(Ranker):
 
         Raises DataError, and ModelError for texts if the DAM has no tokenizer.
         """
-        return self._encode(texts, max_tokens)
-
-    def encode_documents(self, texts: Texts, *, max_tokens: int | None = None) -> Vectors:
-        """Encode documents exactly as `encode_queries` encodes queries."""
-        return self._encode(texts, max_tokens)
-
-    def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
-        """Return the vectors of texts or rows of token ids, float32 `(n, dim)`."""
         rows = self.tokens.rows(texts, self.limit(max_tokens))
         return encode_ids(
             rows,
@@ -61,6 +53,10 @@ class VectorRanker(Ranker):
             lambda ids, mask: self.run(np.where(mask == 1, ids, self.tokens.padding), mask),
             budget=self.batch_tokens,
         )
+
+    def encode_documents(self, texts: Texts, *, max_tokens: int | None = None) -> Vectors:
+        """Encode documents exactly as `encode_queries` encodes queries."""
+        return self.encode_queries(texts, max_tokens=max_tokens)
 
 
 class Dense(VectorRanker):
@@ -199,7 +195,7 @@ class Colbert(VectorRanker):
         vectors = self.head(self.states(ids, mask)).float()
         return nn.functional.normalize(vectors, dim=-1) * mask.unsqueeze(-1)
 
-    def _encode(self, texts: Texts, max_tokens: int | None) -> Vectors:
+    def encode_queries(self, texts: Texts, *, max_tokens: int | None = None) -> Vectors:
         """Return the token vectors of texts, float32 `(n, tokens, dim)`, zero behind the end of a text."""
         rows = self.tokens.rows(texts, self.limit(max_tokens))
         lengths = [len(row) for row in rows]

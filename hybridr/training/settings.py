@@ -13,8 +13,6 @@ from ..settings import NoOption, Option, OwnSettings, Stage
 
 OBJECTIVES, ADAPTERS = "training.objectives", "encoders.adapters"
 """The families whose files the choices of `objective`, `loss` and `method` come from."""
-WEIGHT_DECAY = 0.01
-"""Of a DAM, not of biases and LayerNorm (Zhan et al. 2022)."""
 
 
 class AdaptSettings(Stage):

@@ -15,11 +15,6 @@ from studies import signals
 USUAL = ("phrases", "soft_terms")
 
 
-class Named(Signal):
-    def __init__(self, name: str) -> None:
-        self.usual = name in USUAL  # type: ignore[misc]
-
-
 def taken(*names: str) -> SignalSet:
     """A set of signals; those of today's default are usual."""
     made = {

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr import Document, load_encoder
+from hybridr import load_encoder
 from hybridr.encoders.adapters import DOCUMENT_TOKENS
 from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings
 from hybridr.encoders.contract import Encoder
 from hybridr.encoders.export.exporting import export, opened_encoder
 from hybridr.encoders.export.weights import open_without_torch
-from hybridr.errors import DataError, ModelError, SettingsError
-from hybridr.files.local import read_manifest
+from hybridr.errors import ModelError, SettingsError
 from hybridr.records import silent
 from hybridr.training.adaptation import adapt
 from hybridr.training.settings import AdaptSettings
@@ -84,19 +83,6 @@ def test_documents_that_it_was_fitted_to_are_not_encoded_again(folders: tuple[st
         assert len(remembering.encode_documents(texts[:110], max_tokens=limit)) == 110
 
 
-def test_a_finished_fit_is_found_again_and_another_share_is_another(
-    tmp_path: Path, folders: tuple[str, str]
-) -> None:
-    first = adapt(DOCUMENTS, settings(folders, tmp_path / "out"))
-    assert adapt(DOCUMENTS, settings(folders, tmp_path / "out")).reused
-    other = adapt(DOCUMENTS, settings(folders, tmp_path / "out", strength=0.5))
-    assert not other.reused
-    assert other.unseen_loss_end != first.unseen_loss_end
-    recorded = (read_manifest(other.folder) or {})["adaptation"]
-    assert recorded["settings"]["strength"] == 0.5
-    assert recorded["training"]["dim"] == 32
-
-
 def test_few_documents_keep_all_dimensions(tmp_path: Path, folders: tuple[str, str]) -> None:
     done = adapt(DOCUMENTS[:60], settings(folders, tmp_path / "out"))
     assert load_encoder(done.folder).dim == 64
@@ -122,10 +108,6 @@ def test_bad_input_is_refused_in_words(tmp_path: Path, folders: tuple[str, str])
         adapt(DOCUMENTS, settings(folders, tmp_path / "out", steps=5))
     with pytest.raises(SettingsError, match="rank"):
         adapt(DOCUMENTS, settings(folders, tmp_path / "out", own={"rank": 5}))
-    with pytest.raises(DataError, match="40 are needed"):
-        adapt(DOCUMENTS[:30], settings(folders, tmp_path / "out"))
-    with pytest.raises(DataError, match="40 are needed"):
-        adapt([Document(str(n), "one text") for n in range(90)], settings(folders, tmp_path / "out"))
     with pytest.raises(ModelError, match="nowhere"):
         adapt(DOCUMENTS, settings((folders[0], str(tmp_path / "nowhere")), tmp_path / "out"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,3 +186,6 @@ def test_what_was_fetched_first_stays(tmp_path, own_cache: Path, monkeypatch) ->
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetched)
     assert load_encoder(encoder_folder("owner/model")).dim == 32
     assert (asked["repository"], asked["revision"]) == ("owner/model", "0a1b")
+    shutil.rmtree(own_cache / "hub")
+    assert load_encoder(encoder_folder("owner/model")).dim == 32
+    assert asked["revision"] == source.name, "the revision is remembered beside the cache, with its hashes"

@@ -15,17 +15,7 @@ import torch
 from hybridr.encoders.export.exporting import export
 from hybridr.errors import ModelError
 from hybridr.training.torch_models import read_retriever
-from support.tiny import damage_json, tiny_retriever
-
-
-class Payload:
-    """What a malicious checkpoint holds: unpickling it makes a file."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.target,)
+from support.tiny import Payload, damage_json, tiny_retriever
 
 
 @pytest.fixture(scope="module")

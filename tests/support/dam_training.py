@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, DistilBertConfig, RobertaConfig
 
@@ -52,6 +53,16 @@ def tiny_dam(folder: Path, kind: str = "bert", *, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(angled_tokenizer() if kind == "roberta" else tiny_tokenizer())
     return folder
+
+
+def weights_of(folder: Path, file: str = "model.safetensors") -> dict[str, torch.Tensor]:
+    return load_file(folder / file)
+
+
+def same(left: Path, right: Path, file: str = "model.safetensors") -> bool:
+    """Tell whether two folders hold the same weights, to the bit."""
+    ours, theirs = weights_of(left, file), weights_of(right, file)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def angled_tokenizer() -> str:

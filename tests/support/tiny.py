@@ -130,3 +130,13 @@ def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Compare vectors `(n, dim)` of length 1, row by row."""
     found: np.ndarray = (left * right).sum(axis=1)
     return found
+
+
+class Payload:
+    """What a malicious checkpoint holds: unpickling it makes a file."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.target,)

@@ -36,7 +36,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dam(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_dam(tmp_path_factory.mktemp("dam"))
+    return tiny_dam(tmp_path_factory.mktemp("dam") / "tiny")
 
 
 @pytest.fixture(scope="module")

@@ -25,18 +25,12 @@ from hybridr.training.judged import read_judged_beir
 from hybridr.training.rankers import assemble, between, joined_encoder
 from hybridr.training.rem import train_rem
 from hybridr.training.settings import AdaptSettings
-from support.dam_training import tiny_dam
 from support.rem_training import rem_settings
 from support.tiny import tiny_corpus, tiny_retriever
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TEXTS = [document.contents for document in tiny_corpus(30, seed=4)]
-
-
-@pytest.fixture(scope="module")
-def dam(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_dam(tmp_path_factory.mktemp("base") / "source-dam")
 
 
 def unread() -> Iterator[Document]:
@@ -101,7 +95,7 @@ def test_the_fitted_dam_and_the_rem_become_one_encoder(
     source = assemble(dam, rem).encode_documents(TEXTS, max_tokens=64)
     assert np.abs(encoder.encode_documents(TEXTS) - source).max() > 1e-2
     manifest = read_manifest(adapted.folder) or {}
-    assert manifest["assembly"] == {"dam": "source-dam", "rem": "rem-lora"}
+    assert manifest["assembly"] == {"dam": "tiny", "rem": "rem-lora"}
     assert manifest["adaptation"]["settings"]["strength"] == 1
     assert "mlm" in (adapted.folder / "README.md").read_text()
     assert not (adapted.folder / ".training").exists()
@@ -324,6 +318,11 @@ def test_a_finished_run_returns_at_once_and_a_damaged_one_is_made_again(
     first = adapt(tiny_corpus(120), pair())
     (first.folder / "onnx" / "model.onnx").write_bytes(b"")
     assert not adapt(tiny_corpus(120), pair()).reused
+    other = adapt(tiny_corpus(120), pair(strength=0.5))
+    assert not other.reused
+    assert other.unseen_loss_end != first.unseen_loss_end
+    recorded = (read_manifest(other.folder) or {})["adaptation"]
+    assert (recorded["settings"]["strength"], recorded["training"]["dim"]) == (0.5, 32)
 
 
 def test_repeated_documents_count_once(pair: Callable[..., AdaptSettings]) -> None:

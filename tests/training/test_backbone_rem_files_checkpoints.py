@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 import zipfile
@@ -16,16 +15,7 @@ import torch
 from hybridr.errors import ModelError
 from hybridr.training.rankers import assemble
 from support.golden_ddr import SOURCE, rem_of
-
-
-class Payload:
-    """What a malicious checkpoint holds: unpickling it would make a folder."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.target),)
+from support.tiny import Payload
 
 
 @pytest.mark.parametrize("zipped", [True, False])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
 from hybridr.errors import DataError, ModelError, SettingsError
@@ -24,20 +24,14 @@ from hybridr.training.rankers import assemble
 from hybridr.training.settings import DamSettings
 from hybridr.training.token_cache import Frame, TokenCache, build_cache
 from support.coco_traces import replay_coco
-from support.dam_training import dam_settings, main, tiny_dam
+from support.dam_training import dam_settings, tiny_dam, weights_of
 from support.places import DDR
-from support.programs import Program, killed_at
 from support.tiny import tiny_corpus, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL, LARGE = 120, 100_000  # token budgets: many micro-batches, and one
 STOP = 105  # the tiny tokenizer's full stop
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_dam(tmp_path_factory.mktemp("base") / "tiny")
 
 
 def objective(folder: Path, cache: TokenCache, precision: Any = "fp32", **changes: Any) -> SpansAndMaskedLm:
@@ -52,14 +46,6 @@ def stepped(found: SpansAndMaskedLm, steps: int = 3) -> tuple[list[float], dict[
     taken = range(1, steps + 1)
     losses = [take_step(found, optimizer, step)[0] for step in taken]
     return losses, {name: weight.detach() for name, weight in found.weights.items()}
-
-
-def weights_of(folder: Path, name: str = "model.safetensors") -> dict[str, torch.Tensor]:
-    return load_file(folder / name)
-
-
-def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
 # --- what it computes
@@ -140,9 +126,9 @@ def test_micro_batches_train_as_one_batch(kind: str, tmp_path: Path) -> None:
     assert max(gaps.values()) < 1e-6, max(gaps.items(), key=lambda item: item[1])
 
 
-def test_memory_follows_the_micro_batch_and_not_the_batch(base: Path, cache: TokenCache) -> None:
+def test_memory_follows_the_micro_batch_and_not_the_batch(dam: Path, cache: TokenCache) -> None:
     def most_kept(size: int) -> int:
-        found = objective(base, cache, token_budget=256, batch_size=size)
+        found = objective(dam, cache, token_budget=256, batch_size=size)
         largest = 0
         for part in found.parts(1):
             kept: dict[int, int] = {}
@@ -159,31 +145,21 @@ def test_memory_follows_the_micro_batch_and_not_the_batch(base: Path, cache: Tok
     assert most_kept(240) < 1.2 * most_kept(15)
 
 
-def test_both_passes_drop_the_same(base: Path, cache: TokenCache) -> None:
-    found = objective(base, cache, token_budget=SMALL, dropout=0.3)
+def test_both_passes_drop_the_same(dam: Path, cache: TokenCache) -> None:
+    found = objective(dam, cache, token_budget=SMALL, dropout=0.3)
     found.module.train()
     parts = list(found.parts(1))
     again, other = found.forward(parts[0])[0], found.forward(parts[0]._replace(seed=99))[0]
     assert torch.equal(found.forward(parts[0])[0], again)
     assert not torch.allclose(again, other)
-    assert stepped(found)[0] == stepped(objective(base, cache, token_budget=SMALL, dropout=0.3))[0]
+    assert stepped(found)[0] == stepped(objective(dam, cache, token_budget=SMALL, dropout=0.3))[0]
 
 
-def test_bf16_is_near(base: Path, cache: TokenCache) -> None:
-    exact, _ = stepped(objective(base, cache, token_budget=SMALL, head_layers=1))
-    near, _ = stepped(objective(base, cache, "bf16", token_budget=SMALL, head_layers=1))
+def test_bf16_is_near(dam: Path, cache: TokenCache) -> None:
+    exact, _ = stepped(objective(dam, cache, token_budget=SMALL, head_layers=1))
+    near, _ = stepped(objective(dam, cache, "bf16", token_budget=SMALL, head_layers=1))
     assert near == pytest.approx(exact, rel=0.02)
     assert near != exact
-
-
-def test_two_processes_give_the_weights_of_one(base: Path, tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"objective": "coco", "steps": 4, "head_layers": 1}
-    whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "one", **asked))
-    given = {"base": str(base), "out": str(tmp_path / "two")} | asked
-    assert Program(main, given, ranks=2).wait() == [0, 0]
-    entry = (read_manifest(tmp_path / "two") or {})["dam"]
-    assert entry["losses"] == pytest.approx(whole.losses, abs=1e-4)
-    assert entry["unseen_loss"] == pytest.approx([whole.unseen_loss_start, whole.unseen_loss_end], abs=1e-4)
 
 
 # --- what it is trained on
@@ -230,13 +206,13 @@ def test_a_long_sentence_is_cut_and_a_short_rest_goes_along() -> None:
     assert cut_spans(sentences(1, 1, 1)[:2], 0, FRAME, 30, 1) == [0, 2]
 
 
-def test_a_document_of_one_sentence_gives_it_twice_and_masks_each_by_itself(base: Path, tmp_path) -> None:
+def test_a_document_of_one_sentence_gives_it_twice_and_masks_each_by_itself(dam: Path, tmp_path) -> None:
     documents = [Document(f"d{i}", document.text.split(".")[0]) for i, document in enumerate(tiny_corpus(60))]
     cache = build_cache(documents, tiny_tokenizer(), tmp_path / "tokens", seed=1)
     begins, lengths = draw_pairs(cache, FRAME, np.arange(9), 30, 1, np.random.default_rng(0))
     assert (begins[::2] == begins[1::2]).all()
     assert (lengths[::2] == lengths[1::2]).all()
-    windows = objective(base, cache, held_out=0, batch_size=50).windows(1)
+    windows = objective(dam, cache, held_out=0, batch_size=50).windows(1)
     rows = np.split(windows.ids, np.cumsum(windows.lengths)[:-1])
     differ = [not np.array_equal(*pair) for pair in zip(rows[::2], rows[1::2], strict=True)]
     assert sum(differ) > 40
@@ -250,11 +226,11 @@ def test_two_spans_of_a_document_are_disjoint(cache: TokenCache) -> None:
     assert 0.3 < (first < second).mean() < 0.7
 
 
-def test_a_batch_holds_no_document_twice(base: Path, cache: TokenCache, monkeypatch) -> None:
-    found = objective(base, cache, batch_size=4096)
+def test_a_batch_holds_no_document_twice(dam: Path, cache: TokenCache, monkeypatch) -> None:
+    found = objective(dam, cache, batch_size=4096)
     assert found.batch_size == found.documents == len(cache) - 20
     assert len(found.windows(1).lengths) == 2 * found.documents
-    small = objective(base, cache, batch_size=30)
+    small = objective(dam, cache, batch_size=30)
     steps = small.documents // 30  # of an epoch
     drawn: list[np.ndarray] = []
     monkeypatch.setattr(small, "pairs", lambda rows, random: drawn.append(rows))
@@ -266,22 +242,22 @@ def test_a_batch_holds_no_document_twice(base: Path, cache: TokenCache, monkeypa
     assert not np.array_equal(*epochs)
 
 
-def test_documents_too_short_for_a_span_are_left_out(base: Path, tmp_path: Path) -> None:
+def test_documents_too_short_for_a_span_are_left_out(dam: Path, tmp_path: Path) -> None:
     short = [Document(f"s{i}", word) for i, word in enumerate(("balan", "bason", "balar misot"))]
     cache = build_cache([*tiny_corpus(40), *short], tiny_tokenizer(), tmp_path / "tokens", seed=1)
     assert len(cache) == 43
-    found = objective(base, cache, held_out=0)
+    found = objective(dam, cache, held_out=0)
     assert found.documents == 40
-    settings = dam_settings(base, tmp_path / "dam", objective="coco", steps=1, held_out=0)
+    settings = dam_settings(dam, tmp_path / "dam", objective="coco", steps=1, held_out=0)
     assert fit_dam([*tiny_corpus(40), *short], settings).documents == 40
 
 
 # --- the whole
 
 
-def test_a_trained_dam_opens_everywhere_and_its_head_goes_on(base: Path, tmp_path: Path) -> None:
+def test_a_trained_dam_opens_everywhere_and_its_head_goes_on(dam: Path, tmp_path: Path) -> None:
     asked = {"objective": "coco", "steps": 30, "learning_rate": 3e-3}
-    settings = dam_settings(base, tmp_path / "source", head_layers=2, **asked)
+    settings = dam_settings(dam, tmp_path / "source", head_layers=2, **asked)
     found = fit_dam(tiny_corpus(200), settings)
     assert found.unseen_loss_end < found.unseen_loss_start - 0.5
     model, report = transformers.AutoModelForMaskedLM.from_pretrained(found.folder, output_loading_info=True)
@@ -301,11 +277,11 @@ def test_a_trained_dam_opens_everywhere_and_its_head_goes_on(base: Path, tmp_pat
     assert not (fit_dam(tiny_corpus(150), without).folder / "condenser.safetensors").exists()
 
 
-def test_a_head_of_another_width_is_refused(base: Path, cache: TokenCache, tmp_path: Path) -> None:
+def test_a_head_of_another_width_is_refused(dam: Path, cache: TokenCache, tmp_path: Path) -> None:
     folder = tiny_dam(tmp_path / "base")
     weights = {
         name: weight.detach()
-        for name, weight in objective(base, cache, head_layers=1).condenser.named().items()
+        for name, weight in objective(dam, cache, head_layers=1).condenser.named().items()
     }
     weights["condenser.0.output.dense.bias"] = torch.zeros(7)
     save_file(weights, folder / "condenser.safetensors")
@@ -313,56 +289,34 @@ def test_a_head_of_another_width_is_refused(base: Path, cache: TokenCache, tmp_p
         objective(folder, cache)
 
 
-def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"objective": "coco", "head_layers": 1}
-    whole = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "whole", **asked))
-    step = int(np.random.default_rng().integers(1, 12))
-    out = tmp_path / "killed"
-    given = {"base": str(base), "out": str(out)} | asked
-    killed_at(f"train {step}", main, given)
-    assert Program(main, given).wait() == [0]
-    for name in ("model.safetensors", "condenser.safetensors"):
-        assert same(weights_of(out, name), weights_of(whole.folder, name)), f"{name}, killed at step {step}"
-
-
-def test_settings_that_an_objective_does_not_use_do_not_train_it_anew(base: Path, tmp_path: Path) -> None:
+def test_settings_that_an_objective_does_not_use_do_not_train_it_anew(dam: Path, tmp_path: Path) -> None:
     for objective, again in (("mlm", True), ("coco", False)):
         out = tmp_path / objective
         asked: dict[str, Any] = {"objective": objective, "steps": 1}
-        fit_dam(tiny_corpus(50), dam_settings(base, out, **asked))
-        assert fit_dam(tiny_corpus(50), dam_settings(base, out, **asked)).reused
-        found = fit_dam(tiny_corpus(50), dam_settings(base, out, pooling="mean", **asked))
+        fit_dam(tiny_corpus(50), dam_settings(dam, out, **asked))
+        assert fit_dam(tiny_corpus(50), dam_settings(dam, out, **asked)).reused
+        found = fit_dam(tiny_corpus(50), dam_settings(dam, out, pooling="mean", **asked))
         assert found.reused is again
 
 
 # --- refusals
 
 
-def test_too_few_documents_are_refused(base: Path, tmp_path: Path) -> None:
-    same_text = dam_settings(base, tmp_path / "same", objective="coco")
+def test_too_few_documents_are_refused(dam: Path, tmp_path: Path) -> None:
+    same_text = dam_settings(dam, tmp_path / "same", objective="coco")
     with pytest.raises(DataError, match="1 different texts; 2 are needed"):
         fit_dam([Document("a", "balan bason. misot kolan.")] * 9, same_text)
-    settings = dam_settings(base, tmp_path / "short", objective="coco")
+    settings = dam_settings(dam, tmp_path / "short", objective="coco")
     with pytest.raises(DataError, match="1 documents have 3 tokens, enough for a span; 2 are needed"):
         fit_dam([Document("a", "balan bason. misot kolan."), Document("b", "balan")], settings)
 
 
-def test_a_batch_of_one_is_refused(base: Path, tmp_path: Path) -> None:
+def test_a_batch_of_one_is_refused(dam: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="batch of 1 document has nothing") as caught:
-        fit_dam(tiny_corpus(50), dam_settings(base, tmp_path / "dam", objective="coco", batch_size=1))
+        fit_dam(tiny_corpus(50), dam_settings(dam, tmp_path / "dam", objective="coco", batch_size=1))
     assert "--batch-size 2" in str(caught.value.hint)
 
 
-def test_a_layer_that_is_not_there_is_refused(base: Path, cache: TokenCache) -> None:
+def test_a_layer_that_is_not_there_is_refused(dam: Path, cache: TokenCache) -> None:
     with pytest.raises(SettingsError, match="--skip-from 3: the model has 2 layers"):
-        objective(base, cache, head_layers=1, skip_from=3)
-
-
-@pytest.mark.parametrize("budget", [SMALL, LARGE])
-def test_a_loss_that_is_not_finite_stops(base: Path, cache: TokenCache, tmp_path: Path, budget: int) -> None:
-    folder = tiny_dam(tmp_path / "base")
-    weights = weights_of(folder)
-    weights["bert.encoder.layer.1.output.LayerNorm.weight"] *= 3e38
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"the loss is (nan|inf) at step 1; most likely the first one"):
-        stepped(objective(folder, cache, token_budget=budget), 1)
+        objective(dam, cache, head_layers=1, skip_from=3)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import hybridr_cli
 from hybridr.encoders.export.exporting import export
@@ -23,7 +24,7 @@ from hybridr.training import loop
 from hybridr.training.backbone import read_dam
 from hybridr.training.dam import DamFit, fit_dam
 from hybridr.training.rankers import assemble
-from support.dam_training import dam_settings, main, tiny_dam
+from support.dam_training import dam_settings, main, same, tiny_dam, weights_of
 from support.programs import Program, killed_at
 from support.tiny import WORDS, damage_json, tiny_corpus, tiny_retriever, tiny_tokenizer
 
@@ -31,31 +32,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_dam(tmp_path_factory.mktemp("base") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def whole(base: Path, one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> DamFit:
+def whole(dam: Path, one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> DamFit:
     """Give what comes of the usual settings; nobody changes its folder."""
-    return fit_dam(tiny_corpus(120), dam_settings(base, tmp_path_factory.mktemp("whole") / "dam"))
-
-
-def weights_of(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
-
-
-def same(left: Path, right: Path) -> bool:
-    one, other = weights_of(left), weights_of(right)
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    return fit_dam(tiny_corpus(120), dam_settings(dam, tmp_path_factory.mktemp("whole") / "dam"))
 
 
 # --- the whole
 
 
-def test_training_is_real_and_opens_everywhere(base: Path, tmp_path: Path) -> None:
+def test_training_is_real_and_opens_everywhere(dam: Path, tmp_path: Path) -> None:
     found = fit_dam(
-        tiny_corpus(200), dam_settings(base, tmp_path / "dam", steps=40, learning_rate=5e-3, held_out=40)
+        tiny_corpus(200), dam_settings(dam, tmp_path / "dam", steps=40, learning_rate=5e-3, held_out=40)
     )
     assert (found.steps, found.documents, found.fresh_head, found.reused) == (40, 160, False, False)
     assert found.unseen_loss_end < found.unseen_loss_start - 0.1
@@ -69,14 +56,14 @@ def test_training_is_real_and_opens_everywhere(base: Path, tmp_path: Path) -> No
     assert tokenizer.mask_token_id == 4
     opened = read_dam(found.folder)
     assert opened.has_language_head
-    before, after = read_dam(base).model.state_dict(), opened.model.state_dict()
+    before, after = read_dam(dam).model.state_dict(), opened.model.state_dict()
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in after.items())
     assert not any(torch.equal(before[name], after[name]) for name in before if "weight" in name)
     assert assemble(found.folder).encode_documents(["balan bason"]).shape == (1, 32)
 
 
-def test_the_folder_tells_its_history(base: Path, tmp_path: Path) -> None:
-    found = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "dam"))
+def test_the_folder_tells_its_history(dam: Path, tmp_path: Path) -> None:
+    found = fit_dam(tiny_corpus(120), dam_settings(dam, tmp_path / "dam"))
     manifest = read_manifest(found.folder) or {}
     assert manifest["stage"] == "dam"
     assert manifest["settings"]["learning_rate"] == 1e-3
@@ -91,22 +78,22 @@ def test_the_folder_tells_its_history(base: Path, tmp_path: Path) -> None:
     assert not [word for word in own_words if f'"{word}' in (found.folder / "manifest.json").read_text()]
 
 
-def test_a_finished_run_is_known_by_its_texts(base: Path, tmp_path: Path) -> None:
-    first = fit_dam(tiny_corpus(120), dam_settings(base, tmp_path / "dam"))
+def test_a_finished_run_is_known_by_its_texts(dam: Path, tmp_path: Path) -> None:
+    first = fit_dam(tiny_corpus(120), dam_settings(dam, tmp_path / "dam"))
     written = (first.folder / "manifest.json").stat().st_mtime_ns
-    again = fit_dam(tiny_corpus(120)[::-1], dam_settings(base, tmp_path / "dam"))
+    again = fit_dam(tiny_corpus(120)[::-1], dam_settings(dam, tmp_path / "dam"))
     assert again.reused
     assert again.losses == first.losses
     assert (first.folder / "manifest.json").stat().st_mtime_ns == written
     assert not (first.folder / ".training").exists()
-    assert not fit_dam(tiny_corpus(121), dam_settings(base, tmp_path / "dam")).reused
-    other = fit_dam(tiny_corpus(121), dam_settings(base, tmp_path / "dam", seed=3))
+    assert not fit_dam(tiny_corpus(121), dam_settings(dam, tmp_path / "dam")).reused
+    other = fit_dam(tiny_corpus(121), dam_settings(dam, tmp_path / "dam", seed=3))
     assert not other.reused
     (other.folder / "model.safetensors").write_bytes(b"")
-    assert not fit_dam(tiny_corpus(121), dam_settings(base, tmp_path / "dam", seed=3)).reused
+    assert not fit_dam(tiny_corpus(121), dam_settings(dam, tmp_path / "dam", seed=3)).reused
 
 
-def test_an_unfinished_run_does_not_read_its_source_again(base: Path, whole: DamFit, tmp_path: Path) -> None:
+def test_an_unfinished_run_does_not_read_its_source_again(dam: Path, whole: DamFit, tmp_path: Path) -> None:
 
     def stop(stage: str, done: int, total: int | None = None, note: str = "") -> None:
         if stage == "train" and done == 8:
@@ -117,38 +104,51 @@ def test_an_unfinished_run_does_not_read_its_source_again(base: Path, whole: Dam
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     source, out = CorpusFile(file), tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        fit_dam(source, dam_settings(base, out), progress=stop)
+        fit_dam(source, dam_settings(dam, out), progress=stop)
     stages: list[str] = []
-    resumed = fit_dam(source, dam_settings(base, out), progress=lambda stage, *_: stages.append(stage))
+    resumed = fit_dam(source, dam_settings(dam, out), progress=lambda stage, *_: stages.append(stage))
     assert resumed.resumed_from == 6
     assert "read" not in stages
     assert same(resumed.folder, whole.folder)
     with pytest.raises(KeyboardInterrupt):
-        fit_dam(source, dam_settings(base, tmp_path / "changed"), progress=stop)
+        fit_dam(source, dam_settings(dam, tmp_path / "changed"), progress=stop)
     file.write_text("".join(json.dumps(record) + "\n" for record in records[:100]))
-    assert (
-        fit_dam(source, dam_settings(base, tmp_path / "changed")).documents == 80
-    )  # another file: read anew
+    assert fit_dam(source, dam_settings(dam, tmp_path / "changed")).documents == 80  # another file: read anew
 
 
-def test_a_run_killed_by_sigkill_ends_with_the_same_weights(base: Path, whole: DamFit, tmp_path) -> None:
+COCO: dict[str, Any] = {"objective": "coco", "head_layers": 1}
+LEFT = {"mlm": ["model.safetensors"], "coco": ["model.safetensors", "condenser.safetensors"]}
+
+
+@pytest.mark.parametrize("changes", [{"objective": "mlm"}, COCO], ids=["mlm", "coco"])
+def test_a_run_killed_by_sigkill_ends_with_the_same_weights(
+    changes: dict[str, Any], dam: Path, tmp_path: Path
+) -> None:
+    whole = fit_dam(tiny_corpus(120), dam_settings(dam, tmp_path / "whole", **changes))
     step = int(np.random.default_rng().integers(1, 12))
     out = tmp_path / "killed"
-    given = {"base": str(base), "out": str(out)}
-    killed_at(f"train {step}", main, given)
+    arguments = {"base": str(dam), "out": str(out)} | changes
+    killed_at(f"train {step}", main, arguments)
     assert (out / ".training").is_dir()
-    assert Program(main, given).wait() == [0]
-    assert same(out, whole.folder), f"killed at step {step}"
+    assert Program(main, arguments).wait() == [0]
+    for file in LEFT[changes["objective"]]:
+        assert same(out, whole.folder, file), f"{file}, killed at step {step}"
     assert (read_manifest(out) or {})["dam"]["resumed_from"] <= step
 
 
-def test_two_processes_give_the_weights_of_one(base: Path, whole: DamFit, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{"objective": "mlm"}, COCO | {"steps": 4}], ids=["mlm", "coco"])
+def test_two_processes_give_the_weights_of_one(changes: dict[str, Any], dam: Path, tmp_path: Path) -> None:
+    whole = fit_dam(tiny_corpus(120), dam_settings(dam, tmp_path / "one", **changes))
     out = tmp_path / "two"
-    assert Program(main, {"base": str(base), "out": str(out)}, ranks=2).wait() == [0, 0]
-    assert (read_manifest(out) or {})["dam"]["processes"] == 2
-    one, two = weights_of(whole.folder), weights_of(out)
-    gaps = {name: float((one[name] - two[name]).abs().max()) for name in one}
-    assert max(gaps.values()) < 1e-5, max(gaps.items(), key=lambda item: item[1])
+    assert Program(main, {"base": str(dam), "out": str(out)} | changes, ranks=2).wait() == [0, 0]
+    entry = (read_manifest(out) or {})["dam"]
+    assert entry["processes"] == 2
+    assert entry["losses"] == pytest.approx(whole.losses, abs=1e-4)
+    assert entry["unseen_loss"] == pytest.approx([whole.unseen_loss_start, whole.unseen_loss_end], abs=1e-4)
+    if changes["objective"] == "mlm":  # biases of coco's keys have gradients of rounding alone
+        alone, together = weights_of(whole.folder), weights_of(out)
+        gaps = {name: float((alone[name] - together[name]).abs().max()) for name in alone}
+        assert max(gaps.values()) < 1e-5, max(gaps.items(), key=lambda item: item[1])
 
 
 def test_a_base_without_a_head_gets_a_seeded_one(tmp_path: Path) -> None:
@@ -164,18 +164,18 @@ def test_a_base_without_a_head_gets_a_seeded_one(tmp_path: Path) -> None:
 # --- refusals
 
 
-def test_no_usable_text_is_refused(base: Path, tmp_path: Path) -> None:
+def test_no_usable_text_is_refused(dam: Path, tmp_path: Path) -> None:
     for documents in ([], [Document("a", ""), Document("b", "  ")]):
         with pytest.raises(DataError, match="hold no usable text"):
-            fit_dam(documents, dam_settings(base, tmp_path / "dam"))
+            fit_dam(documents, dam_settings(dam, tmp_path / "dam"))
     with pytest.raises(DataError, match="1 different texts; 2 are needed"):
-        fit_dam([Document("a", "balan")] * 9, dam_settings(base, tmp_path / "dam"))
+        fit_dam([Document("a", "balan")] * 9, dam_settings(dam, tmp_path / "dam"))
 
 
-def test_a_strange_vocabulary_is_refused(base: Path, tmp_path: Path) -> None:
+def test_a_strange_vocabulary_is_refused(dam: Path, tmp_path: Path) -> None:
     strange = [Document(str(i), f"{'字' * (i + 1)} wholly unknown words") for i in range(50)]
     with pytest.raises(DataError, match="tokenizer of tiny does not know 100% of the tokens"):
-        fit_dam(strange, dam_settings(base, tmp_path / "dam"))
+        fit_dam(strange, dam_settings(dam, tmp_path / "dam"))
     folder = tiny_dam(tmp_path / "base")
     (folder / "tokenizer.json").write_text(tiny_tokenizer([*WORDS, "more", "words"]))
     with pytest.raises(ModelError, match="embeddings"):
@@ -190,7 +190,7 @@ def test_a_strange_vocabulary_is_refused(base: Path, tmp_path: Path) -> None:
         fit_dam(tiny_corpus(50), dam_settings(folder, tmp_path / "dam"))
 
 
-def test_a_base_of_another_kind_is_refused(base: Path, tmp_path: Path) -> None:
+def test_a_base_of_another_kind_is_refused(dam: Path, tmp_path: Path) -> None:
     folder = tiny_dam(tmp_path / "base")
     damage_json(folder / "config.json", hidden_size=48)
     with pytest.raises(ModelError, match="wrong sizes"):
@@ -199,7 +199,7 @@ def test_a_base_of_another_kind_is_refused(base: Path, tmp_path: Path) -> None:
         fit_dam(tiny_corpus(50), dam_settings(tmp_path / "none", tmp_path / "dam"))
 
 
-def test_too_little_disk_is_said_before_anything_is_read(base: Path, tmp_path, monkeypatch) -> None:
+def test_too_little_disk_is_said_before_anything_is_read(dam: Path, tmp_path, monkeypatch) -> None:
     usage = type(loop.shutil.disk_usage(tmp_path))
     monkeypatch.setattr(loop.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 1000))
 
@@ -208,22 +208,22 @@ def test_too_little_disk_is_said_before_anything_is_read(base: Path, tmp_path, m
         yield
 
     with pytest.raises(DownloadError, match="0 MB free; tokens and checkpoints need about 1 MB"):
-        fit_dam(unread(), dam_settings(base, tmp_path / "dam"))
+        fit_dam(unread(), dam_settings(dam, tmp_path / "dam"))
 
 
-def test_too_little_memory_is_said_before_training(base: Path, tmp_path, monkeypatch) -> None:
+def test_too_little_memory_is_said_before_training(dam: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("M", (), {"available": 1_000_000}))
     steps: list[str] = []
     with pytest.raises(ModelError, match="1 MB of memory are free on cpu"):
         fit_dam(
             tiny_corpus(50),
-            dam_settings(base, tmp_path / "dam"),
+            dam_settings(dam, tmp_path / "dam"),
             progress=lambda *told: steps.append(told[0]),
         )
     assert "train" not in steps
 
 
-def test_a_loss_that_is_not_finite_stops(base: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops(dam: Path, tmp_path: Path) -> None:
     folder = tiny_dam(tmp_path / "base")
     weights = weights_of(folder)
     weights["cls.predictions.transform.LayerNorm.weight"] *= 3e38
@@ -233,22 +233,22 @@ def test_a_loss_that_is_not_finite_stops(base: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "dam" / "model.safetensors").exists()
 
 
-def test_another_folder_is_not_replaced(base: Path, tmp_path: Path) -> None:
+def test_another_folder_is_not_replaced(dam: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(ModelError, match="is not a DAM that hybridr trained"):
-        fit_dam(tiny_corpus(50), dam_settings(base, tmp_path / "mine"))
+        fit_dam(tiny_corpus(50), dam_settings(dam, tmp_path / "mine"))
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
 
 
 # --- the command
 
 
-def test_the_command(base: Path, tmp_path, capsys, monkeypatch) -> None:
+def test_the_command(dam: Path, tmp_path, capsys, monkeypatch) -> None:
     file = tmp_path / "corpus.tsv"
     file.write_text("".join(f"{d.doc_id}\t{d.contents}\n" for d in tiny_corpus(60)))
     out = str(tmp_path / "dam")
-    places = ["--file", str(file), "--base", str(base), "--out", out]
+    places = ["--file", str(file), "--base", str(dam), "--out", out]
     command = ["dam", "train", *places, *"--steps 3 --batch-size 8".split()]
     monkeypatch.setenv("HYBRIDR_DAM_HELD_OUT", "10")
     monkeypatch.setenv("HYBRIDR_DAM_PRECISION", "fp32")

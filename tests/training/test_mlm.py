@@ -22,11 +22,6 @@ from support.tiny import tiny_corpus
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_dam(tmp_path_factory.mktemp("base") / "tiny")
-
-
 def objective(folder: Path, cache: TokenCache, **changes: Any) -> MaskedLm:
     dam = read_dam(folder)
     values = {
@@ -74,25 +69,25 @@ def test_the_gradient_is_that_of_the_one_big_batch(kind: str, tmp_path: Path) ->
         assert torch.allclose(weight.grad, gradients[name].grad, rtol=1e-4, atol=1e-6), name
 
 
-def test_the_shares_of_processes_are_the_batch(base: Path, cache: TokenCache) -> None:
+def test_the_shares_of_processes_are_the_batch(dam: Path, cache: TokenCache) -> None:
     class Two:
         count, device = 2, torch.device("cpu")
 
         def __init__(self, rank: int) -> None:
             self.rank = rank
 
-    whole = objective(base, cache)
+    whole = objective(dam, cache)
     total = sum(whole.loss(part).item() for part in whole.parts(1))
-    shares = [objective(base, cache, processes=Two(rank)) for rank in range(2)]
+    shares = [objective(dam, cache, processes=Two(rank)) for rank in range(2)]
     tokens = [sum(int((part.targets != IGNORED).sum()) for part in share.parts(1)) for share in shares]
     assert sum(tokens) == shares[0].parts(1)[0].divisor
     assert abs(tokens[0] - tokens[1]) < 0.3 * sum(tokens)
     assert abs(sum(share.loss(part).item() for share in shares for part in share.parts(1)) - total) < 1e-5
 
 
-def test_dropout_is_off_unless_asked_for(base: Path, cache: TokenCache) -> None:
+def test_dropout_is_off_unless_asked_for(dam: Path, cache: TokenCache) -> None:
     for share, differs in ((0.0, False), (0.1, True)):
-        found = objective(base, cache, dropout=share)
+        found = objective(dam, cache, dropout=share)
         assert found.dropout is differs
         found.module.train(True)
         part = found.parts(1)[0]

@@ -15,6 +15,7 @@ from hybridr.errors import ModelError
 from hybridr.training.rankers import assemble
 from support.golden_ddr import SOURCE, changed, rem_of
 from support.places import DDR
+from support.tiny import damage_json
 
 
 def broken_zip(folder: Path) -> tuple[Path, Path]:
@@ -33,8 +34,7 @@ def not_finite(folder: Path) -> tuple[Path, Path]:
 
 def other_width(folder: Path) -> tuple[Path, Path]:
     rem = shutil.copytree(rem_of("dense_lora192"), folder / "rem")
-    record = json.loads((rem / "adapter_config.json").read_text())
-    (rem / "adapter_config.json").write_text(json.dumps(record | {"hidden_size": 768}))
+    damage_json(rem / "adapter_config.json", hidden_size=768)
     return SOURCE, rem
 
 
@@ -56,27 +56,13 @@ def two_rems(folder: Path) -> tuple[Path, Path]:
     return SOURCE, folder / "rems"
 
 
-def smaller_config(folder: Path) -> tuple[Path, None]:
-    return with_config(folder, {"num_hidden_layers": 1})
+def configured(**change: Any) -> Callable[[Path], tuple[Path, None]]:
+    def copy(folder: Path) -> tuple[Path, None]:
+        dam = shutil.copytree(SOURCE, folder / "dam")
+        damage_json(dam / "config.json", **change)
+        return dam, None
 
-
-def wider_config(folder: Path) -> tuple[Path, None]:
-    return with_config(folder, {"hidden_size": 64})
-
-
-def deeper_config(folder: Path) -> tuple[Path, None]:
-    return with_config(folder, {"num_hidden_layers": 3})
-
-
-def other_kind(folder: Path) -> tuple[Path, None]:
-    return with_config(folder, {"model_type": "gpt2"})
-
-
-def with_config(folder: Path, change: dict[str, Any]) -> tuple[Path, None]:
-    dam = shutil.copytree(SOURCE, folder / "dam")
-    record = json.loads((dam / "config.json").read_text())
-    (dam / "config.json").write_text(json.dumps(record | change))
-    return dam, None
+    return copy
 
 
 def other_tokenizer(folder: Path) -> tuple[Path, None]:
@@ -105,11 +91,11 @@ MISFITS: list[tuple[Callable[[Path], tuple[Path, Path | None]], str]] = [
     (lambda folder: (SOURCE, folder), "it has no adapter_config.json"),
     (lambda folder: (folder / "none", None), "there is no DAM or REM"),
     (lambda folder: (folder, None), "has no config.json"),
-    (smaller_config, "has too many weights, such as bert.encoder.layer.1"),
-    (deeper_config, "lacks weights, such as bert.encoder.layer.2"),
-    (wider_config, "has wrong sizes of weights"),
-    (other_kind, "of the kind 'gpt2'"),
-    (other_tokenizer, "tokenizer of 281 words and embeddings for 280"),
+    (configured(num_hidden_layers=1), "has too many weights, such as bert.encoder.layer.1"),
+    (configured(num_hidden_layers=3), "lacks weights, such as bert.encoder.layer.2"),
+    (configured(hidden_size=64), "has wrong sizes of weights"),
+    (configured(model_type="gpt2"), "of the kind 'gpt2'"),
+    (other_tokenizer, "has ids up to 280, the model 280 embeddings"),
     (no_weights, "has no weights"),
 ]
 

@@ -10,28 +10,17 @@ import pytest
 import torch
 
 from hybridr.training import rem
-from hybridr.training.adapters import PUBLISHED, read_design
-from hybridr.training.judged import Judged, read_judged_beir
+from hybridr.training.adapters import read_design
+from hybridr.training.judged import Judged
 from hybridr.training.rankers import assemble
 from hybridr.training.rem import attach_fresh, config_of, design_of, train_rem
-from support.dam_training import tiny_dam
 from support.places import DDR
-from support.rem_training import TEXTS, rem_settings, vectors, write_toy
-
-
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    return read_judged_beir(write_toy(tmp_path_factory.mktemp("toy") / "beir"))
-
-
-@pytest.fixture(scope="module")
-def dam(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_dam(tmp_path_factory.mktemp("dam"))
+from support.rem_training import TEXTS, rem_settings, vectors
 
 
 def test_the_configuration_is_that_of_the_published_files(judged: Judged, dam: Path, tmp_path: Path) -> None:
     published = json.loads((DDR / "rems/rem_dense_lora192-pa4/msmarco/adapter_config.json").read_text())
-    assert config_of(PUBLISHED) == published["config"]
+    assert config_of(design_of("both", 192)) == published["config"]
     assert read_design(published["config"]) == design_of("both", 192)
     alone = json.loads((DDR / "rems/rem_dense_lora192/msmarco/adapter_config.json").read_text())
     assert config_of(design_of("lora", 192)) == alone["config"]

@@ -19,6 +19,7 @@ import numpy as np
 from ...errors import DownloadError, MissingExtra, ModelError, first_line
 from ...evaluation.label_free import Probe, make_probes, ndcg
 from ...files.local import below, cache_folder, read_manifest, staged_folder, write_manifest
+from ...files.remembered import known_checkpoint
 from ...records import Document, Progress, silent
 from ..contract import Precision, TokenEncoder, Usage, Vectors, model_name
 from ..engines import GRAPHS, from_training
@@ -351,7 +352,6 @@ def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progr
         return minilm_encoder(progress=progress)
     if fingerprint == entry.package.fingerprint:
         return packaged_encoder(entry, progress)
-    assert entry.package is not None
     fetched = fetched_revision(entry.repository) is not None
     if not fetched and is_encoder(place_of(entry.package.fingerprint)):
         return packaged_encoder(entry, progress)
@@ -461,9 +461,8 @@ def fetch_from_hub(source: str, progress: Progress) -> Path:
             "hybridr adapt --index NAME --out DIR makes one",
         )
     try:
-        path = snapshot(
-            repository, fetched_revision(repository), FILES, ELSEWHERE, reporting(repository, progress)
-        )
+        revision = fetched_revision(repository) or known_checkpoint(repository).get("revision")
+        path = snapshot(repository, revision, FILES, ELSEWHERE, reporting(repository, progress))
     except Exception as error:  # the hub's client raises many kinds, and its transport others
         name = repository.partition("/")[2]
         raise DownloadError(

@@ -225,14 +225,8 @@ class Berm(Plain):
             )
         count = len(examples.documents)
         scores = Bm25Units(examples.queries, examples.documents, frequencies, count, average)
-        return cls(
-            objective,
-            scores,
-            ends,
-            alpha=own.balance,
-            beta=own.extract,
-            variant="code" if own.variant == "code" else "paper",
-        )
+        variant = own.variant or "paper"
+        return cls(objective, scores, ends, alpha=own.balance, beta=own.extract, variant=variant)
 
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Return the weighted sum of ranking loss, balance and extract."""

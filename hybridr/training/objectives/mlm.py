@@ -17,11 +17,12 @@ from ...encoders.contract import longest_input
 from ...relevance.corpus import held_out_of
 from ..backbone import Dam
 from ..loop import Processes
-from ..settings import WEIGHT_DECAY, DamSettings
+from ..settings import DamSettings
 from ..token_cache import Frame, TokenCache, TokenIds, TokenWindows, cut, fixed_windows, windows_of_step
 from . import Recipe, TrainingPrecision
 
 LONGEST_WARM_UP = 1000  # steps
+WEIGHT_DECAY = 0.01  # not of biases and LayerNorm (Zhan et al. 2022)
 WIDTHS, MASKED = 16, 32  # multiples that sizes are rounded up to
 IGNORED = -100  # as a target: not counted
 OVERHEAD = 128  # tokens; what one more micro-batch costs, mostly for gradients of the embeddings

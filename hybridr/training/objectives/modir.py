@@ -298,11 +298,9 @@ class Modir(Plain):
     def tensors(self) -> dict[str, Tensor]:
         """Return classifier, queue and last diagnosis for a checkpoint."""
         tensors = self.classifier.tensors()
-        return (
-            tensors | {"diagnosis": torch.tensor(list(self.diagnosis.last.values()))}
-            if self.diagnosis
-            else tensors
-        )
+        if self.diagnosis is not None:
+            tensors["diagnosis"] = torch.tensor(list(self.diagnosis.last.values()))
+        return tensors
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore classifier, queue and last diagnosis from the tensors of a checkpoint."""
@@ -324,7 +322,7 @@ class Modir(Plain):
         """
         observed, tenth = run.observed, max(1, len(run.losses) // 10)
         local = observed["local_accuracy"]
-        assert self.diagnosis is not None  # as `made` makes it
+        assert self.diagnosis is not None  # as `create` makes it
         return {
             "target_queries": len(self.target.texts.queries),
             "target_documents": len(self.target.texts.documents),
