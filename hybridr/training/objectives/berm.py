@@ -225,8 +225,8 @@ class Berm(Plain):
             )
         count = len(examples.documents)
         scores = Bm25Units(examples.queries, examples.documents, frequencies, count, average)
-        variant = own.variant or "paper"
-        return cls(objective, scores, ends, alpha=own.balance, beta=own.extract, variant=variant)
+        weights = {"alpha": own.balance, "beta": own.extract}
+        return cls(objective, scores, ends, **weights, variant=own.variant or "paper")
 
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Return the weighted sum of ranking loss, balance and extract."""
