@@ -29,21 +29,7 @@ else:
 CONFIG_FILE = "hybridr.toml"
 TRUSTED_OWNERS = (0,)  # whoever runs the machine
 T = TypeVar("T")
-TABLES = (
-    "cluster",
-    "node",
-    "load",
-    "mcp",
-    "adapt",
-    "dam",
-    "rem",
-    "reindex",
-    "search",
-    "deploy",
-    "tune",
-    "serve",
-    "assessor",
-)
+TABLES = tuple("cluster node load mcp adapt dam rem reindex search deploy tune serve assessor".split())
 """The tables of `hybridr.toml`, one a stage."""
 
 
@@ -224,7 +210,9 @@ def is_outside(name: str, value: Any) -> bool:
     """
     if name == "aws_region":  # the keys are in this account's own files
         return True
-    return name.endswith("_file") and not Path(str(value)).resolve().is_relative_to(Path.cwd().resolve())
+    return name in ("password_file", "client_key") and not Path(str(value)).resolve().is_relative_to(
+        Path.cwd().resolve()
+    )
 
 
 def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:

@@ -17,8 +17,15 @@ import numpy as np
 
 from ..errors import DataError
 from ..records import Document, Qrels, Query, Run
-from .document_forms import OTHER_QUERY_IDS, documents_in, hint_for_id, identifier_of, plain_value
-from .local import below, numbered_lines, parsed_json, regular, replacing
+from .document_forms import (
+    OTHER_QUERY_IDS,
+    documents_in,
+    hint_for_id,
+    identifier_of,
+    line_items,
+    plain_value,
+)
+from .local import below, numbered_lines, regular, replacing
 
 GRADE_COLUMNS = frozenset(("score", "relevance", "rel", "grade", "label", "rating", "judgment"))
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -293,11 +300,7 @@ def require_file(file: Path) -> None:
 def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) of the non-blank lines of a JSONL file. Raises DataError."""
     require_file(file)
-    for number, line in read_lines(file):
-        try:
-            record = parsed_json(line)
-        except ValueError as error:
-            raise DataError(f"{file}:{number}: not JSON: {error}") from None
+    for number, record in line_items(file, read_lines(file)):
         if not isinstance(record, dict):
             raise DataError(f"{file}:{number}: needed a JSON object, found {type(record).__name__}")
         yield number, record

@@ -363,16 +363,7 @@ def members_within(archive: zipfile.ZipFile, names: list[str], size: int) -> dic
 MANIFEST_FILE = "manifest.json"
 MANIFEST_PARTS = ("settings", "inputs", "outputs", "encoder", "adaptation", "assembly", "dam", "rem")
 """Entries that are objects wherever they are."""
-VERSIONED = (
-    "numpy",
-    "onnxruntime",
-    "opensearch-py",
-    "peft",
-    "pyarrow",
-    "tokenizers",
-    "torch",
-    "transformers",
-)
+VERSIONED = "numpy onnxruntime opensearch-py peft pyarrow tokenizers torch transformers".split()
 
 
 def sha256_of(path: Path) -> str:

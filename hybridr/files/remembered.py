@@ -14,10 +14,11 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..records import Reported
 from .local import acquired_lock, below, state_folder, storing, text_within, write_json
 
 ENCODERS, SPREADS, SCALES, KNOWN_FILE = "encoders.json", "spreads.json", "scales.json", "checkpoints.json"
@@ -62,7 +63,7 @@ def remember_encoder(key: str, folder: Path | None) -> None:
 def folder_of(fingerprint: str) -> Path | None:
     """Return the stored folder of the encoder with this fingerprint; None if unknown or gone."""
     folder = known_in(ENCODERS).get(fingerprint)
-    return Path(folder) if folder and Path(folder).is_dir() else None
+    return Path(folder) if isinstance(folder, str) and Path(folder).is_dir() else None
 
 
 def forget(key: str) -> None:
@@ -130,7 +131,7 @@ REJECTS, SHADOWS, REGISTER = "rejects", "shadows", "texts.json"
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Reported):
     """A local file or folder that holds text of documents; `index` is None if it belongs to no single
     index.
     """
@@ -139,10 +140,6 @@ class Text:
     kind: str
     index: str | None
     bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return {**asdict(self), "path": str(self.path)}
 
 
 def rejects_file(index: str) -> Path:
@@ -176,13 +173,12 @@ def texts(name: str | None = None) -> list[Text]:
     listed = [
         (path, kind, path.stem) for kind, folder in folders.items() for path in sorted(folder.glob("*.jsonl"))
     ]
-    listed += [
-        (Path(path), entry["kind"], entry["index"]) for path, entry in sorted(known_in(REGISTER).items())
-    ]
+    entries = [(path, entry) for path, entry in sorted(known_in(REGISTER).items()) if isinstance(entry, dict)]
+    listed += [(Path(path), str(entry.get("kind")), entry.get("index")) for path, entry in entries]
     destination = rf"{re.escape(name or '')}(-hybridr-\d+(-returned)?)?"
     there = []
     for path, kind, index in listed:
-        if path.exists() and (name is None or re.fullmatch(destination, index or "") is not None):
+        if path.exists() and (name is None or re.fullmatch(destination, str(index)) is not None):
             files = path.rglob("*") if path.is_dir() else [path]
             size = sum(file.stat().st_size for file in files if file.is_file())
             there.append(Text(path, kind, index, size))

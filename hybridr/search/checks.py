@@ -57,7 +57,7 @@ def encoder_for(
     fingerprint = info.record.encoder
     origin = info.record.source_uuid or info.uuid
     remembered = folders.get(fingerprint) if fingerprint else folders.get(origin)
-    if folder is None and remembered is not None:
+    if folder is None and isinstance(remembered, str):
         folder = Path(remembered)
         if not folder.is_dir():
             raise ModelError(

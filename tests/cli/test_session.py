@@ -60,6 +60,7 @@ def test_a_password_does_not_go_where_the_folder_says(folder: Path, capsys) -> N
         ({"url": "https://evil", "aws_region": "eu-west-1"}, {}, {"HYBRIDR_PASSWORD": ""}, "url"),
         ({"url": "https://evil", "password_file": "/etc/hostname"}, {}, {"HYBRIDR_PASSWORD": ""}, "url"),
         ({"url": "https://evil", "password_file": "../key"}, {}, {"HYBRIDR_PASSWORD": ""}, "url"),
+        ({"url": "https://evil", "client_key": "../key"}, {}, {"HYBRIDR_PASSWORD": ""}, "url"),
         ({"url": "https://evil", "password_file": "link"}, {}, {"HYBRIDR_PASSWORD": ""}, "url"),
         ({"url": "https://mine", "password_file": "key"}, {}, {"HYBRIDR_PASSWORD": ""}, None),
         ({"url": "https://mine", "password": "of the file"}, {}, {"HYBRIDR_PASSWORD": ""}, None),
@@ -68,7 +69,7 @@ def test_a_password_does_not_go_where_the_folder_says(folder: Path, capsys) -> N
         ({"timeout_s": 5.0}, {}, {"HYBRIDR_URL": "https://mine"}, None),
         ({"url": "https://any"}, {}, {"HYBRIDR_PASSWORD": ""}, None),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_credentials_go_only_where_their_own_layer_says(
     folder: Path,

@@ -26,13 +26,6 @@ def test_part_of_an_answer_is_none(answer: dict[str, Any], kind: type[ClusterErr
     assert failure is None if kind is None else isinstance(failure, kind)
 
 
-@pytest.mark.parametrize(("code", "setting"), [(5, "read_only"), (7, "read"), (8, "write")])
-def test_a_block_of_an_index_says_how_it_is_lifted(code: int, setting: str) -> None:
-    reason = f"index [docs] blocked by: [FORBIDDEN/{code}/index ... (api)];"
-    error = error_of(403, {"type": "cluster_block_exception", "reason": reason})
-    assert f'PUT /INDEX/_settings {{"index.blocks.{setting}": null}}' in str(error.hint)
-
-
 def test_a_licence_is_no_missing_right() -> None:
     reason = "current license is non-compliant for [field and document level security]"
     error = error_of(403, {"type": "security_exception", "reason": reason})

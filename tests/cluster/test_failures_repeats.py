@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,11 +14,13 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.connection import Cluster
+from hybridr.cluster.embedded.process import free_port
 from hybridr.cluster.failures import ASKED_BY
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import ClusterError, SettingsError, Unreachable
 from hybridr.serving.doorway import opaque_id
 from hybridr.serving.search_threads import SearchThreads
+from support.servers import Quiet, serving
 
 VERSION = {"number": "3.6.0", "distribution": "opensearch"}
 INFO = json.dumps({"version": VERSION, "cluster_uuid": "u", "hits": {"hits": []}}).encode()
@@ -33,45 +32,34 @@ class Host:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, str | None]] = []
         self.status, self.headers = 200, {"Content-Type": "application/json"}
-        host = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                path = self.path
-                host.asked.append((self.command, path, self.headers.get("X-Opaque-Id")))
-                status = host.status if path != "/" else 200
-                self.send_response(status)
-                for name, value in {**host.headers, "Content-Length": str(len(INFO))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(INFO)
-
-            do_GET = do_POST = do_PUT = answer  # noqa: N815
-
-            def log_message(self, *_: Any) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+    def answer(self, handler: Quiet) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        self.asked.append((handler.command, handler.path, handler.headers.get("X-Opaque-Id")))
+        handler.send_response(self.status if handler.path != "/" else 200)
+        for name, value in {**self.headers, "Content-Length": str(len(INFO))}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(INFO)
 
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[Host, Host]]:
-    with closing(Host()) as one, closing(Host()) as other:
-        yield one, other
+    both = Host(), Host()
+    with ExitStack() as running:
+        for host in both:
+            verbs = dict.fromkeys(
+                ("do_GET", "do_POST", "do_PUT"), lambda handler, host=host: host.answer(handler)
+            )
+            host.url = running.enter_context(serving(type("Handler", (Quiet,), verbs)))
+        yield both
 
 
 @pytest.fixture
 def nobody() -> str:
     """An address at which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def connected(*urls: str, **given: Any) -> Cluster:

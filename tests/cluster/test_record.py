@@ -59,8 +59,9 @@ def test_a_record_reads_and_is_written_back_whole() -> None:
 
 
 def test_a_foreign_index_has_an_empty_record() -> None:
-    for mappings in ({}, {"_meta": {}}, {"_meta": {"owner": "somebody"}}, {"_meta": "a text"}):
-        record = IndexInfo("docs", {}, mappings, {}).record
+    assert IndexInfo("docs", {}, {}, {}).record == Record()
+    for meta in ({}, {"owner": "somebody"}, "a text", None, 3, []):
+        record = IndexInfo("docs", {}, {"_meta": meta}, {}).record
         assert record == Record()
         assert record.to_json() == {}
 
@@ -93,12 +94,6 @@ def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
     assert index(WRITTEN).record.bare() == Record()
 
 
-def test_tuning_that_found_nothing_counts_as_none() -> None:
-    assert not Tuned().gains
-    assert not Tuned(search=None, pipeline=None).gains
-    assert Tuned(search={"depth": 50}).gains
-
-
 ODD: list[Any] = [None, 3, -1, "x", "\ud800", [], [None], {}, {"a": {"b": 1}}, True, 1e300, [["x"]]]
 ODD += [{"at": 3}, [{"at": 3}], [{"at": "today", "event": None}]]
 
@@ -118,8 +113,3 @@ def reads(found: Any) -> bool:
     except DataError as error:
         return "hybridr's record in 'docs-hybridr-1'" not in error.message
     return all(isinstance(event["at"], str) for event in record.history)
-
-
-@pytest.mark.parametrize("meta", [None, 3, [], "x"])
-def test_a_meta_that_is_no_object_is_nobody_s_record(meta: Any) -> None:
-    assert IndexInfo("docs", {}, {"_meta": meta}, {}).record == Record()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from hybridr.cluster.client import TooMuch
+from hybridr.cluster.embedded.process import free_port
 from hybridr.cluster.relay import Relay, Relayed, understood_by
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import ClusterError, Unreachable
@@ -18,12 +17,6 @@ ASKED = Relayed(
     (("Authorization", "ApiKey eA=="), ("Connection", "keep-alive"), ("Host", "proxy.example.com")),
     b'{"size":  1}',
 )
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 def test_a_request_goes_on_as_it_was_with_none_of_our_rights() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
@@ -17,9 +14,10 @@ from hybridr.files.fetching import MOST_ANSWER, BoundedRetry, ask_web
 from hybridr.serving.page import judgements
 from hybridr.serving.page.judgements import grade_by_model
 from hybridr.serving.settings import AssessorSettings
+from support.servers import Quiet, serving
 
 
-class Slow(BaseHTTPRequestHandler):
+class Slow(Quiet):
     """Answers as the first part of the path says."""
 
     asked: list[str]
@@ -31,9 +29,6 @@ class Slow(BaseHTTPRequestHandler):
             getattr(self, self.path.split("/")[1])()
 
     do_GET = do_POST = answer
-
-    def log_message(self, *_: Any) -> None:
-        pass
 
     def drip(self) -> None:
         for _ in range(1_000):
@@ -92,12 +87,8 @@ BUSY = ["busy", "busy_until", "busy_digits"]
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[str]]]:
     handler = type("Asked", (Slow,), {"asked": []})
-    web = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    web.daemon_threads = True
-    threading.Thread(target=web.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{web.server_port}", handler.asked
-    web.shutdown()
-    web.server_close()
+    with serving(handler) as url:
+        yield url, handler.asked
 
 
 @pytest.mark.attack(137)

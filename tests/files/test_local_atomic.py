@@ -12,6 +12,7 @@ from hybridr.errors import DownloadError
 from hybridr.files.local import replacing, require_space, staged_folder, storing
 
 
+@pytest.mark.attack(75)
 def test_a_full_disk_is_seen_before_and_during(tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match="MB free, 1,000,000,000,000 MB are needed") as caught:
         require_space(tmp_path / "cache", 10**18)

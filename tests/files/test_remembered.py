@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from hybridr.files.local import state_folder, write_json
 from hybridr.files.remembered import (
+    ENCODERS,
     MOST_INDICES,
+    REGISTER,
     SCALES,
     SPREADS,
+    folder_of,
     known_in,
     remember_scales,
     remember_spread,
     scales_known,
+    texts,
 )
 
 
@@ -30,3 +35,12 @@ def test_the_scales_of_the_last_indices_are_kept() -> None:
     assert scales_known("index 5") == {"shape": 0.5}
     assert scales_known("index 2") == scales_known("index 0") == {}, "the oldest go"
     assert scales_known(f"index {MOST_INDICES + 2}") == {"shape": MOST_INDICES + 2.0}
+
+
+def test_entries_that_hybridr_did_not_write_are_passed_over(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
+    write_json(state_folder() / REGISTER, {str(tmp_path): 3, str(tmp_path / "state"): {"index": 5}})
+    write_json(state_folder() / ENCODERS, {"a": 3})
+    assert [text.path for text in texts()] == [tmp_path / "state"]
+    assert texts("docs") == []
+    assert folder_of("a") is None

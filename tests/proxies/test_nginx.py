@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.embedded.process import free_port
 from hybridr.indexing.reindexing import reindex
-from hybridr.serving.doorway import listen
 from support.deployed import TEXT, fill_library
 from support.places import ROOT
 
@@ -38,11 +38,6 @@ def library(request: pytest.FixtureRequest, minilm_encoder_folder: Path) -> Iter
     yield cluster
     for info in cluster.indices(f"{NAME}*"):
         cluster.request("DELETE", path_of(info.name))
-
-
-def free_port() -> int:
-    with listen("127.0.0.1", 0) as bound:
-        return int(bound.getsockname()[1])
 
 
 @contextmanager

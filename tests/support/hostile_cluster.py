@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from support.servers import Quiet, serving
 
 ROOT = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
@@ -40,7 +40,7 @@ def hostile(
     """Serve these answers by path, `*` for others; give the url, and (path, authorization) of requests."""
     asked: list[tuple[str, str | None]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             path = self.path.partition("?")[0]
@@ -62,19 +62,8 @@ def hostile(
 
         do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = answer
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    if tls is not None:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Handler, tls) as url:
+        yield url, asked
 
 
 def bomb(size: int) -> Given:

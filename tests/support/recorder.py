@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from http.server import BaseHTTPRequestHandler
+from typing import NamedTuple
+
+from support.servers import Quiet, serving
 
 
 class Heard(NamedTuple):
@@ -44,23 +45,13 @@ def recording() -> Iterator[Recorder]:
     """Run one."""
     recorder = Recorder()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet):
         protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: Any) -> None:
-            pass
 
         def do_GET(self) -> None:
             recorder.handle(self)
 
         do_POST = do_GET
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    recorder.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
+    with serving(Handler) as recorder.url:
         yield recorder
-    finally:
-        server.shutdown()
-        server.server_close()

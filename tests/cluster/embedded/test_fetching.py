@@ -21,16 +21,14 @@ import pytest
 
 from hybridr.errors import DownloadError, HybridrError
 from hybridr.files import fetching, programs
+from support.servers import Quiet, serving
 
 
-class Repository(http.server.SimpleHTTPRequestHandler):
+class Repository(Quiet, http.server.SimpleHTTPRequestHandler):
     """A Maven repository that can break off in the middle of a file."""
 
     requested: list[str]
     broken: list[int]
-
-    def log_message(self, format: str, *values: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         path = Path(self.translate_path(self.path))
@@ -54,14 +52,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type
     folder = tmp_path / "served"
     folder.mkdir()
     handler = type("Serving", (Repository,), {"requested": [], "broken": []})
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
-    )
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setenv(fetching.MIRROR, f"http://127.0.0.1:{server.server_port}")
-    yield handler
-    server.shutdown()
-    server.server_close()
+    with serving(functools.partial(handler, directory=str(folder))) as url:
+        monkeypatch.setenv(fetching.MIRROR, url)
+        yield handler
 
 
 def published(tmp_path: Path, name: str, content: bytes, promised: bytes | None = None) -> fetching.Artifact:
@@ -155,12 +148,6 @@ def test_a_failing_write_is_explained_and_leaves_nothing(tmp_path, repository: t
     assert stored(tmp_path) == ["one-1.0.zip"]
 
 
-@pytest.mark.attack(75)
-def test_too_little_space_is_refused_before_the_first_byte(tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="MB free, 1,000,000,000,000 MB are needed"):
-        fetching.require_space(tmp_path, 10**18)
-
-
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "file"))
@@ -204,15 +191,12 @@ ANSWERS: dict[str, tuple[dict[str, str], list[bytes]]] = {
 """What a mirror sends: headers, and the parts of what follows."""
 
 
-class Hostile(http.server.BaseHTTPRequestHandler):
+class Hostile(Quiet):
     """A mirror that answers as `way` says, and counts what it is asked for."""
 
     protocol_version = "HTTP/1.1"
     way: str
     asked: list[str]
-
-    def log_message(self, format: str, *values: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
@@ -235,13 +219,9 @@ class Hostile(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hostile]]:
     handler = type("Mirror", (Hostile,), {"asked": []})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setenv(fetching.MIRROR, f"http://127.0.0.1:{server.server_port}")
-    yield handler
-    server.shutdown()
-    server.server_close()
+    with serving(handler) as url:
+        monkeypatch.setenv(fetching.MIRROR, url)
+        yield handler
 
 
 @pytest.mark.attack(130)
