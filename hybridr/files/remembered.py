@@ -170,7 +170,7 @@ def texts(name: str | None = None) -> list[Text]:
         "refused documents": state_folder() / REJECTS,
         "requests of a shadow": state_folder() / SHADOWS,
     }
-    listed = [
+    listed: list[tuple[Path, str, str | None]] = [
         (path, kind, path.stem) for kind, folder in folders.items() for path in sorted(folder.glob("*.jsonl"))
     ]
     entries = [(path, entry) for path, entry in sorted(known_in(REGISTER).items()) if isinstance(entry, dict)]
