@@ -45,6 +45,7 @@ from hybridr.search.past_queries import memory_of
 from hybridr.search.rules.rules import add_rules, rules_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
+from hybridr.serving.rewriting.explaining import verdicts_on
 from hybridr.serving.settings import DeploySettings
 from hybridr.status import leftovers
 from hybridr.status.standing import remove, status
@@ -134,6 +135,8 @@ def test_the_verbs_of_a_life_each_with_its_role(
     admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: ENCODER)
+    reads_english = "hybridr.serving.deploy.preconditions.languages_by_fingerprint"
+    monkeypatch.setattr(reads_english, lambda *_: ("en",))  # as of the packaged encoder: texts are looked at
     file = tmp_path / "corpus.jsonl"
     lines = (json.dumps({"_id": f"d{number}", "text": text_number(number)}) for number in range(40))
     file.write_text("\n".join(lines))
@@ -178,6 +181,11 @@ def test_the_verbs_of_a_life_each_with_its_role(
     write_record(admin, done.destination, tuning=Tuned(search={"weight": 0.4}))
     assert reset_tuning(bob("tune"), INDEX).tuned is not None
     assert admin.index_info(done.destination).record.tuning is None
+    boosted = {"query": {"match": {"text": {"query": TEXTS[0].text, "boost": 2}}}}
+    with fresh_machine(tmp_path):
+        assert verdicts_on(bob("search"), INDEX, [boosted], SearchSettings())[0].ranked
+        with pytest.raises(AccessDenied, match="no permissions for"):
+            verdicts_on(bob("deploy"), INDEX, [boosted], SearchSettings())
     cluster = bob("deploy")
     deploy(cluster, INDEX, DeploySettings(), SearchSettings())
     undeploy(cluster, INDEX)

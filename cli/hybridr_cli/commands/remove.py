@@ -90,8 +90,12 @@ def remove(
     show_removal(session, todo, "to be deleted")
     if not dry_run:
         session.confirm("remove all that?", yes)
+        planned = todo["beside"]
         todo = index.remove(copy_back=copy_back, discard=discard)
         show_removal(session, todo, "deleted")
+        for described in planned:
+            if described not in todo["beside"]:
+                session.output.line(f"{described}: stays, an index that uses it may be out of this user's sight")
     session.output.result(todo)
     session.output.line("nothing was removed" if dry_run else "removed")
     session.output.refusal(todo["refusal"])

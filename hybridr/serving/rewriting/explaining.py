@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import resolve_complete
 from ...cluster.retrievers.lexical import lexical_query
-from ...errors import ClusterError, DataError, HybridrError
+from ...errors import AccessDenied, ClusterError, DataError, HybridrError, Unreachable
 from ...files.local import numbered_lines, parsed_json, replacing
 from ...records import Progress, Qrels, Query, silent
 from ...relevance.shadows import COMPARED, ShadowedRequest, ShadowFile, ShadowReport, report_of
@@ -101,8 +101,8 @@ def verdicts_on(
 ) -> list[Verdict]:
     """Return for each request whether a deployment of `--way transparent` would rank it; nothing is changed.
 
-    A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound, and
-    DataError for an index without complete vectors.
+    A request is a search body, or `{"path": "/docs/_search?from=10", "body": {…}}`. Raises NotFound,
+    AccessDenied, and DataError for an index without complete vectors.
     """
     info = resolve_complete(cluster, name, whole=False)
     searching = Search(cluster, info, mode="lexical", settings=settings)
@@ -122,7 +122,7 @@ def verdict_on(ranking: BodyRanking, request: Mapping[str, Any]) -> Verdict:
 
 
 def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:
-    """Return the parsed query of a request, or why it is not ranked."""
+    """Return the parsed query of a request, or why it is not ranked. Raises AccessDenied and Unreachable."""
     try:
         search = search_of(ranking.search.cluster, request)
         if isinstance(search, NotRanked):
@@ -133,6 +133,8 @@ def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | 
             return read
         if reason := ranking.reason_of_words(read):
             return reason
+    except (AccessDenied, Unreachable):  # which says nothing of the request
+        raise
     except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
         return NotRanked("unreadable")
     return NotRanked("scroll") if "scroll" in params else read.query

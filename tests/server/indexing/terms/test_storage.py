@@ -16,6 +16,7 @@ from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import HOME, home_of, open_term_table
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
+from support.commands import Cli
 from support.corpus import bulk, fill_index, reindexed
 from support.hashing import HashingEncoder
 
@@ -247,9 +248,9 @@ def test_removal_without_rights_for_the_hidden_index_removes_the_rest(
 
 
 def test_who_may_not_see_all_indices_deletes_no_table(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """A copy could name it that this user does not see."""
+    """A copy could name it that this user does not see, and the command says that it stays."""
     info, indices = made(cluster, index_name), Cluster.indices
 
     def forbidding_all(self: Cluster, pattern: str) -> list[IndexInfo]:
@@ -258,9 +259,12 @@ def test_who_may_not_see_all_indices_deletes_no_table(
         return indices(self, pattern)
 
     monkeypatch.setattr(Cluster, "indices", forbidding_all)
-    assert remove(cluster, index_name)["term_tables"] == []
+    assert "out of this user's sight" in cli(cluster, f"remove {index_name} --yes").out
     assert not cluster.exists(info.name)
     assert parts_there(cluster, info)
+    monkeypatch.undo()
+    assert "out of this user's sight" not in cli(cluster, f"remove {index_name} --yes").out
+    assert not parts_there(cluster, info)
 
 
 def forbidding(request: Callable[..., Any]) -> Callable[..., Any]:
