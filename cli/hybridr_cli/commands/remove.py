@@ -95,7 +95,7 @@ def remove(
         show_removal(session, todo, "deleted")
         for described in planned:
             if described not in todo["beside"]:
-                session.output.line(f"{described}: stays, an index that uses it may be out of this user's sight")
+                session.output.line(f"{described}: stays, an index that uses it may be out of sight")
     session.output.result(todo)
     session.output.line("nothing was removed" if dry_run else "removed")
     session.output.refusal(todo["refusal"])
