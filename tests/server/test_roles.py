@@ -181,11 +181,6 @@ def test_the_verbs_of_a_life_each_with_its_role(
     write_record(admin, done.destination, tuning=Tuned(search={"weight": 0.4}))
     assert reset_tuning(bob("tune"), INDEX).tuned is not None
     assert admin.index_info(done.destination).record.tuning is None
-    boosted = {"query": {"match": {"text": {"query": TEXTS[0].text, "boost": 2}}}}
-    with fresh_machine(tmp_path):
-        assert verdicts_on(bob("search"), INDEX, [boosted], SearchSettings())[0].ranked
-        with pytest.raises(AccessDenied, match="no permissions for"):
-            verdicts_on(bob("deploy"), INDEX, [boosted], SearchSettings())
     cluster = bob("deploy")
     deploy(cluster, INDEX, DeploySettings(), SearchSettings())
     undeploy(cluster, INDEX)
@@ -242,6 +237,22 @@ def test_a_missing_right_is_no_bad_document(admin: Cluster, bob: Callable[..., C
             cluster, f"{INDEX}-right", [bulk_action("index", "1", {"text": "x"})], rejects=rejects_of("right")
         )
     assert rejects_of("right").ids() == []
+
+
+def test_the_scale_of_an_own_query_is_measured_with_the_role_of_a_search(
+    admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    """And a missing right is no fault of the request."""
+    name, right = f"{INDEX}-scale", "indices:data/read/point_in_time/create"
+    fill_index(admin, name, 30)
+    reindex(admin, name, ENCODER)
+    own = {"query": {"match_phrase_prefix": {"text": text_number(7)}}}
+    whole = json.dumps(role_of("search")).replace(f'"{INDEX}', f'"{name}')
+    with fresh_machine(tmp_path):
+        less = json.loads(whole.replace(right, "indices:data/read/get"))
+        with pytest.raises(AccessDenied, match=right):
+            verdicts_on(bob(less), name, [own], SearchSettings())
+        assert verdicts_on(bob(json.loads(whole)), name, [own], SearchSettings())[0].ranked
 
 
 def test_three_stages_need_the_rights_of_a_reindex(
