@@ -246,7 +246,7 @@ def test_the_scale_of_an_own_query_is_measured_with_the_role_of_a_search(
     name, right = f"{INDEX}-scale", "indices:data/read/point_in_time/create"
     fill_index(admin, name, 30)
     reindex(admin, name, ENCODER)
-    own = {"query": {"match_phrase_prefix": {"text": text_number(7)}}}
+    own = {"query": {"multi_match": {"query": text_number(7), "fields": ["text^2", "tags"]}}}
     whole = json.dumps(role_of("search")).replace(f'"{INDEX}', f'"{name}')
     with fresh_machine(tmp_path):
         less = json.loads(whole.replace(right, "indices:data/read/get"))
