@@ -70,7 +70,6 @@ def load(
     language = settings.language or guess_language([text_of(record, fields) for record in sample]).code
     job = fingerprint([sha256_of(file), settings.record(), fields, language])
     total = sum(1 for _ in read_corpus(path))
-    rejects = rejects_of(settings.index)
     analyzer = settings.analyzer or analyzer_for(language)
     begun = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
     record = Record(role="source", lexical_fields=(CONTENTS,), **begun)
@@ -83,6 +82,9 @@ def load(
     if dry_run:
         return Loading(settings.index, total, 0, None, language, analyzer, True, replaced)
     create_index(cluster, settings, index_body(settings, analyzer, record), former)
+    if former is not None:
+        rejects_of(former).file.unlink(missing_ok=True)
+    rejects = rejects_of(cluster.index_info(settings.index))
     rejects.clear()
     records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))
     actions = (bulk_action("index", record.pop("_id"), record) for record in records)

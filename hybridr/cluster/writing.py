@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ClusterError, DataError, Unreachable
 from ..files.local import append_private, most_bytes, replacing, text_within
-from ..files.remembered import rejects_file
+from ..files.remembered import REJECTS, file_of_index
 from .connection import Cluster, as_json, path_of
 from .failures import FORBIDDEN, NO_INDEX, error_of, shortened
 from .record import IndexInfo
@@ -120,9 +120,9 @@ class HeldRejects(Rejects):
         return lines
 
 
-def rejects_of(index: str) -> Rejects:
+def rejects_of(info: IndexInfo) -> Rejects:
     """Return the rejects file of an index on this machine."""
-    return Rejects(rejects_file(index))
+    return Rejects(file_of_index(REJECTS, info.name, info.uuid))
 
 
 def refused_ids(info: IndexInfo) -> list[str]:
@@ -134,7 +134,7 @@ def refused_ids(info: IndexInfo) -> list[str]:
     record = info.record
     if record.state == "complete" and len(record.refused) >= record.rejected:
         return sorted(record.refused)
-    return sorted({*info.record.refused, *rejects_of(info.name).ids()})
+    return sorted({*info.record.refused, *rejects_of(info).ids()})
 
 
 def accepted_ids(info: IndexInfo) -> frozenset[str]:

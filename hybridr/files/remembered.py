@@ -142,16 +142,11 @@ class Text(Reported):
     bytes: int
 
 
-def rejects_file(index: str) -> Path:
-    """Return the file of the documents that an index refused. Raise DataError for an invalid index name."""
-    return below(state_folder() / REJECTS, f"{index}.jsonl")
-
-
-def shadow_file(source: str) -> Path:
-    """Return the file of the requests that a shadow ranking answered for an index. Raise DataError for an
-    invalid name.
+def file_of_index(folder: str, index: str, uuid: str) -> Path:
+    """Return the file of an index in REJECTS or SHADOWS; another index of the same name, in this cluster or
+    another one, has another uuid. Raise DataError for an invalid index name.
     """
-    return below(state_folder() / SHADOWS, f"{source}.jsonl")
+    return below(state_folder() / folder, f"{index}#{uuid}.jsonl")
 
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:
@@ -171,7 +166,9 @@ def texts(name: str | None = None) -> list[Text]:
         "requests of a shadow": state_folder() / SHADOWS,
     }
     listed: list[tuple[Path, str, str | None]] = [
-        (path, kind, path.stem) for kind, folder in folders.items() for path in sorted(folder.glob("*.jsonl"))
+        (path, kind, path.stem.partition("#")[0])
+        for kind, folder in folders.items()
+        for path in sorted(folder.glob("*.jsonl"))
     ]
     entries = [(path, entry) for path, entry in sorted(known_in(REGISTER).items()) if isinstance(entry, dict)]
     listed += [(Path(path), str(entry.get("kind")), entry.get("index")) for path, entry in entries]

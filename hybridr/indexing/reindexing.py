@@ -127,9 +127,10 @@ def reindex_planned(
 
     Documents are written by the function `fill` if given, else by the target.
     """
-    proposal, record, rejects = todo.proposal, todo.record, rejects_of(todo.destination)
+    proposal, record = todo.proposal, todo.record
     encoder, cluster = proposal.encoder, proposal.cluster
     info = todo.begun or cluster.index_info(todo.destination)
+    rejects = rejects_of(info)
     remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
     rejects.clear()
     recipe = TextRecipe(encoder, proposal.settings, record.fields, fitted_in(record))
@@ -250,7 +251,7 @@ def sync(
         name_destination(cluster, info)  # the reindex may not have been allowed to
     source_name = info.record.source if target.apart else info.name
     recipe = TextRecipe.of(info.record, encoder, settings)
-    job = Job(cluster, source_name, info.name, recipe, rejects_of(info.name), seen=(info,))
+    job = Job(cluster, source_name, info.name, recipe, rejects_of(info), seen=(info,))
     job.rejects.clear()
     done = target.sync(job, info, progress)
     job.rejects.save()

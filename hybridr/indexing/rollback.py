@@ -41,9 +41,10 @@ from ..cluster.reading import (
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import shards_in
 from ..cluster.semantic import as_stored_with
-from ..cluster.writing import Action, bulk_action, rejects_of, with_room, write_past_pipelines
+from ..cluster.writing import Action, Rejects, bulk_action, with_room, write_past_pipelines
 from ..errors import AccessDenied, ClusterError, DataError, NotFound
 from ..files.local import fingerprint
+from ..files.remembered import REJECTS, file_of_index
 from .client_writes import (
     NOTHING_CARRIED,
     PAGE,
@@ -356,7 +357,7 @@ class Courier(ClientWrites):
 
     def __init__(self, cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> None:
         super().__init__(cluster, info, view)
-        self.rejects = rejects_of(f"{info.name}-returned")
+        self.rejects = Rejects(file_of_index(REJECTS, f"{info.name}-returned", info.uuid))
         self.is_mapped = False
 
     def return_all(self) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ..cluster.record import IndexInfo
 from ..errors import DataError
 from ..evaluation.evaluation import Evaluation, evaluate
 from ..evaluation.label_free import overlap, rank_biased_overlap
 from ..evaluation.report import STYLE, html_table
 from ..files.local import append_private, numbered_lines, parsed_json
-from ..files.remembered import shadow_file
+from ..files.remembered import SHADOWS, file_of_index
 from ..records import Qrels, Query
 
 COMPARED = 10  # hits
@@ -33,6 +34,7 @@ PERCENTILES = (50, 90, 99)
 class ShadowedRequest:
     """A request and the first ten document ids of both answers; times in milliseconds.
 
+    `index` is the uuid of the index with vectors.
     `reason` says why hybridr would not rank it, `error` why its ranking failed; `skipped` counts the requests
     before it that were not compared because the shadow was busy.
     """
@@ -262,8 +264,9 @@ class ShadowFile:
     Raises OSError if it cannot be written.
     """
 
-    def __init__(self, source: str) -> None:
-        self.path = shadow_file(source)
+    def __init__(self, info: IndexInfo) -> None:
+        source = info.record.source or info.name
+        self.path = file_of_index(SHADOWS, source, info.record.source_uuid or info.uuid)
         self._lock = Lock()
 
     def add(self, entry: ShadowedRequest | str) -> None:
@@ -272,18 +275,18 @@ class ShadowFile:
         with self._lock:
             append_private(self.path, "\n" + json.dumps(value))  # before it may stand half a line of a kill
 
-    def read(self, index: str) -> tuple[list[ShadowedRequest], str]:
-        """Return the requests of a physical index, and why comparing stopped. Raises DataError for none."""
+    def read(self, info: IndexInfo) -> tuple[list[ShadowedRequest], str]:
+        """Return the requests of an index, and why comparing stopped. Raises DataError for none."""
         requests, stopped = [], ""
         for value in self._values():
             stopped = str(value.get("stopped", ""))
-            if value.get("index") == index:
+            if value.get("index") == info.uuid:
                 lists = {name: tuple(value[name]) for name in ("old", "new")}
                 requests.append(ShadowedRequest(**value | lists))
         if not requests:
             why = f"; comparing stopped: {stopped}" if stopped else ""
             raise DataError(
-                f"no server on this machine has sent requests to both rankings of '{index}'{why}",
+                f"no server on this machine has sent requests to both rankings of '{info.name}'{why}",
                 hint="hybridr serve --index NAME --proxy lexical --shadow 0.1; or --queries FILE",
             )
         return requests, stopped

@@ -64,7 +64,7 @@ class ShadowingProxy(Proxy):
     def __init__(self, searches: Searches, relay: Relay, share: float) -> None:
         super().__init__(searches, relay)
         info = searches.now.info
-        self.share, self.stopped, self.file = share, "", ShadowFile(info.record.source or info.name)
+        self.share, self.stopped, self.file = share, "", ShadowFile(info)
         self._waiting: Queue[ClientExchange] = Queue(MOST_WAITING)
         self._known: dict[str, tuple[float, bool]] = {}
         self._skipped = self._compared = self._failures = 0
@@ -118,7 +118,7 @@ class ShadowingProxy(Proxy):
         for search, own in pairs:
             if not self.asks_index(search.name, snapshot.info):
                 continue
-            entry = ShadowedRequest(snapshot.info.name)
+            entry = ShadowedRequest(snapshot.info.uuid)
             reason = self.left_alone(sent, search) or reason_of_path("_search", search.params)
             if reason:
                 yield replace(entry, reason=reason.reason)

@@ -14,6 +14,7 @@ from ..cluster.default_pipeline import found_pipeline
 from ..cluster.destinations import destinations, forget_destinations, generations_of, write_record
 from ..cluster.record import IndexInfo, Record, as_described
 from ..cluster.remote_models import deletions_of, send_all
+from ..cluster.writing import rejects_of
 from ..errors import AccessDenied, NotFound
 from ..families import member_of, names_of
 from ..indexing import rollback as alias_moves
@@ -101,13 +102,15 @@ def requests_beside(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
 def drop_beside(
     cluster: Cluster, dropped: Sequence[IndexInfo], requests: list[dict[str, Any]], *, dry_run: bool
 ) -> dict[str, Any]:
-    """Send the requests and delete the sidecars of dropped indices alone, not those of their source, with
-    `dry_run` only name them; return what `sidecar_parts` returns.
+    """Send the requests and delete the sidecars and refused documents of dropped indices alone, not those of
+    their source, with `dry_run` only name them; return what `sidecar_parts` returns.
     """
     kinds = [kind for kind in sidecars() if not kind.of_source]
     parts = sidecar_parts(cluster, [stand_in_of(info) for info in dropped], kinds, dry_run=dry_run)
     if dropped and not dry_run:
         send_all(cluster, requests)
+        for info in dropped:
+            rejects_of(info).file.unlink(missing_ok=True)
     return parts
 
 

@@ -20,7 +20,7 @@ from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
 from hybridr.cluster.reading import SourceDocument, read_documents
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.cluster.writing import bulk_action, rejects_of, write
+from hybridr.cluster.writing import HeldRejects, bulk_action, write
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError
 from hybridr.indexing.job import look_up
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
@@ -106,7 +106,7 @@ WAYS: dict[str, Callable[[Cluster], object]] = {
     "read": lambda cluster: list(read_documents(cluster, "docs")),
     "look up": lambda cluster: look_up(cluster, "docs", [ASKED]),
     "write": lambda cluster: write(
-        cluster, "docs", [bulk_action("index", "1", {})], rejects=rejects_of("docs"), patience_s=0
+        cluster, "docs", [bulk_action("index", "1", {})], rejects=HeldRejects(), patience_s=0
     ),
 }
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster, as_json
-from hybridr.cluster.writing import Action, Outcome, book, bulk_action, by_bytes, rejects_of, write
+from hybridr.cluster.writing import Action, HeldRejects, Outcome, Rejects, book, bulk_action, by_bytes, write
 from hybridr.errors import ClusterError, DataError, NotFound, Unreachable
 
 
@@ -20,7 +21,7 @@ def test_bulk_bodies_are_cut_by_bytes() -> None:
 @pytest.mark.attack(76)
 def test_a_full_disk_of_a_node_is_nobody_s_bad_document() -> None:
     error = {"type": "i_o_exception", "reason": "No space left on device"}
-    outcome, rejects = Outcome(), rejects_of("full")
+    outcome, rejects = Outcome(), HeldRejects()
     with pytest.raises(ClusterError, match="cannot store documents: No space left"):
         book(outcome, rejects, Action("a", b"{}\n{}\n"), 500, error)
     assert outcome.rejected == 0
@@ -29,11 +30,13 @@ def test_a_full_disk_of_a_node_is_nobody_s_bad_document() -> None:
 
 
 @pytest.mark.attack(76)
-def test_a_full_disk_here_is_said_with_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_here_is_said_with_what_was_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    rejects = rejects_of("full-here")
+    rejects = Rejects(tmp_path / "full-here.jsonl")
     monkeypatch.setattr("pathlib.Path.touch", full)
     with pytest.raises(DataError, match=r"full-here.jsonl.* cannot be written: No space left") as caught:
         rejects.add(Action("a7", b"{}\n{}\n"), "not a number\x1b")
@@ -41,7 +44,7 @@ def test_a_full_disk_here_is_said_with_what_was_refused(monkeypatch: pytest.Monk
 
 
 def test_an_index_that_is_gone_is_no_success_and_a_missing_document_is_deleted() -> None:
-    outcome, rejects = Outcome(), rejects_of("gone")
+    outcome, rejects = Outcome(), HeldRejects()
     gone = {"type": "index_not_found_exception", "reason": "no such index [docs-hybridr-1]"}
     with pytest.raises(NotFound, match="no such index"):
         book(outcome, rejects, Action("a", b"{}\n{}\n"), 404, gone)
@@ -68,7 +71,7 @@ class Busy:
 def test_busy_items_are_sent_again_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.001, 0.001))
     actions, client = [bulk_action("index", name, {}) for name in "abc"], Busy(refusals=2)
-    done = write(Cluster(client, "http://x"), "docs", actions, rejects=rejects_of("busy"), patience_s=5)
+    done = write(Cluster(client, "http://x"), "docs", actions, rejects=HeldRejects(), patience_s=5)
     assert (done.written, client.sent) == (3, [3, 3, 3, 2, 1])
     with pytest.raises(Unreachable, match="'docs' has refused 3 documents as too busy for 0 s"):
-        write(Cluster(Busy(9), "http://x"), "docs", actions, rejects=rejects_of("busy"), patience_s=0)
+        write(Cluster(Busy(9), "http://x"), "docs", actions, rejects=HeldRejects(), patience_s=0)

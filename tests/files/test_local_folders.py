@@ -15,7 +15,7 @@ from hybridr.errors import ClusterError, DataError, HybridrError
 from hybridr.evaluation.evaluation import Evaluation
 from hybridr.files.formats import qrels_file
 from hybridr.files.local import below, data_folder, delete_below
-from hybridr.files.remembered import rejects_file
+from hybridr.files.remembered import REJECTS, file_of_index
 from hybridr.serving.page.judgements import Judgements
 from support.hostile_cluster import INDEX, ROOT, Given, hostile
 
@@ -61,7 +61,7 @@ def runs_of(name: str) -> Evaluation:
 
 
 NAMING: dict[str, Callable[[str], Any]] = {
-    "an index whose documents were refused": rejects_file,
+    "an index whose documents were refused": lambda name: file_of_index(REJECTS, name, "u1"),
     "a node's data": node_folder,
     "a node's state": state_file,
     "a split of qrels": lambda name: qrels_file(data_folder(), name),

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from hybridr.cluster.record import IndexInfo
 from hybridr.errors import DataError
 from hybridr.files.remembered import clean, texts
 from hybridr.records import Query
 from hybridr.relevance.shadows import ShadowedRequest, ShadowFile, report_of
 
+DOCS = IndexInfo("docs", {"index.uuid": "docs"}, {}, {})
 SAME = ShadowedRequest("docs", "pens", old=("a", "b"), new=("a", "b"), old_ms=2, new_ms=8)
 OTHER = ShadowedRequest("docs", "<i>socks", old=("a", "b", "c"), new=("d", "b", "a"), old_ms=4, new_ms=9)
 LEFT = ShadowedRequest("docs", reason="sort", skipped=3)
@@ -69,16 +71,17 @@ def test_a_page_shows_the_largest_changes_side_by_side_and_runs_nothing() -> Non
 
 
 def test_a_file_is_read_by_its_owner_alone_for_one_index_and_cleaned() -> None:
-    kept = ShadowFile("docs")
+    kept = ShadowFile(DOCS)
     with pytest.raises(DataError, match="no server on this machine"):
-        kept.read("docs")
-    for entry in (SAME, "ten failed", ShadowedRequest("docs-hybridr-1", "of before")):
+        kept.read(DOCS)
+    for entry in (SAME, "ten failed", ShadowedRequest("of before", "pens")):
         kept.add(entry)
     with kept.path.open("a") as lines:
         lines.write('\n{"index": "do')
-    assert kept.read("docs") == ([SAME], "")
+    assert kept.read(DOCS) == ([SAME], "")
     kept.add("ten failed")
-    assert kept.read("docs")[1] == "ten failed"
+    assert kept.read(DOCS)[1] == "ten failed"
+    assert not ShadowFile(IndexInfo("docs", {"index.uuid": "of another cluster"}, {}, {})).path.exists()
     assert stat.S_IMODE(kept.path.stat().st_mode) == 0o600
     assert [text.kind for text in texts("docs")] == ["requests of a shadow"]
     clean("docs")

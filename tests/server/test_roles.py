@@ -20,7 +20,7 @@ from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.loading import load
 from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.settings import LoadSettings
-from hybridr.cluster.writing import bulk_action, rejects_of, write
+from hybridr.cluster.writing import HeldRejects, bulk_action, write
 from hybridr.doctor.forecasting import preview
 from hybridr.doctor.inspection import inspect_index
 from hybridr.doctor.recall import measure_recall
@@ -231,12 +231,10 @@ def test_a_missing_right_is_no_bad_document(admin: Cluster, bob: Callable[..., C
     role["index_permissions"][0]["allowed_actions"].remove("indices:data/write/bulk*")
     fill_index(admin, f"{INDEX}-right", 2)
     role["index_permissions"][0]["index_patterns"] = [f"{INDEX}-right"]
-    cluster = bob(role)
+    cluster, rejects = bob(role), HeldRejects()
     with pytest.raises(AccessDenied, match="no permissions for"):
-        write(
-            cluster, f"{INDEX}-right", [bulk_action("index", "1", {"text": "x"})], rejects=rejects_of("right")
-        )
-    assert rejects_of("right").ids() == []
+        write(cluster, f"{INDEX}-right", [bulk_action("index", "1", {"text": "x"})], rejects=rejects)
+    assert rejects.ids() == []
 
 
 def test_the_scale_of_an_own_query_is_measured_with_the_role_of_a_search(

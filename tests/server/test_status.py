@@ -9,10 +9,10 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.writing import Action, rejects_of
+from hybridr.cluster.writing import Action, Rejects, rejects_of
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
-from hybridr.files.remembered import remember_text, texts
+from hybridr.files.remembered import REJECTS, file_of_index, remember_text, texts
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.targets import Lag
@@ -99,7 +99,7 @@ def test_remove_leaves_what_was_there_before(
     settings = ReindexSettings(alias=name)
     first = reindex(cluster, index_name, HashingEncoder(), settings)
     second = reindex(cluster, index_name, HashingEncoder(salt="other"), settings)
-    rejects_of(first.destination).add(Action("d1", b'{}\n{"text": "secret"}\n'), "reason")
+    rejects_of(cluster.index_info(first.destination)).add(Action("d1", b'{}\n{"text": "secret"}\n'), "reason")
     promote(cluster, index_name, tmp_path / "gone")
     planned = remove(cluster, index_name, dry_run=True)
     assert planned["indices"] == [first.destination, second.destination]
@@ -159,7 +159,9 @@ def test_commands_delete_nothing_without_a_yes(
 
 
 def test_clean_lists_then_deletes_text_of_documents(own_home: Path, tmp_path: Path, cli: Cli) -> None:
-    rejects, other = rejects_of("t-cleaned-hybridr-1"), rejects_of("t-cleaned-too")
+    rejects, other = (
+        Rejects(file_of_index(REJECTS, name, "u1")) for name in ("t-cleaned-hybridr-1", "t-cleaned-too")
+    )
     for _ in range(2):
         rejects.add(Action("d1", b'{}\n{"text": "secret"}\n'), "reason")
     assert len(rejects.file.read_text().splitlines()) == 1

@@ -50,7 +50,7 @@ def wait_for(done: Callable[[], bool]) -> None:
 
 
 def kept() -> list[dict[str, Any]]:
-    file = ShadowFile("docs").path
+    file = ShadowFile(KnowingSearch.info).path
     lines = file.read_text().splitlines() if file.exists() else []
     return [json.loads(line) for line in lines if line]
 
@@ -101,7 +101,7 @@ def test_zipped_requests_and_odd_answers_disturb_nobody(cluster: Recorder) -> No
 
 def test_after_ten_failures_the_other_ranking_is_left_alone(cluster: Recorder, monkeypatch) -> None:
     def fails(entry: ShadowedRequest, *_: Any) -> ShadowedRequest:
-        return ShadowedRequest("docs", error="gone")
+        return ShadowedRequest("u", error="gone")
 
     monkeypatch.setattr(shadow_proxy, "shadowed", fails)
     client = client_of(cluster)
@@ -112,7 +112,7 @@ def test_after_ten_failures_the_other_ranking_is_left_alone(cluster: Recorder, m
     for _ in range(5):
         assert client.post("/docs/_search", json=BODY).content == HITS
     assert len(kept()) == 11
-    _, stopped = ShadowFile("docs").read("docs")
+    _, stopped = ShadowFile(KnowingSearch.info).read(KnowingSearch.info)
     assert stopped == "10 requests in a row failed, the last one: gone"
 
 
@@ -126,13 +126,13 @@ def test_ten_requests_that_could_not_be_compared_at_all_stop_it_too(cluster: Rec
         assert client.post("/docs/_search", json=BODY).content == HITS
     wait_for(lambda: bool(kept()))
     with pytest.raises(DataError, match="stopped: 10 requests in a row failed, the last one: ClusterError"):
-        ShadowFile("docs").read("docs")
+        ShadowFile(KnowingSearch.info).read(KnowingSearch.info)
 
 
 def test_while_the_shadow_is_busy_requests_are_skipped_and_counted(cluster: Recorder, monkeypatch) -> None:
     def waits(entry: ShadowedRequest, *_: Any) -> ShadowedRequest:
         time.sleep(0.3)
-        return ShadowedRequest("docs", "two words", old=("a",), new=("a",))
+        return ShadowedRequest("u", "two words", old=("a",), new=("a",))
 
     monkeypatch.setattr(shadow_proxy, "shadowed", waits)
     monkeypatch.setattr(shadow_proxy, "MOST_WAITING", 1)

@@ -341,7 +341,7 @@ def assert_equal(chaos: Chaos, done: dict[str, Any]) -> None:
     expected = load_encoder(chaos.encoder).encode_documents([texts[i] for i in filled], max_tokens=max_tokens)
     vectors = np.array([copied[doc_id].source["hybridr_vector"] for doc_id in filled], dtype=np.float32)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    rejects = rejects_of(done["destination"])
+    rejects = rejects_of(cluster.index_info(done["destination"]))
     assert str(rejects.file) == done["rejects_file"]
     lines = [json.loads(line) for line in rejects.file.read_text(encoding="utf-8").splitlines()]
     assert sorted(line["_id"] for line in lines) == sorted(corpus.malformed)

@@ -241,7 +241,7 @@ class InPlace:
         if not dry_run:
             last_look()
             write_record(cluster, source, state="removing")
-            take_out(cluster, source, held, fields)
+            take_out(cluster, info, held, fields)
             rewrite(cluster, source, Record.bare)
             forget(info.uuid)
         return {"indices": [], "actions": [], "documents": documents, "fields": fields}
@@ -356,9 +356,9 @@ def broken_documents(
     return chain.from_iterable(pages)
 
 
-def take_out(cluster: Cluster, index: str, held: dict[str, Any], fields: list[str]) -> None:
+def take_out(cluster: Cluster, info: IndexInfo, held: dict[str, Any], fields: list[str]) -> None:
     """Take fields out of the documents that hold them, until none does; what clients write stays."""
-    rejects = rejects_of(index)
+    index, rejects = info.name, rejects_of(info)
     for _ in range(MAX_PASSES):
         cluster.refresh(index)
         seen = 0

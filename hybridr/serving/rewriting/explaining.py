@@ -262,7 +262,7 @@ def shadow_report(
     """
     source, stopped = search.info.record.source or search.info.name, ""
     if file is None:
-        requests, stopped = ShadowFile(source).read(search.info.name)
+        requests, stopped = ShadowFile(search.info).read(search.info)
     else:
         requests = shadow_requests(search, read_requests(file), recall, progress)
     report = report_of(source, requests, stopped, judgements)
@@ -289,11 +289,11 @@ def shadow_requests(
         """Search the index with a body and return the answer."""
         return dict(cluster.request("POST", path_of(info.name, "_search"), body))
 
-    requests = [ShadowedRequest(info.name, reason="unreadable") for _ in log.unreadable]
+    requests = [ShadowedRequest(info.uuid, reason="unreadable") for _ in log.unreadable]
     for number, logged in enumerate(log.requests, 1):
         text = logged.request.get("query", logged.request.get("text"))
         request = {"query": lexical_query(text, search.lexical_fields)} if isinstance(text, str) else None
-        entry = ShadowedRequest(info.name)
+        entry = ShadowedRequest(info.uuid)
         try:
             parts = search_of(cluster, request or logged.request)
             if isinstance(parts, NotRanked):

@@ -185,7 +185,7 @@ def test_refused_documents_leave_it_incomplete(cluster: Cluster, index_name: str
     refusing_index(cluster, index_name)
     done = reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     assert (done.rejected, done.encoded) == (1, 6)
-    assert "late" in rejects_of(index_name).file.read_text()
+    assert "late" in rejects_of(cluster.index_info(index_name)).file.read_text()
     assert cluster.index_info(index_name).record.state == "filling"
     with pytest.raises(DataError, match="not complete") as refused:
         Search(cluster, index_name, HashingEncoder(), "dense")

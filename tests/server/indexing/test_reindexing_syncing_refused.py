@@ -10,10 +10,11 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster import mappings, writing
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.writing import rejects_of
-from hybridr.indexing.reindexing import reindex, sync
+from hybridr.cluster.writing import refused_ids, rejects_of
+from hybridr.indexing.reindexing import prepare, reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
+from hybridr.status.leftovers import rollback as drop_index
 from hybridr.status.standing import IndexStatus, status
 from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
@@ -45,18 +46,18 @@ def test_refused_documents_are_behind_until_they_are_in(
     assert (done := sync(cluster, index_name, HashingEncoder(refused=("refused",)))).rejected == 2
     for _ in range(2):
         if elsewhere:
-            rejects_of(done.destination).file.unlink()
+            rejects_of(cluster.index_info(done.destination)).file.unlink()
         assert lag(cluster, index_name) == (1, 1, 2)
         assert (held(cluster, index_name).current, held(cluster, index_name).documents) == (39, 40)
         assert not ok(cluster, index_name)
         again = sync(cluster, index_name, HashingEncoder(refused=("refused",)))
         assert (again.rejected, again.copied) == (2, 2)
-        assert len(rejects_of(done.destination).ids()) == 2
+        assert len(rejects_of(cluster.index_info(done.destination)).ids()) == 2
     assert sync(cluster, index_name, HashingEncoder()).rejected == 0
     assert lag(cluster, index_name) == (0, 0, 0)
     assert ok(cluster, index_name)
     assert sources(cluster, alias) == sources(cluster, index_name)
-    assert not rejects_of(done.destination).file.exists()
+    assert not rejects_of(cluster.index_info(done.destination)).file.exists()
     assert cluster.index_info(done.destination).record.refused == ()
 
 
@@ -77,7 +78,7 @@ def test_refused_by_a_round_is_not_taken_for_deleted_by_clients(
 ) -> None:
     put_documents(cluster, index_name, [70], suffix=" refused")
     done = sync(cluster, index_name, HashingEncoder(refused=("refused",)))
-    rejects_of(done.destination).file.unlink()  # as on another machine
+    rejects_of(cluster.index_info(done.destination)).file.unlink()  # as on another machine
     delete(cluster, alias, "d5")
     back = rollback(cluster, index_name, copy_back=True)["returned"]
     assert (back["deleted"], back["deletes_known"]) == (1, True)
@@ -91,7 +92,7 @@ def test_more_than_a_record_names_are_read_again(
     put_documents(cluster, index_name, range(60, 66), suffix=" refused")
     before = cluster.index_info(alias).record.synced
     done = sync(cluster, index_name, HashingEncoder(refused=("refused",)))
-    rejects_of(done.destination).file.unlink()
+    rejects_of(cluster.index_info(done.destination)).file.unlink()
     record = cluster.index_info(alias).record
     assert (record.rejected, len(record.refused), record.synced) == (6, 3, before)
     assert lag(cluster, index_name) == (6, 0, 3)
@@ -106,7 +107,7 @@ def test_accepted_documents_may_be_missing_until_they_change(cluster: Cluster, i
     done = reindex(
         cluster, index_name, HashingEncoder(refused=("refused",)), ReindexSettings(accept_rejects=True)
     )
-    rejects_of(done.destination).file.unlink()
+    rejects_of(cluster.index_info(done.destination)).file.unlink()
     assert (done.rejected, done.switched, ok(cluster, index_name)) == (2, True, True)
     assert lag(cluster, index_name) == (2, 0, 2)
     assert sync(cluster, index_name, HashingEncoder(refused=("refused",))).rejected == 2
@@ -121,13 +122,30 @@ def test_accepted_documents_may_be_missing_until_they_change(cluster: Cluster, i
     assert ok(cluster, index_name)
 
 
+def test_another_index_of_the_same_name_has_refused_nothing(cluster: Cluster, index_name: str) -> None:
+    fill_index(cluster, index_name, 10)
+    put_documents(cluster, index_name, [3], suffix=" refused")
+    refusing = HashingEncoder(refused=("refused",))
+    done = reindex(cluster, index_name, refusing)
+    before = rejects_of(cluster.index_info(done.destination))
+    cluster.request("DELETE", path_of(done.destination))
+    assert prepare(cluster, index_name, refusing, ReindexSettings()).destination == done.destination
+    assert refused_ids(cluster.index_info(done.destination)) == []
+    assert before.ids() == ["d3"]
+    assert reindex(cluster, index_name, refusing, ReindexSettings(accept_rejects=True)).switched
+    file = rejects_of(cluster.index_info(done.destination)).file
+    assert file.exists()
+    assert drop_index(cluster, index_name, drop=True)["dropped"]
+    assert (file.exists(), before.file.exists()) == (False, True)
+
+
 def test_in_place_too(cluster: Cluster, index_name: str) -> None:
     knn_index(cluster, index_name, 10)
     reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     put_documents(cluster, index_name, [3, 70], suffix=" refused")
     for _ in range(2):
         assert sync(cluster, index_name, HashingEncoder(refused=("refused",))).rejected == 2
-        rejects_of(index_name).file.unlink()
+        rejects_of(cluster.index_info(index_name)).file.unlink()
         assert (held(cluster, index_name).current, held(cluster, index_name).documents) == (9, 11)
         assert not ok(cluster, index_name)
     assert sync(cluster, index_name, HashingEncoder()).renewed == 2

@@ -16,6 +16,7 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.reading import settled_position
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import ClusterError, NotFound, SettingsError
+from hybridr.files.remembered import REJECTS, file_of_index
 from hybridr.indexing import rollback as rollback_module
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.status.leftovers import rollback
@@ -143,7 +144,7 @@ def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, i
     assert done.rejected == 1
     delete(cluster, done.alias, "d5")
     assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1
-    rejects_of(done.destination).file.unlink()
+    rejects_of(cluster.index_info(done.destination)).file.unlink()
     assert rollback(cluster, index_name, dry_run=True)["writes"]["deleted"] == 1, "the index knows it too"
     write_record(cluster, done.destination, refused=())
     back = rollback(cluster, index_name, copy_back=True)
@@ -162,7 +163,7 @@ def test_a_source_that_refuses_keeps_the_alias(cluster: Cluster, index_name: str
     bulk(cluster, alias, [{"index": {"_id": "odd"}}, {"text": "x", "surprise": 1}])
     with pytest.raises(ClusterError, match="refuses 1 documents") as said:
         rollback(cluster, index_name, copy_back=True)
-    file = rejects_of(f"{index_name}-hybridr-1-returned").file
+    file = file_of_index(REJECTS, f"{index_name}-hybridr-1-returned", cluster.index_info(alias).uuid)
     assert str(file) in str(said.value.hint)
     assert file.stat().st_mode & 0o777 == 0o600
     assert resolve(cluster, alias).name != index_name
