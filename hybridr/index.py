@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from .search.search import Explanation, Search
     from .search.settings import SearchSettings
     from .search.systems import Compared
-    from .serving.deploy.deploying import DeployResult, Ingesting
+    from .serving.deploy.deploying import DeployResult
+    from .serving.deploy.ingesting import Ingesting
     from .serving.page.judgements import Assessment
     from .serving.rewriting.explaining import Explained
     from .serving.settings import AssessorSettings, DeploySettings
@@ -739,7 +740,8 @@ class Index:
     ) -> tuple[DeployResult, Ingesting | None]:
         """Return what `deploy` would send. Nothing is sent."""
         from .search.settings import SearchSettings
-        from .serving.deploy.deploying import plan_deployment, plan_ingest
+        from .serving.deploy.deploying import plan_deployment
+        from .serving.deploy.ingesting import plan_ingest
         from .serving.settings import DeploySettings
 
         settings = settings or DeploySettings()
@@ -759,7 +761,8 @@ class Index:
         >>> deployed.pipeline
         'hybridr-docs-hybridr-1'
         """
-        from .serving.deploy.deploying import deploy, deploy_ingest
+        from .serving.deploy.deploying import deploy
+        from .serving.deploy.ingesting import deploy_ingest
         from .serving.settings import DeploySettings
 
         settings = settings or DeploySettings()
@@ -773,7 +776,8 @@ class Index:
         ['PUT', 'DELETE']
         """
         from .cluster.destinations import resolve
-        from .serving.deploy.deploying import undeploy, undeploy_ingest
+        from .serving.deploy.deploying import undeploy
+        from .serving.deploy.ingesting import undeploy_ingest
 
         info = resolve(self.cluster, self.name, whole=True)
         requests = undeploy_ingest(self.cluster, info, dry_run=dry_run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -48,28 +47,22 @@ def asked_through(pipeline: str, fusing: bool = True) -> dict[str, Any]:
     return {DEFAULT: pipeline} | ({CACHE: OFF} if fusing else {})
 
 
-def cache_before(info: IndexInfo, pipeline: str) -> str | None:
+def cache_before(info: IndexInfo) -> str | None:
     """Return the setting of the request cache that an index has, or had before it was deployed; None for
     none.
-
-    What a `deploy` that was killed before it was recorded has set is taken for none.
-    """
-    if deployment := info.record.deployment:
-        return deployment.cache_before if deployment.fuses else info.settings.get(CACHE)
-    return None if info.settings.get(DEFAULT) == pipeline else info.settings.get(CACHE)
-
-
-def cache_put_back(info: IndexInfo, stored: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the index setting that puts the request cache back as it was before the index was deployed;
-    empty where the deployment left it alone, or somebody has changed it since.
-
-    `stored` is the pipeline, which tells that of a deployment that was never recorded.
     """
     deployment = info.record.deployment
-    fuses = deployment.fuses if deployment else stored is None or PHASE in stored
-    if not fuses or info.settings.get(CACHE) != OFF:
+    return deployment.cache_before if deployment and deployment.fuses else info.settings.get(CACHE)
+
+
+def cache_put_back(info: IndexInfo) -> dict[str, Any]:
+    """Return the index setting that puts the request cache back as it was before the index was deployed;
+    empty where the deployment left it alone, or somebody has changed it since.
+    """
+    deployment = info.record.deployment
+    if not deployment or not deployment.fuses or info.settings.get(CACHE) != OFF:
         return {}
-    return {CACHE: deployment.cache_before if deployment else None}
+    return {CACHE: deployment.cache_before}
 
 
 def pipeline_path(name: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..cluster.connection import Cluster, Describing, IndexView, path_of
-from ..cluster.default_pipeline import DEFAULT, asked_through, found_pipeline, pipeline_path
+from ..cluster.default_pipeline import DEFAULT, asked_through, cache_before, found_pipeline, pipeline_path
 from ..cluster.destinations import (
     begin_rewrite,
     companions,
@@ -408,16 +408,17 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Succession | 
     The old index keeps its own for a rollback. Returns None if nothing is deployed, or the new index already
     is.
     """
-    deployment = old.record.deployment
-    if not deployment or new.record.deployment:
+    deployment, pipeline = old.record.deployment, f"hybridr-{new.name}"
+    default = new.settings.get(DEFAULT, "_none")
+    if not deployment or (new.record.deployment and default == pipeline):
         return None
-    pipeline, body = f"hybridr-{new.name}", found_pipeline(cluster, deployment.pipeline)
-    taken = new.settings.get(DEFAULT, "_none") not in ("_none", pipeline)
+    body, taken = found_pipeline(cluster, deployment.pipeline), default not in ("_none", pipeline)
     if deployment.way != "client" or body is None or taken:
         return Succession(deployment.way, None, command_of(new, deployment))
+    copied = {"pipeline": pipeline, "cache_before": cache_before(new)}
+    write_record(cluster, new.name, deployment=deployment.model_copy(update=copied))
     cluster.request("PUT", pipeline_path(pipeline), body)
     cluster.request("PUT", path_of(new.name, "_settings"), asked_through(pipeline))
-    write_record(cluster, new.name, deployment=deployment.model_copy(update={"pipeline": pipeline}))
     return Succession(deployment.way, pipeline, None)
 
 

@@ -21,7 +21,8 @@ from ..indexing import rollback as alias_moves
 from ..indexing.client_writes import Writes, find_writes, require_one_fate
 from ..indexing.final_pipelines import deletions, wrapper_deletions
 from ..indexing.semantic_models import model_deletions, models_of
-from ..serving.deploy.deploying import ingest_pipeline_of, withdrawal
+from ..serving.deploy.deploying import withdrawal
+from ..serving.deploy.ingesting import ingest_pipeline_of
 from ..serving.deploy.preconditions import is_ours, search_pipeline_of
 from .sidecars import FAMILY, Sidecar
 

@@ -45,7 +45,8 @@ from ..indexing.targets import target_of
 from ..indexing.targets.beside import aliases_made, aliases_off, delete_indices
 from ..records import Windows
 from ..search.answers import unfinished
-from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, undeploy_ingest, withdrawal
+from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, withdrawal
+from ..serving.deploy.ingesting import undeploy_ingest
 from .leftovers import drop_beside, gone_indices, left_requests, requests_beside, sidecar_parts, sidecars
 
 OUTGROWN = 0.2  # of the documents that an index had

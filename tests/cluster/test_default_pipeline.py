@@ -9,7 +9,6 @@ import pytest
 from hybridr.cluster.default_pipeline import (
     CACHE,
     DEFAULT,
-    PHASE,
     asked_through,
     cache_before,
     cache_put_back,
@@ -41,20 +40,13 @@ def test_only_a_pipeline_that_fuses_changes_the_cache() -> None:
 
 @pytest.mark.parametrize("own", [None, "true", "false"])
 def test_the_setting_from_before_is_kept_and_put_back(own: str | None) -> None:
-    assert cache_before(described(own), PIPELINE) == own
+    assert cache_before(described(own)) == own
     deployed = described("false", PIPELINE, way="client", cache_before=own)
-    assert cache_before(deployed, PIPELINE) == own, "deployed again"
+    assert cache_before(deployed) == own, "deployed again"
     assert cache_put_back(deployed) == {CACHE: own}
 
 
 def test_what_a_deployment_left_alone_or_somebody_changed_stays() -> None:
     alone = described("false", PIPELINE, way="transparent", cache_before="true")
-    assert (cache_before(alone, PIPELINE), cache_put_back(alone)) == ("false", {})
+    assert (cache_before(alone), cache_put_back(alone)) == ("false", {})
     assert cache_put_back(described("true", PIPELINE, way="client", cache_before="false")) == {}
-
-
-def test_a_deployment_that_was_not_recorded_is_told_by_its_pipeline() -> None:
-    killed = described("false", PIPELINE)
-    assert cache_before(killed, PIPELINE) is None
-    assert cache_put_back(killed, {PHASE: []}) == {CACHE: None}
-    assert cache_put_back(killed, {"request_processors": []}) == {}

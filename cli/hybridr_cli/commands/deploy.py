@@ -15,7 +15,8 @@ from ..verbs import app, verb
 
 if TYPE_CHECKING:
     from hybridr.search.settings import SearchSettings
-    from hybridr.serving.deploy.deploying import DeployResult, Ingesting
+    from hybridr.serving.deploy.deploying import DeployResult
+    from hybridr.serving.deploy.ingesting import Ingesting
     from hybridr.serving.rewriting.explaining import Explained
     from hybridr.serving.settings import DeploySettings
 

@@ -3,11 +3,6 @@
 `client`: a stored search pipeline is the index's default, so a `hybrid` query need not name a fusion.
 `neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`: the
 pipeline sends every search to `hybridr serve`, which ranks those that search for a text by true scores.
-
-An ingest pipeline gives documents that clients write their vector at once, by a model of ml-commons. It
-writes only the vector, not the encoder's mark, so that the next `sync` encodes the document again and adds
-what a pipeline cannot (token bits, state of the source). If the model fails, the document is stored without a
-vector and waits for `sync` too. hybridr's own writes skip the pipeline.
 """
 
 from __future__ import annotations
@@ -31,8 +26,8 @@ from ...cluster.default_pipeline import (
     found_pipeline,
     pipeline_path,
 )
-from ...cluster.destinations import readable, resolve, resolve_complete, write_record
-from ...cluster.record import ENCODER_FIELD, PASSAGE_VECTOR, SEQ_NO_FIELD, IndexInfo
+from ...cluster.destinations import readable, resolve, rewrite, write_record
+from ...cluster.record import PASSAGE_VECTOR, IndexInfo, Record
 from ...cluster.record_parts import Deployment
 from ...cluster.remote_models import (
     CONNECTORS,
@@ -48,13 +43,13 @@ from ...cluster.remote_models import (
     missing_settings,
     model_state,
     send_all,
+    send_deletion,
     trusted_pattern,
 )
 from ...cluster.retrievers.lexical import LexicalRetriever, Template
 from ...cluster.word_fields import searched_fields
-from ...errors import ClusterError, DataError, NotFound, SettingsError, Unreachable
+from ...errors import ClusterError, DataError, Unreachable
 from ...files.local import fingerprint
-from ...indexing.representations import fields_of
 from ...search.checks import stored_fusion
 from ...search.fusions.pipeline import hybrid_query, search_pipeline
 from ...search.settings import SearchSettings, with_tuning
@@ -142,7 +137,7 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
         missing = missing_settings(cluster, settings.server)
         requests = connector_requests(connector_of(info, settings, search))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
-    requests += storing_requests(info, pipeline, body)
+    requests += [*cache_requests(info, settings.way), *storing_requests(info, pipeline, body)]
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
     request, alias = example(cluster, info, settings.way, search), info.record.alias
@@ -155,12 +150,17 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
 
 def storing_requests(info: IndexInfo, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the requests that store a search pipeline and make it the default of an index."""
-    deployed, fuses = info.record.deployment, PHASE in body
-    through = asked_through(pipeline, fuses) | (cache_put_back(info) if deployed and not fuses else {})
+    through = asked_through(pipeline, PHASE in body)
     return [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": through},
     ]
+
+
+def cache_requests(info: IndexInfo, way: str) -> list[dict[str, Any]]:
+    """Return the request that puts the request cache back before a way that leaves it alone, if any."""
+    before = cache_put_back(info) if way == "transparent" else {}
+    return [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": before}] if before else []
 
 
 def deploy(
@@ -171,59 +171,121 @@ def deploy(
 ) -> DeployResult:
     """Deploy the index in the chosen way; again with the same settings nothing changes.
 
-    A model of an earlier call is deleted once the new one is in place. Raises the errors of
-    `plan_deployment`, and ClusterError for missing cluster settings unless `set_cluster_settings`.
+    A model of an earlier call is deleted once the new one is in place. The record is written before the index
+    is changed: it holds what `undeploy` puts back, and of two runs at once the later one goes on. Raises the
+    errors of `plan_deployment`, and ClusterError for missing cluster settings unless `set_cluster_settings`,
+    or if another `deploy` or `undeploy` ran at the same time.
     """
     settings = settings or DeploySettings()
     target = check_deployable(cluster, name, settings, search or SearchSettings())
     todo, info, search = planned(cluster, target, settings), target.info, target.search
-    deployment = info.record.deployment
+    earlier = info.record.deployment
     paths = (CONNECTORS, pipeline_path(todo.pipeline))
     bodies = [request["body"] for request in todo.requests if request["path"] in paths]
     job = fingerprint([settings.record(), token_digest(info, settings), bodies])
     if todo.settings:
         allow(cluster, todo.settings, settings)
-    if deployment and deployment.job == job and not any(missing_parts(cluster, info, deployment)):
-        send_all(cluster, replaced_parts(cluster, todo.pipeline, deployment))
+    if earlier and earlier.job == job and is_in_force(cluster, target, earlier):
+        send_all(cluster, replaced_parts(cluster, todo.pipeline, earlier))
         return todo
     is_asked = settings.way != "client"
     ids = asdict(create_model(cluster, connector_of(info, settings, search))) if is_asked else {}
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
-    if before := cache_before(info, todo.pipeline):
-        server["cache_before"] = before
-    new_deployment = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
-    try:
-        body = pipeline_body(info, todo.way, search, cluster.version, ids.get("model_id", ""))
-        for request in storing_requests(info, todo.pipeline, body):
-            cluster.request(request["method"], request["path"], request["body"])
-        warning = {"warning": target.warning} if target.warning else {}
-        write_record(cluster, todo.index, deployment=new_deployment, **warning)
-    except ClusterError:
-        send_all(cluster, replaced_parts(cluster, todo.pipeline, deployment))
-        raise
-    send_all(cluster, replaced_parts(cluster, todo.pipeline, new_deployment))
+    promise = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
+    put_in_force(cluster, target, promise)
+    send_all(cluster, replaced_parts(cluster, todo.pipeline, promise))
+    if missing := list(missing_parts(cluster, cluster.index_info(todo.index), promise)):
+        raise overtaken(todo.index, f": {'; '.join(missing)}")
     return replace(todo, changed=True)
+
+
+def is_in_force(cluster: Cluster, target: Deployable, deployment: Deployment) -> bool:
+    """Return whether the cluster has and uses all of a deployment of these settings."""
+    info, model_id = target.info, deployment.model_id or ""
+    body = pipeline_body(info, deployment.way, target.search, cluster.version, model_id)
+    if any(missing_parts(cluster, info, deployment)) or found_pipeline(cluster, deployment.pipeline) != body:
+        return False
+    return asked_through(deployment.pipeline, PHASE in body).items() <= info.settings.items()
+
+
+def put_in_force(cluster: Cluster, target: Deployable, promise: Deployment) -> None:
+    """Write a deployment into the record, then store its pipeline and make it the default one.
+
+    If the cluster refuses the pipeline, the record is put back and the new model deleted. Raises ClusterError
+    if another run wrote the record meanwhile.
+    """
+    info = cluster.index_info(target.info.name)  # making a model took time
+    earlier = info.record.deployment
+    for request in cache_requests(info, promise.way):
+        cluster.request(request["method"], request["path"], request["body"])
+    if promise.fuses:
+        promise = promise.model_copy(update={"cache_before": cache_before(info)})
+    body = pipeline_body(info, promise.way, target.search, cluster.version, promise.model_id or "")
+    try:
+        warning = {"warning": target.warning} if target.warning else {}
+        write_record(cluster, info.name, deployment=promise, **warning)
+        for request in storing_requests(info, promise.pipeline, body):
+            require_undisturbed(cluster, info, promise)
+            cluster.request(request["method"], request["path"], request["body"])
+        require_undisturbed(cluster, info, promise)
+    except ClusterError:
+        current = cluster.index_info(info.name).record.deployment
+        if current == promise and found_pipeline(cluster, promise.pipeline) != body:
+            write_record(cluster, info.name, deployment=earlier)
+            current = earlier
+        send_all(cluster, replaced_parts(cluster, promise.pipeline, current))
+        raise
+
+
+def require_undisturbed(cluster: Cluster, info: IndexInfo, promise: Deployment | None) -> None:
+    """Raise ClusterError if the record of an index does not hold this deployment any more.
+
+    Asked before each change: who writes the record waits until the others have seen it (`SETTLE_S`).
+    """
+    if cluster.index_info(info.name).record.deployment != promise:
+        raise overtaken(info.name)
+
+
+def overtaken(name: str, state: str = "") -> ClusterError:
+    """Return the error for a run that another one overtook."""
+    return ClusterError(
+        f"another `deploy` or `undeploy` of '{name}' ran at the same time{state}",
+        hint=f"hybridr status {shlex.quote(name)}; when the other one has ended, run the same command again",
+    )
 
 
 def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
     """Remove the default pipeline, the pipeline, the model and its connector; return the requests.
 
-    Raises DataError if nothing is deployed, ClusterError if the record names a pipeline of somebody else.
+    Raises DataError if nothing is deployed, ClusterError if the record names a pipeline of somebody else, or
+    if a `deploy` began meanwhile.
     """
     info = resolve(cluster, name, whole=True)
-    requests = withdrawal(cluster, info)
-    if not requests and not info.record.deployment:
+    deployment, requests = info.record.deployment, withdrawal(cluster, info)
+    if not requests and not deployment:
         raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
-    if not dry_run:
-        send_all(cluster, requests)
-        write_record(cluster, info.name, deployment=None)
+    if dry_run:
+        return requests
+    if deployment:  # a `deploy` that is under way sees that it ends
+        deployment = deployment.model_copy(update={"job": "", "model_id": None, "connector_id": None})
+        write_record(cluster, info.name, deployment=deployment)
+    for request in requests:
+        require_undisturbed(cluster, info, deployment)
+        send_deletion(cluster, request)
+
+    def without(record: Record) -> Record:
+        """Return the record without the deployment."""
+        if record.deployment not in (deployment, None):
+            raise overtaken(info.name)
+        return record.changed(deployment=None)
+
+    rewrite(cluster, info.name, without)
     return requests
 
 
 def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
-    """Return the requests that undeploy an index, also after a `deploy` that was killed before it wrote the
-    record.
+    """Return the requests that undeploy an index, also what a `deploy` that was killed has left.
 
     Raises ClusterError if the record names a pipeline of somebody else.
     """
@@ -236,7 +298,7 @@ def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
     requests: list[dict[str, Any]] = []
     stored = found_pipeline(cluster, pipeline)
     if info.settings.get(DEFAULT, "_none") == pipeline or (deployment and DEFAULT not in info.settings):
-        before = {DEFAULT: None, **cache_put_back(info, stored)}
+        before = {DEFAULT: None, **cache_put_back(info)}
         requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": before}]
     if stored is not None:
         require_ours(pipeline, stored)
@@ -357,141 +419,3 @@ def server_problem(deployed: Deployed, encoder: str) -> str | None:
     if health.get("status") == "behind":
         return f"the server at {deployed.server} does not follow its index: its log and /v1/index say why"
     return None
-
-
-DEFAULT_INGEST = "index.default_pipeline"
-TEXT_FIELD = "hybridr_text"  # while a document is on its way
-CALLED_WITH = 32  # documents in one request to the server
-MARK = "hybridr: vectors at write time"
-JOINING = """
-void add(def value, String rest, List parts) {
-  if (value instanceof List) { for (def one : value) { add(one, rest, parts); } return; }
-  if (rest.isEmpty()) {
-    if (value instanceof String && !value.trim().isEmpty()) { parts.add(value); }
-    return;
-  }
-  if (!(value instanceof Map)) { return; }
-  if (value.containsKey(rest)) { add(value.get(rest), '', parts); return; }
-  int dot = rest.indexOf('.');
-  if (dot > 0) { add(value.get(rest.substring(0, dot)), rest.substring(dot + 1), parts); }
-}
-List parts = new ArrayList();
-for (def name : params.fields) { add(ctx, name, parts); }
-if (parts.isEmpty()) { ctx.remove(params.text); } else { ctx[params.text] = String.join(' ', parts); }
-"""
-"""Joins the texts of a document as `text_of` does."""
-
-
-@dataclass(frozen=True)
-class Ingesting:
-    """What was or would be sent to give writes their vectors: the model, the pipeline, and its requests."""
-
-    index: str
-    pipeline: str
-    requests: list[dict[str, Any]] = field(repr=False)
-    model_id: str | None = None
-
-
-def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
-    """Return what would be sent to give writes their vectors, after all checks.
-
-    Raises what `plan_deployment` raises for a server; SettingsError if a pipeline cannot make what the index
-    stores, ClusterError for an index with an ingest pipeline of its own.
-    """
-    info = resolve_complete(cluster, name)
-    pipeline = ingest_pipeline_of(info)
-    if info.record.passages is not None:
-        raise SettingsError(
-            f"'{info.name}' keeps several vectors a document", hint="hybridr sync --every 30s"
-        )
-    if (own := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
-        raise ClusterError(
-            f"'{info.name}' has an ingest pipeline of its own: {own}",
-            hint="hybridr sync --every 30s brings the vectors too, and needs no pipeline",
-        )
-    check_model(cluster, info, settings.model_copy(update={"way": "neural"}))
-    requests = connector_requests(connector_for(pipeline, settings))
-    body = ingest_body(info, MODEL_ID)
-    requests += [
-        {"method": "PUT", "path": path_of("_ingest", "pipeline", pipeline), "body": body},
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: pipeline}},
-    ]
-    return Ingesting(info.name, pipeline, requests)
-
-
-def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
-    """Store and use the ingest pipeline with its model; a model of an earlier call is replaced."""
-    todo = plan_ingest(cluster, name, settings)
-    info = cluster.index_info(todo.index)
-    require_own_ingest(cluster, todo.pipeline)
-    if missing := missing_settings(cluster, settings.server):
-        allow(cluster, missing, settings)
-    model = create_model(cluster, connector_for(todo.pipeline, settings))
-    pipeline, usage = todo.requests[-2:]
-    cluster.request("PUT", pipeline["path"], ingest_body(info, model.model_id))
-    cluster.request("PUT", usage["path"], usage["body"])
-    send_all(cluster, deletions_of(cluster, todo.pipeline, besides={model.model_id, model.connector_id}))
-    return replace(todo, model_id=model.model_id)
-
-
-def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False) -> list[dict[str, Any]]:
-    """Remove ingest pipeline, model and connector; return the requests, none if the index does not use the
-    pipeline.
-
-    An index without it costs no request, so that removing vectors needs no right to read pipelines. Models
-    and connectors are found by the pipeline they were made for, not by what the pipeline names.
-    """
-    pipeline = ingest_pipeline_of(info)
-    if info.settings.get(DEFAULT_INGEST) != pipeline:
-        return []
-    require_own_ingest(cluster, pipeline)
-    requests: list[dict[str, Any]] = [
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
-        {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
-    ]
-    requests += deletions_of(cluster, pipeline)
-    send_all(cluster, [] if dry_run else requests)
-    return requests
-
-
-def ingest_pipeline_of(info: IndexInfo) -> str:
-    """Return the name of the ingest pipeline of an index."""
-    return f"hybridr-{info.name}-ingest"
-
-
-def connector_for(pipeline: str, settings: DeploySettings) -> dict[str, Any]:
-    """Return the connector body to the server's encoder of documents."""
-    return embedding_connector(pipeline, settings.server, "passage", token=token_of(settings))
-
-
-def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
-    """Return the ingest pipeline: joins the texts, gets their vector, removes temporary fields; no failure
-    stops a write.
-    """
-    parameters = {"fields": list(info.record.fields), "text": TEXT_FIELD}
-    script = {"lang": "painless", "source": JOINING, "params": parameters}
-    vector = {
-        "model_id": model_id,
-        "field_map": {TEXT_FIELD: info.record.vector_field},
-        "batch_size": CALLED_WITH,
-    }
-    stale = [ENCODER_FIELD, SEQ_NO_FIELD, *fields_of(info.record)]
-    return {
-        "description": MARK,
-        "processors": [
-            {"remove": {"field": stale, "ignore_missing": True}},
-            {"script": script | {"ignore_failure": True}},
-            {"text_embedding": vector | {"ignore_failure": True}},
-            {"remove": {"field": TEXT_FIELD, "ignore_missing": True}},
-        ],
-    }
-
-
-def require_own_ingest(cluster: Cluster, pipeline: str) -> None:
-    """Raise ClusterError if a stored ingest pipeline of this name was not made by hybridr."""
-    try:
-        body = cluster.request("GET", path_of("_ingest", "pipeline", pipeline))[pipeline]
-    except NotFound:
-        return
-    if body.get("description") != MARK:
-        raise ClusterError(f"the ingest pipeline '{pipeline}' is not hybridr's", hint="rename or delete it")

@@ -26,7 +26,7 @@ from hybridr.relevance.corpus import read_index
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search.systems import Compared, evaluate_index
-from hybridr.serving.deploy import deploying
+from hybridr.serving.deploy import ingesting
 from hybridr.status.standing import remove, status
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
@@ -134,7 +134,7 @@ def test_what_works_on_all_of_an_index_refuses_a_part(shared: Cluster, verb: Any
 def test_undeploy_refuses_a_part_before_it_takes_anything_away(
     shared: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploying, "undeploy_ingest", lambda *_, **__: pytest.fail("the pipeline went"))
+    monkeypatch.setattr(ingesting, "undeploy_ingest", lambda *_, **__: pytest.fail("the pipeline went"))
     with pytest.raises(ClusterError, match=r"is an alias with a filter: this works on all of"):
         Index(shared, "t-tenant-source").undeploy()
 

@@ -17,7 +17,7 @@ from hybridr.cluster.remote_models import create_model, delete_model, embedding_
 from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import sync
 from hybridr.serving.application import create_app
-from hybridr.serving.deploy.deploying import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
+from hybridr.serving.deploy.ingesting import DEFAULT_INGEST, deploy_ingest, plan_ingest, undeploy_ingest
 from hybridr.serving.settings import DeploySettings
 from support.corpus import bulk, drop_indices, reindexed, text_number
 from support.deployed import Server

@@ -1,0 +1,128 @@
+"""A `deploy` or `undeploy` that is killed, or overtaken by another one, after any of its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from typing import Any
+
+import pytest
+
+from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.default_pipeline import CACHE, DEFAULT, found_pipeline, pipeline_path
+from hybridr.errors import ClusterError, DataError
+from hybridr.indexing.reindexing import reindex
+from hybridr.search.settings import SearchSettings
+from hybridr.serving.deploy.deploying import deploy, deployment_of, undeploy
+from hybridr.serving.settings import DeploySettings
+from support.corpus import fill_index
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+CHANGES = ("PUT", "DELETE")
+MOST_CHANGES = 8
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the run comes after it."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+def after_change(cluster: Cluster, number: int, act: Callable[[], Any]) -> Cluster:
+    """Return a connection that calls `act` after its change of this number."""
+    interrupted, changes = copy(cluster), iter(range(MOST_CHANGES))
+
+    def request(method: str, *rest: Any, **options: Any) -> Any:
+        response = cluster.request(method, *rest, **options)
+        if method in CHANGES and next(changes) == number:
+            act()
+        return response
+
+    interrupted.request = request
+    return interrupted
+
+
+@pytest.fixture
+def index(cluster: Cluster, index_name: str) -> str:
+    fill_index(cluster, index_name, 20, settings={CACHE: "true"})
+    return reindex(cluster, index_name, HashingEncoder()).destination
+
+
+def deploys(cluster: Cluster, index: str, weight: float = 0.25) -> None:
+    deploy(cluster, index, DeploySettings(), SearchSettings(dense_weight=weight))
+
+
+def require_as_before(cluster: Cluster, index: str) -> None:
+    info = cluster.index_info(index)
+    assert (info.record.deployment, info.settings.get(DEFAULT), info.settings[CACHE]) == (None, None, "true")
+    assert found_pipeline(cluster, f"hybridr-{index}") is None
+
+
+def is_usable(cluster: Cluster, index: str) -> bool:
+    body = {"query": {"match": {"text": "text"}}}
+    return "hits" in cluster.request("POST", path_of(index, "_search"), body)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("deployed", [False, True])
+def test_what_a_killed_deploy_changed_is_put_back(
+    cluster: Cluster, index: str, number: int, deployed: bool
+) -> None:
+    if deployed:
+        deploys(cluster, index, 0.5)
+    with pytest.raises(Killed):
+        deploys(after_change(cluster, number, kill), index)
+    if number % 2:
+        deploys(cluster, index)
+        assert deployment_of(cluster, cluster.index_info(index)).missing == []
+    undeploy(cluster, index)
+    require_as_before(cluster, index)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_killed_undeploy_is_ended_by_the_next(cluster: Cluster, index: str, number: int) -> None:
+    deploys(cluster, index)
+    with pytest.raises(Killed):
+        undeploy(after_change(cluster, number, kill), index)
+    with suppress(DataError):
+        undeploy(cluster, index)
+    require_as_before(cluster, index)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("act", [deploys, undeploy])
+def test_of_two_runs_the_later_one_goes_on(
+    cluster: Cluster, index: str, number: int, act: Callable[..., Any]
+) -> None:
+    with pytest.raises(ClusterError, match="ran at the same time") as caught:
+        deploys(after_change(cluster, number, lambda: act(cluster, index)), index, 0.75)
+    assert "run the same command again" in (caught.value.hint or "")
+    assert is_usable(cluster, index)
+    if act is deploys:
+        assert deployment_of(cluster, cluster.index_info(index)).missing == []
+        assert not deploy(cluster, index, DeploySettings(), SearchSettings(dense_weight=0.25)).changed
+        undeploy(cluster, index)
+    require_as_before(cluster, index)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_deploy_during_an_undeploy_goes_on(cluster: Cluster, index: str, number: int) -> None:
+    deploys(cluster, index)
+    with pytest.raises(ClusterError, match="ran at the same time"):
+        undeploy(after_change(cluster, number, lambda: deploys(cluster, index, 0.75)), index)
+    assert is_usable(cluster, index)
+    assert deployment_of(cluster, cluster.index_info(index)).missing == []
+    undeploy(cluster, index)
+    require_as_before(cluster, index)
+
+
+def test_a_pipeline_that_somebody_changed_is_stored_anew(cluster: Cluster, index: str) -> None:
+    deploys(cluster, index)
+    before, path = found_pipeline(cluster, f"hybridr-{index}"), pipeline_path(f"hybridr-{index}")
+    cluster.request("PUT", path, {"description": before["description"], "request_processors": []})
+    deploys(cluster, index)
+    assert found_pipeline(cluster, f"hybridr-{index}") == before
