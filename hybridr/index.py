@@ -691,8 +691,8 @@ class Index:
     def forget(self, *, dry_run: bool = False) -> Forgetting:
         """Forget all that `learn` remembered.
 
-        >>> docs.forget().memory
-        'docs-hybridr-1-hybridr-memory'
+        >>> docs.forget().index
+        'docs-hybridr-1'
         """
         from .relevance.learning import unlearn
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
 MOST_KEEP_ALIVE = re.compile(r"Keep alive for request \(\w+\) is too large. It must be less than \((\w+)\)")
+OWNER = "hybridr"  # of a hidden index, in its mapping
 ANY = "hybridr"  # alias, whether it is there or not
 READS = {"_search", "_msearch", "_mget", "_count", "_mtermvectors", "_termvectors", "_field_caps", "_analyze"}
 """APIs that change nothing, however often they are asked."""
@@ -391,7 +392,7 @@ def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:
 def hidden_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     """Return the settings and mapping for creating a hidden index of one shard with these fields only."""
     index = {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1", **settings}
-    mappings = {"dynamic": False, "properties": properties, "_meta": {"owner": "hybridr"}}
+    mappings = {"dynamic": False, "properties": properties, "_meta": {"owner": OWNER}}
     return {"settings": {"index": index}, "mappings": mappings}
 
 

@@ -115,7 +115,7 @@ class Remembered(Part):
 
     queries: int
     encoder: Fingerprint
-    job: str
+    job: str = Field(pattern=r"^[0-9a-f]{1,16}$")
     least: float = Field(0.0, ge=0, lt=1)
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import record_event, resolve, resolve_complete, rewrite, with_event
+from ..cluster.connection import Cluster, drop_index, path_of
+from ..cluster.destinations import resolve, resolve_complete, rewrite, with_event
 from ..cluster.record import Record
 from ..cluster.record_parts import Remembered
 from ..cluster.retrievers.dense import as_kept
@@ -39,9 +39,11 @@ from ..search.past_queries import (
     Past,
     Relevant,
     credits_by,
-    drop_memory,
+    drop_memories,
     kept_of,
+    memories_of,
     memory_body,
+    memory_name,
     memory_of,
     most_relevant,
     past_like,
@@ -53,6 +55,7 @@ from ..search.signals import FAMILY
 from ..search.signals.memory import SAME
 from ..search.systems import check_collection
 from .judgement import QueryCandidates, ask, measured
+from .ranking_record import replace_values
 
 MOST_ASKED = 1_000
 DRAW_SEED = 13
@@ -261,7 +264,7 @@ def learn(
     if not usable:
         raise DataError("no judged query has a relevant document", hint="grades above 0 are relevant")
     documents = {doc.doc_id for documents in relevant.values() for doc in documents}
-    memory, unused = memory_of(info.name), len(queries) - len(usable)
+    memory, unused = memory_name(info.name, secrets.token_hex(4)), len(queries) - len(usable)
     drawn = random.Random(DRAW_SEED).sample(usable, min(COMPARED, len(usable)))
     needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in drawn])
     vectors = query_vectors(encoder, [query.text for query in drawn])
@@ -269,7 +272,7 @@ def learn(
     learning = LearnResult(info.name, memory, len(usable), len(documents), unused, threshold)
     if dry_run:
         return replace(learning, rehearsal=rehearse(search, usable, relevant, qrels, threshold, progress))
-    write_memory(search, usable, relevant, threshold, progress)
+    write_memory(search, usable, relevant, learning, progress)
     return learning
 
 
@@ -277,14 +280,17 @@ def write_memory(
     search: Search,
     queries: Sequence[Query],
     relevant: Mapping[str, Sequence[Relevant]],
-    threshold: float,
+    learning: LearnResult,
     progress: Progress,
 ) -> None:
-    """Write past queries into a new hidden index, then their number into the record."""
+    """Write past queries into a new hidden index, then name it in the record, and delete the former ones.
+
+    Until then searches use what was learnt before. Raises DataError, without the new index, if the cluster
+    did not take all queries, or another command learnt or forgot meanwhile.
+    """
     cluster, info, encoder = search.cluster, search.info, search.encoder
     assert encoder is not None
-    memory, rejects = memory_of(info.name), HeldRejects()
-    drop_memory(cluster, info.name)
+    memory, rejects = learning.memory, HeldRejects()
     cluster.request("PUT", path_of(memory), memory_body(encoder.dim, cluster.version))
     done = 0
 
@@ -297,15 +303,27 @@ def write_memory(
                 if vector.any():  # a query without a vector is like no other
                     yield bulk_action("index", str(number), kept_of(vector, relevant[query.query_id]))
 
-    for outcome in write_past_pipelines(cluster, memory, actions(), rejects):
-        done += outcome.written
-        progress("learn", done, len(queries))
-    if lines := rejects.taken():
-        raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
-    cluster.refresh(memory)
-    job = secrets.token_hex(4)
-    remembered = Remembered(queries=done, encoder=info.record.encoder, job=job, least=threshold)
-    record_event(cluster, info.name, "learnt", {"queries": done}, memory=remembered)
+    try:
+        for outcome in write_past_pipelines(cluster, memory, actions(), rejects):
+            done += outcome.written
+            progress("learn", done, len(queries))
+        if lines := rejects.taken():
+            raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
+        cluster.refresh(memory)
+        remembered = Remembered(
+            queries=done,
+            encoder=info.record.encoder,
+            job=memory.removeprefix(memory_name(info.name, "")),
+            least=learning.least,
+        )
+        info = replace_values(cluster, info, "learnt", {"queries": done}, memory=remembered)
+    except DataError:
+        drop_index(cluster, memory)
+        raise
+    experiment = info.record.experiment
+    compared = [experiment.a.memory, experiment.b.memory, experiment.before.memory] if experiment else []
+    jobs = {side.job for side in compared if side is not None}
+    drop_memories(cluster, info.name, keep={memory, *(memory_name(info.name, job) for job in jobs)})
 
 
 @dataclass(frozen=True)
@@ -321,7 +339,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
     compares a ranking by it.
     """
     info = resolve(cluster, name, whole=True)
-    memory = memory_of(info.name)
+    memories = memories_of(cluster, info.name)
 
     def without_memory(record: Record) -> Record:
         """Return the record without memory, and with the event. Raises DataError for an experiment by it."""
@@ -335,13 +353,15 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
         return with_event("forgotten", {}, memory=None)(record)
 
     without_memory(info.record)
-    if info.record.memory is None and not cluster.exists(memory):
+    if info.record.memory is not None:
+        memories = [memory_of(info), *memories]
+    if not memories:
         return Forgetting(info.name, None)
     if not dry_run:
         if info.record.memory is not None:
             rewrite(cluster, info.name, without_memory, settled=True)
-        drop_memory(cluster, info.name)
-    return Forgetting(info.name, memory)
+        drop_memories(cluster, info.name)
+    return Forgetting(info.name, memories[0])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import is_destination, record_event, resolve, write_record
+from ..cluster.destinations import is_destination, resolve, write_record
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Tuned
 from ..encoders.contract import Encoder
@@ -58,6 +58,7 @@ from .judgement import (
     variants,
 )
 from .learning import without_memory
+from .ranking_record import replace_values
 from .settings import LEAST_JUDGED, TuneSettings
 
 LEAST_LOGGED, MOST_LOGGED = 100, 500
@@ -173,8 +174,8 @@ def tune(
     An index without a term table gets one first, so that soft terms are tuned too. `judgements` are queries
     with judgements; of `search` only the query template counts, and the re-rankers whose weights and depths
     are to be found. Nothing is written with `dry_run`; a filtered alias allows only that. Raises
-    ClusterError; DataError for fewer than 10 judged queries or without vectors, FingerprintMismatch for
-    another encoder, SettingsError for what this index cannot do.
+    ClusterError; DataError for fewer than 10 judged queries, without vectors, or if another command tuned the
+    index meanwhile; FingerprintMismatch for another encoder, SettingsError for what this index cannot do.
     """
     settings, search_settings = settings or TuneSettings(), search or SearchSettings()
     info = resolve(cluster, name, whole=not settings.dry_run)
@@ -209,7 +210,7 @@ def tune(
             pipeline=tuning.pipeline.settings if tuning.pipeline else None,
             **({"chain": re_ranking} if re_ranking else {}),
         )
-        record_event(cluster, info.name, "tuned", record.model_dump(exclude_unset=True), tuning=record)
+        replace_values(cluster, info, "tuned", record.model_dump(exclude_unset=True), tuning=record)
     if table is None:
         return tuning
     search = without_chain(search_settings)
@@ -386,5 +387,5 @@ def reset_tuning(cluster: Cluster, name: str, *, dry_run: bool = False) -> Reset
     if tuned is None or tuned == Tuned():
         return Reset(info.name, None)
     if not dry_run:
-        record_event(cluster, info.name, "untuned", tuned.model_dump(exclude_unset=True), tuning=None)
+        replace_values(cluster, info, "untuned", tuned.model_dump(exclude_unset=True), tuning=None)
     return Reset(info.name, tuned)

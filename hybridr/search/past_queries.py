@@ -7,15 +7,15 @@ stamp of their text, so that documents that changed since no longer count.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.connection import Cluster, drop_index, hidden_body, path_of
+from ..cluster.connection import OWNER, PATTERNS, Cluster, drop_index, hidden_body, path_of
 from ..cluster.reading import groups_of, hits_by_id, text_of
-from ..cluster.record import IndexInfo
+from ..cluster.record import IndexInfo, as_described
 from ..cluster.retrievers.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.settings import VectorSettings
 from ..cluster.writing import MAX_ID
@@ -61,9 +61,24 @@ class Credit(NamedTuple):
     stamp: str
 
 
-def memory_of(index: str) -> str:
-    """Return the name of the hidden index with the past queries of an index with vectors."""
-    return index + BESIDE
+def memory_name(index: str, job: str) -> str:
+    """Return the name of the hidden index into which one job writes the past queries of an index."""
+    return f"{index}{BESIDE}-{job}"
+
+
+def memory_of(info: IndexInfo) -> str:
+    """Return the name of the hidden index of past queries that the record of an index names; it names one."""
+    assert info.record.memory is not None
+    return memory_name(info.name, info.record.memory.job)
+
+
+def memories_of(cluster: Cluster, index: str) -> list[str]:
+    """Return the names of all hidden indices of past queries of an index, those of broken-off jobs too."""
+    pattern = path_of(f"{index}{BESIDE}-*")
+    indices = cluster.request("GET", pattern, params={**PATTERNS, "expand_wildcards": "all"})
+    with cluster.understood(f"GET {pattern}"):
+        infos = [as_described(name, index) for name, index in indices.items()]
+    return sorted(info.name for info in infos if info.other_meta.get("owner") == OWNER)
 
 
 def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
@@ -92,7 +107,7 @@ def past_like(
 
     This takes one request; a zero vector has no past queries. Raises what `Cluster.msearch` does.
     """
-    memory, stored = memory_of(info.name), as_kept(vectors, PAST_VECTORS.vectors)
+    memory, stored = memory_of(info), as_kept(vectors, PAST_VECTORS.vectors)
     queries = {text: vector for text, vector in zip(texts, stored, strict=True) if vector.any()}
     bodies = [
         {
@@ -155,6 +170,9 @@ def stamps_of(
     return stamps
 
 
-def drop_memory(cluster: Cluster, index: str) -> bool:
-    """Delete the past queries of an index; return whether there were any. Raises AccessDenied."""
-    return drop_index(cluster, memory_of(index))
+def drop_memories(cluster: Cluster, index: str, keep: Collection[str] = ()) -> list[str]:
+    """Delete the hidden indices of past queries of an index but for those in `keep`; return the names of the
+    deleted. Raises AccessDenied.
+    """
+    memories = [name for name in memories_of(cluster, index) if name not in keep]
+    return [name for name in memories if drop_index(cluster, name)]

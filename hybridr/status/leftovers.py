@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..cluster.connection import PATTERNS, Cluster, path_of
+from ..cluster.connection import OWNER, PATTERNS, Cluster, path_of
 from ..cluster.default_pipeline import found_pipeline
 from ..cluster.destinations import destinations, forget_destinations, generations_of, write_record
 from ..cluster.record import IndexInfo, Record, as_described
@@ -27,7 +27,6 @@ from ..serving.deploy.preconditions import is_ours, search_pipeline_of
 from .sidecars import FAMILY, Sidecar
 
 HIDDEN_TOO = {**PATTERNS, "expand_wildcards": "all"}
-OWNER = "hybridr"  # of a hidden index, in its mapping
 PIPELINES = (("_search", "pipeline"), ("_ingest", "pipeline"))
 
 

@@ -21,7 +21,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms.storage import HOME, open_term_table
 from hybridr.records import Document, Qrels, Query
 from hybridr.relevance.learning import learn
-from hybridr.search.past_queries import memory_of
+from hybridr.search.past_queries import memory_name
 from hybridr.status.standing import status
 from support.hashing import HashingEncoder
 from support.rights import (
@@ -196,8 +196,8 @@ def test_a_role_for_one_index_reads_and_writes_the_words_of_one(
         ("PUT", path_of(others, "_doc", part), {"data": ""}),
         ("DELETE", path_of(others), None),
         ("POST", path_of(f"{OTHER}-hybridr-1", "_search"), {}),
-        ("POST", path_of(memory_of(f"{OTHER}-hybridr-1"), "_search"), {}),
-        ("DELETE", path_of(memory_of(f"{OTHER}-hybridr-1")), None),
+        ("POST", path_of(memory_name(f"{OTHER}-hybridr-1", "1"), "_search"), {}),
+        ("DELETE", path_of(memory_name(f"{OTHER}-hybridr-1", "1")), None),
     ):
         with pytest.raises(AccessDenied):
             cluster.request(method, path, body, every_shard=True)

@@ -18,7 +18,7 @@ from support.click_logs import asked, clicked
 
 OURS = "0" * 8
 SHOWN = [f"d{number}" for number in range(10)]
-MEMORY = Remembered(queries=3, encoder="e", job="j")
+MEMORY = Remembered(queries=3, encoder="e", job="1")
 FOUND = {"fusion": "absolute", "dense_weight": 0.7}
 RECORD = Record(tuning=Tuned(search=FOUND, pipeline={"depth": 7}), memory=MEMORY)
 

@@ -23,7 +23,7 @@ NOW = {"lamp": {"d1": 1, "d2": 2, "d7": 0}, "chair": {"d4": 1}, "sofa": {"d8": 1
 
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
-    told = Remembered(queries=3, encoder="e", job="j")
+    told = Remembered(queries=3, encoder="e", job="1")
     records = {"docs": Record(encoder="e", memory=told)}
 
     def past_like(_: Any, index: str, texts: list[str], vectors: Any, least: float) -> dict[str, list[Past]]:
@@ -55,7 +55,7 @@ def test_queries_are_the_same_with_other_documents_or_new(index: dict[str, Recor
 def test_an_index_that_learnt_nothing_has_nothing_to_compare(index: dict[str, Record]) -> None:
     index["docs"] = Record(encoder="e")
     assert compared() is None
-    index["docs"] = Record(encoder="other", memory=Remembered(queries=3, encoder="e", job="j"))
+    index["docs"] = Record(encoder="other", memory=Remembered(queries=3, encoder="e", job="1"))
     assert compared() is None
 
 

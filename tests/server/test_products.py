@@ -84,10 +84,11 @@ def test_kill_9_then_the_same_command(product: Cluster, name: str, minilm: Path,
 
 def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product: Cluster, name: str) -> None:
     fill_index(product, name, 30)
-    made = reindex(product, name, HashingEncoder()).destination
-    learn(product, name, ([Query("q", text_number(3))], {"q": {"d3": 1}}), encoder=HashingEncoder())
+    reindex(product, name, HashingEncoder())
+    judged = [Query("q", text_number(3))], {"q": {"d3": 1}}
+    memory = learn(product, name, judged, encoder=HashingEncoder()).memory
     add_rules(product, name, [Rule(name="r", text="x", ban=("d1",))])
-    assert leftovers.rollback(product, name, drop=True)["memories"] == [f"{made}-hybridr-memory"]
+    assert leftovers.rollback(product, name, drop=True)["memories"] == [memory]
     reindex(product, name, HashingEncoder())
     assert [rule.name for rule in rules_of(product, name).rules] == ["r"]
     leftovers.rollback(product, name, drop=True)

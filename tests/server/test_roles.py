@@ -41,7 +41,6 @@ from hybridr.relevance.corpus import bytes_of, read_index
 from hybridr.relevance.experiments import promote_ranking, report_experiment, start_experiment
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.tuning import reset_tuning, tune
-from hybridr.search.past_queries import memory_of
 from hybridr.search.rules.rules import add_rules, rules_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
@@ -170,7 +169,7 @@ def test_the_verbs_of_a_life_each_with_its_role(
         assert read_clicks(bob(role), INDEX).report.searches == 4 * len(TEXTS)
     assert unlearn(bob("learn"), INDEX).memory
     assert asked(bob("search")) == plain
-    learn(bob("learn"), INDEX, (TEXTS, QRELS), encoder=ENCODER)
+    memory = learn(bob("learn"), INDEX, (TEXTS, QRELS), encoder=ENCODER).memory
     assert status(bob("status"), INDEX).to_json() == status(admin, INDEX).to_json()
     rule = Rule(name="pin", text=TEXTS[0].text, pin=("d9",))
     assert add_rules(bob("rules"), INDEX, [rule], by="bob").now.version == 1
@@ -187,15 +186,15 @@ def test_the_verbs_of_a_life_each_with_its_role(
     put_documents(admin, f"{INDEX}-hybridr", [7], suffix=" by a client")
     assert rollback(bob("rollback"), INDEX, copy_back=True)["returned"]["changed"] == 1
     done_with = remove(bob("remove"), INDEX)
-    assert done_with["memories"] == [memory_of(done.destination)]
+    assert done_with["memories"] == [memory]
     assert done_with["rules"] == [f"{INDEX}-hybridr-rules"]
     assert not admin.exists(done.destination)
     assert not admin.index_info(INDEX).record.destinations
-    again = reindex(admin, INDEX, ENCODER).destination
-    learn(admin, INDEX, (TEXTS, QRELS), encoder=ENCODER)
+    reindex(admin, INDEX, ENCODER)
+    memory = learn(admin, INDEX, (TEXTS, QRELS), encoder=ENCODER).memory
     dropped = leftovers.rollback(bob("rollback"), INDEX, drop=True)
-    assert (dropped["dropped"], dropped["memories"]) == (True, [memory_of(again)])
-    assert not admin.exists(memory_of(again))
+    assert (dropped["dropped"], dropped["memories"]) == (True, [memory])
+    assert not admin.exists(memory)
     assert remove(bob("remove"), INDEX)["removed"]
     assert not admin.index_info(INDEX).aliases
 

@@ -15,7 +15,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving import snapshots
 from hybridr.serving.snapshots import Contest, contest_of
 
-MEMORY = Remembered(queries=3, encoder="e", job="j")
+MEMORY = Remembered(queries=3, encoder="e", job="1")
 LIKELY = Experiment(
     id="0" * 8, at="now", names=("today", "learnt"), a=Ranking(), b=Ranking(memory=MEMORY), before=Ranking()
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...cluster.connection import Cluster
 from ...cluster.record import IndexInfo
-from ...search.past_queries import drop_memory, memory_of
+from ...search.past_queries import drop_memories, memories_of, memory_of
 from . import Sidecar
 
 
@@ -36,7 +36,7 @@ class Memories(Sidecar):
         """Return the learnt queries that the record names; None without any."""
         if (remembered := info.record.memory) is None:
             return None
-        memory = memory_of(info.name)
+        memory = memory_of(info)
         there = cluster.count(memory) if cluster.exists(memory) else 0
         return KeptMemory(memory, remembered.queries, info.record.remembers and there == remembered.queries)
 
@@ -50,9 +50,9 @@ class Memories(Sidecar):
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Return the names of the existing hidden indices."""
-        return [memory_of(info.name) for info in infos if cluster.exists(memory_of(info.name))]
+        return [memory for info in infos for memory in memories_of(cluster, info.name)]
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Delete the hidden indices; return their names."""
-        return [memory_of(info.name) for info in infos if drop_memory(cluster, info.name)]
+        return [memory for info in infos for memory in drop_memories(cluster, info.name)]

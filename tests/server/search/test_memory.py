@@ -27,6 +27,7 @@ from hybridr.search.past_queries import (
     Past,
     Relevant,
     credits_by,
+    memories_of,
     memory_of,
     read_relevant,
 )
@@ -83,7 +84,7 @@ def learnt(cluster: Cluster, before: dict[str, dict[str, float]]) -> Search:
     found = learn(cluster, INDEX, JUDGED, encoder=encoder())
     assert found.to_json() == {
         "index": MADE,
-        "memory": memory_of(MADE),
+        "memory": memory_of(resolve(cluster, INDEX)),
         "queries": 2,
         "documents": 3,
         "unused": 1,
@@ -118,7 +119,7 @@ def test_nothing_else_ranks_otherwise(
     without = opened(cluster, INDEX, "phrases")
     assert scores(without, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
     unlearn(cluster, INDEX)
-    assert not cluster.exists(memory_of(MADE))
+    assert memories_of(cluster, MADE) == []
     assert scores(opened(cluster), LIKE) == pytest.approx(before[LIKE], abs=1e-6)
     assert unlearn(cluster, INDEX).memory is None
 
@@ -160,30 +161,32 @@ def test_a_document_that_says_something_else_since_is_credited_no_more(
 def test_no_search_fails_without_its_memory_and_that_is_said(
     cluster: Cluster, learnt: Search, before: dict[str, dict[str, float]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    cluster.request("DELETE", path_of(memory_of(MADE)))
+    cluster.request("DELETE", path_of(memory_of(learnt.info)))
     with caplog.at_level(logging.WARNING, "hybridr.memory"):
         assert scores(learnt, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
         assert scores(learnt, UNLIKE) == pytest.approx(before[UNLIKE], abs=1e-6)
     assert [one.getMessage() for one in caplog.records if one.name == "hybridr.memory"] == [
-        f"searches of '{MADE}' go without memory: no such index [{memory_of(MADE)}]"
+        f"searches of '{MADE}' go without memory: no such index [{memory_of(learnt.info)}]"
     ]
     [held] = status(cluster, INDEX).holdings
     assert "memory: 2 past queries, NOT USABLE: hybridr learn makes it anew" in held.kept_lines()
 
 
 def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster: Cluster, learnt: Search) -> None:
-    found = cluster.search(memory_of(MADE), {"size": 9})["hits"]["hits"]
+    found = cluster.search(memory_of(learnt.info), {"size": 9})["hits"]["hits"]
     assert [sorted(hit["_source"]) for hit in found] == [["relevant"]] * 2
-    kept = json.dumps([found, cluster.index_info(memory_of(MADE)).mappings])
+    kept = json.dumps([found, cluster.index_info(memory_of(learnt.info)).mappings])
     assert not any(word in kept for word in PAST.split())
-    assert not [info for info in cluster.indices("t-mem*") if info.name == memory_of(MADE)], "it is hidden"
+    assert not [info for info in cluster.indices("t-mem*") if info.name == memory_of(learnt.info)], (
+        "it is hidden"
+    )
 
 
 def test_status_and_remove_know_of_it(cluster: Cluster, learnt: Search) -> None:
     [held] = status(cluster, INDEX).holdings
-    assert f"memory: 2 past queries, of this index alone, in {memory_of(MADE)}" in held.kept_lines()
+    assert f"memory: 2 past queries, of this index alone, in {memory_of(learnt.info)}" in held.kept_lines()
     assert held.history[-1]["event"] == "learnt"
-    assert remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(MADE)]
+    assert remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(learnt.info)]
 
 
 def test_a_dry_run_measures_and_writes_nothing(cluster: Cluster, before: dict[str, dict[str, float]]) -> None:
@@ -196,7 +199,7 @@ def test_a_dry_run_measures_and_writes_nothing(cluster: Cluster, before: dict[st
     expected = sum(shared.count(one) > 1 for one in shared)
     assert found.rehearsal.returning == expected > 0
     assert 0 < found.rehearsal.before < 1
-    assert not cluster.exists(memory_of(MADE))
+    assert memories_of(cluster, MADE) == []
     assert resolve(cluster, INDEX).record.memory is None
 
 

@@ -17,6 +17,7 @@ from hybridr.indexing import rollback as alias_moves
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
 from hybridr.relevance.learning import learn
+from hybridr.search.past_queries import memory_name, memory_of
 from hybridr.search.rules.rules import add_rules, rules_of
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy import deploying
@@ -70,14 +71,15 @@ def equipped(cluster: Cluster, name: str, settings: ReindexSettings | None = Non
 def test_a_drop_takes_all_of_the_index_and_leaves_the_rules(cluster: Cluster, name: str) -> None:
     made = equipped(cluster, name)
     add_rules(cluster, name, [RULE])
+    memory = memory_of(resolve(cluster, made))
     planned = rollback(cluster, name, drop=True, dry_run=True)
     assert not planned["dropped"]
-    assert there(cluster, name) >= {made, f"{made}-hybridr-memory", f"{name}-hybridr-rules"}
+    assert there(cluster, name) >= {made, memory, f"{name}-hybridr-rules"}
     done = rollback(cluster, name, drop=True)
     assert done["dropped"]
     for told in ("requests", "memories", "term_tables", "beside"):
         assert done[told] == planned[told]
-    assert done["memories"] == [f"{made}-hybridr-memory"]
+    assert done["memories"] == [memory]
     assert there(cluster, name) == {f"{name}-hybridr-rules"}
     assert pipelines(cluster, name) == set()
     with pytest.raises(DataError, match="nothing is deployed"):
@@ -122,12 +124,13 @@ def test_remove_finds_what_indices_that_are_gone_left(
     add_rules(cluster, name, [RULE])
     if generations:
         alias_moves.rollback(cluster, name)
+    memories = {memory_of(resolve(cluster, index)) for index in made}
     for index in made:
         cluster.request("DELETE", path_of(index))
     left = {f"hybridr-{index}" for index in made}
     assert left <= pipelines(cluster, name)
     planned = remove(cluster, name, dry_run=True)
-    assert {f"{index}-hybridr-memory" for index in made} <= set(planned["memories"])
+    assert memories <= set(planned["memories"])
     assert {f"/_search/pipeline/{one}" for one in left} <= {one["path"] for one in planned["requests"]}
     assert cli(cluster, f"remove {name} --yes").out.count("memory of past queries") == 4
     assert there(cluster, name) == set()
@@ -136,10 +139,11 @@ def test_remove_finds_what_indices_that_are_gone_left(
 
 def test_remove_finds_it_where_the_source_is_gone_too(cluster: Cluster, name: str) -> None:
     made = equipped(cluster, name)
+    memory = memory_of(resolve(cluster, made))
     for index in (made, name):
         cluster.request("DELETE", path_of(index))
     done = remove(cluster, name)
-    assert (done["source"], done["memories"]) == (name, [f"{made}-hybridr-memory"])
+    assert (done["source"], done["memories"]) == (name, [memory])
     assert there(cluster, name) == pipelines(cluster, name) == set()
     for nowhere in (name, f"{name}*"):
         with pytest.raises(NotFound, match="no index"):
@@ -150,10 +154,10 @@ def test_what_is_somebody_elses_stays(cluster: Cluster, name: str) -> None:
     """A hidden index that hybridr did not make, a pipeline, and the memory of an index of such a name."""
     theirs, own = f"{name}-hybridr-5", f"{name}-hybridr-6"
     pipeline = path_of("_search", "pipeline", f"hybridr-{theirs}")
-    cluster.request("PUT", path_of(f"{theirs}-hybridr-memory"), {"settings": {"index.hidden": True}})
+    cluster.request("PUT", path_of(memory_name(theirs, "1")), {"settings": {"index.hidden": True}})
     cluster.request("PUT", pipeline, {"description": "theirs", "phase_results_processors": []})
     cluster.request("PUT", path_of(own))
-    cluster.request("PUT", path_of(f"{own}-hybridr-memory"), hidden_body({}))
+    cluster.request("PUT", path_of(memory_name(own, "1")), hidden_body({}))
     before = there(cluster, name)
     with pytest.raises(NotFound, match="hybridr made nothing"):
         remove(cluster, name)

@@ -1,0 +1,35 @@
+"""Writes what was tuned or learnt into the record of an index, never over another command's result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..cluster.connection import Cluster
+from ..cluster.destinations import rewrite, with_event
+from ..cluster.record import Event, IndexInfo, Record
+from ..errors import DataError
+
+
+def replace_values(
+    cluster: Cluster, info: IndexInfo, event: Event, details: dict[str, Any], **changes: Any
+) -> IndexInfo:
+    """Change values of an index's record, with an event in its history; return the new description.
+
+    Raises DataError if another command changed these values since `info` was read: its result stays.
+    """
+    before = {name: getattr(info.record, name) for name in changes}
+
+    def change(record: Record) -> Record:
+        """Return the record with the changes. Raises DataError if it is no longer as before."""
+        now = {name: getattr(record, name) for name in changes}
+        if now == changes != before:  # written before, by a request without an answer
+            return record
+        if now != before:
+            raise DataError(
+                f"another command changed the {' and '.join(changes)} of '{info.name}' meanwhile; its result "
+                "is kept",
+                hint="run the same command again, if yours is to replace it",
+            )
+        return with_event(event, details, **changes)(record)
+
+    return rewrite(cluster, info.name, change, settled=True)
