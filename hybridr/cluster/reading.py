@@ -9,12 +9,12 @@ equal numbers in one shard: a page never ends between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ..errors import AccessDenied, ClusterError, NotFound, Unreachable
+from ..errors import AccessDenied, ClusterError, Unreachable
 from ..records import Progress, silent
 from .connection import PLAIN, Cluster, path_of
 from .failures import BREAKER, TOO_LARGE
@@ -195,7 +195,7 @@ def _read_shard(
                 while True:
                     behind = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
                     behind["gt"] = position.seq_no.get(shard, -1)
-                    documents = cluster.patiently(lambda: _next_page(cluster.patient(0.0), info, body))
+                    documents = _next_page(cluster, info, body)
                     if not documents:
                         return
                     yield documents
@@ -209,34 +209,49 @@ def _read_shard(
 
 
 def _next_page(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
-    """Return the documents of the next page: of each `_seq_no` all or none.
-
-    Raises ClusterError (TOO_LARGE) if the node lacks memory for it.
-    """
-    try:
-        documents = view_documents(cluster, info, body)
-        if len(documents) < body["size"]:
-            return documents
-        last = documents[-1].seq_no
-        if whole := [document for document in documents if document.seq_no != last]:
-            return whole
-        filters = [*body["query"]["bool"]["filter"], {"term": {"_seq_no": last}}]
-        same = {**body, "query": {"bool": {"filter": filters}}}
-        while rest := view_documents(cluster, info, {**same, "from": len(documents)}):
-            documents += rest
+    """Return the documents of the next page: of each `_seq_no` all or none."""
+    documents = view_documents(cluster, info, body)
+    if len(documents) < body["size"]:
         return documents
-    except ClusterError as error:
-        # A node that lacks the memory says 429, as one that is busy, and would be waited for in vain.
-        if error.kind == BREAKER and body["size"] > 1:
-            raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
-        raise
+    last = documents[-1].seq_no
+    if whole := [document for document in documents if document.seq_no != last]:
+        return whole
+    filters = [*body["query"]["bool"]["filter"], {"term": {"_seq_no": last}}]
+    same = {**body, "query": {"bool": {"filter": filters}}}
+    while rest := view_documents(cluster, info, {**same, "from": len(documents)}):
+        documents += rest
+    return documents
+
+
+def in_memory(cluster: Cluster, documents: int, ask: Callable[[Cluster], T]) -> T:
+    """Return what `ask` returns, with the cluster's patience.
+
+    Raises ClusterError (TOO_LARGE) at once where the node lacks memory for several documents: it says 429, as
+    one that is busy, and would be waited for in vain.
+    """
+
+    def once() -> T:
+        """Ask without patience."""
+        try:
+            return ask(cluster.patient(0.0))
+        except ClusterError as error:
+            if error.kind == BREAKER and documents > 1:
+                raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
+            raise
+
+    return cluster.patiently(once)
 
 
 def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
     """Run a search of a point in time within the index's scope and return its documents; every shard must
-    answer.
+    answer. Raises ClusterError (TOO_LARGE) if the node lacks memory for them.
     """
-    answer = cluster.request("POST", "/_search", info.scope.body(body), PLAIN, every_shard=True)
+    scoped = info.scope.body(body)
+    answer = in_memory(
+        cluster,
+        body["size"],
+        lambda at_once: at_once.request("POST", "/_search", scoped, PLAIN, every_shard=True),
+    )
     with cluster.understood("_search"):
         return [source_document(hit, info) for hit in answer["hits"]["hits"]]
 
@@ -353,21 +368,24 @@ def sample_documents(
         return list(read_documents(cluster, info, fields=fields, progress=progress))
     size = min(size, info.result_window, DEEPEST)
     query = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields, info)}
+    page = PAGE
     while True:
         sample: list[SourceDocument] = []
         try:
             with cluster.point_in_time(info.name, scope=info.scope) as pit:
                 query["pit"] = {"id": pit, "keep_alive": cluster.view_keep_alive}
                 while len(sample) < size:
-                    page = {"from": len(sample), "size": min(PAGE, size - len(sample))}
-                    documents = view_documents(cluster, info, query | page)
+                    place = {"from": len(sample), "size": min(page, size - len(sample))}
+                    documents = view_documents(cluster, info, query | place)
                     if not documents:
                         break
                     sample += documents
                     progress("sample", len(sample), size)
                 return sample
-        except NotFound as error:  # a node that restarts loses its views
-            if error.kind != LOST_VIEW:
+        except ClusterError as error:
+            if error.kind == TOO_LARGE and page > 1:
+                page //= 2
+            elif error.kind != LOST_VIEW:  # a node that restarts loses its views
                 raise
 
 
@@ -453,12 +471,12 @@ def hits_by_id(
         ids: dict[str, Any] = {"ids": {"values": list(group)}}
         narrowed = {"bool": {"must": [query], "filter": [ids]}} if query else ids
         body = {**parts, "query": narrowed, "track_total_hits": True}
-        ask = partial(cluster.search, index, params=params, every_shard=True)
+        ask = partial(searched, cluster, index, params)
         try:
-            answer = ask({"size": len(group), **body})["hits"]
+            answer = ask({"size": len(group), **body})
             total = answer.get("total", {}).get("value", 0)
             if len(group) < total <= limit:
-                answer = ask({"size": total, **body})["hits"]
+                answer = ask({"size": total, **body})
         except ClusterError as error:
             if error.kind != TOO_LARGE or len(group) == 1:
                 raise
@@ -467,6 +485,21 @@ def hits_by_id(
             waiting[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
         else:
             hits += answer["hits"]
+    return hits
+
+
+def searched(
+    cluster: Cluster, index: str | IndexInfo, params: Mapping[str, Any] | None, body: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the hits of a search that every shard must answer. Raises ClusterError (TOO_LARGE) if the node
+    lacks memory for them.
+    """
+
+    def ask(at_once: Cluster) -> dict[str, Any]:
+        """Search without patience."""
+        return at_once.search(index, body, params=params, every_shard=True)
+
+    hits: dict[str, Any] = in_memory(cluster, body["size"], ask)["hits"]
     return hits
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.reading import read_documents, read_pages, sample_documents
+from hybridr.cluster.failures import BREAKER
+from hybridr.cluster.reading import documents_by_id, read_documents, read_pages, sample_documents
+from hybridr.errors import ClusterError
 from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
@@ -60,6 +62,30 @@ def test_a_view_that_is_lost_is_opened_again(
     lose_at = 1
     assert len(sample_documents(mine, mine.index_info(index_name), 20)) == 20
     assert len(set(views)) == 2
+
+
+def test_a_node_that_lacks_the_memory_for_a_page_is_asked_for_smaller_ones_at_once(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_index(cluster, index_name, 40)
+    ids = [document.doc_id for document in read_documents(cluster, index_name)]
+    mine = connect(cluster.url)
+    send, sizes = mine.client.send, list[int]()
+
+    def refusing(method: str, path: str, body: Any = None, *given: Any) -> Any:
+        size = json.loads(body).get("size", 0) if "_search" in path and body else 0
+        sizes.append(size)
+        if size > 10:
+            raise ClusterError("[parent] Data too large", status=429, kind=BREAKER)
+        return send(method, path, body, *given)
+
+    monkeypatch.setattr(mine.client, "send", refusing)
+    info = mine.index_info(index_name)
+    monkeypatch.setattr(mine, "patience_s", 600.0)
+    assert len(sample_documents(mine, info, 30)) == 30
+    assert sum(map(len, read_pages(mine, index_name, page=40))) == 40
+    assert set(documents_by_id(mine, info, ids)) == set(ids)
+    assert max(sizes) > 30
 
 
 def test_an_index_without_a_mapping_holds_nothing(cluster: Cluster, index_name: str) -> None:
