@@ -471,35 +471,20 @@ def hits_by_id(
         ids: dict[str, Any] = {"ids": {"values": list(group)}}
         narrowed = {"bool": {"must": [query], "filter": [ids]}} if query else ids
         body = {**parts, "query": narrowed, "track_total_hits": True}
-        ask = partial(searched, cluster, index, params)
+        ask = partial(cluster.search, index, params=params, every_shard=True)
         try:
-            answer = ask({"size": len(group), **body})
+            answer = ask({"size": len(group), **body})["hits"]
             total = answer.get("total", {}).get("value", 0)
             if len(group) < total <= limit:
-                answer = ask({"size": total, **body})
+                answer = ask({"size": total, **body})["hits"]
         except ClusterError as error:
-            if error.kind != TOO_LARGE or len(group) == 1:
+            if error.kind not in (TOO_LARGE, BREAKER) or len(group) == 1:
                 raise
             total = limit + 1
         if len(group) > 1 and total > limit:
             waiting[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
         else:
             hits += answer["hits"]
-    return hits
-
-
-def searched(
-    cluster: Cluster, index: str | IndexInfo, params: Mapping[str, Any] | None, body: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the hits of a search that every shard must answer. Raises ClusterError (TOO_LARGE) if the node
-    lacks memory for them.
-    """
-
-    def ask(at_once: Cluster) -> dict[str, Any]:
-        """Search without patience."""
-        return at_once.search(index, body, params=params, every_shard=True)
-
-    hits: dict[str, Any] = in_memory(cluster, body["size"], ask)["hits"]
     return hits
 
 
