@@ -9,7 +9,7 @@ equal numbers in one shard: a page never ends between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -223,35 +223,22 @@ def _next_page(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[
     return documents
 
 
-def in_memory(cluster: Cluster, documents: int, ask: Callable[[Cluster], T]) -> T:
-    """Return what `ask` returns, with the cluster's patience.
-
-    Raises ClusterError (TOO_LARGE) at once where the node lacks memory for several documents: it says 429, as
-    one that is busy, and would be waited for in vain.
+def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
+    """Run a search of a point in time within the index's scope and return its documents; every shard must
+    answer. Raises ClusterError (TOO_LARGE) at once if the node lacks memory for them.
     """
+    scoped, at_once = info.scope.body(body), cluster.patient(0.0)
 
-    def once() -> T:
-        """Ask without patience."""
+    def ask() -> Any:
+        """Search without patience: a node that lacks the memory says 429, as one that is busy."""
         try:
-            return ask(cluster.patient(0.0))
+            return at_once.request("POST", "/_search", scoped, PLAIN, every_shard=True)
         except ClusterError as error:
-            if error.kind == BREAKER and documents > 1:
+            if error.kind == BREAKER and body["size"] > 1:
                 raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
             raise
 
-    return cluster.patiently(once)
-
-
-def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
-    """Run a search of a point in time within the index's scope and return its documents; every shard must
-    answer. Raises ClusterError (TOO_LARGE) if the node lacks memory for them.
-    """
-    scoped = info.scope.body(body)
-    answer = in_memory(
-        cluster,
-        body["size"],
-        lambda at_once: at_once.request("POST", "/_search", scoped, PLAIN, every_shard=True),
-    )
+    answer = cluster.patiently(ask)
     with cluster.understood("_search"):
         return [source_document(hit, info) for hit in answer["hits"]["hits"]]
 
