@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..training.adaptation import AdaptResult
 
 INDEX = "pydocs"
-QUESTION = "wait until all threads have reached a point"
+QUESTION = "change the extension of a file name"
 UNANSWERED, AT_LEAST = "prune a rose bush in winter", 0.95
 """What no documentation of a programming language answers."""
 QUERIES = 500
