@@ -25,23 +25,42 @@ SAMPLES = {
     "Brücke sagte.",
     "fr": "Le moteur du vieux bateau était bruyant et nous ne pouvions pas entendre ce que disait le "
     "capitaine.",
+    "es": "El motor del viejo barco era ruidoso y no podíamos oír lo que decía el capitán en el "
+    "puente de mando.",
+    "it": "Il motore della vecchia barca era rumoroso e non potevamo sentire quello che diceva il capitano.",
+    "pt": "O motor do velho barco era barulhento e não podíamos ouvir o que o capitão dizia na ponte "
+    "do navio.",
     "nl": "De motor van de oude boot was luid en wij konden niet horen wat de kapitein op de brug zei.",
+    "sv": "Motorn i den gamla båten var högljudd och vi kunde inte höra vad kaptenen sade från bryggan.",
     "da": "Motoren i den gamle båd var meget støjende, og vi kunne ikke høre, hvad kaptajnen sagde "
     "fra broen, da han blev kaldt op af styrmanden.",
     "fi": "Vanhan veneen moottori oli niin kovaääninen, että emme kuulleet, mitä kapteeni sanoi, kun "
     "hän oli ja seisoi.",
+    "hu": "A régi hajó motorja hangos volt, és nem hallottuk, hogy mit mond a kapitány, mert az "
+    "ablak is nyitva volt.",
+    "ro": "Motorul bărcii vechi era zgomotos și nu am putut auzi ce spune căpitanul care este pe "
+    "punte cu noi.",
+    "cs": "Motor staré lodi byl hlučný a my jsme neslyšeli, co kapitán říká, protože se na můstku "
+    "také zpívalo od rána.",
     "pl": "Silnik starej łodzi był głośny i nie słyszeliśmy, co mówi kapitan, który jest na mostku "
     "od rana, oraz jego syn.",
+    "tr": "Eski teknenin motoru çok gürültülüydü ve kaptanın ne dediğini bir türlü duyamadık, ama bu "
+    "bizim için sorun değil.",
+    "id": "Mesin kapal tua itu berisik dan kami tidak dapat mendengar apa yang dikatakan oleh kapten "
+    "di anjungan.",
     "zh": "旧船的发动机声音很大,我们听不见船长在驾驶台上说了什么。",
     "ja": "古い船のエンジンはうるさくて、船長がブリッジで何を言ったのか聞こえませんでした。",
     "ko": "낡은 배의 엔진이 시끄러워서 선장이 함교에서 무슨 말을 했는지 들을 수 없었다.",
     "ru": "Двигатель старой лодки был очень громким, и мы не слышали, что говорил капитан, когда "
     "вышел этот приказ.",
     "uk": "Двигун старого човна був гучний, і ми не чули, що казав капітан на містку під час їхньої розмови.",
+    "bg": "Двигателят на старата лодка беше шумен и не можехме да чуем какво казва капитанът на мостика.",
+    "el": "Η μηχανή του παλιού σκάφους ήταν θορυβώδης και δεν ακούγαμε τι έλεγε ο καπετάνιος.",
     "ar": "كان محرك القارب القديم صاخبا ولم نتمكن من سماع ما قاله القبطان على الجسر.",
     "fa": "موتور قایق قدیمی پر سر و صدا بود و ما نمی‌توانستیم بشنویم که ناخدا چه می‌گفت و گوش می‌کردیم.",
     "th": "เครื่องยนต์ของเรือเก่ามีเสียงดังมาก เราจึงไม่ได้ยินสิ่งที่กัปตันพูด",
     "hi": "पुरानी नाव का इंजन बहुत शोर कर रहा था और हम कप्तान की बात नहीं सुन सके।",
+    "he": "המנוע של הסירה הישנה היה רועש ולא יכולנו לשמוע מה אמר רב החובל.",
 }
 
 
@@ -61,6 +80,10 @@ def test_what_cannot_be_told_is_not_guessed(text):
 def test_chinese_with_english_terms_is_chinese():
     assert language_of("使用 OpenSearch 进行混合搜索和重新索引") == "zh"
     assert language_of("在 Kubernetes 上部署 OpenSearch 集群的步骤") == "zh"
+
+
+def test_chinese_that_quotes_one_japanese_word_is_chinese():
+    assert language_of("这本书介绍了日本的の字用法以及在现代汉语广告语言之中的流行与传播情况和历史") == "zh"
 
 
 def test_the_majority_wins_and_its_share_is_told():
@@ -93,7 +116,7 @@ def test_analyzers(code, analyzer):
 def test_every_language_that_is_guessed_has_an_analyser_or_is_known_to_have_none():
     spelled_otherwise = {"nb", "pt-br", "ckb"}
     assert set(ANALYZERS) - set(identifier().labels) == spelled_otherwise
-    assert set(SAMPLES) - set(ANALYZERS) == {"pl", "uk"}
+    assert set(SAMPLES) - set(ANALYZERS) == {"pl", "uk", "he"}
 
 
 @pytest.mark.parametrize(

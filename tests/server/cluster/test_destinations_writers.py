@@ -11,7 +11,7 @@ from hybridr.cluster import destinations
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import record_event, rewrite, write_record
 from hybridr.cluster.record import MARKS, Record
-from hybridr.cluster.record_parts import Tuned
+from hybridr.cluster.record_parts import Deployment, Tuned
 from hybridr.status.standing import remove
 from support.corpus import reindexed
 
@@ -58,6 +58,21 @@ def test_three_writers_at_once_lose_nothing(cluster: Cluster, made: str) -> None
     assert sorted((one["writer"], one["number"]) for one in told) == [
         (writer, number) for writer in range(3) for number in range(3)
     ]
+
+
+def test_a_writer_of_the_last_release_is_noticed_too(cluster: Cluster, made: str) -> None:
+    """It knows no marks, and puts the whole `_meta` back as it read it."""
+    before = cluster.index_info(made)
+    with ThreadPoolExecutor(1) as pool:
+        deployment = Deployment(way="client", pipeline="p")
+        waiting = pool.submit(write_record, connect(cluster.url), made, deployment=deployment)
+        while cluster.index_info(made).record.deployment is None:
+            pass
+        stale = before.other_meta | {"hybridr": before.record.changed(rejected=3).to_json()}
+        cluster.request("PUT", f"/{made}/_mapping", {"_meta": stale})
+        waiting.result()
+    record = cluster.index_info(made).record
+    assert (record.deployment, record.rejected) == (deployment, 3)
 
 
 def test_marks_are_few_and_go_with_the_record(cluster: Cluster, index_name: str, made: str) -> None:
