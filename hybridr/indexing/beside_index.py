@@ -5,7 +5,8 @@ fill it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster, IndexView, path_of
@@ -130,7 +131,8 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     ]
     along = companions(alias, target, destination, info)
     cautions = cautions_of(cluster, info, destination, (alias, *along))
-    others = (generation for generation in destinations(view, info) if generation.name != destination)
+    others = [generation for generation in destinations(view, info) if generation.name != destination]
+    proposal = replace(proposal, aliases_left=tuple(aliases_left(others, alias)))
     writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
     carried = {name: here for name, here in writes.items() if here or not here.deletes_known}
     terms = terms_beside(destination, record, after, templates, proposal.vectors) | {
@@ -178,6 +180,13 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
         *staying,
         *narrow_windows(info),
     ]
+
+
+def aliases_left(earlier: Iterable[IndexInfo], alias: str) -> Iterator[str]:
+    """Yield a line on each alias that an earlier reindex moved, and that stays on that index."""
+    for info in earlier:
+        if (name := info.record.alias) != alias and name in info.aliases:
+            yield f"alias '{name}' stays on '{info.name}': the same command with --alias {name} moves it"
 
 
 def remarks_of(

@@ -96,6 +96,7 @@ class Proposal:
     fields_named: bool = False
     fields_change: str = ""
     warning: str = ""
+    aliases_left: tuple[str, ...] = ()
     texts: dict[int, list[str]] = field(default_factory=dict, repr=False, compare=False)
     """Samples that were read, by their size."""
 
@@ -162,8 +163,8 @@ class Proposal:
 
     @property
     def notes(self) -> list[str]:
-        """Return remarks on the fields for the user: changed fields, fields of the lexical search, semantic
-        fields copied as text.
+        """Return remarks for the user: changed fields, fields of the lexical search, semantic fields copied
+        as text, aliases that stay where they are.
         """
         words = f"words are searched in {', '.join(self.lexical_fields)}"
         elsewhere = set(self.lexical_fields) != set(self.fields)
@@ -171,7 +172,8 @@ class Proposal:
         copied = f"copied as text, without embeddings: {listed(semantic)}" if semantic else ""
         named, server = ", ".join(self.settings.semantic), self.settings.server
         embedded = f"semantic fields, embedded by the cluster, which asks {server}: {named}" if named else ""
-        return [line for line in (self.fields_change, words if elsewhere else "", copied, embedded) if line]
+        lines = (self.fields_change, words if elsewhere else "", copied, embedded, *self.aliases_left)
+        return [line for line in lines if line]
 
     @property
     def disk_bytes(self) -> int:

@@ -83,3 +83,16 @@ def test_plan_estimates_the_disk(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 10)
     size = plan(cluster, index_name, HashingEncoder(dim=384), ReindexSettings()).vector_bytes
     assert size == 10 * (384 * 4 + 128 + 384 * 9), "floats, graph, and their text that is kept for recovery"
+
+
+def test_an_alias_that_stays_on_an_earlier_index_is_named(cluster: Cluster, index_name: str) -> None:
+    """A second reindex with other settings, without the application's alias."""
+    fill_index(cluster, index_name, 5)
+    shop, encoder = f"{index_name}-shop", HashingEncoder()
+    reindex(cluster, index_name, encoder, ReindexSettings(alias=shop))
+    other = ReindexSettings(vectors="byte")
+    said = f"alias '{shop}' stays on '{index_name}-hybridr-1': the same command with --alias {shop} moves it"
+    assert said in plan(cluster, index_name, encoder, other).to_json()["notes"]
+    assert said in reindex(cluster, index_name, encoder, other).notes
+    again = ReindexSettings(vectors="byte", alias=shop)
+    assert all("stays on" not in note for note in plan(cluster, index_name, encoder, again).proposal.notes)
