@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from hybridr.indexing.stages.transfer import export_text, import_vectors
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.verification import verify
 from hybridr.records import Qrels, Query
+from hybridr.relevance import learning
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
@@ -199,8 +201,12 @@ def test_judged_queries_tune_alike(pair: tuple[str, list[Cluster]], judged: Judg
     assert_same(*found)
 
 
-def test_judged_queries_are_learnt_alike(pair: tuple[str, list[Cluster]], judged: Judged) -> None:
+def test_judged_queries_are_learnt_alike(
+    pair: tuple[str, list[Cluster]], judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, both = pair
+    # Each job has a random name, and these are compared too.
+    monkeypatch.setattr(learning, "secrets", SimpleNamespace(token_hex=lambda size: "0a1b2c3d"))
     found = []
     for cluster in both:
         dry = learn(cluster, name, judged, encoder=ENCODER, dry_run=True)
