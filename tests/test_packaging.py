@@ -134,9 +134,7 @@ def test_no_more_than_the_extra_train_brings_torch() -> None:
 
 def test_the_demo_has_what_it_needs_and_no_torch() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert re.findall(r'demo-\$\(STAMP\):.*\n\t\$\(BIN\)/python -m pip install -q -e "(.*)"', makefile) == [
-        ".[embedded,serve]"
-    ]
+    assert re.findall(r'demo-\$\(STAMP\): WHAT = -e "(.*)"', makefile) == [".[embedded,serve]"]
 
 
 def test_adapting_is_imported_without_torch() -> None:

@@ -83,7 +83,7 @@ def load(
         return Loading(settings.index, total, 0, None, language, analyzer, True, replaced)
     create_index(cluster, settings, index_body(settings, analyzer, record), former)
     if former is not None:
-        rejects_of(former).file.unlink(missing_ok=True)
+        rejects_of(former).delete()
     rejects = rejects_of(cluster.index_info(settings.index))
     rejects.clear()
     records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))

@@ -65,10 +65,14 @@ class Rejects:
     def save(self) -> None:
         """Write the file with only what was noted since `clear`; delete it if that is nothing."""
         if not self._own:
-            self.file.unlink(missing_ok=True)
+            self.delete()
             return
         with replacing(self.file, private=True) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in sorted(self._own)), encoding="utf-8")
+
+    def delete(self) -> None:
+        """Delete the file, if it exists."""
+        self.file.unlink(missing_ok=True)
 
     def lines(self) -> set[str]:
         """Return the lines of the file; none if it does not exist."""

@@ -100,7 +100,7 @@ def demonstrate(
     with clock.timing("search"):
         search = index.open_search()
         careful = search.requiring(AT_LEAST) if search.answers.known else search
-        hits, foreign = search(QUESTION, 3), careful(UNANSWERED, 3)
+        hits, foreign = search(QUESTION, 2), careful(UNANSWERED, 2)
     with clock.timing("evaluate"):
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = index.evaluate(JudgedQueries(folder), compared, progress=progress)

@@ -146,7 +146,7 @@ def file_of_index(folder: str, index: str, uuid: str) -> Path:
     """Return the file of an index in REJECTS or SHADOWS; another index of the same name, in this cluster or
     another one, has another uuid. Raise DataError for an invalid index name.
     """
-    return below(state_folder() / folder, f"{index}#{uuid}.jsonl")
+    return below(below(state_folder(), folder), f"{index}#{uuid}.jsonl")
 
 
 def remember_text(path: Path, kind: str, index: str | None = None) -> None:

@@ -110,7 +110,7 @@ def drop_beside(
     if dropped and not dry_run:
         send_all(cluster, requests)
         for info in dropped:
-            rejects_of(info).file.unlink(missing_ok=True)
+            rejects_of(info).delete()
     return parts
 
 
