@@ -89,6 +89,7 @@ ROWS = {
     "ddr-si": Row("DDR without sequential initialisation", "mlm", "alone"),
     "coco-source": Row("source DAM by COCO + REM", "coco", "source"),
     "coco": Row("COCO + REM", "coco"),
+    "coco-si": Row("COCO + REM without sequential initialisation", "coco", "alone"),
     "coco-idro": Row("COCO + iDRO", "coco", relevance={"method": "idro"}),
     "groupdro": Row("DR with GroupDRO", relevance={**ALL, "method": "groupdro"}),
     "modir": Row("DR with MoDIR", relevance=ALL, invariant=True),
