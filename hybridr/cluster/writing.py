@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ClusterError, DataError, Unreachable
-from ..files.local import append_private, most_bytes, replacing, text_within
+from ..files.local import append_private, most_bytes, parsed_json, read_within, replacing, storing
 from ..files.remembered import REJECTS, file_of_index
 from .connection import Cluster, as_json, path_of
 from .failures import FORBIDDEN, NO_INDEX, error_of, shortened
@@ -47,6 +47,16 @@ class Outcome:
     rejected: int = 0
 
 
+def refused_id(line: str) -> str | None:
+    """Return the id in a line about a refused document; None for a damaged line."""
+    try:
+        record = parsed_json(line)
+    except ValueError:
+        return None
+    doc_id = record.get("_id") if isinstance(record, dict) else None
+    return doc_id if isinstance(doc_id, str) else None
+
+
 class Rejects:
     """The file of documents that an index refused: one JSON object a line, readable by its owner only."""
 
@@ -67,16 +77,23 @@ class Rejects:
         if not self._own:
             self.delete()
             return
-        with replacing(self.file, private=True) as temporary:
+        with storing(self.file), replacing(self.file, private=True) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in sorted(self._own)), encoding="utf-8")
 
     def delete(self) -> None:
-        """Delete the file, if it exists."""
-        self.file.unlink(missing_ok=True)
+        """Delete the file, if it exists. Raises DownloadError."""
+        if self.file.is_file():  # where nothing may be written, nothing has to be deleted
+            with storing(self.file):
+                self.file.unlink(missing_ok=True)
 
     def lines(self) -> set[str]:
-        """Return the lines of the file; none if it does not exist."""
-        return set(text_within(self.file, most_bytes()).splitlines()) if self.file.is_file() else set()
+        """Return the lines of the file that name a document, and not what a killed writer left; none if there
+        is no file.
+        """
+        if not self.file.is_file():
+            return set()
+        lines = read_within(self.file, most_bytes()).decode(errors="replace").splitlines()
+        return {line for line in lines if refused_id(line) is not None}
 
     def add(self, action: Action, reason: str) -> None:
         """Note a refused document with the server's reason; the same one is noted once only."""
@@ -96,7 +113,7 @@ class Rejects:
         self._written = self.lines() if self._written is None else self._written
         if line not in self._written:
             self._written.add(line)
-            append_private(self.file, line + "\n")
+            append_private(self.file, line)
 
     def taken(self) -> tuple[str, ...]:
         """Return the lines held in memory only, and forget them; this class holds none."""
@@ -105,7 +122,7 @@ class Rejects:
     def ids(self) -> list[str]:
         """Return the ids of the refused documents; after `clear` only those noted since."""
         lines = self._own if self._anew else self._own | self.lines()
-        return sorted({json.loads(line)["_id"] for line in lines})
+        return sorted({doc_id for line in lines if (doc_id := refused_id(line)) is not None})
 
 
 class HeldRejects(Rejects):

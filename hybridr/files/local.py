@@ -194,12 +194,21 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def append_private(path: Path, text: str) -> None:
-    """Append text to a file that only its owner can read; create it if missing. Raise OSError."""
+def append_private(path: Path, line: str) -> None:
+    """Append a line to a file that only its owner can read; create it if missing. Raise OSError.
+
+    It is written in one piece, so that lines of several processes do not mix, and it ends the half line of a
+    writer that was killed, or whose disk was full.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
+    with path.open("a+b", buffering=0) as file:
+        if end := file.seek(0, os.SEEK_END):
+            file.seek(end - 1)
+        torn = end and file.read(1) != b"\n"
+        written = f"{chr(10) if torn else ''}{line}\n".encode()
+        if file.write(written) != len(written):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def write_json(path: Path, value: Any, *, private: bool = False) -> None:

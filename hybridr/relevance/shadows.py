@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from threading import Lock
@@ -273,7 +274,7 @@ class ShadowFile:
         """Append a request, or the reason why comparing stopped."""
         value = {"stopped": entry} if isinstance(entry, str) else asdict(entry)
         with self._lock:
-            append_private(self.path, "\n" + json.dumps(value))  # before it may stand half a line of a kill
+            append_private(self.path, json.dumps(value))
 
     def read(self, info: IndexInfo) -> tuple[list[ShadowedRequest], str]:
         """Return the requests of an index, and why comparing stopped. Raises DataError for none."""
@@ -281,8 +282,9 @@ class ShadowFile:
         for value in self._values():
             stopped = str(value.get("stopped", ""))
             if value.get("index") == info.uuid:
-                lists = {name: tuple(value[name]) for name in ("old", "new")}
-                requests.append(ShadowedRequest(**value | lists))
+                with suppress(KeyError, TypeError):  # a damaged line
+                    lists = {name: tuple(value[name]) for name in ("old", "new")}
+                    requests.append(ShadowedRequest(**value | lists))
         if not requests:
             why = f"; comparing stopped: {stopped}" if stopped else ""
             raise DataError(
@@ -295,7 +297,7 @@ class ShadowFile:
         """Yield the JSON objects in the lines of the file."""
         if not self.path.is_file():
             return
-        for _, line in numbered_lines(self.path):
+        for _, line in numbered_lines(self.path, errors="replace"):
             try:
                 value = parsed_json(line)
             except ValueError:  # a server was killed while it wrote

@@ -9,7 +9,7 @@ import pytest
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster, as_json
 from hybridr.cluster.writing import Action, HeldRejects, Outcome, Rejects, book, bulk_action, by_bytes, write
-from hybridr.errors import ClusterError, DataError, NotFound, Unreachable
+from hybridr.errors import ClusterError, DataError, DownloadError, NotFound, Unreachable
 
 
 def test_bulk_bodies_are_cut_by_bytes() -> None:
@@ -41,6 +41,37 @@ def test_a_full_disk_here_is_said_with_what_was_refused(
     with pytest.raises(DataError, match=r"full-here.jsonl.* cannot be written: No space left") as caught:
         rejects.add(Action("a7", b"{}\n{}\n"), "not a number\x1b")
     assert caught.value.hint == "make room there; 'a7' was refused for: not a number\\u001b"
+
+
+@pytest.mark.parametrize(
+    "torn", [b'{"_id": "b", "rea', b"\0\0\0\0", b'{"reason": "no id"}', b"[1]", b'{"_id": 3}', b"\xff\xfe{"]
+)
+def test_half_a_line_of_a_killed_writer_breaks_no_later_run(tmp_path: Path, torn: bytes) -> None:
+    file = tmp_path / "rejects.jsonl"
+    Rejects(file).add(Action("a", b"{}\n{}\n"), "reason")
+    with file.open("ab") as lines:
+        lines.write(torn)
+    assert Rejects(file).ids() == ["a"]
+    later = Rejects(file)
+    later.add(Action("c", b"{}\n{}\n"), "reason")
+    assert later.ids() == Rejects(file).ids() == ["a", "c"]
+
+
+def test_where_nothing_may_be_written_nothing_has_to_be_deleted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A read-only disk refuses to delete even what is not there."""
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("pathlib.Path.unlink", read_only)
+    rejects = Rejects(tmp_path / "rejects.jsonl")
+    rejects.clear()
+    rejects.save()
+    rejects.add(Action("a", b"{}\n{}\n"), "reason")
+    with pytest.raises(DownloadError, match="cannot write"):
+        rejects.delete()
 
 
 def test_an_index_that_is_gone_is_no_success_and_a_missing_document_is_deleted() -> None:

@@ -76,8 +76,10 @@ def test_a_file_is_read_by_its_owner_alone_for_one_index_and_cleaned() -> None:
         kept.read(DOCS)
     for entry in (SAME, "ten failed", ShadowedRequest("of before", "pens")):
         kept.add(entry)
-    with kept.path.open("a") as lines:
-        lines.write('\n{"index": "do')
+    with kept.path.open("ab") as lines:
+        lines.write(
+            b'{"index": "docs"}\n{"index": "docs", "old": [], "new": [], "odd": 1}\n\xff{"index": "do'
+        )
     assert kept.read(DOCS) == ([SAME], "")
     kept.add("ten failed")
     assert kept.read(DOCS)[1] == "ten failed"
