@@ -51,7 +51,14 @@ def test_rows_of_several_seeds_go_on_from_their_results(tmp_path, capsys) -> Non
     assert run.main([*command, "--jobs", "2"]) == 0
     first = {file.stem: json.loads(file.read_text()) for file in out.glob("*.json")}
     rows = first["target"]["rows"]
-    absent = {"coco", "coco-si", "ddr-parallel", "source-distil", "ddr-distil", "few-32"}  # others stand for them
+    absent = {
+        "coco",
+        "coco-si",
+        "ddr-parallel",
+        "source-distil",
+        "ddr-distil",
+        "few-32",
+    }  # others stand for them
     assert set(rows) == set(paper.ROWS) - absent
     assert set(first["other"]["rows"]) == {"bm25", "dr", "ddr", "ddr@fast"}
     assert {tuple(sorted(found)) for found in rows.values()} == {("0",), ("1", "2")}
