@@ -165,7 +165,7 @@ def create_app(
     settings = settings or ServeSettings()
     metrics = Metrics()
     embedder = Embedder(encoder, settings, metrics)
-    app = FastAPI(title="hybridr", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="hybridr", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.router.route_class = QuickRoute
     app.state.embedder, app.state.searches, app.state.keeper = embedder, None, None
     add_error_answers(app)

@@ -65,6 +65,8 @@ class Doorway:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         scope[ARRIVED] = time.perf_counter()
+        if self._is_proxied(without_slashes := scope["path"].rstrip("/")):
+            scope["path"] = without_slashes
         exchange = Exchange(send)
         ASKED_BY.set(opaque_id(scope))  # of this request alone: each has a context of its own
         authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
@@ -115,11 +117,14 @@ class Doorway:
             raise Refused(431, f"the headers are larger than {HEADER_BYTES} bytes", headers=CLOSE)
         check_host(headers.get(b"host", b"").decode("latin-1"), self.settings)
         if self.expected and scope["path"] not in OPEN:
-            proxied = self.settings.proxy and scope["path"].endswith(("/_search", "/_msearch"))
-            check_token(headers, self.expected, proxied=bool(proxied))
+            check_token(headers, self.expected, proxied=self._is_proxied(scope["path"]))
         announced = headers.get(b"content-length", b"")
         if announced.isdigit():
             self._check_size(int(announced))
+
+    def _is_proxied(self, path: str) -> bool:
+        """Return whether a path may be that of a search in the cluster's place."""
+        return self.settings.proxy is not None and path.endswith(("/_search", "/_msearch"))
 
     def _check_size(self, size: int) -> None:
         """Raise Refused for a body beyond the limit."""

@@ -47,8 +47,9 @@ from .telemetry import described, note, note_ranking
 
 Api = Literal["_search", "_msearch"]
 
-SENT_PATH = re.compile(rb"(?:/([A-Za-z0-9._~!$&'()*+,;=:@%-]+))?/(_m?search)")
-"""A path as it is sent: one segment for the index or none, then the API. No `?`, `#`, `//` or `\\`."""
+SENT_PATH = re.compile(rb"(?:/([A-Za-z0-9._~!$&'()*+,;=:@%-]+))?/(_m?search)/*")
+"""A path as it is sent: one segment for the index or none, then the API. No `?`, `#`, `//` or `\\`.
+The cluster drops slashes at the end."""
 SENT_QUERY = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:@%/?\[\]{}|\"<>^`\\-]*")
 """Parameters as they are sent. A `#` would end them for some readers and not for others."""
 BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -100,8 +101,8 @@ class SearchAddress:
 def read_address(raw_path: bytes, query: bytes) -> SearchAddress:
     """Return the parsed URL of a request. Raises Refused for one that is no search.
 
-    Parameters are read as by the cluster: `&` and `;` separate them, `+` is a space, and the last of repeated
-    values counts.
+    All is read as by the cluster: commas at the end of the names are dropped; `&` and `;` separate
+    parameters, `+` is a space, and the last of repeated values counts.
     """
     path = SENT_PATH.fullmatch(raw_path)
     if path is None or BAD_ESCAPE.search(raw_path):
@@ -109,13 +110,14 @@ def read_address(raw_path: bytes, query: bytes) -> SearchAddress:
     if not SENT_QUERY.fullmatch(query) or BAD_ESCAPE.search(query):
         raise Refused(BAD_REQUEST, "the parameters of the address cannot be read", "percent-encode them")
     try:
-        index = unquote_to_bytes(path[1] or b"").decode()
+        sent_names = unquote_to_bytes(path[1] or b"").decode()
     except UnicodeDecodeError:
         raise not_an_address() from None
     pairs = [part.partition(b"=") for part in re.split(b"[&;]", query) if part]
     params = {decoded(name): decoded(value) for name, _, value in pairs if name}
     try:
-        return SearchAddress(index, cast("Api", path[2].decode()), params)
+        names = sent_names.rstrip(",") or sent_names
+        return SearchAddress(names, cast("Api", path[2].decode()), params)
     except ValueError as error:
         raise Refused(404, str(error), "/INDEX/_search or /INDEX/_msearch") from None
 
@@ -149,16 +151,16 @@ HEADER_VALUE = re.compile(rb"([^\x00-\x20\x7f]([^\x00-\x1f\x7f]|\t)*)?")
 
 
 def add_proxy(app: FastAPI, proxy: Proxy) -> None:
-    """Add the routes of the cluster's searches."""
-    for way in ("GET", "POST"):
-        for path, answer in (
-            ("/{index:path}/_search", proxy.search),
-            ("/{index:path}/_msearch", proxy.msearch),
-            ("/_search", proxy.search),
-            ("/_msearch", proxy.msearch),
-        ):
-            summary = f"{path.rpartition('/')[2]} of the cluster, ranked, with its client's own rights"
-            app.add_api_route(path, answer, methods=[way], summary=summary)
+    """Add the routes of the cluster's searches, and of what a browser asks before it sends one."""
+    for path, answer in (
+        ("/{index:path}/_search", proxy.search),
+        ("/{index:path}/_msearch", proxy.msearch),
+        ("/_search", proxy.search),
+        ("/_msearch", proxy.msearch),
+    ):
+        summary = f"{path.rpartition('/')[2]} of the cluster, ranked, with its client's own rights"
+        app.add_api_route(path, answer, methods=["GET", "POST"], summary=summary)
+        app.add_api_route(path, proxy.options, methods=["OPTIONS"], include_in_schema=False)
 
 
 class ClientSearch(NamedTuple):
@@ -196,6 +198,11 @@ class Proxy:
         self.guarded = own is not None and bool(
             own.user or own.api_key or own.aws_region or own.client_cert
         )  # as whom the server itself asks the cluster: then the cluster knows nobody without
+
+    async def options(self, request: Request) -> Response:
+        """Answer what methods and origins an address takes, as the cluster does."""
+        _, sent = await request_to_relay(request)
+        return response_of(await self.send(request, sent))
 
     async def search(self, request: Request) -> Response:
         """Answer `_search`."""

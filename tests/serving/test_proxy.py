@@ -53,6 +53,36 @@ def test_a_ranked_search_has_its_clients_rights(client: TestClient, cluster: Rec
     assert sent["_source"] == {"excludes": ["v"]}
 
 
+@pytest.mark.parametrize("token", [None, "secret"])
+@pytest.mark.parametrize(
+    "path", ["/docs/_search/", "/docs/_search//", "/docs,/_search", "/docs/_search/?pretty"]
+)
+def test_every_form_of_an_address_that_a_cluster_takes_is_ranked(
+    cluster: Recorder, monkeypatch: pytest.MonkeyPatch, path: str, token: str | None
+) -> None:
+    client = client_of(cluster, monkeypatch, **({"token": token} if token else {}))
+    answer = client.post(path, json=BODY, headers={"x-hybridr-token": token or ""}, follow_redirects=False)
+    assert answer.status_code == 200
+    [heard] = cluster.heard
+    assert heard.line.partition("?")[0] == "POST /docs/_search"
+    assert json.loads(heard.body)["rescore"]
+
+
+def test_no_address_is_answered_by_another_one(client: TestClient) -> None:
+    for path in ("/search/", "/v1/rank/", "/healthz/", "/docs/_search/template"):
+        assert client.post(path, json=BODY, follow_redirects=False).status_code == 404
+
+
+def test_a_browser_may_ask_the_cluster_beforehand(client: TestClient, cluster: Recorder) -> None:
+    origin = {"origin": "https://shop.example", "access-control-request-method": "POST"}
+    assert client.options("/docs/_search", headers=origin).status_code == 200
+    [heard] = cluster.heard
+    assert (heard.line, heard.body) == ("OPTIONS /docs/_search", b"")
+    assert heard.headers["origin"] == origin["origin"]
+    refused = client.delete("/docs/_search")
+    assert (refused.status_code, set(refused.headers["allow"].split(", "))) == (405, {"GET", "POST"})
+
+
 def test_what_is_no_search_does_not_go_on(client: TestClient, cluster: Recorder) -> None:
     for path in ("/docs/_doc/_search", "/docs/_update/_msearch", "/docs/%2e%2e/_doc/_search"):
         assert client.post(path, json=BODY).status_code == 404

@@ -51,7 +51,7 @@ def recording() -> Iterator[Recorder]:
         def do_GET(self) -> None:
             recorder.handle(self)
 
-        do_POST = do_GET
+        do_POST = do_OPTIONS = do_GET
 
     with serving(Handler) as recorder.url:
         yield recorder
