@@ -16,6 +16,7 @@ from hybridr.encoders.contract import checked_texts
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.indexing.terms import storage
+from hybridr.relevance import answering
 from hybridr.search import calibration
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
@@ -101,6 +102,14 @@ def remembering(encode: Callable[..., Any], most: int, joined: Callable[[list[An
         return joined([known[(*made_by, text)] for text in texts])
 
     return remember
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_unanswerable_queries() -> Iterator[None]:
+    """Calibrate with a quarter of the queries that users get: each reindex of the command line does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answering, "ASKED", 100)
+        yield
 
 
 @pytest.fixture

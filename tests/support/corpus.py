@@ -71,11 +71,11 @@ def filled_and_reindexed(
     name: str,
     count: int,
     encoder: Any = None,
-    settings: ReindexSettings | None = None,
+    chosen: ReindexSettings | None = None,
     **body: Any,
 ) -> Iterator[str]:
     """Fill an index and reindex it; it goes afterwards with all that was made of it."""
-    reindexed(cluster, name, count, encoder, settings, **body)
+    reindexed(cluster, name, count, encoder, chosen, **body)
     yield name
     drop_indices(cluster, f"{name}*")
 

@@ -18,13 +18,11 @@ from hybridr.doctor.diagnosis import cluster_checks
 from hybridr.errors import ClusterError, ModelError
 from hybridr.indexing.in_place_index import PAINLESS
 from hybridr.indexing.reindexing import reindex, sync
-from hybridr.indexing.rollback import rollback
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.verification import verify
 from hybridr.records import Hit
 from hybridr.search.search import Search
 from hybridr.serving.deploy.deploying import deploy
-from hybridr.status.standing import remove, status
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 
@@ -98,23 +96,6 @@ def test_it_ranks_as_opensearch_does(
     two = [Search(*one, ENCODER, "hybrid") for one in ((elastic, loaded), (cluster, index_name))]
     there, here = (search(QUERIES[0], 10, filter=filtered) for search in two)
     assert scores([there])[0] == pytest.approx(scores([here])[0], abs=1e-4)
-
-
-def test_an_index_lives_as_on_opensearch(elastic: Cluster, loaded: str) -> None:
-    made = reindex(elastic, loaded, ENCODER)
-    assert (made.documents, made.switched) == (DOCUMENTS, True)
-    assert verify(elastic, loaded, ENCODER).ok
-    assert reindex(elastic, loaded, ENCODER).encoded == 0
-    elastic.request("PUT", path_of(loaded, "_doc", "new"), {"text": "wing flutter"}, {"refresh": "true"})
-    elastic.request("DELETE", path_of(loaded, "_doc", "7"), None, {"refresh": "true"})
-    synced = sync(elastic, loaded, ENCODER)
-    assert (synced.copied, synced.deleted) == (1, 1)
-    assert verify(elastic, loaded, ENCODER).ok
-    assert "new" in {hit.doc_id for hit in Search(elastic, loaded, ENCODER, "hybrid")("wing flutter", 10)}
-    assert status(elastic, loaded).holdings[0].documents == DOCUMENTS
-    assert rollback(elastic, loaded)["to"] == loaded
-    assert remove(elastic, loaded)["removed"]
-    assert elastic.exists(loaded)
 
 
 def test_an_index_that_knows_nothing_of_vectors_takes_them_in_place(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.fields import choose_text_fields
 from hybridr.doctor.inspection import inspect_index
-from hybridr.errors import NotFound
 from support.books import document, make
 from support.commands import Cli
 
@@ -37,12 +35,6 @@ def test_inspecting_changes_nothing(cluster: Cluster, books: str) -> None:
     inspect_index(cluster, books, sample=50)
     assert cluster.index_info(books) == before
     assert cluster.request("GET", "/_search/point_in_time/_all")["pits"] == []
-
-
-def test_an_alias_stands_for_its_index(cluster: Cluster, books: str) -> None:
-    actions = [{"add": {"index": books, "alias": f"{books}-alias"}}]
-    cluster.request("POST", "/_aliases", {"actions": actions})
-    assert inspect_index(cluster, f"{books}-alias", sample=10).index == books
 
 
 def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm) -> None:
@@ -104,8 +96,3 @@ def test_bad_fields_and_folders(cluster: Cluster, books: str, tmp_path, cli: Cli
         in cli(cluster, f"inspect {books} --fields year", code=1).err
     )
     assert "has no tokenizer.json" in cli(cluster, f"inspect {books} --encoder {tmp_path}", code=1).err
-
-
-def test_an_index_that_does_not_exist(cluster: Cluster) -> None:
-    with pytest.raises(NotFound):
-        choose_text_fields(cluster, cluster.index_info("no-such-index"))

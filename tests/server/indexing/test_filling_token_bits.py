@@ -81,17 +81,6 @@ def test_every_token_of_every_document_has_its_bits_and_keeps_them(
     assert resolve(cluster, source).record.token_bits == mean
 
 
-def test_vectors_are_the_same_with_bits_and_without(cluster: Cluster, source: str) -> None:
-    vectors = []
-    for settings in (BESIDE, ReindexSettings(fields=("text",))):
-        done = reindex(cluster, source, HashingEncoder(), settings)
-        vectors.append(
-            {doc: one.get("hybridr_vector") for doc, one in raw(cluster, done.destination).items()}
-        )
-    assert vectors[0] == vectors[1]
-    assert len(cluster.indices(f"{source}*")) == 3, "bits are another index, not another state of the same"
-
-
 def test_bits_of_another_text_are_found_and_removing_takes_them_out(cluster: Cluster, source: str) -> None:
     before = raw(cluster, source)
     destination = reindex(cluster, source, HashingEncoder(), IN_PLACE).destination
@@ -117,31 +106,6 @@ def test_the_plan_tells_size_and_mapping(cluster: Cluster, source: str) -> None:
     assert body["mappings"]["properties"][BITS_FIELD] == {"type": "binary", "doc_values": True}
     assert BITS_FIELD in body["mappings"]["_source"]["excludes"]
     assert preview(cluster, source, HashingEncoder(), ReindexSettings()).to_json()["token_bytes"] == 0
-
-
-def test_bits_take_eight_bytes_for_24_dimensions(cluster: Cluster, source: str) -> None:
-    lines = [
-        line
-        for number in range(80)
-        for line in ({"index": {"_id": f"l{number}"}}, {"text": " ".join(f"w{n}" for n in range(500))})
-    ]
-    bulk(cluster, source, lines)
-    sizes = []
-    for settings in (BESIDE, ReindexSettings(fields=("text",))):
-        made = reindex(cluster, source, HashingEncoder(), settings).destination
-        cluster.request("POST", path_of(made, "_flush"))
-        cluster.request("POST", path_of(made, "_forcemerge"), params={"max_num_segments": 1})
-        stats = cluster.request(
-            "GET", path_of(made, "_stats", "segments"), params={"include_segment_file_sizes": "true"}
-        )
-        sizes.append(stats["_all"]["primaries"]["segments"]["file_sizes"]["dvd"]["size_in_bytes"])
-    tokens = sum(map(len, held_bits_of_all(cluster, source))) / 8
-    assert sizes[0] - sizes[1] == pytest.approx(8 * tokens, rel=0.05)
-
-
-def held_bits_of_all(cluster: Cluster, name: str) -> list[bytes]:
-    made = next(info for info in cluster.indices(f"{name}*") if info.record.token_bits)
-    return list(held_bytes(cluster, made.name, list(raw(cluster, made.name))).values())
 
 
 def test_refusals(cluster: Cluster, source: str) -> None:

@@ -194,22 +194,3 @@ def test_no_write_is_lost_and_every_vector_fits(cluster: Cluster, index_name: st
     assert sources(cluster, index_name) == expected
     assert_vectors_fit(cluster, index_name)
     assert ok(cluster, index_name)
-
-
-def test_without_the_condition_writes_would_be_lost(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The condition is what keeps a vector of an older text from looking current."""
-    original = in_place.bulk_action
-
-    def unconditional(kind: str, doc_id: str, change: dict[str, Any], **options: Any) -> Any:
-        return original(kind, doc_id, change, routing=options["routing"])
-
-    def overtake(_: object) -> None:
-        update(cluster, index, "d4", text="the newest text")
-
-    monkeypatch.setattr(in_place, "bulk_action", unconditional)
-    update(cluster, index, "d4", text="a newer text")
-    assert sync(cluster, index, HashingEncoder(before=overtake)).waiting == 0
-    with pytest.raises(AssertionError):
-        assert_vectors_fit(cluster, index)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster import mappings, writing
+from hybridr.cluster import writing
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import refused_ids, rejects_of
 from hybridr.indexing.reindexing import prepare, reindex, sync
@@ -202,14 +202,6 @@ def test_additions_to_the_mapping_are_carried_over(
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
-def test_an_interrupted_reindex_carries_them_over_too(cluster: Cluster, index_name: str) -> None:
-    shop(cluster, index_name, STRICT)
-    grow(cluster, index_name, badge={"type": "keyword"})
-    put(cluster, index_name, 4, title="blue hat", badge="new")
-    done = reindex(cluster, index_name, HashingEncoder())
-    assert (done.rejected, done.switched, done.destination) == (0, True, f"{index_name}-hybridr-1")
-
-
 def test_a_field_that_is_added_while_the_index_is_verified(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,29 +268,3 @@ def test_other_analysis_is_told(cluster: Cluster, index_name: str) -> None:
     again = reindex(cluster, index_name, HashingEncoder())
     assert again.destination == f"{index_name}-hybridr-2"
     assert sync(cluster, index_name, HashingEncoder()).unlike == ()
-
-
-def test_the_week_as_it_was(
-    cluster: Cluster, index_name: str, tiny: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the copy cannot take is an alarm of every verb, each time, until it is in.
-
-    The limit stays where it was set: rounds that raise it have tests of their own.
-    """
-    monkeypatch.setattr(mappings, "raised_limits", lambda *_: {})
-    shop(cluster, index_name, STRICT)
-    cli(cluster, f"reindex {index_name} --encoder {tiny}")
-    limit = path_of(cluster.index_info(f"{index_name}-hybridr").name, "_settings")
-    cluster.request("PUT", limit, {"index": {"mapping.total_fields.limit": 4}})
-    grow(cluster, index_name, badge={"type": "keyword"})
-    put(cluster, index_name, 4, title="blue hat", badge="new")
-    put(cluster, index_name, 1, title="green scarf", badge="new")
-    for _ in range(2):
-        assert "2 refused" in cli(cluster, f"sync {index_name}", code=3).out
-        told = cli(cluster, f"status {index_name}").out
-        assert "1 inserts, 1 updates" in told
-        assert "2 of 4 documents current (50.0%)" in told
-        cli(cluster, f"verify {index_name}", code=1)
-    cluster.request("PUT", limit, {"index": {"mapping.total_fields.limit": 1000}})
-    cli(cluster, f"sync {index_name}")
-    cli(cluster, f"verify {index_name}")

@@ -250,18 +250,6 @@ def test_no_request_fails_and_no_write_is_lost_over_switch_and_rollback(
     assert {doc_id: texts.get(doc_id) for doc_id in written} == written
 
 
-def test_the_command_says_what_it_did(cluster: Cluster, index_name: str, alias: str, cli: Cli) -> None:
-    write_through(cluster, alias)
-    said = cli(cluster, f"rollback {index_name}", code=1)
-    assert "changed 3 documents" in said.err
-    assert "hint: --copy-back" in said.err
-    assert cli(cluster, f"rollback {index_name} --dry-run --json").json["writes"]["deleted"] == 1
-    assert (
-        "3 documents copied back to the source, 1 deleted"
-        in cli(cluster, f"rollback {index_name} --copy-back").out
-    )
-
-
 PARTS = {
     "instock": {"filter": {"term": {"tags": "t1"}}},
     "tenant": {"index_routing": "a", "search_routing": "a", "is_write_index": True},

@@ -27,11 +27,6 @@ UNANSWERABLE = "why did the judge postpone tuesday's hearing"
 Makes = Callable[..., str]
 
 
-@pytest.fixture(autouse=True)
-def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "ASKED", ASKED)
-
-
 @pytest.fixture
 def filled(cluster: Cluster, index_name: str) -> Iterator[Makes]:
     def fill(documents: Sequence[str], vectors: bool = True) -> str:

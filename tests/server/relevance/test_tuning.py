@@ -131,23 +131,6 @@ def test_thin_evidence_is_refused(cluster: Cluster, index: str, folder: Path, ju
         tune(cluster, index, (queries[:9], qrels), encoder=folder)
 
 
-def test_command_line(
-    cluster: Cluster, index: str, folder: Path, judged: Any, tmp_path: Path, cli: Cli
-) -> None:
-    queries, qrels = judged
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "queries.jsonl").write_text(
-        "\n".join(json.dumps({"_id": query.query_id, "text": query.text}) for query in queries)
-    )
-    lines = ["query-id\tcorpus-id\tscore"] + [f"{query}\t{doc}\t1" for query, [doc] in qrels.items()]
-    (tmp_path / "qrels" / "test.tsv").write_text("\n".join(lines))
-    command = ["tune", index, "--beir", str(tmp_path), "--encoder", str(folder), "--url", cluster.url]
-    said = cli.typed(command).out
-    assert "30 judged queries" in said
-    assert "deployed pipeline: " in said
-    assert cli.typed([*command, "--json"]).json["choice"]["queries"] == 30
-
-
 def test_all_that_was_tuned_is_taken_back(cluster: Cluster, index_name: str, cli: Cli) -> None:
     reindexed(cluster, index_name, 30)
     info = resolve(cluster, index_name)

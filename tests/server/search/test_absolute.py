@@ -67,6 +67,17 @@ def test_legs_are_named_only_where_their_scores_are_shown(cluster: Cluster, inde
         assert hit.scores["lexical"] == pytest.approx(lexical.get(hit.doc_id), abs=1e-5)
         assert hit.scores["dense"] is not None
 
+    # The request takes aggregations.
+    search = Search(cluster, index, encoder(), settings=SearchSettings(depth=30))
+    body = search.request(TEXT, 5, offset=5, filter={"term": {"tags": "t1"}})
+    body["aggs"] = {"tags": {"terms": {"field": "tags"}}}
+    answer = cluster.search(search.info.name, body)
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [
+        hit.doc_id for hit in search(TEXT, 5, offset=5, filter={"term": {"tags": "t1"}})
+    ]
+    counts = {bucket["key"]: bucket["doc_count"] for bucket in answer["aggregations"]["tags"]["buckets"]}
+    assert counts == {"a": answer["hits"]["total"]["value"], "t1": answer["hits"]["total"]["value"]}
+
 
 @pytest.mark.parametrize("dense_weight", [0.0, 0.5, 0.9])
 def test_every_candidate_has_its_true_score(cluster: Cluster, index: str, dense_weight: float) -> None:
@@ -111,18 +122,6 @@ def test_a_filter_limits_both_legs(cluster: Cluster, index: str, mode: Any, fusi
         assert all(hit.score == pytest.approx(free[hit.doc_id], abs=1e-5) for hit in hits)
 
 
-def test_the_request_takes_aggregations(cluster: Cluster, index: str) -> None:
-    search = Search(cluster, index, encoder(), settings=SearchSettings(depth=30))
-    body = search.request(TEXT, 5, offset=5, filter={"term": {"tags": "t1"}})
-    body["aggs"] = {"tags": {"terms": {"field": "tags"}}}
-    answer = cluster.search(search.info.name, body)
-    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [
-        hit.doc_id for hit in search(TEXT, 5, offset=5, filter={"term": {"tags": "t1"}})
-    ]
-    counts = {bucket["key"]: bucket["doc_count"] for bucket in answer["aggregations"]["tags"]["buckets"]}
-    assert counts == {"a": answer["hits"]["total"]["value"], "t1": answer["hits"]["total"]["value"]}
-
-
 def test_words_that_nobody_wrote_leave_the_dense_leg(cluster: Cluster, index: str) -> None:
     search = Search(cluster, index, encoder(), settings=SearchSettings(depth=DEPTH, signals=("none",)))
     for text in ("xyzzy qwertz", "!!!"):
@@ -139,10 +138,6 @@ def test_small_vectors_score_alike(cluster: Cluster, index: str, form: dict[str,
     expected = expected_scores(cluster, search.info.name, TEXT, 0.5)
     for doc, score in search.run([Query("q", TEXT)], 20)["q"].items():
         assert score == pytest.approx(expected[doc], abs=0.02)
-
-
-def test_what_has_no_cosine_takes_the_pipeline(cluster: Cluster, index: str) -> None:
-    assert Search(cluster, index, encoder(), settings=SearchSettings(normalization="l2")).fusion == "pipeline"
 
 
 def test_command_line_pages_filters_and_prints_the_request(

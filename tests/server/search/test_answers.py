@@ -59,7 +59,7 @@ def calibrated(cluster: Cluster) -> Iterator[tuple[str, HashingEncoder]]:
 
 
 def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder]
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = Search(cluster, *calibrated)
     own, foreign = search(text_number(7)), search(UNANSWERABLE)
@@ -77,6 +77,13 @@ def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
     assert search.requiring(0)(UNANSWERABLE) == foreign
     set_so = Search(cluster, *calibrated, settings=SearchSettings(at_least=0.95))
     assert set_so(UNANSWERABLE) == []
+
+    # The command line says that nothing fits.
+    opened, name = Search(cluster, *calibrated), calibrated[0]
+    monkeypatch.setattr("hybridr.search.search.open_search", lambda *_, **__: opened)
+    asked = ["search", name, UNANSWERABLE, "--url", cluster.url]
+    assert "nothing fits; the nearest is d" in cli.typed([*asked, "--at-least", "0.95"]).out
+    assert "confidence" in cli.typed(asked).out
 
 
 @pytest.mark.parametrize("way", ["one request", "pieces", "joined here", "re-ranked", "pinned"])
@@ -119,6 +126,20 @@ def test_no_confidence_is_told_of_scores_that_are_made_otherwise(
     with pytest.raises(SettingsError, match="is none"):
         Search(cluster, *calibrated).requiring(1.5)
 
+    # What cannot be calibrated says why.
+    name, encoder = calibrated
+    pipeline = calibrate(cluster, name, encoder, search=SearchSettings(fusion="pipeline"))
+    assert pipeline.answers is None
+    assert "no true scores" in pipeline.note
+    diverse = Search(cluster, name, encoder).reranked("mmr")
+    assert diverse(text_number(7))[0].confidence is None
+    with pytest.raises(SettingsError, match="'mmr' gives no true scores"):
+        diverse.requiring(0.9)
+    other = calibrate(cluster, name, HashingEncoder(dim=32, salt="another"))
+    assert other.answers is None
+    assert other.described.startswith("none, ")
+    assert calibrate(cluster, "t-there-is-none", encoder).answers is None
+
 
 def test_a_confidence_costs_no_request(
     cluster: Cluster, calibrated: tuple[str, HashingEncoder], monkeypatch: pytest.MonkeyPatch
@@ -155,32 +176,6 @@ def test_other_languages_are_told_by_their_own_documents(
         assert found.answered == 0
     finally:
         write_record(cluster, search.info.name, language=None, answers=before)
-
-
-def test_what_cannot_be_calibrated_says_why(cluster: Cluster, calibrated: tuple[str, HashingEncoder]) -> None:
-    name, encoder = calibrated
-    pipeline = calibrate(cluster, name, encoder, search=SearchSettings(fusion="pipeline"))
-    assert pipeline.answers is None
-    assert "no true scores" in pipeline.note
-    diverse = Search(cluster, name, encoder).reranked("mmr")
-    assert diverse(text_number(7))[0].confidence is None
-    with pytest.raises(SettingsError, match="'mmr' gives no true scores"):
-        diverse.requiring(0.9)
-    other = calibrate(cluster, name, HashingEncoder(dim=32, salt="another"))
-    assert other.answers is None
-    assert other.described.startswith("none, ")
-    assert calibrate(cluster, "t-there-is-none", encoder).answers is None
-
-
-def test_the_command_line_says_that_nothing_fits(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder], cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, encoder = calibrated
-    opened = Search(cluster, name, encoder)
-    monkeypatch.setattr("hybridr.search.search.open_search", lambda *_, **__: opened)
-    asked = ["search", name, UNANSWERABLE, "--url", cluster.url]
-    assert "nothing fits; the nearest is d" in cli.typed([*asked, "--at-least", "0.95"]).out
-    assert "confidence" in cli.typed(asked).out
 
 
 def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster: Cluster) -> None:

@@ -116,8 +116,7 @@ def test_the_node_adds_what_python_adds(cluster: Cluster, index: str, search: Se
     fused = Absolute(search.settings, cluster.version).scores(here)
     assert fused == pytest.approx(found, abs=1e-4), "as Python fuses"
 
-
-def test_each_part_is_shown(search: Search) -> None:
+    # Each part is shown.
     hits, now = within_a_minute(lambda: search(TEXT, COUNT, explain=True))
     for hit in hits:
         assert math.fsum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-4)
@@ -148,8 +147,7 @@ def test_the_printed_request_ranks_so_and_its_script_knows_no_field(cluster: Clu
     [script] = [part["script_score"]["script"]["source"] for part in parts if "script_score" in part]
     assert not [field for field in ("sold", "stars", "published") if field in script]
 
-
-def test_an_index_without_the_fields_loses_nothing(cluster: Cluster, search: Search) -> None:
+    # An index without the fields loses nothing.
     cluster.request("PUT", f"/{INDEX}-other/_doc/x", {"text": TEXT}, {"refresh": "true"})
     answer = cluster.search(f"{search.info.name},{INDEX}-other", search.request(TEXT, COUNT + 1))
     assert answer["_shards"]["failed"] == 0

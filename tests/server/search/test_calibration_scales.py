@@ -112,18 +112,6 @@ def test_what_a_query_finds_scores_as_the_plain_query_does(search: Search, kind:
     assert search.cluster.search(search.info.name, ranked.body)["hits"]["hits"][0]["_score"] < 10
 
 
-def test_words_that_a_nested_query_hardly_has_would_tell_another_scale(
-    search: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = KINDS["nested"]
-    own = BodyRanking(search, "lexical").queries.parse(query, "lexical")
-    monkeypatch.setattr(client_query, "probes_in_fields", lambda *_: ())
-    before = BodyRanking(search, "lexical").queries.parse(query, "lexical")
-    assert isinstance(own, ParsedQuery)
-    assert isinstance(before, ParsedQuery)
-    assert own.scale > 10 * before.scale
-
-
 def test_fields_that_no_document_tells_of_are_measured_by_the_words_of_the_index(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:

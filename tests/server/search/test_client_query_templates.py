@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any, get_args
 
@@ -92,8 +93,7 @@ def filled_in(query: dict[str, Any], text: str) -> dict[str, Any]:
     return json.loads(json.dumps(query).replace("{{query}}", text))
 
 
-@pytest.mark.parametrize("recall", get_args(Finds))
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form[0]}: {form[1]}")
+@pytest.mark.parametrize(("form", "recall"), [*zip(FORMS, cycle(get_args(Finds)), strict=False)])
 def test_every_form_is_ranked_as_the_transparent_way_ranks_it(
     filled: Cluster,
     rankings: dict[tuple[str, Finds], BodyRanking],
@@ -132,15 +132,12 @@ def same_scores(search: Search, text: str, expected: dict[str, float]) -> bool:
     return True
 
 
-def test_the_forms_are_many() -> None:
-    assert len(FORMS) > 90
-    assert {kind for _, kind, *_ in FORMS} >= {"function_score, added", "script_score", "nested demanded"}
-
-
 @pytest.mark.parametrize(
     "query", [MATCH, {"multi_match": {"query": "{{query}}", "fields": ["title^9", "text"]}}]
 )
-def test_explain_tells_what_functions_add(filled: Cluster, tmp_path: Path, query: dict[str, Any]) -> None:
+def test_explain_tells_what_functions_add(
+    filled: Cluster, tmp_path: Path, query: dict[str, Any], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     added = {"function_score": {"query": query, **ADDED}}
     search = opened(filled, "own-mart", tmp_path, added)
     stocks = {
@@ -153,17 +150,13 @@ def test_explain_tells_what_functions_add(filled: Cluster, tmp_path: Path, query
         assert hit.parts["functions"] == pytest.approx(stocks[hit.doc_id], abs=1e-3)
         assert sum(hit.parts.values()) == pytest.approx(hit.score, rel=1e-6)
     assert min(hit.parts["words"] for hit in hits if hit.parts) >= 0
-    without = opened(filled, "own-mart", tmp_path, query)(matrix.TEXT, 5, explain=True)
-    assert all("functions" not in (hit.parts or {}) for hit in without)
 
-
-def test_the_command_shows_the_column(
-    filled: Cluster, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened(filled, "own-mart", tmp_path, {"function_score": {"query": MATCH, **ADDED}})
+    # The command shows the column.
     monkeypatch.setattr("hybridr.search.checks.encoder_for", lambda *_, **__: ENCODER)
     asked = ["search", "own-mart", matrix.TEXT, "--query-template", str(tmp_path / "own.json"), "--explain"]
     assert "functions" in cli.typed([*asked, "--url", filled.url]).out.splitlines()[0]
+    without = opened(filled, "own-mart", tmp_path, query)(matrix.TEXT, 5, explain=True)
+    assert all("functions" not in (hit.parts or {}) for hit in without)
 
 
 def test_pages_filters_and_requests_agree(filled: Cluster, tmp_path: Path) -> None:
@@ -180,13 +173,7 @@ def test_pages_filters_and_requests_agree(filled: Cluster, tmp_path: Path) -> No
     words_alone = opened(filled, "own-mart", tmp_path, added, "lexical")(matrix.TEXT, 100)
     assert {hit.doc_id for hit in words_alone} <= matching(filled, filled_in(MATCH, matrix.TEXT))
 
-
-def matching(cluster: Cluster, query: dict[str, Any]) -> set[str]:
-    hits = cluster.search("own-mart", {"query": query, "size": COUNT})["hits"]["hits"]
-    return {hit["_id"] for hit in hits}
-
-
-def test_pins_and_bans_hold_beside_functions(filled: Cluster, tmp_path: Path) -> None:
+    # Pins and bans hold beside functions.
     rule = {"name": "sale", "text": matrix.TEXT, "pin": ["d7", "d9"], "ban": ["d11"]}
     search = opened(filled, "own-mart", tmp_path, {"function_score": {"query": MATCH, **ADDED}})
     search.ruling = RuleBook([Rule(**rule)]).ruling
@@ -197,6 +184,11 @@ def test_pins_and_bans_hold_beside_functions(filled: Cluster, tmp_path: Path) ->
     body = search.request(matrix.TEXT, 60)
     answer = filled.search(search.info.name, body)["hits"]["hits"]
     assert [hit["_id"] for hit in answer] == [hit.doc_id for hit in hits]
+
+
+def matching(cluster: Cluster, query: dict[str, Any]) -> set[str]:
+    hits = cluster.search("own-mart", {"query": query, "size": COUNT})["hits"]["hits"]
+    return {hit["_id"] for hit in hits}
 
 
 def test_without_scripts_functions_are_refused_and_the_rest_is_ranked_here(

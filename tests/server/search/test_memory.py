@@ -123,8 +123,21 @@ def test_nothing_else_ranks_otherwise(
     assert scores(opened(cluster), LIKE) == pytest.approx(before[LIKE], abs=1e-6)
     assert unlearn(cluster, INDEX).memory is None
 
+    # A dry run measures and writes nothing.
+    numbers = range(0, 24)
+    queries = [Query(f"q{n}", f"{text_number(n)} {'basket' if n % 2 else 'candle'}") for n in numbers]
+    qrels = {f"q{n}": {f"d{n - n % 4 // 2}": 1} for n in numbers}
+    found = learn(cluster, INDEX, (queries, qrels), encoder=encoder(), dry_run=True)
+    assert (found.queries, found.rehearsal.asked) == (24, 24)
+    shared = [list(one) for one in qrels.values()]
+    expected = sum(shared.count(one) > 1 for one in shared)
+    assert found.rehearsal.returning == expected > 0
+    assert 0 < found.rehearsal.before < 1
+    assert memories_of(cluster, MADE) == []
+    assert resolve(cluster, INDEX).record.memory is None
 
-def test_what_is_computed_here_is_what_the_node_ranks_by(learnt: Search) -> None:
+
+def test_what_is_computed_here_is_what_the_node_ranks_by(learnt: Search, cluster: Cluster) -> None:
     for weight in (0.5, 0.8):
         settings = SearchSettings(dense_weight=weight)
         search = Search(learnt.cluster, INDEX, encoder(), settings=settings)
@@ -132,8 +145,7 @@ def test_what_is_computed_here_is_what_the_node_ranks_by(learnt: Search) -> None
         here = search.context.fusion.scores(search.candidates([LIKE])[0])
         assert ranked == pytest.approx({doc: here[doc] for doc in ranked}, abs=1e-4)
 
-
-def test_an_alias_shows_its_own_documents_and_is_told_of_no_others(cluster: Cluster, learnt: Search) -> None:
+    # An alias shows its own documents and is told of no others.
     shown = {"ids": {"values": ["d4", "d5", "d6", "d30"]}}
     actions = [{"add": {"index": MADE, "alias": f"{INDEX}-few", "filter": shown}}]
     cluster.request("POST", "/_aliases", {"actions": actions})
@@ -181,26 +193,11 @@ def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster: Cluste
         "it is hidden"
     )
 
-
-def test_status_and_remove_know_of_it(cluster: Cluster, learnt: Search) -> None:
+    # Status and remove know of it.
     [held] = status(cluster, INDEX).holdings
     assert f"memory: 2 past queries, of this index alone, in {memory_of(learnt.info)}" in held.kept_lines()
     assert held.history[-1]["event"] == "learnt"
     assert remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(learnt.info)]
-
-
-def test_a_dry_run_measures_and_writes_nothing(cluster: Cluster, before: dict[str, dict[str, float]]) -> None:
-    numbers = range(0, 24)
-    queries = [Query(f"q{n}", f"{text_number(n)} {'basket' if n % 2 else 'candle'}") for n in numbers]
-    qrels = {f"q{n}": {f"d{n - n % 4 // 2}": 1} for n in numbers}
-    found = learn(cluster, INDEX, (queries, qrels), encoder=encoder(), dry_run=True)
-    assert (found.queries, found.rehearsal.asked) == (24, 24)
-    shared = [list(one) for one in qrels.values()]
-    expected = sum(shared.count(one) > 1 for one in shared)
-    assert found.rehearsal.returning == expected > 0
-    assert 0 < found.rehearsal.before < 1
-    assert memories_of(cluster, MADE) == []
-    assert resolve(cluster, INDEX).record.memory is None
 
 
 def test_judged_queries_that_were_learnt_are_told_of(cluster: Cluster, learnt: Search, tmp_path: Any) -> None:

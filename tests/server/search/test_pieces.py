@@ -100,8 +100,7 @@ def test_the_words_part_of_a_hit_does_not_hang_on_the_fields(cluster: Cluster, i
     mean = [np.mean([one[doc] for doc in both]) for one in parts]
     assert mean[1] == pytest.approx(mean[0], rel=0.05)
 
-
-def test_one_field_ranks_as_it_did(cluster: Cluster, index: str) -> None:
+    # One field ranks as it did.
     search = opened(cluster, index, ("whole",))
     [root] = 4 * np.sqrt(search.idf_sums([TEXTS[0]]))
     request = json.dumps(search.request(TEXTS[0]))
@@ -122,10 +121,7 @@ def test_fields_that_are_read_differently_are_searched_too(cluster: Cluster, ind
     assert words("anchors", 3), "the stem is in a sub-field"
     assert not opened(cluster, index, ("title", "body"), "lexical")("anchors", 3)
 
-
-def test_boosts_order_hits(cluster: Cluster, index: str) -> None:
-    """A weight below 1 is one that `combined_fields` refuses."""
-
+    # Boosts order hits.
     def best(*fields: str) -> list[str]:
         return list(opened(cluster, index, fields, "lexical").run([Query("q", "anchor basket")], 30)["q"])
 

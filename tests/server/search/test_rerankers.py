@@ -48,7 +48,6 @@ def test_pages_join_also_beyond_the_depth(searches: tuple[Search, Search]) -> No
     assert [hit.rank for hit in whole] == list(range(1, len(whole) + 1))
     assert len({hit.doc_id for hit in whole}) == len(whole)
 
-
-def test_no_one_request_does_it(searches: tuple[Search, Search]) -> None:
+    # No one request does it.
     with pytest.raises(SettingsError, match="a re-ranker ranks here"):
         searches[1].request(TEXT)

@@ -62,8 +62,7 @@ def test_its_spread_is_that_of_the_vectors(plain: Search) -> None:
     added = np.std([(hit.parts or {})["cross"] for hit in hits])
     assert 0.02 < added < 0.5, "half of the cosines' spread, as weights of .5 give it, or near"
 
-
-def test_pages_join_and_runs_are_the_same(plain: Search) -> None:
+    # Pages join and runs are the same.
     search = plain.reranked("cross", **OWN)
     whole = search(TEXT, 50)
     paged = [hit for start in range(0, 50, 7) for hit in search(TEXT, 7, offset=start)][:50]
@@ -163,8 +162,7 @@ def test_what_cannot_rank_is_told(
     with pytest.raises(ModelError, match="'cross' was given 12 hits and gives 11"):
         searching(TEXT, 5)
 
-
-def test_hits_without_texts_are_told(plain: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Hits without texts are told.
     monkeypatch.setattr(Retrieval, "contents", lambda self, lists: {})
     with pytest.raises(DataError, match="the hits hold no text that could be read"):
         plain.reranked("cross", **OWN)(TEXT, 5)

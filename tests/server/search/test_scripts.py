@@ -22,7 +22,7 @@ from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings
 from support.commands import Cli
-from support.corpus import beir_folder, bulk, drop_indices, text_number
+from support.corpus import beir_folder, bulk, drop_indices
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -101,14 +101,11 @@ def test_pages_join_beyond_the_depth(cluster: Cluster, index: str) -> None:
     assert len(dict(whole)) == 18
     assert [(hit.doc_id, hit.rank) for hit in paged][:18] == whole
 
-
-def test_of_many_documents_the_best_are_the_same(cluster: Cluster, searchable: tuple[str, Any]) -> None:
-    index, encoder = searchable
-    texts = [text_number(5), "anchor ladder", "needle velvet n7"]
-    search = Search(cluster, index, encoder)
-    expected = [shown(search(text, 10)) for text in texts]
-    with scripts_forbidden(cluster):
-        assert [shown(Search(cluster, index, encoder)(text, 10)) for text in texts] == expected
+    # The transparent way is refused and the proxy is named.
+    settings = DeploySettings(way="transparent")
+    with scripts_forbidden(cluster), pytest.raises(SettingsError, match="runs no scripts") as refused:
+        plan_deployment(cluster, index, settings, SearchSettings(boost="linear(year, 20):0.1"))
+    assert refused.value.hint == "hybridr serve --proxy lexical ranks without scripts"
 
 
 def test_token_bits_are_left_out_with_a_word(cluster: Cluster, index: str) -> None:
@@ -153,13 +150,6 @@ def test_commands_say_it(
     assert remark.startswith("hybrid: ranked in several requests: the cluster runs no scripts")
     assert "the cluster runs no scripts" in told.err
     assert "the cluster runs no scripts" in data.json["remarks"][0]
-
-
-def test_the_transparent_way_is_refused_and_the_proxy_is_named(cluster: Cluster, index: str) -> None:
-    settings = DeploySettings(way="transparent")
-    with scripts_forbidden(cluster), pytest.raises(SettingsError, match="runs no scripts") as refused:
-        plan_deployment(cluster, index, settings, SearchSettings(boost="linear(year, 20):0.1"))
-    assert refused.value.hint == "hybridr serve --proxy lexical ranks without scripts"
 
 
 def test_an_index_that_was_tuned_for_an_unknown_fusion_says_what_to_run(cluster: Cluster, index: str) -> None:

@@ -49,6 +49,10 @@ def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) 
         assert hit.scores["lexical"] == pytest.approx(lexical[hit.doc_id], abs=1e-5)
         assert hit.scores["dense"] == pytest.approx(dense[hit.doc_id], abs=1e-5)
 
+    # K changes no score.
+    few, many = (search.run([Query("q", "anchor ladder")], k)["q"] for k in (5, 80))
+    assert few == {doc: many[doc] for doc in list(many)[:5]}
+
 
 def test_lexical_search_does_not_ask_its_encoder(
     cluster: Cluster, searchable: Any, monkeypatch: pytest.MonkeyPatch
@@ -58,6 +62,13 @@ def test_lexical_search_does_not_ask_its_encoder(
     for name in ("encode_queries", "read_queries"):
         monkeypatch.setattr(encoder, name, lambda *_, **__: pytest.fail("lexical search reads nothing"))
     assert search(text_number(5), 1)[0].doc_id == "d5"
+
+    # An unknown mode and another encoder are refused.
+    with pytest.raises(SettingsError, match="unknown mode 'semantic'"):
+        Search(cluster, index, encoder, "semantic")  # type: ignore[arg-type]
+    with pytest.raises(FingerprintMismatch):
+        Search(cluster, index)  # these vectors are of an encoder that was never a folder
+    assert Search(cluster, index, mode="lexical").encoder is None
 
 
 def test_a_text_is_encoded_while_the_cluster_looks_up_its_words(
@@ -82,20 +93,6 @@ def test_a_text_is_encoded_while_the_cluster_looks_up_its_words(
     assert search(text_number(5), 1)[0].doc_id == "d5"
 
 
-def test_legs_give_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
-    index, encoder = searchable
-    text = text_number(5)
-    search = Search(cluster, index, encoder, settings=SearchSettings(depth=20))
-    lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
-    dense = Search(cluster, index, encoder, "dense").run([Query("q", text)], 300)["q"]
-    [legs] = search.candidates([text])
-    union = legs.documents
-    assert len(union) > 20
-    assert legs.scores["dense"] == pytest.approx({doc: dense[doc] for doc in union}, abs=1e-5)
-    expected = {doc: lexical[doc] for doc in union if doc in lexical}
-    assert legs.scores["lexical"] == pytest.approx(expected, abs=1e-5)
-
-
 def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     text, query = "anchor ladder", [Query("q", "anchor ladder")]
@@ -109,27 +106,11 @@ def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, sea
     assert set(legs.documents) == matched.keys()
     assert search.context.fusion.order(legs, 300) == pytest.approx(found, abs=1e-5)
 
-
-def test_neighbours_of_a_part_number_are_other_parts(cluster: Cluster, searchable: Any) -> None:
-    index, encoder = searchable
+    # Neighbours of a part number are other parts.
     search = Search(cluster, index, encoder)
     assert [hit.doc_id for hit in search("n5", 10)] == ["d5"]
     assert len(search("n5000", 10)) == 10, "no document has it"
     assert len(search("anchor", 100)) > len(search.using("lexical")("anchor", 100)), "a word like others"
-
-
-def test_recall_by_words_is_a_matter_of_true_scores(cluster: Cluster, searchable: Any) -> None:
-    index, encoder = searchable
-    settings = SearchSettings(recall="lexical", fusion="pipeline")
-    with pytest.raises(SettingsError, match="'pipeline' finds by every retriever"):
-        Search(cluster, index, encoder, settings=settings)
-
-
-def test_k_changes_no_score(cluster: Cluster, searchable: Any) -> None:
-    index, encoder = searchable
-    search = Search(cluster, index, encoder)
-    few, many = (search.run([Query("q", "anchor ladder")], k)["q"] for k in (5, 80))
-    assert few == {doc: many[doc] for doc in list(many)[:5]}
 
 
 def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) -> None:
@@ -138,15 +119,6 @@ def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) 
     answer = cluster.search(f"{index}-hybridr", {"query": hybrid_query(legs, 10)})
     with pytest.raises(ClusterError, match="raw hybrid scores"):
         checked_hits(answer)
-
-
-def test_an_unknown_mode_and_another_encoder_are_refused(cluster: Cluster, searchable: Any) -> None:
-    index, encoder = searchable
-    with pytest.raises(SettingsError, match="unknown mode 'semantic'"):
-        Search(cluster, index, encoder, "semantic")  # type: ignore[arg-type]
-    with pytest.raises(FingerprintMismatch):
-        Search(cluster, index)  # these vectors are of an encoder that was never a folder
-    assert Search(cluster, index, mode="lexical").encoder is None
 
 
 def test_command_line_searches_in_three_modes(

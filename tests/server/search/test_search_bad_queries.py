@@ -6,7 +6,7 @@ import pytest
 
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
-from hybridr.errors import ClusterError, DataError, FingerprintMismatch, SettingsError
+from hybridr.errors import ClusterError, DataError, SettingsError
 from support.commands import Cli
 from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
@@ -37,21 +37,16 @@ def test_control_characters_and_long_words_are_searched(cluster: Cluster, books:
     assert "d7" in [hit.doc_id for hit in search(odd, 20)]
     assert len(search("x" * 100_000)) == (0 if mode == "lexical" else 10)
 
-
-@pytest.mark.parametrize("mode", MODES)
-def test_more_words_than_the_cluster_takes_are_told(cluster: Cluster, books: str, mode: str) -> None:
-    with pytest.raises(ClusterError, match="maxClauseCount") as refused:
-        Search(cluster, books, HashingEncoder(), mode)("word " * 20_000)
-    assert "too many words" in (refused.value.hint or "")
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_k_is_1_to_10_000(cluster: Cluster, books: str, mode: str) -> None:
-    search = Search(cluster, books, HashingEncoder(), mode)
+    # K is 1 to 10 000.
     assert len(search(text_number(7), 10_000)) <= 20
     for k in (0, -1, 10_001):
         with pytest.raises(SettingsError, match=r"k is 1 to 10,000"):
             search("anchor", k)
+
+    # More words than the cluster takes are told.
+    with pytest.raises(ClusterError, match="maxClauseCount") as refused:
+        Search(cluster, books, HashingEncoder(), mode)("word " * 20_000)
+    assert "too many words" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize(
@@ -70,11 +65,3 @@ def test_options_out_of_range_are_usage_errors(
     found = cli.typed(search, 2)
     assert found.out == ""
     assert said in " ".join(found.err.replace("│", " ").split())
-
-
-def test_another_encoder_is_refused_in_every_mode_that_needs_one(cluster: Cluster, books: str) -> None:
-    for mode in ("dense", "hybrid"):
-        with pytest.raises(FingerprintMismatch, match="were written by encoder") as refused:
-            Search(cluster, books, HashingEncoder(salt="other"), mode)
-        assert "--encoder" in str(refused.value.hint)
-    assert Search(cluster, books, HashingEncoder(salt="other"), "lexical")(text_number(3))[0].doc_id == "d3"

@@ -57,11 +57,7 @@ def test_search_gives_the_right_passage(
         assert hit.text == texts["d19"][slice(*hit.passage)]
         assert len(hit.text.split()) <= 20 < len(texts["d19"].split())
 
-
-def test_a_short_document_and_a_lexical_hit_show_highlights(
-    cluster: Cluster, searchable: tuple[str, dict[str, str]]
-) -> None:
-    index_name, _ = searchable
+    # A short document and a lexical hit show highlights.
     for mode in ("dense", "hybrid"):
         hit = Search(cluster, index_name, encoder(), mode)(text_number(6), 1)[0]
         assert (hit.doc_id, hit.passage) == ("d6", None)
@@ -86,11 +82,7 @@ def test_scores_are_those_of_the_best_passage(
         }
         assert hybrid == pytest.approx({doc_id: expected.get(doc_id) for doc_id in hybrid}, abs=1e-5)
 
-
-def test_legs_give_every_candidate_its_best_passages_score(
-    cluster: Cluster, searchable: tuple[str, dict[str, str]]
-) -> None:
-    index_name, texts = searchable
+    # Legs give every candidate its best passages score.
     query = f"{secret(7)} {text_number(6)}"
     [legs] = Search(cluster, index_name, encoder(), settings=SearchSettings(depth=10)).candidates([query])
     assert len(legs.documents) > 10

@@ -114,9 +114,7 @@ def test_all_documents_are_found_in_the_end(cluster: Cluster, index: str) -> Non
     found = search(TEXTS[0], COUNT)
     assert len({hit.doc_id for hit in found}) == len(found) == cluster.count(search.info.name)
 
-
-def test_one_request_does_not_reach_beyond_the_depth(cluster: Cluster, index: str) -> None:
-    search = opened(cluster, index, depth=SHALLOW)
+    # One request does not reach beyond the depth.
     assert search.request(TEXTS[0], 10, offset=10)["from"] == 10
     assert search.request(TEXTS[0], 30)["size"] == 30
     with pytest.raises(SettingsError, match="hits 12 to 21 are beyond the 20 candidates") as refused:

@@ -76,8 +76,7 @@ def test_it_is_a_mode_of_the_command_line_the_server_and_evaluate(
     table = evaluate({"sparse": Search(cluster, index, mode="sparse")}, queries, qrels, ["P@1"])
     assert table.to_json()["systems"]["sparse"]["P@1"] == 1.0
 
-
-def test_a_filter_and_a_query_of_no_known_token(cluster: Cluster, index: str) -> None:
+    # A filter and a query of no known token.
     search = Search(cluster, index, mode="sparse")
     only = search(WORDS[0], 240, filter={"ids": {"values": ["d1", "d2"]}})
     assert {hit.doc_id for hit in only} == {"d1", "d2"}
@@ -96,8 +95,7 @@ def test_as_a_third_leg_it_adds_its_calibrated_score(cluster: Cluster, index: st
     spreads = [np.std(list(scores.values())) for scores in (alone, before)]
     assert 0.1 < rate / 0.4 * spreads[0] / spreads[1] < 10, "neither leg drowns the other"
 
-
-def test_without_a_calibration_scores_are_not_added(cluster: Cluster, index: str) -> None:
+    # Without a calibration scores are not added.
     info = resolve(cluster, index)
     state = json.loads(info.record.representations["sparse"])
     write_record(cluster, info.name, representations={"sparse": json.dumps({**state, "spread": None})})

@@ -59,8 +59,7 @@ def test_a_boost_alone_changes_no_hybrid_score(
     )
     assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected], rel=1e-4)
 
-
-def test_its_filter_holds_for_neighbours_too(cluster: Cluster, index: str, tmp_path: Path) -> None:
+    # Its filter holds for neighbours too.
     own = settings(tmp_path, boosted(3.0, FILTER))
     for mode in ("lexical", "hybrid", "dense"):
         search = Search(cluster, index, ENCODER, mode, settings=own)

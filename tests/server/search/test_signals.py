@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings
+from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.evaluation.label_free import idf
 from hybridr.indexing.reindexing import reindex
@@ -89,9 +89,7 @@ def test_the_parts_add_up_to_the_score(cluster: Cluster, index: str) -> None:
     assert [hit[:5] for hit in search(QUERY, 60)] == [hit[:5] for hit in hits]
     assert search(QUERY, 60)[0].parts is None
 
-
-def test_what_is_computed_here_is_what_the_node_ranks_by(cluster: Cluster, index: str) -> None:
-    search = Search(cluster, index, encoder())
+    # What is computed here is what the node ranks by.
     for text in (QUERY, "wing", "😀 北京大学 price", "zzz unknown", "flows flow " * 30):
         ranked = search.run([Query("q", text)], 60)["q"]
         here = Absolute(search.settings, cluster.version).scores(search.candidates([text])[0])
@@ -147,6 +145,16 @@ def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster,
     found = alone(search, "soft_terms", QUERY)
     assert {doc: found[doc] for doc in expected} == pytest.approx(expected, abs=1e-4)
 
+    # Signals are chosen and left out with a word.
+    plain = Search(cluster, index, encoder(), settings=SearchSettings(signals=("none",)))
+    assert not plain.signals.members
+    one = Search(cluster, index, encoder(), settings=SearchSettings(signals=("phrases",)))
+    assert list(one.signals.members) == ["phrases"]
+    assert list(one(QUERY, 1, explain=True)[0].parts or {}) == ["words", "cosine", "phrases"]
+    for mode in ("lexical", "dense"):
+        assert not Search(cluster, index, encoder(), mode).signals.members
+    assert not Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline")).signals.members
+
 
 @pytest.mark.parametrize(
     "text",
@@ -161,29 +169,6 @@ def test_odd_queries_are_answered(cluster: Cluster, index: str, text: str) -> No
     assert all(math.isfinite(hit.score) for hit in hits)
     long = " ".join(f"word{number} wing{number}" for number in range(100))
     assert Search(cluster, index, encoder())(long, 5)
-
-
-def test_signals_are_chosen_and_left_out_with_a_word(cluster: Cluster, index: str) -> None:
-    plain = Search(cluster, index, encoder(), settings=SearchSettings(signals=("none",)))
-    assert not plain.signals.members
-    one = Search(cluster, index, encoder(), settings=SearchSettings(signals=("phrases",)))
-    assert list(one.signals.members) == ["phrases"]
-    assert list(one(QUERY, 1, explain=True)[0].parts or {}) == ["words", "cosine", "phrases"]
-    for mode in ("lexical", "dense"):
-        assert not Search(cluster, index, encoder(), mode).signals.members
-    assert not Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline")).signals.members
-
-
-def test_passages_have_no_soft_terms(cluster: Cluster) -> None:
-    make(cluster, "t-signals-parts", 1)
-    try:
-        settings = ReindexSettings(passages=True, alias="t-signals-parts-p")
-        done = reindex(cluster, "t-signals-parts", encoder(), settings)
-        search = Search(cluster, done.destination, encoder())
-        assert (search.fusion, list(search.signals.members)) == ("absolute", ["phrases"])
-        assert search.signals.left_out == {"soft_terms": "its documents have a vector for each passage"}
-    finally:
-        drop_indices(cluster, "t-signals-parts*")
 
 
 def test_several_fields_and_odd_analysers(cluster: Cluster) -> None:

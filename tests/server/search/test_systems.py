@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import ir_measures
 import pytest
 
-from hybridr import Search
 from hybridr.cluster.connection import Cluster
-from hybridr.errors import DataError
-from hybridr.evaluation.evaluation import evaluate
-from hybridr.records import Query
 from support.commands import Cli
 from support.corpus import beir_folder, drop_indices, part_of, text_number
 
@@ -48,13 +43,6 @@ def test_hybrid_beats_bm25_on_an_open_collection(
     again = ir_measures.calc_aggregate([ir_measures.nDCG @ 10], qrels, run)
     assert again[ir_measures.nDCG @ 10] == pytest.approx(means["hybrid"], abs=1e-4)
     drop_indices(cluster, f"{index}*")
-
-
-def test_evaluate_refuses_qrels_of_another_collection(cluster: Cluster, searchable: Any) -> None:
-    index, encoder = searchable
-    search = Search(cluster, index, encoder, "lexical")
-    with pytest.raises(DataError, match="no judged document was found"):
-        evaluate({"bm25": search}, [Query("q1", "anchor")], {"q1": {"elsewhere": 1}})
 
 
 def test_evaluate_mixes_an_index_with_run_files_and_reports(

@@ -19,7 +19,6 @@ import anyio
 import httpx2
 import pytest
 import uvicorn
-from fastapi.testclient import TestClient
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import SecretStr
@@ -472,23 +471,3 @@ def test_a_model_is_shown_how_a_filter_is_written(opened: Agents) -> None:
                 assert not failed, said
 
     anyio.run(asked)
-
-
-def test_a_tool_takes_little_longer_than_search(opened: Agents) -> None:
-    client, plain, by_tool = TestClient(opened.tools.app_of(None)), list[float](), list[float]()
-
-    async def asked() -> None:
-        async with Client(opened.server) as agent:
-            for number in range(30):
-                query = text_number(number)
-                began = time.perf_counter()
-                await agent.call_tool("search", {"query": query})
-                by_tool.append(time.perf_counter() - began)
-                began = time.perf_counter()
-                body = {"query": query, "k": 11}
-                await anyio.to_thread.run_sync(lambda body=body: client.post("/search", json=body))
-                plain.append(time.perf_counter() - began)
-
-    anyio.run(asked)
-    middle = len(plain) // 2
-    assert sorted(by_tool)[middle] < sorted(plain)[middle] + 0.015

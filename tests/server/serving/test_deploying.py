@@ -72,6 +72,10 @@ def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm: Path) 
     expected_ids, expected_scores = hybrid(shelf, minilm)
     assert (ids(answer), scores(answer)) == (expected_ids, pytest.approx(expected_scores, abs=1e-5))
 
+    # A token is never shown.
+    settings = DeploySettings(way="neural", server=server.url, token="sesame-42")
+    assert "sesame" not in json.dumps(plan_deployment(shelf, INDEX, settings, DEFAULTS).requests)
+
 
 def test_clients_send_vectors_and_no_word_about_fusion(shelf: Cluster, minilm: Path) -> None:
     done = deploy(shelf, INDEX, DeploySettings(), DEFAULTS)
@@ -163,11 +167,6 @@ def test_dry_run_shows_the_requests_and_sends_none(shelf: Cluster, server: Serve
     assert resolve(shelf, INDEX).record.deployment
     cli(shelf, f"undeploy {INDEX}")
     assert resolve(shelf, INDEX).settings == before.settings
-
-
-def test_a_token_is_never_shown(shelf: Cluster, server: Server) -> None:
-    settings = DeploySettings(way="neural", server=server.url, token="sesame-42")
-    assert "sesame" not in json.dumps(plan_deployment(shelf, INDEX, settings, DEFAULTS).requests)
 
 
 def test_refusals(shelf: Cluster, server: Server, cluster: Cluster, index_name: str) -> None:

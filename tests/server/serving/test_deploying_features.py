@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from hybridr import Search, load_encoder
 from hybridr.cluster.connection import Cluster
-from hybridr.errors import ClusterError
 from hybridr.search.fusions.pipeline import hybrid_query
 from support.deployed import DEPTH, TEXT, ask, by_hand, ids, scores, vector_of
 
@@ -64,26 +62,6 @@ def test_pages_are_one_list_without_gaps_and_repetitions(
     )
 
 
-@pytest.mark.parametrize("size", [1, 10, DEPTH])
-def test_the_size_of_a_page_changes_no_score(docs: Cluster, way: str, vector: list[float], size: int) -> None:
-    query = query_of(way, vector)
-    page, whole = (ask(docs, INDEX, {"query": query, "size": each}) for each in (size, DEPTH))
-    assert ids(page) == ids(whole)[:size]
-    assert scores(page) == pytest.approx(scores(whole)[:size], abs=1e-6)
-
-
-def test_past_the_depth_is_an_error_and_no_empty_page(docs: Cluster, way: str, vector: list[float]) -> None:
-    if way == "transparent":  # no hybrid query
-        page = ask(docs, INDEX, {"query": query_of(way, vector), "from": 2 * DEPTH, "size": 10})
-        assert page["hits"]["hits"] == [], "the index has fewer"
-        return
-    with pytest.raises(ClusterError, match="pagination_depth") as refused:
-        ask(docs, INDEX, {"query": query_of(way, vector), "from": 2 * DEPTH, "size": 10})
-    assert refused.value.status == 400
-    lexical = {"query": {"match": {"contents": TEXT}}, "from": 2 * DEPTH, "size": 10}
-    assert docs.search(INDEX, lexical, {"search_pipeline": "_none"})["hits"]["hits"] == []
-
-
 def test_filters_limit_both_legs(docs: Cluster, way: str, vector: list[float], minilm: Path) -> None:
     answer = ask(docs, INDEX, {"query": query_of(way, vector, CHEAP), "size": DEPTH})
     prices = [hit["_source"]["price"] for hit in answer["hits"]["hits"]]
@@ -92,20 +70,6 @@ def test_filters_limit_both_legs(docs: Cluster, way: str, vector: list[float], m
     expected = expected_of(docs, way, minilm, filter=CHEAP, size=DEPTH)
     assert ids(answer) == ids(expected)
     assert scores(answer) == pytest.approx(scores(expected), abs=1e-5)
-
-
-def test_aggregations_count_what_either_leg_found(docs: Cluster, way: str, vector: list[float]) -> None:
-    kinds = {"terms": {"field": "tags"}}
-    body = {
-        "query": query_of(way, vector, CHEAP),
-        "size": 3,
-        "aggs": {"kinds": kinds, "dear": {"max": {"field": "price"}}},
-    }
-    answer = ask(docs, INDEX, body)
-    counts = {one["key"]: one["doc_count"] for one in answer["aggregations"]["kinds"]["buckets"]}
-    assert counts == {"a": 60, "t0": 20, "t1": 20, "t2": 20}
-    assert answer["aggregations"]["dear"]["value"] == pytest.approx(5.9, abs=1e-5)
-    assert len(ids(answer)) == 3
 
 
 def test_without_a_filter_aggregations_count_the_candidates(
@@ -131,22 +95,6 @@ def test_words_of_the_query_are_marked(docs: Cluster, way: str, vector: list[flo
         marked = "".join(hit.get("highlight", {}).get("contents", []))
         assert ("<em>side</em>" in marked) == ("side effects" in hit["_source"]["contents"])
     assert any("highlight" not in hit for hit in hits), "found by the dense leg alone"
-
-
-def test_a_post_filter_leaves_only_what_passes(docs: Cluster, way: str, vector: list[float]) -> None:
-    body = {"query": query_of(way, vector), "size": DEPTH, "post_filter": {"term": {"tags": "t1"}}}
-    hits = ask(docs, INDEX, body)["hits"]["hits"]
-    assert hits
-    assert all("t1" in hit["_source"]["tags"] for hit in hits)
-
-
-def test_searches_in_one_request_answer_each_for_itself(docs: Cluster, way: str, vector: list[float]) -> None:
-    filters = [{"term": {"tags": f"t{number}"}} for number in range(3)]
-    bodies = [{"query": query_of(way, vector, one), "size": 5} for one in filters]
-    alone = [ask(docs, INDEX, body) for body in bodies]
-    lines = "".join(f"{json.dumps(line)}\n" for body in bodies for line in ({}, body))
-    together = docs.request("POST", f"/{INDEX}/_msearch", lines)["responses"]
-    assert list(map(ids, together)) == list(map(ids, alone))
 
 
 def test_the_best_ten_are_those_of_the_request_by_hand(

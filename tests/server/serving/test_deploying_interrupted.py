@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
 from typing import Any
@@ -11,12 +11,12 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import CACHE, DEFAULT, found_pipeline, pipeline_path
+from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError
-from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, deployment_of, undeploy
 from hybridr.serving.settings import DeploySettings
-from support.corpus import fill_index
+from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -46,10 +46,11 @@ def after_change(cluster: Cluster, number: int, act: Callable[[], Any]) -> Clust
     return interrupted
 
 
-@pytest.fixture
-def index(cluster: Cluster, index_name: str) -> str:
-    fill_index(cluster, index_name, 20, settings={CACHE: "true"})
-    return reindex(cluster, index_name, HashingEncoder()).destination
+@pytest.fixture(scope="module")
+def index(cluster: Cluster) -> Iterator[str]:
+    """An index that every test leaves undeployed."""
+    with filled_and_reindexed(cluster, "t-killed", 20, HashingEncoder(), settings={CACHE: "true"}) as name:
+        yield resolve(cluster, name).name
 
 
 def deploys(cluster: Cluster, index: str, weight: float = 0.25) -> None:
@@ -126,3 +127,4 @@ def test_a_pipeline_that_somebody_changed_is_stored_anew(cluster: Cluster, index
     cluster.request("PUT", path, {"description": before["description"], "request_processors": []})
     deploys(cluster, index)
     assert found_pipeline(cluster, f"hybridr-{index}") == before
+    undeploy(cluster, index)

@@ -205,8 +205,7 @@ def test_another_encoder_at_the_address_is_told(
     write_record(ml_cluster, moved.destination, deployment=None)
 
 
-@pytest.mark.parametrize("own", [None, "false", "true"])
-@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("own", "in_place"), [(None, False), ("false", True), ("true", False)])
 def test_the_owners_setting_of_the_request_cache_outlives_a_deployment(
     cluster: Cluster, index_name: str, own: str | None, in_place: bool
 ) -> None:

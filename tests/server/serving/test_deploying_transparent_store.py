@@ -3,7 +3,6 @@ nothing else of any answer changes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -19,10 +18,10 @@ from hybridr.serving.settings import DeploySettings, ServeSettings
 from support.deployed import Server, settle
 from support.hashing import HashingEncoder
 from support.matrix import told
-from support.store import FIELDS_ASKED, LAMP, Sent, fill_store, multi, others, searches
+from support.store import FIELDS_ASKED, Sent, fill_store, multi, others, searches
 
 pytestmark = [pytest.mark.node, pytest.mark.ml, pytest.mark.usefixtures("few_probes")]
-SOURCE, INDEX, OTHER, BOTH, COUNT = "store", "store-hybridr-1", "store-other", "stores", 400
+SOURCE, INDEX, COUNT = "store", "store-hybridr-1", 400
 SHOWN = ("aggregations", "suggest", "_shards", "timed_out")
 
 
@@ -124,21 +123,6 @@ def test_nothing_else_changes(answers: dict[str, Answers], one: Sent) -> None:
         assert hit.get("highlight") == before.get(hit["_id"], hit.get("highlight"))
 
 
-def test_an_index_beside_it_without_vectors_loses_no_hit(store: Cluster, answers: dict[str, Answers]) -> None:
-    fill_store(store, OTHER, 40)
-    added = [{"add": {"index": one, "alias": BOTH}} for one in (INDEX, OTHER)]
-    store.request("POST", "/_aliases", {"actions": added})
-    try:
-        body = {"query": multi(LAMP, fuzziness="AUTO"), "size": 400, "track_total_hits": True}
-        alone = {hit["_id"] for hit in store.search(OTHER, body)["hits"]["hits"]}
-        for both in (f"{INDEX},{OTHER}", BOTH):
-            answer = store.request("POST", f"/{both}/_search", body)
-            assert not answer["_shards"]["failed"]
-            assert {hit["_id"] for hit in answer["hits"]["hits"] if hit["_index"] == OTHER} == alone != set()
-    finally:
-        store.request("DELETE", path_of(OTHER))
-
-
 def test_a_long_misspelt_text_in_many_fields_is_not_too_much_for_the_cluster(
     store: Cluster, answers: dict[str, Answers]
 ) -> None:
@@ -149,13 +133,6 @@ def test_a_long_misspelt_text_in_many_fields_is_not_too_much_for_the_cluster(
         assert (
             store.request("POST", path_of(INDEX, "_search"), body)["hits"]["total"] == plain["hits"]["total"]
         )
-
-
-def test_several_searches_in_one_request_are_ranked_each(store: Cluster, answers: dict[str, Answers]) -> None:
-    sent = [one for one in searches() if one.kind in ("facets", "dis_max", "page")]
-    lines = "".join(f"{{}}\n{json.dumps(one.body)}\n" for one in sent)
-    found = store.request("POST", path_of(INDEX, "_msearch"), lines)["responses"]
-    assert [order(one) for one in found] == [order(answers[one.kind].new) for one in sent]
 
 
 def test_ties_change_no_order_and_pages_after_a_hit_go_on_where_it_stands(

@@ -26,7 +26,7 @@ from support.hashing import HashingEncoder
 from support.matrix import KEPT, MATCH, RANKED, TEXT, Asked, fill_mart, query, told
 from support.raw_http import exchange
 
-pytestmark = [pytest.mark.node, pytest.mark.elastic]
+pytestmark = [pytest.mark.node, pytest.mark.elastic, pytest.mark.usefixtures("few_probes")]
 SOURCE, INDEX, ALIAS, COUNT = "mart", "mart-hybridr-1", "mart-hybridr", 400
 CLIENT = httpx.Client(timeout=30)
 ALL = [one for one in (*RANKED, *KEPT) if one.api == "_search"]

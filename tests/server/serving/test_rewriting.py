@@ -18,7 +18,7 @@ from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart
 
-pytestmark = pytest.mark.secure
+pytestmark = [pytest.mark.secure, pytest.mark.usefixtures("few_probes")]
 INDEX, COUNT = "bazaar", 200
 SINCE_3 = ("combined_fields",)
 WHOLE = [one for one in RANKED if one.api == "_search" and one.name not in SINCE_3]

@@ -15,16 +15,16 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hybridr import Search, load_encoder
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import Cluster
 from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from support.commands import Cli
-from support.corpus import drop_indices, fill_index, filled_and_reindexed, put, reindexed, text_number
+from support.corpus import drop_indices, fill_index, filled_and_reindexed, reindexed, text_number
 from support.hashing import HashingEncoder
-from support.tiny import tiny_retriever, tiny_texts
+from support.tiny import tiny_retriever
 
 pytestmark = pytest.mark.node
 
@@ -49,23 +49,11 @@ def test_search_answers_as_the_library_does(
     assert answer.json()["hits"][0]["doc_id"] == "d7"
 
 
-@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
-@pytest.mark.parametrize("k", [1, 1000])
-def test_odd_queries_are_answered(served: tuple[TestClient, str], mode: str, k: int) -> None:
-    query = text_number(7) + ' "}]} \x00\x1b\x7f\r\n\u2028 飛 {"match_all":{}}'
-    answer = served[0].post("/search", json={"query": query, "mode": mode, "k": k})
-    assert answer.status_code == 200
-    assert 1 <= len(answer.json()["hits"]) <= k
-    if mode == "lexical":
-        assert answer.json()["hits"][0]["doc_id"] == "d7"
-
-
-@pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
-def test_a_query_of_100_000_characters(served: tuple[TestClient, str], mode: str) -> None:
-    answer = served[0].post("/search", json={"query": "word " * 20_000, "mode": mode})
+def test_a_query_of_100_000_characters(served: tuple[TestClient, str]) -> None:
+    answer = served[0].post("/search", json={"query": "word " * 20_000})
     assert answer.status_code == 422
     assert "more words than the cluster takes" in answer.json()["error"]["message"]
-    one_word = served[0].post("/search", json={"query": "x" * 100_000, "mode": mode})
+    one_word = served[0].post("/search", json={"query": "x" * 100_000})
     assert one_word.status_code == 200
 
 
@@ -87,39 +75,17 @@ def test_the_app_is_refused_where_it_could_not_search(cluster: Cluster, index_na
         create_app(HashingEncoder(salt="other"), ServeSettings(index=index_name), cluster=cluster)
 
 
-def test_the_command_serves_an_index_with_the_encoder_that_wrote_it(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
-    folder = export(tiny_retriever(), tmp_path / "encoder")
-    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {"text": {"type": "text"}}}})
-    texts = tiny_texts(30, seed=5)
-    put(cluster, index_name, {f"d{i}": {"text": text} for i, text in enumerate(texts)})
-    reindex(cluster, index_name, load_encoder(folder))
-    command = ["serve", "--url", cluster.url, "--index", index_name, "--port", "0", "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hybridr_cli", *command], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        url = json.loads(process.stdout.readline())["url"]
-        hits = httpx.post(f"{url}/search", json={"query": texts[7]}, timeout=30).json()["hits"]
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-    assert hits[0]["doc_id"] == "d7"
-
-
 def test_the_command_refuses_another_encoder(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
     reindexed(cluster, index_name, 5)
     said = cli(cluster, f"serve --index {index_name} --encoder {tiny} --port 0", code=1)
     assert "were written by encoder" in said.err
 
 
-@pytest.mark.parametrize("recall", ["lexical", "all"])
 def test_one_ranking_whoever_asks(
-    recall: str, cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+    cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """What `[search]` says holds for `hybridr search`, for /search and for /v1/rank."""
-    ranking = f'[search]\nrecall = "{recall}"\ndense_weight = 0.9\nsignals = ["phrases"]\ndepth = 20\n'
+    ranking = '[search]\nrecall = "lexical"\ndense_weight = 0.9\nsignals = ["phrases"]\ndepth = 20\n'
     (tmp_path / "hybridr.toml").write_text(ranking)
     monkeypatch.chdir(tmp_path)
     fill_index(cluster, index_name, 60, settings={"number_of_shards": 3})
@@ -137,7 +103,7 @@ def test_one_ranking_whoever_asks(
         found = httpx.post(f"{url}/search", json={"query": text_number(7), "k": 10}, timeout=30).json()
         assert {hit["doc_id"]: hit["score"] for hit in found["hits"]} == pytest.approx(expected, rel=1e-6)
         own = {"query": {"match": {"text": {"query": text_number(7)}}}, "size": 10}
-        asked = httpx.post(f"{url}/v1/rank", json=own, params={"recall": recall}, timeout=30)
+        asked = httpx.post(f"{url}/v1/rank", json=own, params={"recall": "lexical"}, timeout=30)
         body = json.loads(asked.json()["body"])
         hits = cluster.search(f"{index_name}-hybridr", body)["hits"]["hits"]
         assert {hit["_id"]: hit["_score"] for hit in hits} == pytest.approx(expected, rel=1e-6)
