@@ -15,14 +15,13 @@ from hybridr.cluster.token_field import held_bytes
 from hybridr.encoders.graph_folders import MultiVectorEncoder, PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.rollback import rollback
 from hybridr.indexing.terms import storage
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import fuse
 from support.bits import asked_bits, late_interaction
 from support.commands import Cli
-from support.corpus import fill_index, fill_uneven, put_documents, sources, text_number
+from support.corpus import fill_index, fill_uneven, text_number
 from support.hashing import HashingEncoder
 from support.multi_vectors import exported as colbert
 from support.pairs import exported as cross
@@ -36,21 +35,6 @@ pytestmark = pytest.mark.secure
 def secure(secure_node: NodeState) -> Cluster:
     """The url alone is enough: hybridr knows its own node's certificate and user."""
     return connect(secure_node.url)
-
-
-def test_reindex_search_and_rollback(secure: Cluster) -> None:
-    assert secure.version == (2, 19, 1)
-    settings = {"number_of_shards": 2, "number_of_replicas": 0}
-    fill_index(secure, "line", 300, settings=settings)
-    encoder = HashingEncoder()
-    done = reindex(secure, "line", encoder)
-    assert (done.documents, done.encoded, done.switched) == (300, 300, True)
-    assert sources(secure, done.destination) == sources(secure, "line")
-    put_documents(secure, "line", range(299, 305), suffix=" new")
-    assert reindex(secure, "line", encoder).encoded == 6
-    for mode in ("lexical", "dense", "hybrid"):
-        assert Search(secure, "line", encoder, mode)(text_number(5), 3)[0].doc_id == "d5"
-    assert rollback(secure, "line")["to"] == "line"
 
 
 def test_fusion_on_the_older_version(secure: Cluster) -> None:

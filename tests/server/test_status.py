@@ -130,34 +130,6 @@ def test_remove_refuses_to_lose_documents(cluster: Cluster, index_name: str, ali
     assert not cluster.exists(alias)
 
 
-def test_a_removal_refuses_before_it_lists_and_says_what_it_copied_back(
-    cluster: Cluster, index_name: str, alias: str, cli: Cli
-) -> None:
-    put_documents(cluster, alias, [5], suffix=" by a client")
-    said = cli(cluster, f"remove {index_name} --yes", code=1)
-    assert said.out == ""
-    assert "clients changed 1 documents" in said.err
-    assert "--copy-back" in said.err
-    said = cli(cluster, f"remove {index_name} --yes --copy-back")
-    assert "1 documents copied back to the source, 0 deleted there" in said.out
-    assert cluster.count(index_name) == 20
-    assert not cluster.exists(alias)
-
-
-def test_commands_delete_nothing_without_a_yes(
-    cluster: Cluster, index_name: str, alias: str, cli: Cli
-) -> None:
-    for command, code in (("", 2), ("--dry-run", 0)):
-        said = cli(cluster, f"remove {index_name} {command}", code=code)
-        assert f"index {index_name}-hybridr-1: to be deleted" in said.out
-        assert ": deleted" not in said.out
-        assert ("nothing was deleted" in said.err) is (code == 2)
-        assert cluster.exists(alias)
-    assert cli(cluster, f"remove {index_name} --yes --json").json["removed"]
-    assert not cluster.exists(alias)
-    assert cluster.count(index_name) == 20
-
-
 def test_clean_lists_then_deletes_text_of_documents(own_home: Path, tmp_path: Path, cli: Cli) -> None:
     rejects, other = (
         Rejects(file_of_index(REJECTS, name, "u1")) for name in ("t-cleaned-hybridr-1", "t-cleaned-too")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import BITS_MAPPING, bits_query, bits_value, held_bytes
-from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, bits_of, mean_state
-from hybridr.encoders.opening import load_encoder
-from hybridr.search.calibration import QUESTIONS, STATEMENTS
+from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, bits_of
 from support.bits import late_interaction
 from support.corpus import bulk, create
 
@@ -79,33 +76,6 @@ def test_scores_are_those_of_opensearch_over_signs(cluster: Cluster, index_name:
     near = {doc: max(0.0, 2 * one / 5 - 1) for doc, one in reference.items()}
     assert {doc: told[doc] for doc in near} == pytest.approx(near, abs=1e-6)
     assert len(near) == len(LENGTHS) - 1
-
-
-@pytest.mark.model
-def test_bits_rank_as_the_states_themselves_do(cluster: Cluster, index_name: str, minilm: Path) -> None:
-    """OpenSearch's own late interaction over the float states of real texts is the exact reference."""
-    encoder = load_encoder(minilm)
-    documents = [one.states for one in encoder.read_documents(STATEMENTS)]
-    questions = [one.states for one in encoder.read_queries(QUESTIONS)]
-    mean = mean_state(documents, encoder.width)
-    properties = {BITS_FIELD: BITS_MAPPING, "states": {"type": "object", "enabled": False}}
-    cluster.request("PUT", path_of(index_name), {"mappings": {"properties": properties}})
-    lines: list[dict[str, Any]] = []
-    for number, states in enumerate(documents):
-        centred = (states - mean).tolist()
-        lines += [{"index": {"_id": str(number)}}, bits_value(bits_of(states, mean)) | {"states": centred}]
-    bulk(cluster, index_name, lines)
-    agreed = []
-    for number, states in enumerate(questions):
-        source = "lateInteractionScore(params.q, 'states', params._source, 'cosinesimil')"
-        script = {"source": source, "params": {"q": (states - mean).tolist()}}
-        exact = scores(cluster, index_name, {"script_score": {"query": {"match_all": {}}, "script": script}})
-        weights = np.full(len(states), 1 / len(states), dtype=np.float32)
-        by_bits = scores(cluster, index_name, bits_query(bits_of(states, mean), weights, encoder.width, 1.0))
-        assert max(exact, key=exact.__getitem__) == max(by_bits, key=by_bits.__getitem__) == str(number)
-        pairs = [(2 * exact[doc] / len(states) - 1, by_bits[doc]) for doc in exact]
-        agreed.append(np.corrcoef(np.array(pairs).T)[0, 1])
-    assert min(agreed) > 0.85
 
 
 def test_the_longest_document_and_query_stay_below_the_limit_of_loops(

@@ -8,12 +8,12 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.errors import ClusterError, DataError
+from hybridr.errors import ClusterError
 from hybridr.indexing.job import written_here_mark
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import Verification, verify
 from support.commands import Cli
-from support.corpus import fill_index, put_documents, reindexed
+from support.corpus import put_documents, reindexed
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
@@ -107,9 +107,3 @@ def test_reindex_does_not_switch_to_a_wrong_copy(cluster: Cluster, index_name: s
     update(cluster, filled, {"hybridr_vector": [1.0] * 16, **COMPANIONS})
     with pytest.raises(ClusterError, match="the alias was not switched: vector: 1 of .* documents: d7"):
         reindex(cluster, index_name, HashingEncoder())
-
-
-def test_nothing_to_verify(cluster: Cluster, index_name: str) -> None:
-    fill_index(cluster, index_name, 2)
-    with pytest.raises(DataError, match="has no vectors to verify"):
-        found(cluster, index_name)

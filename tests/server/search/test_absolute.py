@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from hybridr.evaluation.label_free import idf
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.calibration import MINILM_SPREAD, known_cosines
-from support.commands import Cli
 from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -138,20 +136,3 @@ def test_small_vectors_score_alike(cluster: Cluster, index: str, form: dict[str,
     expected = expected_scores(cluster, search.info.name, TEXT, 0.5)
     for doc, score in search.run([Query("q", TEXT)], 20)["q"].items():
         assert score == pytest.approx(expected[doc], abs=0.02)
-
-
-def test_command_line_pages_filters_and_prints_the_request(
-    cluster: Cluster, index: str, minilm: Path, cli: Cli
-) -> None:
-    name = f"{index}-cli"
-    fill_index(cluster, name, 30)
-    on = ["--url", cluster.url]
-    cli.typed(["reindex", name, "--encoder", str(minilm), *on, "--quiet"])
-    wanted = json.dumps({"term": {"tags": "t1"}})
-    command = ["search", name, "anchor ladder", "--k", "3", "--from", "2", "--filter", wanted, *on, "--json"]
-    hits = cli.typed(command).json["hits"]
-    assert [hit["rank"] for hit in hits] == [3, 4, 5]
-    assert {int(hit["doc_id"][1:]) % 3 for hit in hits} == {1}
-    answer = cluster.search(f"{name}-hybridr", cli.typed([*command, "--request"]).json)
-    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit["doc_id"] for hit in hits]
-    assert "the filter is no JSON object" in cli.typed([*command[:-1], "--filter", "[1]"], 2).err

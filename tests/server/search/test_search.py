@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,26 +14,12 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.retrievers.lexical import lexical_query
 from hybridr.errors import ClusterError, FingerprintMismatch, SettingsError
 from hybridr.records import Query
-from hybridr.search.fusions.pipeline import fuse, hybrid_query
+from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.hits import checked_hits
 from support.commands import Cli
 from support.corpus import fill_index, text_number
 
 pytestmark = pytest.mark.node
-
-
-def test_hybrid_scores_are_the_fusion_of_the_legs(cluster: Cluster, searchable: Any) -> None:
-    index, encoder = searchable
-    for normalization in ("min_max", "l2", "z_score", "rrf"):
-        settings = SearchSettings(normalization=normalization, dense_weight=0.6, depth=50)
-        search = Search(cluster, index, encoder, settings=settings)
-        for number in range(0, 60, 7):
-            query = [Query("q", text_number(number))]
-            legs = [search.using(mode).run(query, 50)["q"] for mode in ("lexical", "dense")]
-            expected = fuse(legs, normalization=normalization, weights=[0.4, 0.6])
-            found = search.run(query, 20)["q"]
-            assert len(found) == 20
-            assert found == pytest.approx({doc: expected[doc] for doc in found}, abs=1e-5)
 
 
 def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) -> None:
@@ -146,6 +133,25 @@ def test_command_line_searches_in_three_modes(
     assert [hit.doc_id for hit in found("velvet window", 3)][0] in {hit["doc_id"] for hit in hits}
     assert found.using("lexical").using("dense").encoder is not None
     assert "*velvet*" in cli.typed(["search", index_name, "velvet window", *on]).out
+    wanted = json.dumps({"term": {"tags": "t1"}})
+    command = [
+        "search",
+        index_name,
+        "anchor ladder",
+        "--k",
+        "3",
+        "--from",
+        "2",
+        "--filter",
+        wanted,
+        *on,
+        "--json",
+    ]
+    hits = cli.typed(command).json["hits"]
+    assert [(hit["rank"], int(hit["doc_id"][1:]) % 3) for hit in hits] == [(3, 1), (4, 1), (5, 1)]
+    answer = cluster.search(f"{index_name}-hybridr", cli.typed([*command, "--request"]).json)
+    assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit["doc_id"] for hit in hits]
+    assert "the filter is no JSON object" in cli.typed([*command[:-1], "--filter", "[1]"], 2).err
     cli.typed(["rollback", index_name, *on])
     assert "has no vectors for hybrid search" in cli.typed(["search", index_name, "velvet", *on], 1).err
     cli.typed(["search", index_name, "velvet", "--mode", "lexical", *on])

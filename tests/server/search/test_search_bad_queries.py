@@ -7,7 +7,6 @@ import pytest
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, DataError, SettingsError
-from support.commands import Cli
 from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -47,21 +46,3 @@ def test_control_characters_and_long_words_are_searched(cluster: Cluster, books:
     with pytest.raises(ClusterError, match="maxClauseCount") as refused:
         Search(cluster, books, HashingEncoder(), mode)("word " * 20_000)
     assert "too many words" in (refused.value.hint or "")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--k", "10001"], "less than or equal to 10000"),
-        (["--k", "0"], "greater than or equal to 1"),
-        (["--dense-weight", "-0.5"], "greater than or equal to 0"),
-        (["--depth", "10001"], "less than or equal to 10000"),
-    ],
-)
-def test_options_out_of_range_are_usage_errors(
-    cluster: Cluster, books: str, cli: Cli, options: list[str], said: str
-) -> None:
-    search = ["search", books, "anchor", "--mode", "hybrid", "--url", cluster.url, *options]
-    found = cli.typed(search, 2)
-    assert found.out == ""
-    assert said in " ".join(found.err.replace("│", " ").split())

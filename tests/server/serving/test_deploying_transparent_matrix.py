@@ -185,23 +185,6 @@ def test_ranked_as_by_search_whatever_looks_for_the_text(mart: Cluster, recall: 
         assert ids(asked(mart, INDEX, one)) == expected, one.name
 
 
-def test_functions_multiply_the_new_score(mart: Cluster, recall: str) -> None:
-    as_it_is = {"function_score": {"query": MATCH, "functions": [{"weight": 1}]}}
-    [one] = [one for one in RANKED if one.name == "function_score"]
-    hits = asked(mart, INDEX, Asked("", one.body | {"size": 100}))["hits"]["hits"]
-    scores = {
-        hit["_id"]: hit["_score"]
-        for hit in asked(mart, INDEX, Asked("", query(as_it_is, size=100)))["hits"]["hits"]
-    }
-    compared = [hit for hit in hits if hit["_id"] in scores]
-    assert len(compared) > 30
-    from math import log10
-
-    for hit in compared:
-        factor = log10(hit["_source"]["stock"] + 1)
-        assert hit["_score"] == pytest.approx(factor * scores[hit["_id"]], rel=1e-4)
-
-
 def test_totals_and_facets_count_the_same_documents(mart: Cluster, recall: str) -> None:
     answer = asked(mart, INDEX, Asked("", query(MATCH, size=COUNT, aggs=AGGS, track_total_hits=True)))
     assert answer["hits"]["total"] == {"value": len(set(ids(answer))), "relation": "eq"}

@@ -198,12 +198,3 @@ def test_a_record_whose_source_is_a_path_opens_no_judgements(cluster: Cluster, i
     with pytest.raises(DataError, match=f"hybridr's record in '{info.name}' holds a wrong 'source'"):
         create_app(HashingEncoder(), settings, cluster=cluster, added=workbench_of(settings, cluster))
     assert not (data_folder().parent / "loot").exists()
-
-
-def test_without_judgements_the_command_says_where_to_make_them(
-    cluster: Cluster, index_name: str, cli: Cli
-) -> None:
-    fill_index(cluster, index_name, 1)
-    said = cli(cluster, f"tune {index_name} --judgements", code=2).err
-    assert f"nobody has judged '{index_name}'" in said
-    assert f"hybridr serve --index {index_name}" in said

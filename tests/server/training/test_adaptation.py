@@ -141,14 +141,6 @@ def test_bad_input_is_a_clear_error(
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_an_empty_index_is_a_clear_error(
-    cluster: Cluster, index_name: str, base: str, tmp_path: Path, cli: Cli
-) -> None:
-    put_corpus(cluster, index_name, 0)
-    command = ["adapt", "--index", index_name, "--out", str(tmp_path / "out"), "--base", base]
-    assert "different texts; 40 are needed" in cli.typed([*command, "--url", cluster.url], 1).err
-
-
 def test_documents_with_empty_and_foreign_values_are_left_out(
     cluster: Cluster, index_name: str, base: str, tmp_path: Path, own: dict[str, object]
 ) -> None:
