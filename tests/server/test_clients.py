@@ -23,8 +23,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings
-from support.corpus import bulk
-from support.deployed import TEXT, Server, ask, by_hand, fill_library, ids, scores, vector_of
+from support.deployed import TEXT, Server, ask, by_hand, fill_library, ids, vector_of
 from support.places import ROOT
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -199,93 +198,3 @@ def test_langchain_finds_neighbours_in_any_field(
     dense = Search(docs, "docs", load_encoder(minilm_encoder_folder), "dense")(TEXT, 7)
     assert [document.id for document, _ in found] == [hit.doc_id for hit in dense]
     assert [score for _, score in found] == pytest.approx([hit.score for hit in dense], abs=1e-5)
-
-
-def test_haystack_joins_the_two_legs_by_rank(
-    docs: Cluster, docs_server: Server, minilm_encoder_folder: Path
-) -> None:
-    from haystack.components.embedders import OpenAITextEmbedder
-    from haystack.utils import Secret
-    from haystack_integrations.components.retrievers.opensearch import OpenSearchHybridRetriever
-    from haystack_integrations.document_stores.opensearch import OpenSearchDocumentStore
-
-    match = {"match": {"contents": "$query"}}
-    knn = {"knn": {"hybridr_vector": {"vector": "$query_embedding", "k": 20}}}
-    retriever = OpenSearchHybridRetriever(
-        OpenSearchDocumentStore(
-            hosts=docs.url, index="docs-hybridr", create_index=False, return_embedding=True
-        ),
-        embedder=OpenAITextEmbedder(
-            api_base_url=f"{docs_server.url}/v1", api_key=Secret.from_token("none"), model="hybridr-query"
-        ),
-        custom_query_bm25={"_source": ["contents"], "query": match},
-        top_k_bm25=20,
-        custom_query_embedding={"_source": ["contents"], "query": knn},
-        top_k_embedding=20,
-    )
-    found = [document.meta["contents"] for document in retriever.run(query=TEXT)["documents"]]
-    legs = [
-        ask(docs, "docs-hybridr", {"size": 20, "query": query})
-        for query in (
-            {"match": {"contents": TEXT}},
-            {"knn": {"hybridr_vector": {"vector": vector_of(minilm_encoder_folder, TEXT), "k": 20}}},
-        )
-    ]
-    fused: dict[str, float] = {}
-    for leg in legs:
-        for rank, text in enumerate(texts(leg), 1):
-            fused[text] = fused.get(text, 0.0) + 1 / (60 + rank)
-    assert sorted(fused) == sorted(found)
-    assert [fused[text] for text in found] == sorted(fused.values(), reverse=True)
-
-
-def test_a_small_k_makes_the_pool_of_candidates_small(
-    docs: Cluster, notes: Cluster, docs_server: Server, minilm_encoder_folder: Path
-) -> None:
-    from langchain_community.vectorstores import OpenSearchVectorSearch
-
-    embeddings = langchain_embeddings(docs_server)
-    store = OpenSearchVectorSearch(docs.url, "notes-hybridr", embeddings)
-    hybrid = {"search_type": "hybrid_search", "search_pipeline": "hybridr-notes-hybridr-1"}
-    few = store.similarity_search_with_score(TEXT, k=10, **hybrid)
-    body = by_hand(minilm_encoder_folder, "text", vector_field="vector_field", depth=10)
-    answer = ask(docs, "notes-hybridr", body)
-    assert [document.id for document, _ in few] == ids(answer)
-    assert [score for _, score in few] == pytest.approx(scores(answer), abs=1e-5)
-    deep = ask(docs, "notes-hybridr", by_hand(minilm_encoder_folder, "text", vector_field="vector_field"))
-    assert scores(deep) != pytest.approx(scores(answer), abs=1e-3)
-
-
-def test_lists_of_texts_are_refused_by_two_clients(
-    docs: Cluster, notes: Cluster, docs_server: Server, minilm_encoder_folder: Path
-) -> None:
-    from haystack_integrations.components.retrievers.opensearch import OpenSearchBM25Retriever
-    from haystack_integrations.document_stores.opensearch import OpenSearchDocumentStore
-    from langchain_community.vectorstores import OpenSearchVectorSearch
-    from langchain_core.embeddings import FakeEmbeddings
-    from llama_index.core.vector_stores import VectorStoreQuery
-    from llama_index.vector_stores.opensearch import OpensearchVectorClient, OpensearchVectorStore
-    from pydantic import ValidationError
-
-    index, vector = "notes-hybridr", vector_of(minilm_encoder_folder, TEXT)
-    odd = {"text": [TEXT, "more of it"], "metadata": {}, "vector_field": vector}
-    bulk(docs, index, [{"index": {"_id": "odd"}}, odd])
-    try:
-        langchain = OpenSearchVectorSearch(docs.url, index, FakeEmbeddings(size=len(vector)))
-        with pytest.raises(ValidationError, match="page_content"):
-            langchain.similarity_search_by_vector(vector, k=1)
-        client = OpensearchVectorClient(
-            docs.url, index, len(vector), embedding_field="vector_field", text_field="text", engine="lucene"
-        )
-        with pytest.raises(ValidationError, match="text"):
-            OpensearchVectorStore(client).query(VectorStoreQuery(query_embedding=vector, similarity_top_k=1))
-        store = OpenSearchDocumentStore(
-            hosts=docs.url, index=index, create_index=False, return_embedding=True
-        )
-        exact = {"_source": ["text"], "query": {"ids": {"values": ["odd"]}}}
-        [found] = OpenSearchBM25Retriever(document_store=store, custom_query=exact).run(query=TEXT)[
-            "documents"
-        ]
-        assert found.meta["text"] == odd["text"]
-    finally:
-        docs.request("DELETE", path_of(index, "_doc", "odd"), params={"refresh": "true"})

@@ -20,7 +20,6 @@ from hybridr.indexing.in_place_index import PAINLESS
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.verification import verify
-from hybridr.records import Hit
 from hybridr.search.search import Search
 from hybridr.serving.deploy.deploying import deploy
 from support.corpus import drop_indices
@@ -62,40 +61,12 @@ def loaded(elastic: Cluster, folder: Path) -> Iterator[str]:
     drop_indices(elastic, f"{name}*,.hybridr-*-{name}*")
 
 
-def ranked(cluster: Cluster, name: str, mode: str) -> list[list[Hit]]:
-    search = Search(cluster, name, ENCODER, mode)
-    return [search(text, 10) for text in QUERIES]
-
-
-def scores(lists: list[list[Hit]]) -> list[dict[str, float]]:
-    return [{hit.doc_id: hit.score for hit in hits} for hits in lists]
-
-
 def test_it_is_found_out_and_doctor_says_so(elastic: Cluster) -> None:
     assert isinstance(elastic.dialect, Elastic)
     checks = {one.name: one for one in cluster_checks(ClusterSettings(url=elastic.url))}
     assert "Elasticsearch 8." in checks["cluster"].found
     assert checks["rights"].ok, checks["rights"]
     assert not [one for one in checks.values() if one.ok is False]
-
-
-def test_it_ranks_as_opensearch_does(
-    elastic: Cluster, cluster: Cluster, loaded: str, folder: Path, index_name: str
-) -> None:
-    load(cluster, folder, LoadSettings(index=index_name, analyzer="standard"))
-    reindex(cluster, index_name, ENCODER)
-    reindex(elastic, loaded, ENCODER)
-    for mode in ("dense", "hybrid"):
-        theirs, ours = scores(ranked(elastic, loaded, mode)), scores(ranked(cluster, index_name, mode))
-        for there, here in zip(theirs, ours, strict=True):
-            assert there == pytest.approx(here, abs=1e-4)
-    words = [ranked(*one, "lexical") for one in ((elastic, loaded), (cluster, index_name))]
-    for there, here in zip(*map(scores, words), strict=True):
-        assert there == pytest.approx({name: 2.2 * score for name, score in here.items()}, rel=1e-4)
-    filtered = {"ids": {"values": ["3", "4", "5"]}}
-    two = [Search(*one, ENCODER, "hybrid") for one in ((elastic, loaded), (cluster, index_name))]
-    there, here = (search(QUERIES[0], 10, filter=filtered) for search in two)
-    assert scores([there])[0] == pytest.approx(scores([here])[0], abs=1e-4)
 
 
 def test_an_index_that_knows_nothing_of_vectors_takes_them_in_place(

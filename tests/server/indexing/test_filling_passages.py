@@ -120,7 +120,7 @@ def test_verify_finds_one_changed_passage(
         assert (findings["vector"], findings["document"]) == (["d19"], []), change
 
 
-@pytest.mark.parametrize("form", ["byte", "sq", "on_disk"])
+@pytest.mark.parametrize("form", ["byte", "on_disk"])
 def test_smaller_vectors_and_shards(cluster: Cluster, index_name: str, form: str) -> None:
     make(cluster, index_name, number_of_shards=2)
     done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"vectors": form}))
@@ -190,8 +190,7 @@ def test_refused_before_anything_is_sent(cluster: Cluster, index_name: str) -> N
             reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update=changes))
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
-
-def test_an_encoder_that_cannot_split_is_refused(cluster: Cluster, index_name: str) -> None:
+    # An encoder that cannot split is refused.
     class Opaque:
         dim, similarity, max_tokens, fingerprint = 16, "cosine", 256, "0" * 64
 

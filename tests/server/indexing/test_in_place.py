@@ -79,7 +79,7 @@ def test_running_it_again_encodes_what_changed(cluster: Cluster, index: str) -> 
     assert_vectors_fit(cluster, index)
 
 
-@pytest.mark.parametrize("form", [{"vectors": "byte"}, {"vectors": "sq"}, {"vectors": "on_disk"}])
+@pytest.mark.parametrize("form", [{"vectors": "byte"}, {"vectors": "on_disk"}])
 def test_smaller_vectors_in_place(cluster: Cluster, index_name: str, form: dict[str, Any]) -> None:
     knn_index(cluster, index_name, 30)
     settings = ReindexSettings(in_place=True, fields=("text",), **form)

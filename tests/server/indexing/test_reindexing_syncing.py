@@ -96,11 +96,6 @@ def test_inserts_updates_and_deletes_of_the_source_arrive(
     assert looked_up == ["d7"]
 
 
-def test_the_dry_run_of_the_command(cluster: Cluster, index_name: str, alias: str, cli: Cli) -> None:
-    said = cli(cluster, f"sync {index_name} --dry-run --every 1s", code=2)
-    assert "--dry-run tells of one round" in said.err
-
-
 @pytest.mark.attack(74)
 def test_two_at_once_leave_the_index_whole(cluster: Cluster, index_name: str, alias: str) -> None:
     put_documents(cluster, index_name, range(5, 9), suffix=" changed")
@@ -241,7 +236,7 @@ def test_an_index_that_is_searched_besides_is_named(
     assert f"{second.destination} is searched too, and is not kept up by this" in capsys.readouterr().out
 
 
-def test_refusals(cluster: Cluster, index_name: str) -> None:
+def test_refusals(cluster: Cluster, index_name: str, alias: str, cli: Cli) -> None:
     fill_index(cluster, index_name, 3)
     for ask in (
         lambda: sync(cluster, index_name, HashingEncoder()),
@@ -266,6 +261,10 @@ def test_refusals(cluster: Cluster, index_name: str) -> None:
     fill_index(cluster, index_name, 3)
     with pytest.raises(DataError, match="is another index than the one"):
         sync(cluster, destination, HashingEncoder())
+
+    # The dry run of the command.
+    said = cli(cluster, f"sync {index_name} --dry-run --every 1s", code=2)
+    assert "--dry-run tells of one round" in said.err
 
 
 def test_every_goes_on_until_it_is_told_to_stop(cluster: Cluster, index_name: str, minilm: Path) -> None:

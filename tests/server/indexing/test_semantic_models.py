@@ -157,8 +157,9 @@ def by_encoder(encoder: HashingEncoder, texts: dict[str, list[str]], query: str)
     return {doc_id: (1 + cosine) / 2 for doc_id, cosine in best.items()}
 
 
-@pytest.mark.parametrize("former", [False, True], ids=["text", "semantic"])
-@pytest.mark.parametrize("mapping", [prose, objects, mixed])
+@pytest.mark.parametrize(
+    ("mapping", "former"), [(prose, False), (prose, True), (objects, False), (mixed, True)]
+)
 def test_fields_ask_our_encoder_and_all_comes_back(wishes: Meanings, mapping: Any, former: bool) -> None:
     cluster, encoder, server = wishes.cluster, HashingEncoder(), wishes.server
     before = fill(wishes, mapping, former)

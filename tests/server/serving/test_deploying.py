@@ -17,7 +17,6 @@ from hybridr.errors import ClusterError, DataError, FingerprintMismatch, NotFoun
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
-from hybridr.serving.deploy import preconditions
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove
@@ -112,27 +111,6 @@ def test_again_changes_nothing_and_another_way_leaves_nothing_behind(shelf: Clus
     assert not info.record.deployment
     with pytest.raises(DataError, match="nothing is deployed"):
         undeploy(shelf, INDEX)
-
-
-def test_an_index_is_looked_at_once(shelf: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def noted(name: str) -> Any:
-        work = getattr(preconditions, name)
-
-        def call(*given: Any, **options: Any) -> Any:
-            asked.append(name)
-            return work(*given, **options)
-
-        return call
-
-    probes = ("stored_fusion", "sample_documents", "check_language")
-    monkeypatch.setattr(preconditions, "languages_by_fingerprint", lambda *_: ("en",))
-    for name in probes:
-        monkeypatch.setattr(preconditions, name, noted(name))
-    deploy(shelf, INDEX, DeploySettings(force=True), DEFAULTS)
-    undeploy(shelf, INDEX)
-    assert sorted(asked) == sorted(probes)
 
 
 def test_remove_takes_the_deployment_along(
