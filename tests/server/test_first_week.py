@@ -22,6 +22,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.files.formats import read_topics
 from hybridr.relevance import answering
+from hybridr.search import calibration
 from support import manuals
 from support.corpus import bulk, delete
 from support.diary import Diary, differences
@@ -74,6 +75,7 @@ def week(
         patch.setenv("HYBRIDR_URL", ml_cluster.url)
         patch.setenv("HYBRIDR_SERVE_RANK_TIMEOUT_S", "5")  # a busy machine encodes slowly
         patch.setattr(answering, "ASKED", 400)
+        patch.setattr(calibration, "PROBED", 5)  # of `deploy --explain`; the server is a process of its own
         yield live(diary, ml_cluster)
     for info in ml_cluster.indices(f"{manuals.NAME}*"):
         ml_cluster.request("DELETE", path_of(info.name))

@@ -11,13 +11,11 @@ import pytest
 
 from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError, SettingsError
 from hybridr.indexing.reindexing import ReindexResult, reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
 from hybridr.search.checks import Mode
-from hybridr.status.standing import status
 from support.commands import Cli
 from support.corpus import drop_indices, fill_index, put_documents, reindexed, text_number
 from support.hashing import HashingEncoder
@@ -39,10 +37,6 @@ def encoder() -> HashingEncoder:
 def vector_of(cluster: Cluster, index: str, doc_id: str) -> list[Any]:
     found = cluster.request("GET", path_of(index, "_doc", doc_id))
     return list(found["_source"]["hybridr_vector"])
-
-
-def field_of(info: IndexInfo) -> dict[str, Any]:
-    return dict(info.mappings["properties"]["hybridr_vector"])
 
 
 def overlap(one: dict[str, float], other: dict[str, float]) -> float:
@@ -110,23 +104,6 @@ def test_a_changed_document_keeps_the_form_and_a_changed_vector_is_found(
     body = {"doc": {"hybridr_vector": [int(value) for value in other]}}
     cluster.request("POST", path_of(done.destination, "_update", "d3"), body, {"refresh": "true"})
     assert not verify(cluster, done.destination, encoder()).ok
-
-
-def test_mapping_and_record_say_the_same(cluster: Cluster, made: dict[str, ReindexResult]) -> None:
-    infos = {form: cluster.index_info(done.destination) for form, done in made.items()}
-    assert [info.record.vectors for info in infos.values()] == list(FORMS)
-    assert field_of(infos["byte"])["data_type"].lower() == "byte"
-    assert field_of(infos["sq"])["method"]["parameters"]["encoder"]["parameters"] == {
-        "bits": 7,
-        "confidence_interval": 1.0,
-    }
-    assert (field_of(infos["on_disk"])["mode"], infos["on_disk"].record.compression) == ("on_disk", "4x")
-    assert [(held.vectors, held.compression) for held in status(cluster, SOURCE).holdings] == [
-        ("float", None),
-        ("byte", None),
-        ("sq", None),
-        ("on_disk", "4x"),
-    ]
 
 
 def test_a_document_without_direction_is_refused(cluster: Cluster, index_name: str) -> None:

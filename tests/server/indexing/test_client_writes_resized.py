@@ -8,7 +8,6 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.placement import routing_by_shard
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
@@ -58,16 +57,6 @@ def resized(cluster: Cluster, index_name: str, request: pytest.FixtureRequest) -
     cluster.request("POST", path_of(first, way, index_name), {"settings": own})
     cluster.wait_until_usable(index_name)
     return index_name
-
-
-def test_each_shard_has_a_value_that_the_cluster_leads_there(cluster: Cluster, resized: str) -> None:
-    info = cluster.index_info(resized)
-    values = routing_by_shard(cluster, info)
-    reached = [
-        cluster.request("GET", path_of(resized, "_search_shards"), params={"routing": value})["shards"]
-        for value in values
-    ]
-    assert sorted(group[0]["shard"] for [group] in reached) == list(range(info.shards))
 
 
 def test_nothing_is_lost_in_a_round_and_nothing_in_the_source(cluster: Cluster, resized: str) -> None:

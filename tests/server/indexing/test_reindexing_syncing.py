@@ -304,3 +304,31 @@ def test_a_refused_document_ends_a_single_round_with_3(
     cluster.request("PUT", path_of(destination, "_mapping"), number)
     bulk(cluster, index_name, [{"index": {"_id": "new"}}, {"text": "anchor", "surprise": "a word"}])
     assert cli.typed(["sync", index_name, *on, "--json"], 3).json["rejected"] == 1
+
+
+def test_settings_that_decide_the_vectors_come_from_the_index(cluster: Cluster, index_name: str) -> None:
+    reindexed(cluster, index_name, 3, HashingEncoder(), ReindexSettings(vector_field="embedding"))
+    put_documents(cluster, index_name, [9])
+    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
+    alias = f"{index_name}-hybridr"
+    assert len(cluster.request("GET", path_of(alias, "_doc", "d9"))["_source"]["embedding"]) == 16
+
+
+def test_a_document_made_again_long_after_its_deletion_stays_that_of_the_client(
+    cluster: Cluster, index_name: str, alias: str
+) -> None:
+    """Once the tombstone is collected, its version begins at 1 again."""
+    [made] = [info.name for info in cluster.indices(alias)]
+    cluster.request("PUT", path_of(made, "_settings"), {"index.gc_deletes": "1ms"})
+    delete(cluster, alias, "d3")
+    time.sleep(1.5)
+    delete(cluster, alias, "d4")  # collects what is old
+    put_documents(cluster, alias, [3], suffix=" of the client")
+    version = cluster.request("GET", path_of(made, "_doc", "d3"))["_version"]
+    assert version == 1
+    again = reindex(cluster, index_name, HashingEncoder())
+    assert (again.switched, sources(cluster, alias)["d3"]["text"]) == (
+        True,
+        text_number(3) + " of the client",
+    )
+    assert "d4" not in sources(cluster, alias)

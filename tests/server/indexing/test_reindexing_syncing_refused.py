@@ -202,6 +202,14 @@ def test_additions_to_the_mapping_are_carried_over(
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
+def test_an_interrupted_reindex_carries_them_over_too(cluster: Cluster, index_name: str) -> None:
+    shop(cluster, index_name, STRICT)
+    grow(cluster, index_name, badge={"type": "keyword"})
+    put(cluster, index_name, 4, title="blue hat", badge="new")
+    done = reindex(cluster, index_name, HashingEncoder())
+    assert (done.rejected, done.switched, done.destination) == (0, True, f"{index_name}-hybridr-1")
+
+
 def test_a_field_that_is_added_while_the_index_is_verified(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hybridr import ReindexSettings
@@ -12,7 +10,6 @@ from hybridr.errors import ClusterError
 from hybridr.indexing.job import written_here_mark
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import Verification, verify
-from support.commands import Cli
 from support.corpus import put_documents, reindexed
 from support.hashing import HashingEncoder
 
@@ -91,16 +88,6 @@ def test_what_clients_wrote_there_is_right_once_it_was_synced(
         cluster, filled, {"hybridr_vector": [1.0] * 16, **COMPANIONS, "hybridr_seq_no": written_here_mark(7)}
     )
     assert differing(verify(cluster, index_name, HashingEncoder(), sample=COUNT))["vector"] == ["d7"]
-
-
-def test_command_exits_1_and_names_the_document(
-    cluster: Cluster, index_name: str, tiny: Path, cli: Cli
-) -> None:
-    reindexed(cluster, index_name, 5, tiny)
-    cli(cluster, f"verify {index_name}")
-    put_documents(cluster, index_name, [3], suffix=" changed")
-    said = cli(cluster, f"verify {index_name}", code=1).out
-    assert "older than the source: 1 of 5 documents: d3" in said
 
 
 def test_reindex_does_not_switch_to_a_wrong_copy(cluster: Cluster, index_name: str, filled: str) -> None:

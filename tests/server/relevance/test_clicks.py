@@ -9,16 +9,11 @@ from typing import Any
 
 import pytest
 
-from hybridr import Search, SearchSettings, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import NotFound
-from hybridr.evaluation.evaluation import JudgedQueries
-from hybridr.indexing.reindexing import reindex
-from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance.clicks import ubi
 from hybridr.relevance.clicks.clicks import GONE, Clicks, read_clicks
 from support.click_logs import people
-from support.commands import Cli
 from support.corpus import bulk, text_number
 
 pytestmark = pytest.mark.node
@@ -96,27 +91,6 @@ def as_shop_writes(record: dict[str, Any]) -> dict[str, Any]:
     document = record["event_attributes"]["object"]["object_id"]
     about = {"object": {"object_id": f"sku-{document}", "object_id_field": "sku"}}
     return {**record, "event_attributes": about}
-
-
-def test_clicks_are_learnt_by_the_command_line_and_kept_for_other_verbs(
-    cluster: Cluster, index: str, minilm: Path, tmp_path: Path, cli: Cli
-) -> None:
-    reindex(cluster, index, minilm, ReindexSettings(term_table=False))
-    judged = str(tmp_path / "judged")
-    said = cli(cluster, f"clicks {index} --out {judged}").out
-    assert "800 searches and " in said
-    assert "98% of people's searches had been asked before; 100% ask one of the 20 queries" in said
-    assert f"left out: {len(TEXTS)} {GONE}" in said
-    queries, _ = JudgedQueries(tmp_path / "judged").read(with_texts=True)
-    assert {query.text for query in queries} == set(TEXTS)
-    assert cli(cluster, f"clicks {index} --json").json["judged"] == len(TEXTS)
-    command = ["learn", index, "--url", cluster.url, "--encoder", str(minilm)]
-    assert cli.typed([*command, "--beir", judged, "--json"]).json["queries"] == len(TEXTS)
-    encoder = load_encoder(minilm)
-    search = Search(cluster, index, encoder, settings=SearchSettings(signals=("memory",)))
-    [first, *_] = search(TEXTS[1], 3, explain=True)
-    assert first.doc_id in GOOD[TEXTS[1]]
-    assert first.parts["memory"] == pytest.approx(0.2, abs=0.001)
 
 
 def test_a_cluster_without_clicks_says_how_they_begin(

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hybridr import connect
 from hybridr.cluster.connection import Cluster
-from hybridr.records import Query
 from hybridr_cli import main
 from support.commands import Cli
-from support.corpus import fill_index, text_number
+from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
 
@@ -33,17 +31,6 @@ def test_encoders_are_compared_and_nothing_is_written(
     shown = cli.typed(command).out
     assert "120 of 120 documents" in shown
     assert f"next       hybridr reindex {index_name} --encoder {minilm}" in shown
-
-
-def test_thirty_judged_queries_decide(cluster: Cluster, index_name: str, minilm: Path) -> None:
-    fill_index(cluster, index_name, 120)
-    queries = [Query(f"q{number}", text_number(number)) for number in range(40)]
-    qrels = {f"q{number}": {f"d{number}": 1} for number in range(40)}
-    index = connect(cluster.url).index(index_name)
-    comparison = index.compare([minilm], (queries, qrels))
-    assert (comparison.judged, comparison.queries) == (True, 40)
-    few = index.compare([minilm], (queries[:20], qrels))
-    assert not few.judged
 
 
 def test_no_encoder_is_a_wrong_setting(cluster: Cluster, index_name: str) -> None:

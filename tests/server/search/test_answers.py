@@ -10,7 +10,7 @@ import pytest
 
 from hybridr import ReindexSettings, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.destinations import resolve, write_record
+from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.records import Hit, Progress, silent
@@ -142,40 +142,17 @@ def test_no_confidence_is_told_of_scores_that_are_made_otherwise(
 
 
 def test_a_confidence_costs_no_request(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder], sent: list[tuple[str, str]]
 ) -> None:
-    search, asked = Search(cluster, *calibrated), list[str]()
+    search = Search(cluster, *calibrated)
     sure = search.requiring(0.95)
-    sent = Cluster.request
-
-    def counted(self: Cluster, method: str, path: str, *more: Any, **others: Any) -> Any:
-        asked.append(path)
-        return sent(self, method, path, *more, **others)
-
-    monkeypatch.setattr(Cluster, "request", counted)
     search(text_number(7))  # its words are remembered from then on
-    asked.clear()
+    sent.clear()
     search(text_number(7))
-    plain, asked[:] = list(asked), []
+    plain, sent[:] = list(sent), []
     sure(text_number(7))
     sure(text_number(7), offset=10)
-    assert asked == plain * 2
-
-
-def test_other_languages_are_told_by_their_own_documents(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, encoder = calibrated
-    search = Search(cluster, name, encoder)
-    before = search.info.record.answers
-    monkeypatch.setattr(answering, "ENGLISH", "xx")
-    write_record(cluster, search.info.name, language="zh")
-    try:
-        found = calibrate(cluster, name, encoder).answers
-        assert found.queries == 40
-        assert found.answered == 0
-    finally:
-        write_record(cluster, search.info.name, language=None, answers=before)
+    assert sent == plain * 2
 
 
 def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster: Cluster) -> None:

@@ -80,6 +80,20 @@ def test_a_text_is_encoded_while_the_cluster_looks_up_its_words(
     assert search(text_number(5), 1)[0].doc_id == "d5"
 
 
+def test_legs_give_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
+    index, encoder = searchable
+    text = text_number(5)
+    search = Search(cluster, index, encoder, settings=SearchSettings(depth=20))
+    lexical = search.using("lexical").run([Query("q", text)], 300)["q"]
+    dense = Search(cluster, index, encoder, "dense").run([Query("q", text)], 300)["q"]
+    [legs] = search.candidates([text])
+    union = legs.documents
+    assert len(union) > 20
+    assert legs.scores["dense"] == pytest.approx({doc: dense[doc] for doc in union}, abs=1e-5)
+    expected = {doc: lexical[doc] for doc in union if doc in lexical}
+    assert legs.scores["lexical"] == pytest.approx(expected, abs=1e-5)
+
+
 def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, searchable: Any) -> None:
     index, encoder = searchable
     text, query = "anchor ladder", [Query("q", "anchor ladder")]

@@ -88,15 +88,6 @@ def test_without_a_filter_aggregations_count_the_candidates(
     assert answer["aggregations"]["all"]["value"] == len({*ids(lexical), *ids(dense)})
 
 
-def test_words_of_the_query_are_marked(docs: Cluster, way: str, vector: list[float]) -> None:
-    body = {"query": query_of(way, vector), "size": DEPTH, "highlight": {"fields": {"contents": {}}}}
-    hits = ask(docs, INDEX, body)["hits"]["hits"]
-    for hit in hits:
-        marked = "".join(hit.get("highlight", {}).get("contents", []))
-        assert ("<em>side</em>" in marked) == ("side effects" in hit["_source"]["contents"])
-    assert any("highlight" not in hit for hit in hits), "found by the dense leg alone"
-
-
 def test_the_best_ten_are_those_of_the_request_by_hand(
     docs: Cluster, way: str, vector: list[float], minilm: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -39,8 +40,7 @@ def asked(cluster: Cluster, index: str, body: Any, params: dict[str, Any]) -> di
     return found
 
 
-@pytest.mark.parametrize("recall", ["all", "lexical"])
-@pytest.mark.parametrize("one", WHOLE, ids=lambda one: one.name)
+@pytest.mark.parametrize(("one", "recall"), [*zip(WHOLE, cycle(["all", "lexical"]), strict=False)])
 def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall: Finds) -> None:
     ranking, sent = BodyRanking(search, recall), as_sent(one.body, one.params)
     cluster, index = search.cluster, search.info.name

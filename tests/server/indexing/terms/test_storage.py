@@ -120,23 +120,6 @@ def test_what_a_stranger_writes_there_is_not_taken(
     assert open_term_table(cluster, info) is None
 
 
-def test_a_table_of_other_bytes_with_their_own_fingerprint_is_not_taken(
-    cluster: Cluster, index_name: str, other_machine: Callable[[], None]
-) -> None:
-    """Whoever may write the record too still cannot make a search fail."""
-    import hashlib
-
-    info, data = made(cluster, index_name), b"no table"
-    other_machine()
-    fingerprint = hashlib.sha256(data).hexdigest()
-    part = {"data": base64.b64encode(data).decode()}
-    cluster.request("PUT", path_of(home_of(info), "_doc", f"{fingerprint}-0"), part)
-    record = {**info.mappings["_meta"]["hybridr"]}
-    record["term_table"] = {**record["term_table"], "fingerprint": fingerprint, "parts": 1}
-    cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": {"hybridr": record}})
-    assert open_term_table(cluster, cluster.index_info(info.name)) is None
-
-
 def test_a_table_that_is_nowhere_is_looked_for_now_and_then(
     cluster: Cluster, index_name: str, other_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
