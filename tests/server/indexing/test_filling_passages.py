@@ -194,7 +194,6 @@ def test_refused_before_anything_is_sent(cluster: Cluster, index_name: str) -> N
     class Opaque:
         dim, similarity, max_tokens, fingerprint = 16, "cosine", 256, "0" * 64
 
-    fill_index(cluster, index_name, 3)
     with pytest.raises(ModelError, match="Opaque does not tell where its tokens are"):
         reindex(cluster, index_name, Opaque(), PASSAGES)  # type: ignore[arg-type]
     assert not cluster.indices(f"{index_name}-hybridr-*")

@@ -236,7 +236,7 @@ def test_an_index_that_is_searched_besides_is_named(
     assert f"{second.destination} is searched too, and is not kept up by this" in capsys.readouterr().out
 
 
-def test_refusals(cluster: Cluster, index_name: str, alias: str, cli: Cli) -> None:
+def test_refusals(cluster: Cluster, index_name: str, cli: Cli) -> None:
     fill_index(cluster, index_name, 3)
     for ask in (
         lambda: sync(cluster, index_name, HashingEncoder()),
