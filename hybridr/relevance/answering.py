@@ -21,7 +21,7 @@ from ..cluster.record_parts import Calibrated, Cosines
 from ..encoders.contract import Encoder
 from ..errors import HybridrError
 from ..evaluation.evaluation import judged_queries
-from ..indexing.recipe import COMPARED, TextRecipe
+from ..indexing.recipe import COMPARED, TextRecipe, measured_cosines
 from ..languages import middle_of, says_something
 from ..records import Hit, Progress, Qrels, Query, silent
 from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
@@ -134,7 +134,8 @@ def calibrate(
 def missing_cosines(
     cluster: Cluster, info: IndexInfo, encoder: Encoder, progress: Progress
 ) -> Cosines | None:
-    """Return the distribution of an encoder's cosines on an index, measured on some of its documents.
+    """Return the distribution of an encoder's cosines on an index, measured on some of its documents, by their
+    stored vectors where each has one of floats.
 
     None if it is known, cannot be measured, or is not needed because the packaged encoder defines the scale.
     """
@@ -143,14 +144,22 @@ def missing_cosines(
         return None
     progress("calibrate", 0, None)
     recipe = TextRecipe.of(record, encoder)
-    return recipe.cosines(some_texts(cluster, info, recipe))
+    bodies = some_texts(cluster, info, recipe, record.vector_field)
+    stored = [body.get(record.vector_field) for body in bodies.values()]
+    if recipe.windows or record.vectors == "byte" or not all(stored):
+        return recipe.cosines(list(bodies))
+    return measured_cosines(encoder, list(bodies), np.array(stored, np.float32))
 
 
-def some_texts(cluster: Cluster, info: IndexInfo, recipe: TextRecipe) -> list[str]:
-    """Return the texts of some sampled documents, without empty ones."""
-    documents = sample_documents(cluster, info, COMPARED, fields=recipe.text_fields)
-    texts = (recipe.text_of(document.source) for document in documents)
-    return [text for text in texts if text.strip()]
+def some_texts(
+    cluster: Cluster, info: IndexInfo, recipe: TextRecipe, *fields: str
+) -> dict[str, dict[str, Any]]:
+    """Return the texts of some sampled documents, without empty ones, each with its document's `_source`, of
+    which `fields` are read too.
+    """
+    documents = sample_documents(cluster, info, COMPARED, fields=(*recipe.text_fields, *fields))
+    bodies = {recipe.text_of(document.source): document.source for document in documents}
+    return {text: body for text, body in bodies.items() if text.strip()}
 
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:

@@ -92,7 +92,7 @@ def weigh_by_log(
     texts = texts[:: -(-len(texts) // MOST_LOGGED)] if texts else ()
     answers = ask(search, [Query(str(number), text) for number, text in enumerate(texts)], progress)
     recipe = TextRecipe.of(search.info.record, encoder)
-    documents = some_texts(search.cluster, search.info, recipe)
+    documents = list(some_texts(search.cluster, search.info, recipe))
     means = recipe.compared(texts, documents).mean(axis=1) if documents else np.zeros(len(texts))
     by_words, by_vectors = [], []
     for answer, mean in zip(answers, means, strict=True):

@@ -15,7 +15,7 @@ from hybridr.errors import SettingsError
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.records import Hit, Progress, silent
 from hybridr.relevance import answering
-from hybridr.relevance.answering import calibrate
+from hybridr.relevance.answering import calibrate, missing_cosines
 from hybridr.search import scripts
 from hybridr.search.answers import BEHIND
 from hybridr.search.calibration import USUAL_SPREAD, scale_of
@@ -169,6 +169,10 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster:
         recipe = TextRecipe.of(info.record, encoder)
         texts = [recipe.text_of({"text": text_number(number)}) for number in range(60)]
         assert measured.spread == pytest.approx(recipe.cosines(texts).spread, rel=0.05)
+        with pytest.MonkeyPatch.context() as patch:  # vectors that are stored are not made again
+            patch.setattr(HashingEncoder, "encode_documents", None)
+            unmeasured = info.with_record(info.record.changed(cosines=None))
+            assert missing_cosines(cluster, unmeasured, encoder, silent) == measured
         assert measured.evened
         evened, plain = Search(cluster, name, encoder), Search(cluster, name, encoder, settings=AS_THEY_ARE)
         assert evened.context.scales.dense == scale_of(measured.evened.spread, USUAL_SPREAD)
