@@ -134,8 +134,8 @@ def calibrate(
 def missing_cosines(
     cluster: Cluster, info: IndexInfo, encoder: Encoder, progress: Progress
 ) -> Cosines | None:
-    """Return the distribution of an encoder's cosines on an index, measured on some of its documents, by their
-    stored vectors where each has one of floats.
+    """Return the distribution of an encoder's cosines on an index, measured on some of its documents: by
+    their stored vectors, where each document has one of floats.
 
     None if it is known, cannot be measured, or is not needed because the packaged encoder defines the scale.
     """
