@@ -30,7 +30,7 @@ ADDRESS = re.compile(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]
 MOST_WAIT_S = 3600.0
 ASKED_TO_WAIT = threading.local()
 """`seconds` that the last answer in this thread asks for: the package drops headers of failures."""
-AT_ONCE = 2**16  # bytes, packed
+AT_ONCE = 2**16  # bytes, packed, of an answer or of a part of a request
 LARGEST_ANSWER = 256_000_000  # bytes, unpacked
 SLOWEST = 5  # times the wait for an answer
 
@@ -110,6 +110,37 @@ class TooMuch(Exception):
     """Raised when an answer exceeds its `Bounds`, in bytes or in seconds."""
 
 
+class Joining:
+    """Mixin for HTTP connections that sends the headers and a small body at once, so that the node is woken
+    once.
+    """
+
+    unsent: list[bytes] | None = None
+
+    def request(self, *arguments: Any, **options: Any) -> None:
+        """Send a request."""
+        self.unsent = []
+        try:
+            super().request(*arguments, **options)  # type: ignore[misc]
+            self._flush()
+        finally:
+            self.unsent = None
+
+    def send(self, data: Any) -> None:
+        """Hold a small part of a request back until the rest is there."""
+        if self.unsent is not None and len(data) <= AT_ONCE:
+            self.unsent.append(data)
+        else:
+            self._flush()
+            super().send(data)  # type: ignore[misc]
+
+    def _flush(self) -> None:
+        """Send what was held back."""
+        parts, self.unsent = self.unsent, None
+        if parts:
+            super().send(b"".join(parts))  # type: ignore[misc]
+
+
 class Bounded(opensearchpy.Urllib3HttpConnection):
     """The package's HTTP connection, but one that raises TooMuch for an answer beyond its bounds."""
 
@@ -120,6 +151,7 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
     def _create_urllib3_pool(self) -> None:
         """Make the connection pool, whose answers are read by `read_answer` within the bounds."""
         super()._create_urllib3_pool()
+        self.pool.ConnectionCls = type("Joined", (Joining, self.pool.ConnectionCls), {})
         ask = self.pool.urlopen
         self.pool.urlopen = lambda *arguments, **options: read_answer(
             ask(*arguments, preload_content=False, **options), self.bounds

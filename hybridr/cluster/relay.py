@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import lru_cache
 from http.client import HTTPResponse
 from threading import Lock
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from urllib3.util import parse_url
 from urllib3.util.response import assert_header_parsing
 
 from ..errors import ClusterError, Unreachable
-from .client import TooMuch, bounds_of, read_answer
+from .client import Joining, TooMuch, bounds_of, read_answer
 from .failures import LATE, NOBODY, TOO_LARGE, Watch, sending, shortened
 from .settings import ClusterSettings
 
@@ -101,7 +102,7 @@ class StrictResponse(HTTPResponse):
             raise ClusterError("the cluster's answer has headers that cannot be read") from None
 
 
-class EndableConnection:
+class EndableConnection(Joining):
     """Mixin for the package's HTTP connections that lets a `Call` close them."""
 
     def connect(self) -> None:
@@ -114,7 +115,7 @@ class EndableConnection:
         """Register the connection with the call of this thread, and send a request."""
         if call := Call.current.get():
             call.take(self)
-        super().request(*arguments, **options)  # type: ignore[misc]
+        super().request(*arguments, **options)
 
 
 class PlainConnection(EndableConnection, HTTPConnection):
@@ -186,11 +187,7 @@ class Relay:
         for name, value in passed_on(request.headers):
             if not OF_PROXIES.fullmatch(name.lower()):
                 headers.add(name, value)
-        url = f"{host}{request.target}"
-        prefix = parse_url(host).path or ""
-        as_read = parse_url(url).request_uri  # it ends at `#`, and `/../` is resolved
-        if as_read != f"{prefix}{request.target}" or not re.match("/[^/]", request.target):
-            raise ClusterError(f"'{shortened(request.target)}' is no address that can be passed on")
+        url = checked_url(host, request.target)
         answer = self.pool.urlopen(
             request.method,
             url,
@@ -202,6 +199,18 @@ class Relay:
         )
         read = read_answer(answer, self.bounds)
         return Answered(read.status, passed_on(answer.headers.iteritems()), read.data)
+
+
+@lru_cache(128)  # of most clients the addresses are few
+def checked_url(host: str, target: str) -> str:
+    """Return the address of a request. Raises ClusterError for a target that the HTTP package would
+    change.
+    """
+    url, prefix = f"{host}{target}", parse_url(host).path or ""
+    as_read = parse_url(url).request_uri  # it ends at `#`, and `/../` is resolved
+    if as_read != f"{prefix}{target}" or not re.match("/[^/]", target):
+        raise ClusterError(f"'{shortened(target)}' is no address that can be passed on")
+    return url
 
 
 class Answered(NamedTuple):

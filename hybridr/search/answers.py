@@ -26,6 +26,9 @@ BEHIND = 0.1
 index answers is known then. Scores are absolute, so it is one number for all: the least that loses no more
 relevant hits than to keep all would (twelve collections, docs/measured/answers.md)."""
 
+BEYOND_ALL = 1e30
+"""What no hit scores."""
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -34,16 +37,19 @@ class Answers:
     known: Calibrated | None
     why: str = ""
 
-    def rated(self, hits: Hits, at_least: float = 0.0) -> Hits:
+    def rated(self, hits: Hits, at_least: float = 0.0, *, wordless: bool = False) -> Hits:
         """Return hits with their confidence, if calibrated, without those below the confidence `at_least`.
 
-        Hits pinned by a rule have no confidence and stay. If no hit is left, `nearest` of the result is the
-        best hit, provided it is on this page.
+        To a `wordless` query (`SearchContext.is_wordless`) no hit is an answer. Hits pinned by a rule have no
+        confidence and stay. If no hit is left, `nearest` of the result is the best hit, provided it is on
+        this page.
         """
         if self.known is None:
             return hits
-        rated = [hit if hit.rule else hit._replace(confidence=self.confidence(hit.score)) for hit in hits]
-        lowest = lowest_that_fits(hits.best, self.threshold(at_least)) if at_least else -math.inf
+        sure = {hit.doc_id: 0.0 if wordless else self.confidence(hit.score) for hit in hits}
+        rated = [hit if hit.rule else hit._replace(confidence=sure[hit.doc_id]) for hit in hits]
+        best = None if wordless else hits.best
+        lowest = lowest_that_fits(best, self.threshold(at_least)) if at_least else -math.inf
         confident = Hits((hit for hit in rated if hit.rule or hit.score >= lowest), hits.best)
         if rated and not confident and rated[0].rank == 1:
             confident.nearest = rated[0]
@@ -64,11 +70,13 @@ class Answers:
         scores = self.required.scores
         return float(np.interp(confidence, np.linspace(0, 1, len(scores)), scores))
 
-    def least(self, at_least: float) -> dict[str, float]:
-        """Return the `min_score` of a search body for a required confidence; empty if none is required or
-        known.
+    def least(self, at_least: float, *, wordless: bool = False) -> dict[str, float]:
+        """Return the `min_score` of a search body for a required confidence, which no hit of a `wordless`
+        query has; empty if none is required or known.
         """
-        return {"min_score": self.threshold(at_least)} if at_least and self.known else {}
+        if not (at_least and self.known):
+            return {}
+        return {"min_score": BEYOND_ALL if wordless else self.threshold(at_least)}
 
     def reachable(self, at_least: float) -> float:
         """Return the required confidence, checked to be at least 0 and below 1. Raises SettingsError, also

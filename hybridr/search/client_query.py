@@ -328,16 +328,17 @@ class ClientQueries:
         `whole` says that a single query finds and scores, without a `rescore`.
         """
         outer = tuple((part, without_inner_hits(outside)) for part, outside in parsed.around)
+        alone = recall == "lexical"
         if parsed.words is None:
             leaves = self.leaves(query, parsed) if whole else 0
-            return OwnQuery(query, leaves=leaves, around=outer, scale=parsed.scale)
+            return OwnQuery(query, leaves=leaves, around=outer, scale=parsed.scale, finds_alone=alone)
         again = recall == "all" or bool(outer) or not scores_as(query, parsed.words)
         finds, words = (times(part, 1 / parsed.scale) for part in (query, without_inner_hits(parsed.words)))
         leaves = 0
         if again or whole:  # only then, since words may be new to the cluster's analysis
             leaves = self.leaves(parsed.words, parsed) * (again + whole)
         found_scale = 0.0 if again else parsed.scale
-        return OwnQuery(finds, words, leaves, found_scale, outer, parsed.scale)
+        return OwnQuery(finds, words, leaves, found_scale, outer, parsed.scale, alone)
 
     def leaves(self, query: Mapping[str, Any], parsed: ParsedQuery) -> int:
         """Return an upper bound of the Lucene clauses that this query expands to.

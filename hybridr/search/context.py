@@ -341,6 +341,13 @@ class SearchContext:
         names = [name for name, retriever in self.retrievers.items() if retriever.reads == "representation"]
         return {name: member_of(REPRESENTATIONS, name).reader(record, settings) for name in names}
 
+    def is_wordless(self, text: str) -> bool:
+        """Return whether a text has no letter, no digit, and no word that the index has: an emoji, signs.
+
+        Its vector says nothing, and is near to those of documents that say nothing either.
+        """
+        return not any(map(str.isalnum, text)) and not self.analysis.of([text])[0].known
+
     def compile(
         self,
         texts: Sequence[str],

@@ -188,7 +188,8 @@ class Search:
             moved = [hit._replace(rank=hit.rank + len(pinned)) for hit in others]
             scores = [hit.score for hit in pinned] + ([] if others.best is None else [others.best])
             hits = Hits([*pinned[offset : offset + k], *moved], max(scores, default=None))
-        return self.answers.rated(hits, self.at_least) if boost is None else hits
+        wordless = self.answers.known is not None and self.context.is_wordless(rules.text)
+        return self.answers.rated(hits, self.at_least, wordless=wordless) if boost is None else hits
 
     def remarks_on(self, text: str) -> list[str]:
         """Return remarks to read before trusting the hits for a text."""

@@ -16,6 +16,7 @@ import re
 import time
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
@@ -229,17 +230,14 @@ class Proxy:
         if not 0 < len(searches) <= MOST_SEARCHES:
             return as_the_cluster(await self.send(request, sent), NotRanked("unreadable"), request)
         rewritten = await asyncio.gather(*(self.rewrite(request, sent, search) for _, search in searches))
-        changed = sent
-        if any(result.body is not None for result in rewritten):
-            lines: list[bytes] = []
-            for (head, search), result in zip(searches, rewritten, strict=True):
-                lines += [head, search.raw if result.body is None else result.body]
-            changed = with_body(sent, b"".join(b"%b\n" % line for line in lines))
-            changed = changed.without("accept-encoding")
-        answer = await self.send(request, changed)
-        if changed is not sent and (answer.status in REFUSALS_OF_OURS or ranked_failed(answer, rewritten)):
-            answer = await self.send(request, sent)
-            rewritten = [result._replace(reason=result.reason or NotRanked("failed")) for result in rewritten]
+        answer = await self.send(request, changed := with_searches(sent, searches, rewritten))
+        failed = failed_places(answer, rewritten) if changed is not sent else set()
+        if failed:  # the others are ranked all the same
+            rewritten = [
+                RewriteResult(None, result.reason or NotRanked("failed")) if place in failed else result
+                for place, result in enumerate(rewritten)
+            ]
+            answer = await self.send(request, with_searches(sent, searches, rewritten))
         for result in rewritten if answer.status < BAD_REQUEST else ():
             self.searches.now.embedder.metrics.count_ranking(result.reason)
         note(request, rewritten=sum(result.reason is None for result in rewritten), of=len(rewritten))
@@ -449,15 +447,30 @@ def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:
     return searches
 
 
-def ranked_failed(answer: Answered, rewritten: Sequence[RewriteResult]) -> bool:
-    """Return whether the cluster refused a ranked search of an `_msearch`, or may have done so."""
-    if b'"error"' not in answer.body:
-        return False
-    try:
-        answers = zip(orjson.loads(answer.body)["responses"], rewritten, strict=True)
-        return any("error" in each and result.body is not None for each, result in answers)
-    except (ValueError, KeyError, TypeError):  # the client wants a part of the answer only
-        return True
+def with_searches(
+    sent: Relayed, searches: Sequence[tuple[bytes, ClientSearch]], rewritten: Sequence[RewriteResult]
+) -> Relayed:
+    """Return an `_msearch` with the bodies that were rewritten, answered uncompressed; unchanged without."""
+    if all(result.body is None for result in rewritten):
+        return sent
+    lines: list[bytes] = []
+    for (head, search), result in zip(searches, rewritten, strict=True):
+        lines += [head, search.raw if result.body is None else result.body]
+    return with_body(sent, b"".join(b"%b\n" % line for line in lines)).without("accept-encoding")
+
+
+def failed_places(answer: Answered, rewritten: Sequence[RewriteResult]) -> set[int]:
+    """Return which rewritten searches of an `_msearch` the cluster refused; all if it does not say."""
+    places = {place for place, result in enumerate(rewritten) if result.body is not None}
+    if answer.status not in REFUSALS_OF_OURS:
+        if b'"error"' not in answer.body:
+            return set()
+        with suppress(
+            ValueError, KeyError, TypeError, IndexError
+        ):  # the client wants a part of the answer only
+            answers = orjson.loads(answer.body)["responses"]
+            return {place for place in places if "error" in answers[place]}
+    return places
 
 
 def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:

@@ -66,6 +66,15 @@ def test_a_page_behind_the_first_is_judged_by_the_best_of_all() -> None:
     assert (other, other.nearest) == ([], None)
 
 
+def test_no_hit_answers_what_has_no_word() -> None:
+    hits = Hits([Hit("d1", 0.95, 1), Hit("d2", 0.9, 2)], 0.95)
+    assert [hit.confidence for hit in Answers(KNOWN).rated(hits, wordless=True)] == [0, 0]
+    none = Answers(KNOWN).rated(hits, 0.5, wordless=True)
+    assert (none, none.nearest) == ([], hits[0]._replace(confidence=0))
+    assert Answers(KNOWN).least(0.5, wordless=True)["min_score"] > 1e9
+    assert Answers(KNOWN).least(0, wordless=True) == {}
+
+
 def test_a_pin_stays_and_has_no_confidence() -> None:
     pinned = Hits([Hit("p", 0.0, 1, rule="sale"), Hit("d", 0.6, 2)], 0.6)
     assert Answers(KNOWN).rated(pinned, 0.5) == pinned[:1]

@@ -81,6 +81,8 @@ def leaves_of(query: Mapping[str, Any] | list[Any]) -> int:
         return sum(map(leaves_of, query))
     if "terms" in query:
         return sum([len(terms) for terms in query["terms"].values() if isinstance(terms, list)]) or 1
+    if "dis_max" in query:
+        return sum(map(leaves_of, query["dis_max"]["queries"]))
     inside = [value for value in query.values() if isinstance(value, (dict, list))]
     return sum(map(leaves_of, inside)) if inside else 1
 
@@ -126,7 +128,7 @@ class OwnQuery(NamedTuple):
     those scores are divided by `found_scale` instead of asking again. `leaves` bounds the clauses that it
     adds to the scoring query. `around` are queries that change the score of the text, innermost first, each
     with the name of the part where the text stands; they expect scores `scale` times those of the plain
-    query.
+    query. Where it `finds_alone`, no vector finds beside it.
     """
 
     finds: Mapping[str, Any]
@@ -135,6 +137,7 @@ class OwnQuery(NamedTuple):
     found_scale: float = 0.0
     around: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     scale: float = 1.0
+    finds_alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,10 @@ class CompiledQuery:
         clauses that are left.
         """
         budget = self.max_clauses - own.leaves - self.leaves
-        query = replace(self, matched=own.finds, around=own.around, own_scale=own.scale)
+        words_find = self.words_find or own.finds_alone
+        query = replace(
+            self, matched=own.finds, around=own.around, own_scale=own.scale, words_find=words_find
+        )
         if own.words is None:
             return replace(query, signals=fitting(self.signals, budget))
         share = OWN if budget >= 0 else 1.0

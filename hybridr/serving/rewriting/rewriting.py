@@ -424,7 +424,10 @@ class BodyRanking:
         else:
             rescoring = rescoring._replace(found=query)
         unrated = boost or ruling or parsed.words or parsed.around or "min_score" in body
-        minimum = {} if unrated else self.search.answers.least(self.search.at_least)
+        minimum = {}
+        if self.search.at_least and not unrated:
+            wordless = self.search.context.is_wordless(parsed.text)
+            minimum = self.search.answers.least(self.search.at_least, wordless=wordless)
         if not (minimum or whole):
             return self.without_vector({**body, **rescoring.body()})
         changed = {**body, **rescoring.within(), **minimum}

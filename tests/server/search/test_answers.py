@@ -19,10 +19,11 @@ from hybridr.relevance.answering import calibrate, missing_cosines
 from hybridr.search import scripts
 from hybridr.search.answers import BEHIND
 from hybridr.search.calibration import USUAL_SPREAD, scale_of
-from hybridr.search.context import evening_in
+from hybridr.search.context import evening_in, without_tokens
 from hybridr.search.rerankers import Listed, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
+from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, as_sent
 from support.commands import Cli
 from support.corpus import delete, drop_indices, fill_index, reindexed, text_number, update
 from support.hashing import HashingEncoder
@@ -84,6 +85,28 @@ def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
     asked = ["search", name, UNANSWERABLE, "--url", cluster.url]
     assert "nothing fits; the nearest is d" in cli.typed([*asked, "--at-least", "0.95"]).out
     assert "confidence" in cli.typed(asked).out
+
+
+@pytest.mark.parametrize("text", ["🎉", "!!!", "« … »", "🍕 🍕?"])
+def test_no_document_answers_signs_that_it_does_not_have(
+    cluster: Cluster, calibrated: tuple[str, HashingEncoder], text: str
+) -> None:
+    """Their vector is near to those of documents that say as little."""
+    name, encoder = calibrated
+    [vector] = encoder.encode_documents([text_number(7)])
+    same = without_tokens(vector)
+    search = Search(cluster, name, encoder)
+    hits = search(text, reading=same)
+    assert hits[0].doc_id == "d7"
+    assert {hit.confidence for hit in hits} == {0}
+    assert search.requiring(0.01)(text, reading=same) == []
+    ranking = BodyRanking(search.requiring(0.01), "all")
+    body = {"query": {"match": {"text": text}}, "size": 10}
+    parsed = ranking.read(as_sent(body, {}))
+    assert isinstance(parsed, ReadBody)
+    ranked = ranking.rank(parsed._replace(reading=same))
+    assert isinstance(ranked, RankedRequest)
+    assert cluster.search(search.info, ranked.body)["hits"]["hits"] == []
 
 
 @pytest.mark.parametrize("way", ["one request", "pieces", "joined here", "re-ranked", "pinned"])

@@ -111,6 +111,22 @@ def test_it_ranks_as_search_does_among_what_the_words_match(mart: Cluster, serve
     assert [*ids(pages[0]), *ids(pages[1])] == expected
 
 
+def test_each_of_several_searches_is_answered_as_if_it_were_alone(mart: Cluster, server: Server) -> None:
+    """Of every kind: hits, scores, totals, facets, highlights, and the refusal of one beside others."""
+    parts = [one for one in ALL if not one.params and one.name != "a query that is none"]  # it fails all
+    kind, wrong = {"content-type": "application/x-ndjson"}, {}
+    for start in range(0, len(parts), 30):
+        some = parts[start : start + 30]
+        raw = "".join(f"{{}}\n{json.dumps(one.body)}\n" for one in some)
+        together = CLIENT.post(f"{server.url}/{ALIAS}/_msearch", content=raw, headers=kind).json()
+        for one, answer in zip(some, together["responses"], strict=True):
+            alone = sent(server.url, one)
+            expected = alone.json() | {"status": alone.status_code}
+            if told(answer) != told(expected):
+                wrong[one.name] = [told(answer), told(expected)]
+    assert wrong == {}
+
+
 def test_several_searches_and_those_of_other_indices(mart: Cluster, server: Server) -> None:
     heads: list[dict[str, Any]] = [{}, {"index": SOURCE}, {"index": [SOURCE, INDEX]}, {"index": "none"}]
     lines = [part for head in heads for part in (head, query(MATCH, size=3))]
