@@ -48,7 +48,7 @@ class Relayed(NamedTuple):
 
     def header(self, name: str) -> str:
         """Return the value of a header by its lower-case name; "" if there is none."""
-        return next((value for header, value in self.headers if header.lower() == name), "")
+        return header_of(self.headers, name)
 
     def without(self, *names: str) -> Relayed:
         """Return the request without some headers, given by lower-case names."""
@@ -219,6 +219,15 @@ class Answered(NamedTuple):
     status: int
     headers: Headers
     body: bytes
+
+    def header(self, name: str) -> str:
+        """Return the value of a header by its lower-case name; "" if there is none."""
+        return header_of(self.headers, name)
+
+
+def header_of(headers: Headers, name: str) -> str:
+    """Return the value of a header by its lower-case name; "" if there is none."""
+    return next((value for header, value in headers if header.lower() == name), "")
 
 
 def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:

@@ -16,7 +16,6 @@ import re
 import time
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
@@ -31,6 +30,7 @@ from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
 from ..errors import ClusterError
 from ..search.clauses import NotRanked
 from .doorway import TOKEN_HEADER
+from .refusals import refused_places, refuses
 from .requests import BAD_REQUEST, Refused, reason_of
 from .rewriting.rewriting import (
     OF_BODY,
@@ -143,8 +143,6 @@ ABOUT_SHARDS = frozenset(
     "allow_partial_search_results".split()
 )
 """Parameters of a search that say which documents it asks."""
-REFUSALS_OF_OURS = frozenset((400, 404, 413, 500))
-"""How a cluster refuses what was ranked, such as a vector that its client may not see."""
 PLAIN_JSON = "application/json"
 STATUSES = range(200, 600)
 HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -216,7 +214,7 @@ class Proxy:
         target = (bare.without(WITHIN) if rewritten.reason is None else bare).target
         changed = changed._replace(target=target)
         answer, reason = await self.send(request, changed), rewritten.reason
-        if answer.status in REFUSALS_OF_OURS:
+        if refuses(answer._replace(body=unzipped(answer, self.settings.max_body_bytes))):
             answer, reason = await self.send(request, sent), reason or NotRanked("failed")
         return as_the_cluster(answer, reason, request)
 
@@ -230,9 +228,9 @@ class Proxy:
         if not 0 < len(searches) <= MOST_SEARCHES:
             return as_the_cluster(await self.send(request, sent), NotRanked("unreadable"), request)
         rewritten = await asyncio.gather(*(self.rewrite(request, sent, search) for _, search in searches))
-        answer = await self.send(request, changed := with_searches(sent, searches, rewritten))
-        failed = failed_places(answer, rewritten) if changed is not sent else set()
-        if failed:  # the others are ranked all the same
+        answer = await self.send(request, with_searches(sent, searches, rewritten))
+        changes = {place for place, result in enumerate(rewritten) if result.body is not None}
+        if failed := refused_places(answer, changes):  # the others are ranked all the same
             rewritten = [
                 RewriteResult(None, result.reason or NotRanked("failed")) if place in failed else result
                 for place, result in enumerate(rewritten)
@@ -390,8 +388,8 @@ async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
     return address, Relayed(request.method, address.target, headers, await request.body())
 
 
-def unzipped(sent: Relayed, limit: int) -> bytes:
-    """Return a request's body, unzipped if it is gzip; one that cannot be unzipped is returned as it came."""
+def unzipped(sent: Relayed | Answered, limit: int) -> bytes:
+    """Return a body, unzipped if it is gzip; one that cannot be unzipped is returned as it came."""
     if sent.header("content-encoding") != "gzip":
         return sent.body
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -457,20 +455,6 @@ def with_searches(
     for (head, search), result in zip(searches, rewritten, strict=True):
         lines += [head, search.raw if result.body is None else result.body]
     return with_body(sent, b"".join(b"%b\n" % line for line in lines)).without("accept-encoding")
-
-
-def failed_places(answer: Answered, rewritten: Sequence[RewriteResult]) -> set[int]:
-    """Return which rewritten searches of an `_msearch` the cluster refused; all if it does not say."""
-    places = {place for place, result in enumerate(rewritten) if result.body is not None}
-    if answer.status not in REFUSALS_OF_OURS:
-        if b'"error"' not in answer.body:
-            return set()
-        with suppress(
-            ValueError, KeyError, TypeError, IndexError
-        ):  # the client wants a part of the answer only
-            answers = orjson.loads(answer.body)["responses"]
-            return {place for place in places if "error" in answers[place]}
-    return places
 
 
 def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:

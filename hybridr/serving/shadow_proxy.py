@@ -109,7 +109,7 @@ class ShadowingProxy(Proxy):
         address, sent, answer, took_ms = exchange
         limit, snapshot = self.settings.max_body_bytes, self.searches.now
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]
-        answers = orjson.loads(unzipped(Relayed("", "", tuple(answer.headers), answer.body), limit))
+        answers = orjson.loads(unzipped(answer, limit))
         if address.api == "_msearch":
             searches = [search for _, search in searches_in(unzipped(sent, limit), address.index)]
             pairs = list(zip(searches, answers["responses"], strict=True))

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr import connect
 from hybridr.errors import ClusterError
-from hybridr.indexing.terms.terms import term_vectors
+from hybridr.indexing.terms.terms import shared_terms, term_vectors
 from support.hostile_cluster import ROOT, Given, hostile
 
 
@@ -53,3 +53,16 @@ def test_a_shard_that_fails_is_no_text_without_words(kind: str, status: int | No
         with pytest.raises(ClusterError) as raised:
             term_vectors(connect(url), "docs", ["text"], [{}, {}])
     assert raised.value.status == status
+
+
+def test_what_one_field_holds_is_not_counted_again() -> None:
+    """Of one text all fields have all terms; a count is a search of its own."""
+    title = {"both": {"doc_freq": 1}, "text": {}, "none": {}, "late": {}}
+    text = {"both": {"doc_freq": 2}, "text": {"doc_freq": 3}, "none": {}, "late": {"doc_freq": 1}}
+    shards = [
+        {"title": {"terms": title}, "text": {"terms": text}},
+        {"title": {"terms": {"late": {"doc_freq": 1}}}},
+    ]
+    fields = ("text", "title")
+    assert shared_terms(shards, held=True) == [("both", fields), ("late", fields)]
+    assert [term for term, _ in shared_terms(shards, held=False)] == ["both", "text", "none", "late"]

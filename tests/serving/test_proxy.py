@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -178,6 +179,53 @@ def test_where_the_cluster_runs_no_scripts_a_first_search_finds_what_the_second_
     assert json.loads(first.body)["_source"] is False
     assert "rescore" not in json.loads(first.body)
     assert json.loads(second.body)["rescore"]
+
+
+def missing(kind: str) -> dict[str, Any]:
+    """An answer that lacks the hits of one shard of two."""
+    failures = [{"shard": 1, "reason": {"type": kind, "reason": "x"}}]
+    return {"_shards": {"total": 2, "successful": 1, "failed": 1, "failures": failures}, "hits": {"hits": []}}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["script_exception", "query_shard_exception", "too_many_clauses"])
+def test_hits_that_ranking_loses_on_a_shard_are_asked_for_again(
+    client: TestClient, cluster: Recorder, kind: str, packed: bool
+) -> None:
+    whole = b'{"hits":{"hits":[]}}'
+    lost = json.dumps(missing(kind)).encode()
+    if packed:
+        cluster.headers["content-encoding"] = "gzip"
+        whole, lost = gzip.compress(whole), gzip.compress(lost)
+    cluster.answers = [(200, lost), (200, whole)]
+    assert client.post("/docs/_search", json=BODY).json() == {"hits": {"hits": []}}
+    ranked, own = cluster.heard
+    assert json.loads(ranked.body)["rescore"]
+    assert json.loads(own.body) == BODY
+
+
+@pytest.mark.parametrize("kind", ["no_shard_available_action_exception", "rejected_execution_exception"])
+def test_shards_that_are_away_are_not_asked_twice(client: TestClient, cluster: Recorder, kind: str) -> None:
+    cluster.answers = [(200, json.dumps(missing(kind)).encode())]
+    assert client.post("/docs/_search", json=BODY).json() == missing(kind)
+    assert len(cluster.heard) == 1
+
+
+def test_of_several_searches_only_what_the_cluster_refuses_goes_as_it_came(
+    client: TestClient, cluster: Recorder
+) -> None:
+    fine, refused = {"hits": {"hits": []}, "status": 200}, {"error": {"type": "x"}, "status": 400}
+    for second in (refused, missing("script_exception")):
+        cluster.heard.clear()
+        answers = [[fine, second, fine], [fine, fine, fine]]
+        cluster.answers = [(200, json.dumps({"responses": parts}).encode()) for parts in answers]
+        lines = b"".join(b"{}\n%b\n" % json.dumps(BODY).encode() for _ in range(3))
+        kind = {"content-type": "application/x-ndjson"}
+        answer = client.post("/docs/_msearch", content=lines, headers=kind)
+        assert answer.json()["responses"] == answers[1]
+        first, again = (heard.body.splitlines()[1::2] for heard in cluster.heard)
+        assert [b"rescore" in body for body in first] == [True, True, True]
+        assert [b"rescore" in body for body in again] == [True, False, True]
 
 
 def test_requests_are_counted_by_the_pattern_of_their_path(client: TestClient) -> None:

@@ -21,10 +21,11 @@ class Heard(NamedTuple):
 
 @dataclass
 class Recorder:
-    """What was heard; `answers` are a status and a body each, the last one for ever."""
+    """What was heard; `answers` are a status and a body each, the last one for ever, with these `headers`."""
 
     answers: list[tuple[int, bytes]] = field(default_factory=lambda: [(200, b'{"hits":{"hits":[]}}')])
     heard: list[Heard] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
     url: str = ""
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
@@ -35,6 +36,8 @@ class Recorder:
         handler.send_response(status)
         handler.send_header("Content-Type", "application/json")
         handler.send_header("X-elastic-product", "Elasticsearch")
+        for name, value in self.headers.items():
+            handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(answer)))
         handler.end_headers()
         handler.wfile.write(answer)

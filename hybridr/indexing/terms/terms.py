@@ -228,7 +228,7 @@ class Analysis:
         """Return the analysis of a text of known words; None if the cluster has to be asked."""
         if (vectors := self._words.vectors_of(text)) is None:
             return None
-        counts = {pair: self._holders.get(pair) for pair in shared_terms([vectors])}
+        counts = {pair: self._holders.get(pair) for pair in self._shared([vectors])}
         return None if None in counts.values() else analysed(text, [vectors], self._shares(counts))
 
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
@@ -255,7 +255,7 @@ class Analysis:
 
         Statistics of single fields do not tell, because a document may hold a term in several of them.
         """
-        cached = {pair: self._holders.get(pair) for pair in shared_terms(vectors)}
+        cached = {pair: self._holders.get(pair) for pair in self._shared(vectors)}
         missing = [pair for pair, count in cached.items() if count is None]
         for start in range(0, len(missing), TERMS_AT_ONCE):
             part = missing[start : start + TERMS_AT_ONCE]
@@ -277,18 +277,28 @@ class Analysis:
         share = len(self._routing) / self.info.shards
         return {term: share * (count or 0) for (term, _), count in counts.items()}
 
+    def _shared(self, vectors: Sequence[TermVectors]) -> list[HeldTerm]:
+        """Return the terms whose documents have to be counted, each with its fields.
+
+        Where all shards are asked, a term that documents hold in one field alone is counted already.
+        """
+        return shared_terms(vectors, held=len(self._routing) == self.info.shards)
+
     @cached_property
     def _routing(self) -> list[str]:
         """The routing value of each shard."""
         return routing_by_shard(self.cluster, self.info)
 
 
-def shared_terms(vectors: Sequence[TermVectors]) -> list[HeldTerm]:
-    """Return the terms that several fields have, each with these fields."""
+def shared_terms(vectors: Sequence[TermVectors], *, held: bool) -> list[HeldTerm]:
+    """Return the terms that several fields have, each with these fields; with `held`, only fields in which a
+    document holds the term.
+    """
     read_by: dict[str, set[str]] = defaultdict(set)
     for field, vector in chain.from_iterable(each.items() for each in vectors):
-        for term in vector["terms"]:
-            read_by[term].add(field)
+        for term, entry in vector["terms"].items():
+            if entry.get("doc_freq") or not held:
+                read_by[term].add(field)
     return [(term, tuple(sorted(fields))) for term, fields in read_by.items() if len(fields) > 1]
 
 
