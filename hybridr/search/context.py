@@ -474,5 +474,6 @@ def own_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) 
 
 def is_identifier(text: str) -> bool:
     """Return whether a text is a single word of letters and digits, such as a part number or error code."""
-    letters = {letter.isalpha() for letter in text if letter.isalnum()}
-    return len(text.split()) == 1 and letters == {True, False}
+    if len(text.split()) != 1:
+        return False
+    return {letter.isalpha() for letter in text if letter.isalnum()} == {True, False}

@@ -10,6 +10,8 @@ from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+import orjson
+
 from ...cluster.retrievers import Retriever
 from ..clauses import RANKED
 from ..scripts import Scripts
@@ -90,8 +92,13 @@ def leaves_of(query: Mapping[str, Any] | list[Any]) -> int:
 def fitting(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]:
     """Return the signals cut to a budget of clauses for all: the first, heaviest clauses of each.
 
-    A signal without any clause left is dropped; its weight goes to the words.
+    A signal without any clause left is dropped; its weight goes to the words. Every clause has a quoted name
+    or value; quotes are sooner counted than clauses.
     """
+    clauses = [part.clauses for part in signals.values()]
+    quotes = orjson.dumps(clauses, option=orjson.OPT_SERIALIZE_NUMPY).count(b'"')
+    if quotes <= 2 * budget:
+        return dict(signals)
     weighted: dict[str, Weighted] = {}
     for name, part in signals.items():
         ends = list(accumulate(map(leaves_of, part.clauses)))
