@@ -40,7 +40,7 @@ class Answers:
     def rated(self, hits: Hits, at_least: float = 0.0, *, wordless: bool = False) -> Hits:
         """Return hits with their confidence, if calibrated, without those below the confidence `at_least`.
 
-        To a `wordless` query (`SearchContext.is_wordless`) no hit is an answer. Hits pinned by a rule have no
+        To a `wordless` query (`is_wordless`) no hit is an answer. Hits pinned by a rule have no
         confidence and stay. If no hit is left, `nearest` of the result is the best hit, provided it is on
         this page.
         """

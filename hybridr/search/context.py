@@ -341,13 +341,6 @@ class SearchContext:
         names = [name for name, retriever in self.retrievers.items() if retriever.reads == "representation"]
         return {name: member_of(REPRESENTATIONS, name).reader(record, settings) for name in names}
 
-    def is_wordless(self, text: str) -> bool:
-        """Return whether a text has no letter, no digit, and no word that the index has: an emoji, signs.
-
-        Its vector says nothing, and is near to those of documents that say nothing either.
-        """
-        return not any(map(str.isalnum, text)) and not self.analysis.of([text])[0].known
-
     def compile(
         self,
         texts: Sequence[str],
@@ -470,6 +463,14 @@ def own_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) 
     """Return the scale factor of each retriever that knows the spread of its scores for a query."""
     spreads = {name: retriever.spread_of(values[name]) for name, retriever in retrievers.items()}
     return {name: scale_of(spread, MINILM_SPREAD) for name, spread in spreads.items() if spread is not None}
+
+
+def is_wordless(context: SearchContext, text: str) -> bool:
+    """Return whether a text has no letter, no digit, and no word that the index has: an emoji, signs.
+
+    Its vector says nothing, and is near to those of documents that say nothing either.
+    """
+    return not any(map(str.isalnum, text)) and not context.analysis.of([text])[0].known
 
 
 def is_identifier(text: str) -> bool:

@@ -32,7 +32,7 @@ from .checks import (
     language_remark,
     modes,
 )
-from .context import SearchContext, own_factors
+from .context import SearchContext, is_wordless, own_factors
 from .fusions import CandidateLists, CompiledQuery, OwnQuery, Rescoring, Scales
 from .rerankers import FAMILY, IndexAccess, Listed, Reranker
 from .retrieval import Retrieval, first_score
@@ -188,7 +188,7 @@ class Search:
             moved = [hit._replace(rank=hit.rank + len(pinned)) for hit in others]
             scores = [hit.score for hit in pinned] + ([] if others.best is None else [others.best])
             hits = Hits([*pinned[offset : offset + k], *moved], max(scores, default=None))
-        wordless = self.answers.known is not None and self.context.is_wordless(rules.text)
+        wordless = self.answers.known is not None and is_wordless(self.context, rules.text)
         return self.answers.rated(hits, self.at_least, wordless=wordless) if boost is None else hits
 
     def remarks_on(self, text: str) -> list[str]:

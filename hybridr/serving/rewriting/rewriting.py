@@ -17,6 +17,7 @@ from ...families import member_of
 from ...indexing.planning import added_fields
 from ...search.clauses import REASONS, NotRanked, ParsedQuery
 from ...search.client_query import MOST_CHARACTERS, RELATIVES, ClientQueries, Shapes, filter_of, with_text
+from ...search.context import is_wordless
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.fusions import LARGEST_WINDOW, OwnQuery
 from ...search.search import Search
@@ -426,7 +427,7 @@ class BodyRanking:
         unrated = boost or ruling or parsed.words or parsed.around or "min_score" in body
         minimum = {}
         if self.search.at_least and not unrated:
-            wordless = self.search.context.is_wordless(parsed.text)
+            wordless = is_wordless(self.search.context, parsed.text)
             minimum = self.search.answers.least(self.search.at_least, wordless=wordless)
         if not (minimum or whole):
             return self.without_vector({**body, **rescoring.body()})
