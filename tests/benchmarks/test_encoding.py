@@ -53,9 +53,7 @@ def test_contenders_encode_the_same_texts_in_turns(folder: Path) -> None:
     assert "torch" not in rows["hybridr onnx int8"]["versions"]
 
 
-def test_what_cannot_run_is_told_with_its_reason_and_never_filled_in(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_run_is_told_with_its_reason_and_never_filled_in(folder, tmp_path, monkeypatch):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without any installed package
     bare.chmod(0o755)

@@ -102,9 +102,7 @@ def test_a_changed_source_is_read_again(tmp_path: Path) -> None:
         (cmedqa, "answer.csv", None, "cannot read .*answer.csv"),
     ],
 )
-def test_malformed_files_are_named(
-    tmp_path: Path, write: Callable[[Path], None], name: str, text: str | None, words: str
-) -> None:
+def test_malformed_files_are_named(tmp_path, write, name, text, words):
     write(tmp_path)
     (tmp_path / name).write_text(text, encoding="utf-8") if text else (tmp_path / name).unlink()
     split = {"lotte": "forum", "cpr": "dev", "cmedqa": "test"}[write.__name__]

@@ -131,9 +131,7 @@ def test_systems_that_went_are_told_and_have_no_row(record: dict[str, Any]) -> N
     assert "dense-tuned" not in told
 
 
-def test_the_default_comes_from_the_study_of_signals_over_the_same_sample(
-    record: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_comes_from_the_study_of_signals_over_the_same_sample(record, monkeypatch):
     sample = {"settings": {"queries": 50}, "inputs": {"corpus": "a"}, "encoder": "e"}
     signals = {}
     for name, found in record.items():

@@ -143,9 +143,7 @@ def test_a_collection_that_is_not_there_is_not_run(bench: Any, collections: Path
     assert "two: not run" in capsys.readouterr().err
 
 
-def test_a_collection_that_cannot_be_read_does_not_stop_the_rest(
-    bench: Any, collections: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_collection_that_cannot_be_read_does_not_stop_the_rest(bench, collections, capsys):
     (collections / "one" / "corpus.jsonl").unlink()
     (collections / "two" / "qrels" / "test.tsv").unlink()
     assert bench() == (1, ["three"])

@@ -38,9 +38,7 @@ def taken(*names: str) -> SignalSet:
         ),
     ],
 )
-def test_each_signal_is_asked_alone_and_left_out_but_nothing_twice(
-    names: tuple[str, ...], systems: list[str]
-) -> None:
+def test_each_signal_is_asked_alone_and_left_out_but_nothing_twice(names, systems):
     found = signals.compared(taken(*names))
     assert list(found) == systems
     assert [one.settings["signals"] for one in found.values()][1:-1] == [

@@ -110,9 +110,7 @@ def test_two_rankings_side_by_side(browser: webdriver.Chrome) -> None:
     assert complaints(browser) == []
 
 
-def test_from_queries_to_a_tuned_default_by_keyboard(
-    browser: webdriver.Chrome, cluster: Cluster, index: str
-) -> None:
+def test_from_queries_to_a_tuned_default_by_keyboard(browser, cluster, index):
     browser.find_element(By.ID, "to-judge").click()
     lines = [f"n{number} candle anchor" for number in range(0, 48, 4)]
     browser.find_element(By.ID, "queries").send_keys("\n".join(lines))

@@ -17,9 +17,7 @@ WAITED_FOR = "threading.Thread(target=lambda: (time.sleep(0.5), print('waited fo
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["no-such-verb"], 2), (["search"], 2)])
 @pytest.mark.parametrize(("work", "said"), [("", []), (WAITED_FOR, ["waited for"])], ids=["alone", "thread"])
-def test_it_ends_with_its_code_and_what_was_left_to_do(
-    arguments: list[str], code: int, work: str, said: list[str]
-) -> None:
+def test_it_ends_with_its_code_and_what_was_left_to_do(arguments, code, work, said):
     program = f"{BEGIN}{work}sys.argv[1:] = {arguments}\ncommand()"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False

@@ -122,9 +122,7 @@ def test_settings_of_somebody_else_are_left_out_with_a_word(folder: Path, monkey
 @pytest.mark.attack(67)
 @pytest.mark.attack(68)
 @pytest.mark.parametrize("quiet", ["--json", "--quiet", None])
-def test_a_password_in_clear_and_an_unchecked_certificate_are_always_said(
-    folder: Path, capsys: pytest.CaptureFixture[str], quiet: str | None
-) -> None:
+def test_a_password_in_clear_and_an_unchecked_certificate_are_always_said(folder, capsys, quiet):
     with hostile({"/": Given(ROOT), "/docs": Given(INDEX)}) as (url, _):
         arguments = ["status", "docs", "--url", url, "--no-verify-certs"]
         main([*arguments, *([quiet] if quiet else [])])

@@ -38,9 +38,7 @@ Held()
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("work", "code"), [(LOST, 130), (HELD, -signal.SIGALRM)], ids=["lost", "held"])
-def test_a_signal_stops_what_loses_or_holds_its_exception(
-    work: str, code: int, number: signal.Signals
-) -> None:
+def test_a_signal_stops_what_loses_or_holds_its_exception(work, code, number):
     running = subprocess.Popen([sys.executable, "-c", BEGIN + work], stdout=subprocess.PIPE, text=True)
     assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"

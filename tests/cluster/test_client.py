@@ -34,9 +34,7 @@ def given(status: int, reason: str) -> dict[str, object]:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_failures_of_the_package_become_our_own(
-    raised: tuple, kind: type[ClusterError], told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_of_the_package_become_our_own(raised, kind, told, monkeypatch):
     client = Client("http://here:1", ClusterSettings())
     error = getattr(exceptions, raised[0])(*raised[1:])
 

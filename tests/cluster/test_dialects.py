@@ -195,9 +195,7 @@ VECTORS = {"properties": {"own": {"type": "dense_vector", "dims": 2, "index": Fa
         ({}, {WITHOUT_VECTORS: "true"}, None),
     ],
 )
-def test_documents_that_do_not_come_back_as_they_went_are_not_copied(
-    mappings: dict[str, Any], settings: dict[str, str], said: str | None
-) -> None:
+def test_documents_that_do_not_come_back_as_they_went_are_not_copied(mappings, settings, said):
     info = IndexInfo("docs", settings, mappings, {})
     with pytest.raises(DataError, match=said) if said else nullcontext():
         require_whole_source(info)

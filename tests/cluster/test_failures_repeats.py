@@ -66,9 +66,7 @@ def connected(*urls: str, **given: Any) -> Cluster:
     return Cluster.connect(ClusterSettings(url=", ".join(urls)), **given)
 
 
-def test_a_host_that_is_down_is_passed_over_by_reads_and_writes(
-    hosts: tuple[Host, Host], nobody: str
-) -> None:
+def test_a_host_that_is_down_is_passed_over_by_reads_and_writes(hosts, nobody):
     cluster = connected(nobody, hosts[0].url)
     for number in range(4):
         cluster.request("PUT", f"/docs/_doc/{number}", {})
@@ -145,9 +143,7 @@ def test_requests_carry_the_name_of_who_asks(hosts: tuple[Host, Host]) -> None:
     ("given", "kept"),
     [(b"shop-42", "shop-42"), (b"", None), (b"two words", None), (b"x" * 201, None), (b"a\x00b", None)],
 )
-def test_the_server_hands_on_the_name_that_a_client_gave(
-    hosts: tuple[Host, Host], given: bytes, kept: str | None
-) -> None:
+def test_the_server_hands_on_the_name_that_a_client_gave(hosts, given, kept):
     assert opaque_id({"headers": [(b"x-opaque-id", given)]}) == kept
     cluster = connected(hosts[0].url, asked_by="hybridr/serve")
 

@@ -74,9 +74,7 @@ def test_a_limit_is_the_index_s_own_or_the_default() -> None:
         ({}, PASSAGES, 64, {}),
     ],
 )
-def test_what_is_added_is_added_to_a_copied_limit(
-    settings: dict[str, str], added: dict[str, Any], nested_objects: int, raised: dict[str, str]
-) -> None:
+def test_what_is_added_is_added_to_a_copied_limit(settings, added, nested_objects, raised):
     assert raised_limits(index(**settings), None, added, nested_objects) == raised
 
 
@@ -149,9 +147,7 @@ TOTAL = "routing.allocation.total_shards_per_node"
         ({ENABLE: "none"}, {ENABLE: "all"}, 1, 1, False),
     ],
 )
-def test_shards_that_a_cluster_would_not_take(
-    settings: dict[str, str], index_settings: dict[str, str], primaries: int, added: int, refused: bool
-) -> None:
+def test_shards_that_a_cluster_would_not_take(settings, index_settings, primaries, added, refused):
     """Two data nodes with 8 shards, 7 of them held by a node."""
     of_cluster = {f"cluster.{name}": value for name, value in settings.items()}
     of_index = {f"index.{name}": value for name, value in index_settings.items()}

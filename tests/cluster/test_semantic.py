@@ -129,9 +129,7 @@ def test_elasticsearch_indexes_no_words_of_it(elasticsearch: IndexInfo) -> None:
         (None, None),
     ],
 )
-def test_the_text_of_a_document_is_read_never_its_inference(
-    elasticsearch: IndexInfo, stored: Any, text: Any
-) -> None:
+def test_the_text_of_a_document_is_read_never_its_inference(elasticsearch, stored, text):
     hit = {"_id": "1", "_version": 1, "_seq_no": 0, "_primary_term": 1}
     source = {"title": "droids", "body": stored, "other": {"text": "x", "inference": 1}, "usual": "y"}
     document = source_document({**hit, "_source": source}, elasticsearch)

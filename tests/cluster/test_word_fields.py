@@ -132,9 +132,7 @@ def test_what_vectors_of_the_same_fields_were_searched_by_is_taken_again() -> No
     assert chosen_word_fields(index, before._replace(searched=("gone",))) == ("body",)
 
 
-def analysed_by(
-    analyzer: str | None = None, settings: dict[str, Any] | None = None, kind: str = "text"
-) -> IndexInfo:
+def analysed_by(analyzer=None, settings=None, kind="text"):
     mapping = {"type": kind} | ({"analyzer": analyzer} if analyzer else {})
     return IndexInfo("docs", settings or {}, {"properties": {"text": mapping}}, {})
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,9 +29,7 @@ def test_a_full_disk_of_a_node_is_nobody_s_bad_document() -> None:
 
 
 @pytest.mark.attack(76)
-def test_a_full_disk_here_is_said_with_what_was_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_full_disk_here_is_said_with_what_was_refused(monkeypatch, tmp_path):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 

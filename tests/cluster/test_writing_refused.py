@@ -24,9 +24,7 @@ def test_long_ids_of_refused_documents_do_not_fill_the_state_of_the_cluster() ->
 @pytest.mark.parametrize(
     ("count", "width", "whole"), [(3, 4, True), (999, 8, True), (1000, 8, False), (31, 512, False)]
 )
-def test_accepted_documents_that_had_no_room_are_all_that_were_refused(
-    monkeypatch: pytest.MonkeyPatch, count: int, width: int, whole: bool
-) -> None:
+def test_accepted_documents_that_had_no_room_are_all_that_were_refused(monkeypatch, count, width, whole):
     accepted = tuple(f"{number:0{width}}" for number in range(count))
     info: Any = SimpleNamespace(name="docs-hybridr-1", record=Record(accepted=accepted))
     monkeypatch.setattr(writing, "refused_ids", lambda info: [*accepted, "another"])

@@ -15,9 +15,7 @@ from hybridr.indexing.settings import ReindexSettings
 
 
 @pytest.mark.parametrize(("together", "calls"), [(None, {64}), (4096, {4096})])
-def test_speed_is_measured_with_as_many_documents_as_a_reindex_gives(
-    together: int | None, calls: set[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_speed_is_measured_with_as_many_documents_as_a_reindex_gives(together, calls, monkeypatch):
     """A GPU is through a sample in no time: it is encoded again until a second is over."""
     now, given = 0.0, []
 

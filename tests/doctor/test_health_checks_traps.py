@@ -24,9 +24,7 @@ EF_SEARCH = "index.knn.algo_param.ef_search"
 ADVANCED = "index.knn.advanced.approximate_threshold"
 
 
-def seen(
-    settings: dict[str, Any] | None = None, vector: dict[str, Any] | None = None, **changes: Any
-) -> Seen:
+def seen(settings=None, vector=None, **changes):
     record = RECORD | changes.pop("record", {}) | {"version": VERSION}
     usual = {"index.uuid": "2", "index.knn": "true", "index.number_of_shards": "2"}
     mappings = {"_meta": {"hybridr": record}, "properties": {"v": VECTOR | (vector or {})}}

@@ -60,9 +60,7 @@ def shares(vectors: str, **found: float) -> list[WalkShare]:
         ("byte", {}, "byte vectors lose them"),
     ],
 )
-def test_the_cheapest_way_that_finds_enough_is_advised(
-    vectors: str, found: dict[str, float], said: str
-) -> None:
+def test_the_cheapest_way_that_finds_enough_is_advised(vectors, found, said):
     told = walk_advice(info_of(vectors), shares(vectors, **found))
     assert said in told
     assert bool(told) == bool(said)

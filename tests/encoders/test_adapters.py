@@ -39,9 +39,7 @@ def settings(folders: tuple[str, str], out: Path, **changes: Any) -> AdaptSettin
     return AdaptSettings(**(values | changes), objective_settings=own)
 
 
-def test_the_encoder_is_fitted_to_the_documents_and_as_long_as_the_base(
-    tmp_path: Path, folders: tuple[str, str]
-) -> None:
+def test_the_encoder_is_fitted_to_the_documents_and_as_long_as_the_base(tmp_path, folders):
     done = adapt(DOCUMENTS, settings(folders, tmp_path / "out"))
     assert (done.promoted, done.objective, done.steps, done.reused) == (True, "ensemble", 0, False)
     assert done.loss_end < done.unseen_loss_end < 0.5  # type: ignore[operator]

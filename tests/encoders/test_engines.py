@@ -49,9 +49,7 @@ def test_a_document_has_the_same_vector_in_any_order_and_batch(tiny: Path, preci
 
 
 @pytest.mark.model
-def test_minilm_has_the_same_vector_in_any_batch_and_int8_is_near(
-    minilm_encoder_folder: Path, tmp_path: Path
-) -> None:
+def test_minilm_has_the_same_vector_in_any_batch_and_int8_is_near(minilm_encoder_folder, tmp_path):
     tiny = export(minilm_encoder_folder, tmp_path / "encoder", precision="int8")
     random = np.random.default_rng(0)
     words = "the wing of an aircraft in supersonic flow, measured on a flat plate with heat transfer".split()
@@ -130,9 +128,7 @@ def test_openvino_is_called_once_before_threads_call_it(tiny: Path, monkeypatch:
         ("int4", None, "there is no precision .int4."),
     ],
 )
-def test_what_a_backend_has_not_is_a_clear_error(
-    tiny: Path, precision: str, backend: str, message: str
-) -> None:
+def test_what_a_backend_has_not_is_a_clear_error(tiny, precision, backend, message):
     with pytest.raises(ModelError, match=message):
         load_encoder(tiny, precision=precision, backend=backend)
 

@@ -125,9 +125,7 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_damaged_source_is_a_clear_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, change: bytes | None, message: str
-) -> None:
+def test_a_damaged_source_is_a_clear_error(tmp_path, capsys, name, change, message):
     source = export(tiny_retriever(), tmp_path / "encoder")
     (source / name).unlink()
     if change is not None:
@@ -182,9 +180,7 @@ def test_the_command_joins_dam_and_rem(tmp_path: Path, capsys: pytest.CaptureFix
         (["--dam", str(DAM), "--documents", "nowhere.jsonl"], 1, "nowhere.jsonl"),
     ],
 )
-def test_what_cannot_be_joined_is_refused_in_words(
-    arguments: list[str], code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_joined_is_refused_in_words(arguments, code, words, tmp_path, capsys):
     assert main(["export", *arguments, "--out", str(tmp_path / "out")]) == code
     said = " ".join(capsys.readouterr().err.split())
     assert words in said

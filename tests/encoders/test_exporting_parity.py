@@ -60,9 +60,7 @@ def test_the_parity_tells_of_the_states_of_tokens(tmp_path: Path) -> None:
     ("states", "vectors", "said"),
     [(0.1, 0.0, "over the states of .* tokens"), (0.0, 0.1, "ONNX and torch differ by .* over .* texts")],
 )
-def test_a_graph_that_differs_is_not_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: float, vectors: float, said: str
-) -> None:
+def test_a_graph_that_differs_is_not_exported(tmp_path, monkeypatch, states, vectors, said):
     retriever = tiny_retriever()
 
     def read(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -101,9 +101,7 @@ def chinese(monkeypatch: pytest.MonkeyPatch) -> KnownEncoder:
     return entry
 
 
-def test_a_packaged_encoder_comes_from_the_registry_where_the_hub_is_silent(
-    own_cache: Path, chinese: KnownEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packaged_encoder_comes_from_the_registry_where_the_hub_is_silent(own_cache, chinese, monkeypatch):
     notes: list[str] = []
     folder = encoder_folder(chinese.name, progress=lambda stage, *_: notes.append(stage))
     assert chinese.package is not None
@@ -129,9 +127,7 @@ def test_a_packaged_encoder_comes_from_a_hub_that_answers_unless_an_index_has_th
     assert written == place_of(chinese.package.fingerprint)
 
 
-def test_a_hub_that_breaks_off_is_replaced_and_nothing_at_all_has_its_remedy(
-    own_cache: Path, chinese: KnownEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_breaks_off_is_replaced_and_nothing_at_all_has_its_remedy(own_cache, chinese, monkeypatch):
     def broken(*_: object, **__: object) -> str:
         raise OSError("connection reset")
 

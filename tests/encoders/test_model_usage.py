@@ -263,9 +263,7 @@ REFUSED: list[tuple[Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(("change", "words"), REFUSED, ids=[words[:60] for _, words in REFUSED])
-def test_what_is_not_followed_is_refused_by_name(
-    change: Callable[[Path], None], words: str, source: Path, tmp_path: Path
-) -> None:
+def test_what_is_not_followed_is_refused_by_name(change, words, source, tmp_path):
     change(source)
     for attempt in (
         lambda: export(source, tmp_path / "encoder"),

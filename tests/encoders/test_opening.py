@@ -141,9 +141,7 @@ def test_a_foreign_folder_is_a_clear_error(tmp_path: Path) -> None:
         ("tokenizer.json", "cut", "is damaged: tokenizer.json is not the file"),
     ],
 )
-def test_a_damaged_folder_is_a_clear_error(
-    folder: Path, tmp_path: Path, name: str, change: str, message: str
-) -> None:
+def test_a_damaged_folder_is_a_clear_error(folder, tmp_path, name, change, message):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     content = (copy / name).read_bytes()

@@ -45,9 +45,7 @@ odd = st.text(max_size=400).filter(lambda text: not any("\ud800" <= sign <= "\ud
 @settings(max_examples=300, deadline=None)
 @example(text="0000텐", tokens=6, overlap=0)
 @given(text=st.one_of(texts, odd), tokens=st.integers(6, 40), overlap=st.integers(0, 2))
-def test_every_token_is_in_a_passage_and_every_passage_fits(
-    minilm: OnnxEncoder, text: str, tokens: int, overlap: int
-) -> None:
+def test_every_token_is_in_a_passage_and_every_passage_fits(minilm, text, tokens, overlap):
     found = split(text, minilm, Windows(tokens, overlap, 5000))
     assert found.whole
     assert uncovered(text, minilm, found) == []
@@ -67,9 +65,7 @@ def test_every_token_is_in_a_passage_and_every_passage_fits(
     overlap=st.integers(0, 2),
     most=st.integers(1, 9),
 )
-def test_windows_are_bounded_and_overlap_as_asked(
-    lengths: list[int], tokens: int, overlap: int, most: int
-) -> None:
+def test_windows_are_bounded_and_overlap_as_asked(lengths, tokens, overlap, most):
     text = " ".join("x" * length for length in lengths)
     found = split(text, WORDS, Windows(tokens, overlap, most))
     counts = [len(text[a:b].split()) for a, b in found.spans]

@@ -74,9 +74,7 @@ def test_truncated_weights_are_refused(keep: int, source: Path) -> None:
         ({"num_hidden_layers": 3}, "lacks 16 weights, such as encoder.layer.2"),
     ],
 )
-def test_a_configuration_of_another_model_is_refused(
-    change: dict[str, int], words: str, source: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_configuration_of_another_model_is_refused(change, words, source, capfd):
     damage_json(source / "config.json", **change)
     with pytest.raises(ModelError, match=words) as caught:
         read_retriever(source)

@@ -92,9 +92,7 @@ def test_mean_pooling_is_the_mean_of_the_states_and_of_the_special_tokens(tmp_pa
         (" \t\n", []),
     ],
 )
-def test_spans_are_characters_of_the_text_as_given(
-    encoder: OnnxEncoder, text: str, expected: list[str]
-) -> None:
+def test_spans_are_characters_of_the_text_as_given(encoder, text, expected):
     for read in (encoder.read_queries, encoder.read_documents):  # each has a prefix of its own
         [reading] = read([text])
         assert words(text, reading) == expected

@@ -35,9 +35,7 @@ def joined(two: tuple[NumpyBiEncoder, NumpyBiEncoder]) -> EnsembleBiEncoder:
     return fitted(*two, (first.encode_documents(TEXTS), second.encode_documents(TEXTS)), 0.3, 24)
 
 
-def test_a_vector_is_what_the_two_give_weighted_centred_and_projected(
-    two: tuple[NumpyBiEncoder, NumpyBiEncoder], joined: EnsembleBiEncoder
-) -> None:
+def test_a_vector_is_what_the_two_give_weighted_centred_and_projected(two, joined):
     one, other = (retriever.encode_documents(TEXTS) for retriever in two)
     centred = other - other.mean(axis=0)
     centred /= np.linalg.norm(centred, axis=1, keepdims=True)
@@ -50,9 +48,7 @@ def test_a_vector_is_what_the_two_give_weighted_centred_and_projected(
     assert np.allclose(found @ found.T, expected @ expected.T, atol=1e-4)  # components have no sign
 
 
-def test_with_all_dimensions_a_cosine_is_the_weighted_sum_of_both(
-    two: tuple[NumpyBiEncoder, NumpyBiEncoder],
-) -> None:
+def test_with_all_dimensions_a_cosine_is_the_weighted_sum_of_both(two):
     first, second = two
     one, other = (retriever.encode_documents(TEXTS) for retriever in two)
     whole = fitted(first, second, (one, other), 0.4, 64)
@@ -62,9 +58,7 @@ def test_with_all_dimensions_a_cosine_is_the_weighted_sum_of_both(
     assert np.allclose(vectors @ vectors.T, 0.6 * one @ one.T + 0.4 * centred @ centred.T, atol=1e-4)
 
 
-def test_the_exported_graph_gives_the_same_vectors_and_the_firsts_states(
-    tmp_path: Path, two: tuple[NumpyBiEncoder, NumpyBiEncoder], joined: EnsembleBiEncoder
-) -> None:
+def test_the_exported_graph_gives_the_same_vectors_and_the_firsts_states(tmp_path, two, joined):
     encoder = load_encoder(export(joined, tmp_path / "encoder", precision="int8"), precision="fp32")
     assert (encoder.dim, encoder.width, encoder.max_tokens) == (24, 32, 64)
     assert encoder.fingerprint == joined.fingerprint
@@ -100,9 +94,7 @@ def test_a_second_one_that_wants_a_prefix_before_queries_alone_is_joined_without
     assert [text.spans for text in encoder.read_queries(TEXTS[:3])] == spans
 
 
-def test_the_fingerprint_follows_both_and_the_fit(
-    two: tuple[NumpyBiEncoder, NumpyBiEncoder], joined: EnsembleBiEncoder
-) -> None:
+def test_the_fingerprint_follows_both_and_the_fit(two, joined):
     first, second = two
     vectors = first.encode_documents(TEXTS), second.encode_documents(TEXTS)
     again, more = (fitted(first, second, vectors, share, 24) for share in (0.3, 0.31))
@@ -118,9 +110,7 @@ def test_the_fingerprint_follows_both_and_the_fit(
         ({}, {"query": "balan ", "document": "balan balan "}, "prefixes of different length"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(
-    tmp_path: Path, first: dict[str, str], second: dict[str, str], said: str
-) -> None:
+def test_what_cannot_be_joined_is_refused(tmp_path, first, second, said):
     one, other = numpy_retriever(tmp_path / "one", **first), numpy_retriever(tmp_path / "other", **second)
     with pytest.raises(ModelError, match=said):
         EnsembleBiEncoder(one, other, np.zeros(32, np.float32), np.eye(64, dtype=np.float32))

@@ -98,13 +98,7 @@ def test_nothing_is_told_without_a_click() -> None:
         fit_clicks(one_query([0, 1], [9, 9], [0, 0]))
 
 
-def one_query(
-    rank: list[int],
-    shown: list[float],
-    clicked: list[float],
-    document: list[int] | None = None,
-    query: list[int] | None = None,
-) -> Views:
+def one_query(rank, shown, clicked, document=None, query=None):
     numbers = document or list(range(len(rank)))
     whole = [np.array(one, dtype=np.int64) for one in (query or [0] * len(rank), numbers, rank)]
     return Views(*whole, np.array(shown, dtype=np.float64), np.array(clicked, dtype=np.float64))

@@ -93,9 +93,7 @@ def server() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.attack(137)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_language_model_that_sends_a_byte_now_and_then_is_left(
-    server: tuple[str, list[str]], way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_language_model_that_sends_a_byte_now_and_then_is_left(server, way, monkeypatch):
     monkeypatch.setattr(judgements, "ANSWER_S", 1.0)
     began = time.monotonic()
     with pytest.raises(Unreachable, match="TimeoutError|Timeout|MaxRetry"):
@@ -105,9 +103,7 @@ def test_a_language_model_that_sends_a_byte_now_and_then_is_left(
 
 @pytest.mark.attack(136)
 @pytest.mark.parametrize("way", BUSY)
-def test_nobody_waits_as_long_as_a_busy_endpoint_says(
-    server: tuple[str, list[str]], way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_as_long_as_a_busy_endpoint_says(server, way, monkeypatch):
     monkeypatch.setattr(BoundedRetry, "MOST_WAIT_S", 0.1)
     began = time.monotonic()
     with pytest.raises(Unreachable):
@@ -124,9 +120,7 @@ def test_the_bound_of_a_wait_is_ten_seconds() -> None:
 
 @pytest.mark.attack(137)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_server_that_is_to_be_deployed_is_left_too(
-    server: tuple[str, list[str]], way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_to_be_deployed_is_left_too(server, way, monkeypatch):
     monkeypatch.setattr(remote_models, "ANSWER_TIMEOUT_S", 1.0)
     began = time.monotonic()
     with pytest.raises(Unreachable):

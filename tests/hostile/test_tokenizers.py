@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,9 +45,7 @@ def test_a_tokenizer_that_blows_texts_up_is_refused(encoder: Path, tmp_path: Pat
         ({"model": WORDS | {"max_input_chars_per_word": 10**9}}, "words of 1,000,000,000 letters apart"),
     ],
 )
-def test_a_tokenizer_that_takes_minutes_or_all_memory_is_refused(
-    parts: dict[str, Any], words: str, encoder: Path, tmp_path: Path
-) -> None:
+def test_a_tokenizer_that_takes_minutes_or_all_memory_is_refused(parts, words, encoder, tmp_path):
     with pytest.raises(ModelError, match=words):
         load_encoder(hostile.with_tokenizer(encoder, tmp_path / "encoder", **parts))
 
@@ -68,9 +65,7 @@ def test_patterns_of_real_tokenizers_are_taken(pattern: str, encoder: Path, tmp_
         ({"model": WORDS | {"unk_token": "none", "max_input_chars_per_word": 9}}, "Missing .* token"),
     ],
 )
-def test_a_tokenizer_that_fails_at_a_text_is_named(
-    parts: dict[str, Any], words: str, encoder: Path, tmp_path: Path
-) -> None:
+def test_a_tokenizer_that_fails_at_a_text_is_named(parts, words, encoder, tmp_path):
     opened = load_encoder(hostile.with_tokenizer(encoder, tmp_path / "encoder", **parts))
     with pytest.raises(ModelError, match=f"the tokenizer fails: .*{words}"):
         opened.encode_queries(["zebra"])

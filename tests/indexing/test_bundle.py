@@ -26,9 +26,7 @@ def test_a_claim_is_held_by_one_and_clears_what_a_dead_one_left(tmp_path: Path) 
     assert list(file.parent.iterdir()) == []
 
 
-def test_who_opened_the_lock_of_one_that_ends_meanwhile_gets_no_part_that_another_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_opened_the_lock_of_one_that_ends_meanwhile_gets_no_part_that_another_has(tmp_path, monkeypatch):
     """The file that it opened is gone when it locks it, and a third has made and locked another."""
     file, plain = tmp_path / "00000-000000.parquet", fcntl.flock
     first, third = claimed(file), claimed(file)

@@ -44,9 +44,7 @@ def test_the_same_encoder_folder_is_opened(minilm_encoder_folder: Path) -> None:
 
 
 @pytest.mark.model
-def test_a_worker_without_the_model_or_with_another_says_so(
-    monkeypatch: pytest.MonkeyPatch, minilm_encoder_folder: Path, tmp_path: Path
-) -> None:
+def test_a_worker_without_the_model_or_with_another_says_so(monkeypatch, minilm_encoder_folder, tmp_path):
     folder = tmp_path / "encoder"
     shutil.copytree(minilm_encoder_folder, folder)
     task = shipped(load_encoder(folder))
@@ -194,9 +192,7 @@ def test_workers_that_always_die_end_the_run(monkeypatch: pytest.MonkeyPatch, un
         ([], 4, 1 / 4),
     ],
 )
-def test_no_worker_asks_for_more_than_a_machine_has(
-    processors: list[float], workers: int, each: float
-) -> None:
+def test_no_worker_asks_for_more_than_a_machine_has(processors, workers, each):
     assert processors_each([Machine(one) for one in processors], workers) == each
 
 

@@ -172,9 +172,7 @@ def test_a_sparse_encoder_is_asked_for_by_its_folder() -> None:
         ({}, 9, 0.5, {}),
     ],
 )
-def test_small_weights_are_left_out(
-    weights: dict[str, float], most: int, share: float, kept: dict[str, float]
-) -> None:
+def test_small_weights_are_left_out(weights, most, share, kept):
     assert pruned(weights, most, share) == kept
 
 

@@ -27,9 +27,7 @@ ONE = np.ones((1, 2), dtype=np.float32)
         ("a text", "a text", ((-1, 3),), False),
     ],
 )
-def test_a_row_fits_the_text_that_it_was_made_of(
-    text: str, made_of: str, spans: tuple[tuple[int, int], ...], fits: bool
-) -> None:
+def test_a_row_fits_the_text_that_it_was_made_of(text, made_of, spans, fits):
     vectors = np.ones((len(spans), 2), dtype=np.float32)
     assert Row(digest_of_text(made_of), vectors, Split(spans)).fits(text) is fits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -118,14 +118,7 @@ def both(users: dict[str, Connecting], admin: Cluster, tmp_path: Path) -> Callab
     [(INDEX, "search", answers, 4), (OTHER, "search", answers, 4), (INDEX, "tune", tried, 15)],
     ids=["long texts", "short texts", "tune"],
 )
-def test_every_way_of_asking_equals_itself_asked_as_admin(
-    both: Callable[..., Iterator[Cluster]],
-    held: dict[str, Judged],
-    index: str,
-    verb: str,
-    ask: Any,
-    most: int,
-) -> None:
+def test_every_way_of_asking_equals_itself_asked_as_admin(both, held, index, verb, ask, most):
     """The transparent way too, and it equals a search of the same recall."""
     one = held[index]
     queries = one.queries[:most]
@@ -134,12 +127,7 @@ def test_every_way_of_asking_equals_itself_asked_as_admin(
     assert not differences(*told)
 
 
-def test_the_command_line_ranks_for_a_user_as_for_an_administrator(
-    both: Callable[..., Iterator[Cluster]],
-    held: dict[str, Judged],
-    minilm_encoder_folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_line_ranks_for_a_user_as_for_an_administrator(both, held, minilm_encoder_folder, capsys):
     queries = held[OTHER].queries[:3]
     told = [
         printed(cluster, OTHER, minilm_encoder_folder, queries, capsys) for cluster in both(OTHER, "search")
@@ -184,9 +172,7 @@ def test_a_table_of_terms_that_may_not_be_read_is_named_and_nothing_ranks_withou
 
 @pytest.mark.attack(91)
 @pytest.mark.parametrize("verb", ["reindex", "tune", "learn", "remove", "status", "search"])
-def test_a_role_for_one_index_reads_and_writes_the_words_of_one(
-    user: Connecting, admin: Cluster, tmp_path: Path, verb: str
-) -> None:
+def test_a_role_for_one_index_reads_and_writes_the_words_of_one(user, admin, tmp_path, verb):
     others = HOME + OTHER
     part = admin.search(others, {"size": 1})["hits"]["hits"][0]["_id"]
     cluster = user(verb)
@@ -212,9 +198,7 @@ def test_the_role_of_status_sees_where_the_words_lie(user: Connecting, admin: Cl
     assert held.kept["term_table"].places == ("cluster",)
 
 
-def test_who_sees_a_part_of_the_documents_gets_no_words_of_the_others(
-    user: Connecting, admin: Cluster, judged: Judged, tmp_path: Path
-) -> None:
+def test_who_sees_a_part_of_the_documents_gets_no_words_of_the_others(user, admin, judged, tmp_path):
     """Security of documents ends at the table: who may read it reads words of all, without it nobody does."""
     role = role_of("search", INDEX)
     seen = sorted(hit["_id"] for hit in admin.search(INDEX, {"size": 40, "_source": False})["hits"]["hits"])

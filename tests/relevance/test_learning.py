@@ -72,9 +72,7 @@ def rehearsal(returning: int, again: BoundedMean) -> Rehearsal:
         (rehearsal(40, NONE), "found as well without a memory"),
     ],
 )
-def test_where_nothing_is_gained_it_says_what_was_tried_and_what_it_would_need(
-    found: Rehearsal, said: str
-) -> None:
+def test_where_nothing_is_gained_it_says_what_was_tried_and_what_it_would_need(found, said):
     assert found.advice[0].startswith("nothing is gained for certain: 100 judged queries")
     assert said in found.advice[1]
     told = LearnResult("docs", "memory", 100, 90, 0, 0.8, found).to_json()["rehearsal"]

@@ -24,9 +24,7 @@ def knowing(*languages: str) -> Any:
         ("疫苗是怎么起作用的", ("en",)),
     ],
 )
-def test_a_query_in_a_language_that_the_encoder_does_not_know_is_told(
-    text: str, languages: tuple[str, ...]
-) -> None:
+def test_a_query_in_a_language_that_the_encoder_does_not_know_is_told(text, languages):
     assert f"the encoder knows {languages[0]}: its vectors say little" in language_remark(
         text, knowing(*languages)
     )

@@ -132,9 +132,7 @@ PART = {"nested": {"path": "specs", "query": {"match": {"specs.value": {"query":
         ),
     ],
 )
-def test_a_query_that_asks_in_its_own_way_scores_in_its_own_way(
-    query: dict[str, Any], words: dict[str, Any], demand: str | None
-) -> None:
+def test_a_query_that_asks_in_its_own_way_scores_in_its_own_way(query, words, demand):
     one = READER.read(query)
     assert isinstance(one, ParsedQuery), one
     assert (one.text, one.words, one.demand) == ("two words", words, demand)

@@ -150,9 +150,7 @@ def test_a_busy_cluster_rests_once_there_are_many(fitted: list[Any], monkeypatch
     assert len(rests) == 2
 
 
-def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(
-    fitted: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(fitted, monkeypatch):
     answers: list[Any] = [ClusterError("busy", status=429), ClusterError("no such query", status=400)]
 
     def refused(*_: Any) -> float:
@@ -176,9 +174,7 @@ def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(
         {"match": {"t": {"query": "x", "y": "z" * 20_000}}},
     ],
 )
-def test_what_a_server_does_not_ask_by_its_own_rights_has_none(
-    fitted: list[Any], query: dict[str, Any]
-) -> None:
+def test_what_a_server_does_not_ask_by_its_own_rights_has_none(fitted, query):
     assert Shapes(*index()).scale(query, ["x"]) == 0.0
     assert not fitted
 
@@ -193,9 +189,7 @@ def test_an_hour_later_it_is_measured_again_and_used_meanwhile(fitted: list[Any]
     assert len(fitted) == 2
 
 
-def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_is_fitted(
-    fitted: list[Any],
-) -> None:
+def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_is_fitted(fitted):
     before = Shapes(*index("u"))
     before.scale(MULTI, ["red shoes"])
     same, other, wider = (
@@ -210,9 +204,7 @@ def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_
         assert (settled(one).scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, count)
 
 
-def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(
-    fitted: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(fitted, monkeypatch):
     before, other, go_on = Shapes(*index(), background=True), Shapes(*index(), background=True), Event()
     before.scale(boosted(1), ["red shoes"])
     settled(before)
@@ -235,9 +227,7 @@ def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(
     assert len(fitted) <= 1 + 1 + 3, "of the other index only what it was at"
 
 
-def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(
-    fitted: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(fitted, monkeypatch):
     shape = sha256(
         orjson.dumps(query_shape(boosted(1), ["red shoes"]), option=orjson.OPT_SORT_KEYS)
     ).hexdigest()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import mul
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,14 +17,15 @@ from hybridr.serving.agents.documents import (
     plain_text,
 )
 
-ANY = st.text(max_size=3_000)
+ANY = st.builds(mul, st.text(max_size=60), st.integers(0, 50))
+LONG = st.builds(mul, st.text(max_size=100), st.integers(0, 200))
 HIT = st.fixed_dictionaries(
     {"doc_id": st.text(min_size=1, max_size=512), "score": st.floats(0, 1e12), "text": ANY},
     optional={"confidence": st.floats(0, 1), "rule": st.text(max_size=100)},
 )
 
 
-@given(st.lists(HIT, max_size=21), st.integers(1, 20), st.integers(0, 1000), st.text(max_size=9_000))
+@given(st.lists(HIT, max_size=8), st.integers(1, 7), st.integers(0, 1000), LONG)
 def test_hits_keep_to_the_bound_and_say_how_to_go_on(hits, k, offset, warning) -> None:
     ranked = [{**hit, "rank": offset + rank} for rank, hit in enumerate(hits, 1)]
     found = {"hits": ranked, "warning": warning[:1_000]}
@@ -35,7 +38,7 @@ def test_hits_keep_to_the_bound_and_say_how_to_go_on(hits, k, offset, warning) -
         assert f"offset={offset + shown}" in said or shown == len(hits)
 
 
-@given(st.text(max_size=20_000))
+@given(LONG)
 def test_any_text_is_cut_to_the_bound(text: str) -> None:
     assert bytes_in(bounded(text)) <= ANSWER_BYTES
     said, _ = as_much_as_fits("head", [text])

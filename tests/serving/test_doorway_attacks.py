@@ -176,9 +176,7 @@ class SlowSearch(StandInSearch):
         return Hits()
 
 
-async def crowd_of(
-    server: Server, count: int
-) -> tuple[httpx.AsyncClient, list[asyncio.Task[httpx.Response]]]:
+async def crowd_of(server, count):
     """Ask so many searches at once."""
     client = httpx.AsyncClient(base_url=server.url, timeout=60, limits=httpx.Limits())
     body = {"query": "x", "mode": "lexical"}
@@ -413,16 +411,16 @@ def test_an_answer_that_nobody_reads_is_not_kept(monkeypatch):
     with connection:
         connection.connect(("127.0.0.1", server.listener.getsockname()[1]))
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        time.sleep(2.5)
+        time.sleep(1.5)
         said = drained(connection, 1.0)
     assert said.startswith(b"HTTP/1.1 200")
     assert len(said) < 20_000_000, "the rest was given up"
 
 
 def test_who_sent_much_for_nothing_waits_for_the_answer(monkeypatch):
-    monkeypatch.setattr("hybridr.serving.doorway.REST_S", 3.0)
+    monkeypatch.setattr("hybridr.serving.doorway.REST_S", 1.5)
     client = client_of(HashingEncoder(), max_body_bytes=2 * LARGE)
     for body in (b"[" * (LARGE + 1), b" " * (2 * LARGE), b"{"):
         started = time.monotonic()
         assert client.post("/v1/embeddings", content=body, headers=JSON).status_code >= 400
-        assert (time.monotonic() - started >= 3.0) == (len(body) > LARGE)
+        assert (time.monotonic() - started >= 1.5) == (len(body) > LARGE)

@@ -103,9 +103,7 @@ def test_what_is_no_search_does_not_go_on(client: TestClient, cluster: Recorder)
         ("/docs/_search", {"content-type": "application/yaml"}),
     ],
 )
-def test_what_cannot_be_ranked_goes_through_byte_by_byte(
-    client: TestClient, cluster: Recorder, path: str, headers: dict[str, str]
-) -> None:
+def test_what_cannot_be_ranked_goes_through_byte_by_byte(client, cluster, path, headers):
     raw = b'{"query" :  {"match": {"text": "two words"}}}'
     client.post(path, content=raw, headers={"content-type": "application/json", **headers})
     [heard] = cluster.heard
@@ -151,9 +149,7 @@ def test_lines_of_several_searches(client: TestClient, cluster: Recorder) -> Non
         assert cluster.heard[-1].body == odd
 
 
-def test_several_searches_go_again_only_where_a_ranked_one_is_refused(
-    client: TestClient, cluster: Recorder
-) -> None:
+def test_several_searches_go_again_only_where_a_ranked_one_is_refused(client, cluster):
     other = b'{"index": "other"}\n{"query":  {"match_all": {}}}\n'
     raw = b"{}\n" + json.dumps(BODY).encode() + b"\n" + other
     fine = {"hits": {"hits": [{"_source": {"error": "of a log"}}]}}
@@ -248,9 +244,7 @@ def in_address(body: object, kind: str = "application/json", **params: str) -> s
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("kind", ["application/json", "application/vnd.elasticsearch+json;compatible-with=8"])
-def test_a_body_in_the_address_is_ranked_as_any_other(
-    client: TestClient, cluster: Recorder, method: str, kind: str
-) -> None:
+def test_a_body_in_the_address_is_ranked_as_any_other(client, cluster, method, kind):
     address = in_address(BODY, kind, filter_path="hits")
     client.request(method, address, headers={"content-type": "text/plain"})
     client.post("/docs/_search?filter_path=hits", json=BODY)
@@ -261,9 +255,7 @@ def test_a_body_in_the_address_is_ranked_as_any_other(
     assert json.loads(moved.body)["rescore"]
 
 
-def test_a_body_in_the_address_that_is_not_ranked_shows_no_vectors(
-    client: TestClient, cluster: Recorder
-) -> None:
+def test_a_body_in_the_address_that_is_not_ranked_shows_no_vectors(client, cluster):
     client.get(in_address({"query": {"match_all": {}}}))
     assert json.loads(cluster.heard[0].body) == {
         "query": {"match_all": {}},
@@ -289,9 +281,7 @@ def test_a_body_in_the_address_that_is_not_ranked_shows_no_vectors(
         ("source=%5B%5D&source_content_type=application/json", b""),
     ],
 )
-def test_an_odd_body_in_the_address_goes_on_as_it_was(
-    client: TestClient, cluster: Recorder, query: str, body: bytes
-) -> None:
+def test_an_odd_body_in_the_address_goes_on_as_it_was(client, cluster, query, body):
     client.post(f"/docs/_search?{query}", content=body, headers={"content-type": "application/json"})
     [heard] = cluster.heard
     assert (heard.line, heard.body) == (f"POST /docs/_search?{query}", body)

@@ -66,9 +66,7 @@ def nothing_heard(cluster: Recorder) -> None:
         *"/docs/_search#/../_bulk /docs/_search?q=a#b /docs/_search?index=secret /_search?index=docs".split(),
     ],
 )
-def test_106_what_is_no_search_is_never_passed_on(
-    server: Server, cluster: Recorder, target: str, method: str
-) -> None:
+def test_106_what_is_no_search_is_never_passed_on(server, cluster, target, method):
     answer = exchange(server.port, target, WRITES, LINES, method)
     assert status_of(answer) in (400, 404, 405)
     assert cluster.heard == []
@@ -84,9 +82,7 @@ def test_106_what_is_no_search_is_never_passed_on(
         ("/other/_msearch?filter_path=a;x=b", "POST /other/_msearch?filter_path=a&x=b"),
     ],
 )
-def test_106_what_is_judged_is_what_is_sent(
-    server: Server, cluster: Recorder, target: str, line: str
-) -> None:
+def test_106_what_is_judged_is_what_is_sent(server, cluster, target, line):
     assert status_of(exchange(server.port, target, SEARCH)) == 200
     assert [heard.line for heard in cluster.heard] == [line]
 
@@ -103,9 +99,7 @@ def looking_for(text: str) -> bytes:
 @pytest.mark.attack(109)
 @pytest.mark.parametrize("status", [200, 401, 403])
 @pytest.mark.parametrize("api", ["_search", "_msearch"])
-def test_109_the_metrics_do_not_tell_which_words_documents_have(
-    server: Server, cluster: Recorder, monkeypatch: pytest.MonkeyPatch, status: int, api: str
-) -> None:
+def test_109_the_metrics_do_not_tell_which_words_documents_have(server, cluster, monkeypatch, status, api):
     """`KnowingSearch` knows every text but `unheard`."""
     monkeypatch.setattr(cluster, "answers", [(status, b'{"hits":{"hits":[]}}')])
     before = left_alone(server)
@@ -119,9 +113,7 @@ def test_109_the_metrics_do_not_tell_which_words_documents_have(
 
 @pytest.mark.attack(109)
 @pytest.mark.parametrize("status", [401, 403, 404, 429])
-def test_109_no_refused_search_is_counted(
-    server: Server, cluster: Recorder, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_109_no_refused_search_is_counted(server, cluster, monkeypatch, status):
     monkeypatch.setattr(cluster, "answers", [(status, b"{}")])
     before = left_alone(server)
     for body in (b'{"query":{"match_all":{}}}', looking_for("unheard"), b"["):
@@ -131,9 +123,7 @@ def test_109_no_refused_search_is_counted(
 
 
 @pytest.mark.attack(109)
-def test_109_for_nobody_nothing_is_worked_out_where_the_cluster_knows_its_users(
-    cluster: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_109_for_nobody_nothing_is_worked_out_where_the_cluster_knows_its_users(cluster, monkeypatch):
     monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     password = ClusterSettings(url=cluster.url, user="ours", password=SecretStr("secret"))
     key = ClusterSettings(url=cluster.url, api_key=SecretStr("aTpr"))
@@ -166,9 +156,7 @@ def test_109_for_nobody_nothing_is_worked_out_where_the_cluster_knows_its_users(
         ("_opensearch_security_injected_user: admin",),
     ],
 )
-def test_112_nothing_goes_on_that_is_of_one_connection_or_by_which_a_proxy_is_believed(
-    server: Server, cluster: Recorder, sent: tuple[str, ...]
-) -> None:
+def test_112_nothing_goes_on_that_is_of_one_connection_or_by_which_a_proxy_is_believed(server, cluster, sent):
     assert status_of(exchange(server.port, "/docs/_search", SEARCH, (*JSON, *sent, "x-kept: 1"))) == 200
     [heard] = cluster.heard
     assert set(heard.headers) == {"host", "content-type", "content-length", "x-kept"}
@@ -187,9 +175,7 @@ def test_112_nothing_goes_on_that_is_of_one_connection_or_by_which_a_proxy_is_be
         ("host: other",),
     ],
 )
-def test_113_a_header_of_which_one_reads_the_first_and_another_the_last_is_refused(
-    server: Server, cluster: Recorder, twice: tuple[str, ...]
-) -> None:
+def test_113_a_header_of_which_one_reads_the_first_and_another_the_last_is_refused(server, cluster, twice):
     for target in ("/docs/_search", "/docs/_msearch", "/search", "/v1/rank"):
         assert status_of(exchange(server.port, target, SEARCH, twice)) == 400
     assert cluster.heard == []
@@ -224,9 +210,7 @@ ODD_HEADERS = [
         (b"", {503}),
     ],
 )
-def test_115_an_odd_answer_of_the_cluster_becomes_an_answer_at_once(
-    monkeypatch: pytest.MonkeyPatch, answer: bytes, statuses: set[int]
-) -> None:
+def test_115_an_odd_answer_of_the_cluster_becomes_an_answer_at_once(monkeypatch, answer, statuses):
     monkeypatch.setattr(snapshots, "Search", KnowingSearch)
     with answering(answer) as url:
         settings = ServeSettings(index="docs", proxy="lexical", rank_timeout_s=30)

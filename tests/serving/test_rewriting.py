@@ -25,9 +25,7 @@ AND = {"match": {"text": {"query": "two words", "operator": "AND"}}}
 BY_SCORE = [{"_score": {"order": "desc"}}]
 
 
-def ranking(
-    recall: Any = "all", fusion: str = "absolute", *, in_place: bool = False, **settings: str
-) -> BodyRanking:
+def ranking(recall="all", fusion="absolute", *, in_place=False, **settings):
     record = Record(fields=FIELDS, vector_field="v", in_place=in_place)
     search: Any = SimpleNamespace(
         lexical_fields=FIELDS,
@@ -182,9 +180,7 @@ def test_what_is_shown_of_hits_inside_is_asked_for_once() -> None:
         ({"query": MATCH, "sort": [5]}, "unreadable"),
     ],
 )
-def test_an_application_is_told_what_becomes_of_each_request(
-    request_: dict[str, Any], reason: str | None
-) -> None:
+def test_an_application_is_told_what_becomes_of_each_request(request_, reason):
     verdict = verdict_on(ranking(), request_)
     assert (verdict.ranked, verdict.reason) == (reason is None, reason)
     assert verdict.why == (REASONS[reason] if reason else "ranked as hybridr search does")

@@ -223,9 +223,7 @@ def test_108_searches_of_clients_that_left_end_at_once(proxy: Server, hung: Hung
 
 @pytest.mark.attack(108)
 @pytest.mark.parametrize("clients", [1, 45])
-def test_108_clients_that_stay_hold_up_others_for_a_second_or_two(
-    proxy: Server, hung: HungCluster, clients: int
-) -> None:
+def test_108_clients_that_stay_hold_up_others_for_a_second_or_two(proxy, hung, clients):
     crowd = [ask(proxy, "/slow/_search", f"Basic {number % clients}") for number in range(45)]
     wait_until(lambda: len(hung.open) >= (30 if clients == 1 else 40))
     status, took = answered(ask(proxy, "/quick/_search", "Basic other"))
@@ -243,9 +241,7 @@ def test_108_clients_that_stay_hold_up_others_for_a_second_or_two(
 
 
 @pytest.mark.attack(108)
-def test_108_a_body_that_is_not_read_and_a_name_that_is_not_told_hold_nobody_up(
-    proxy: Server, hung: HungCluster
-) -> None:
+def test_108_a_body_that_is_not_read_and_a_name_that_is_not_told_hold_nobody_up(proxy, hung):
     """A name that has to be looked up, of a cluster that hangs, is nobody's that waits for a ranking."""
     proxy.app.state.searches.serving.__dict__["rank_timeout_s"] = 0.2
     crowd = [ask(proxy, f"/name-{number}/_search") for number in range(20)]

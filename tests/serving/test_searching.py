@@ -111,9 +111,7 @@ ODD = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampl
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(places_of(BODY)), ODD, st.sampled_from(["all", "lexical"]))
-def test_wrong_types_in_every_place_lose_nothing(
-    client: TestClient, place: tuple[Any, ...], new: Any, recall: str
-) -> None:
+def test_wrong_types_in_every_place_lose_nothing(client, place, new, recall):
     body = replaced(BODY, place, new)
     raw = json.dumps(body).encode()
     found = ranked(client, raw, recall)
@@ -195,9 +193,7 @@ def test_where_only_words_find_the_query_is_the_clients_own(client: TestClient) 
     assert refused.status_code == 400
 
 
-def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_looked_at_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_ranking_is_made_once_for_all_requests_and_anew_when_the_index_is_looked_at_again(monkeypatch):
     made: list[str] = []
 
     class Counted(snapshots.BodyRanking):

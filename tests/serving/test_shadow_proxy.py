@@ -55,9 +55,7 @@ def kept() -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line]
 
 
-def test_the_client_gets_the_clusters_answer_and_the_other_one_is_asked_with_its_rights(
-    cluster: Recorder,
-) -> None:
+def test_the_client_gets_the_clusters_answer_and_the_other_one_is_asked_with_its_rights(cluster):
     raw = b'{"query" :  {"match": {"text": "two words"}}}'
     sent = {"content-type": "application/json", **BASIC}
     answer = client_of(cluster).post("/docs/_search?size=2", content=raw, headers=sent)

@@ -69,9 +69,7 @@ def test_what_only_one_ranking_finds_beyond_the_other_is_shown_and_of_neither() 
         ({"memory": MEMORY}, False),  # somebody learnt since: the index ranks by none of the two
     ],
 )
-def test_an_experiment_is_on_while_the_index_ranks_as_it_began(
-    change: dict[str, Any], on: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_experiment_is_on_while_the_index_ranks_as_it_began(change, on, monkeypatch):
     record = Record(encoder="e", experiment=LIKELY).changed(**change)
     info = IndexInfo("docs", {}, {"_meta": meta_of(record)}, {})
     monkeypatch.setattr(snapshots, "Search", lambda cluster, info, *_, **__: info)

@@ -78,9 +78,7 @@ def adapted(original: AdaptResult, tmp_path: Path) -> AdaptResult:
     return replace(original, folder=shutil.copytree(original.folder, tmp_path / "adapted"))
 
 
-def test_the_fitted_dam_and_the_rem_become_one_encoder(
-    adapted: AdaptResult, dam: Path, rem: Path, settings: Callable[..., AdaptSettings]
-) -> None:
+def test_the_fitted_dam_and_the_rem_become_one_encoder(adapted, dam, rem, settings):
     assert adapted.objective == "mlm"
     assert adapted.promoted
     assert adapted.steps == 12
@@ -103,9 +101,7 @@ def test_the_fitted_dam_and_the_rem_become_one_encoder(
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_coco_fits_the_vector_that_ranks(
-    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, pooling: str
-) -> None:
+def test_coco_fits_the_vector_that_ranks(settings, dam, rem, pooling):
     asked = settings(objective="coco", pooling=pooling, force=False)
     found = adapt(tiny_corpus(200), asked)
     assert (found.objective, found.documents, found.steps) == ("coco", 160, 12)
@@ -129,9 +125,7 @@ def test_coco_fits_the_vector_that_ranks(
 
 
 @pytest.mark.parametrize("objective", ["coco", "mlm"])
-def test_training_of_a_retriever_is_refused(
-    settings: Callable[..., AdaptSettings], tmp_path: Path, objective: str
-) -> None:
+def test_training_of_a_retriever_is_refused(settings, tmp_path, objective):
     retriever = export(tiny_retriever(), tmp_path / "retriever")
     with pytest.raises(SettingsError, match=f"{objective} training would undo what") as caught:
         adapt(tiny_corpus(200), settings(base=str(retriever), rem=None, objective=objective))
@@ -145,9 +139,7 @@ def test_a_published_encoder_is_exported_first(settings: Callable[..., AdaptSett
         assert f"hybridr export --dam {name}" in str(caught.value.hint)
 
 
-def test_a_finished_run_returns_and_another_strength_needs_no_training(
-    adapted: AdaptResult, settings: Callable[..., AdaptSettings], dam: Path, rem: Path
-) -> None:
+def test_a_finished_run_returns_and_another_strength_needs_no_training(adapted, settings, dam, rem):
     stages: set[str] = set()
 
     def note(stage: str, done: int, total: int | None = None, note: str = "") -> None:
@@ -175,9 +167,7 @@ def test_an_int8_export_keeps_the_fitted_dam(adapted: AdaptResult) -> None:
     assert (adapted.folder / "dam" / "manifest.json").is_file()
 
 
-def test_a_stopped_run_goes_on_without_reading_again(
-    settings: Callable[..., AdaptSettings], adapted: AdaptResult, tmp_path: Path
-) -> None:
+def test_a_stopped_run_goes_on_without_reading_again(settings, adapted, tmp_path):
     file = tmp_path / "corpus.jsonl"
     write_beir(tmp_path, tiny_corpus(200), [], {})
     from hybridr.relevance.corpus import CorpusFile
@@ -204,9 +194,7 @@ def test_a_stopped_run_goes_on_without_reading_again(
     )
 
 
-def test_the_gate_compares_with_source_dam_and_rem(
-    settings: Callable[..., AdaptSettings], dam: Path, rem: Path
-) -> None:
+def test_the_gate_compares_with_source_dam_and_rem(settings, dam, rem):
     wild = adapt(tiny_corpus(200), settings(force=False, learning_rate=0.5, steps=8))
     assert not wild.promoted
     assert wild.gate.reasons
@@ -217,9 +205,7 @@ def test_the_gate_compares_with_source_dam_and_rem(
     )
 
 
-def test_what_the_rem_was_trained_with_counts_before_the_dams_name(
-    settings: Callable[..., AdaptSettings], dam: Path, rem: Path, tmp_path: Path
-) -> None:
+def test_what_the_rem_was_trained_with_counts_before_the_dams_name(settings, dam, rem, tmp_path):
     published = tmp_path / "DAM-bert_base-mlm-dureader"  # by its name: Chinese, cosine
     shutil.copytree(dam, published)
     found = adapt(tiny_corpus(200), settings(base=str(published), steps=4, any_language=True))
@@ -232,9 +218,7 @@ def test_what_the_rem_was_trained_with_counts_before_the_dams_name(
     assert load_encoder(adapt(tiny_corpus(200), named).folder).similarity == "cosine"
 
 
-def test_a_parallel_adapter_stays_a_part_of_its_own(
-    settings: Callable[..., AdaptSettings], dam: Path, tmp_path: Path
-) -> None:
+def test_a_parallel_adapter_stays_a_part_of_its_own(settings, dam, tmp_path):
     rem = trained_rem(dam, tmp_path, "both")
     found = adapt(tiny_corpus(200), settings(rem=str(rem), steps=4))
     assert not (found.folder / "model.safetensors").exists()
@@ -256,9 +240,7 @@ def test_half_the_strength_is_half_way(settings: Callable[..., AdaptSettings], a
 
 
 @pytest.mark.parametrize("kind", ["adapter", "no rem", "no base", "retriever", "few"])
-def test_what_cannot_work_is_said_before_training(
-    settings: Callable[..., AdaptSettings], kind: str, tmp_path: Path
-) -> None:
+def test_what_cannot_work_is_said_before_training(settings, kind, tmp_path):
     if kind == "adapter":
         with pytest.raises(SettingsError, match="--objective coco or mlm, not ensemble"):
             adapt(unread(), settings(objective="ensemble"))
@@ -306,9 +288,7 @@ def test_the_result_is_an_encoder_with_its_history(pair: Callable[..., AdaptSett
     assert not [word for word in corpus_words if f" {word} " in recorded]
 
 
-def test_a_finished_run_returns_at_once_and_a_damaged_one_is_made_again(
-    pair: Callable[..., AdaptSettings],
-) -> None:
+def test_a_finished_run_returns_at_once_and_a_damaged_one_is_made_again(pair):
     first = adapt(tiny_corpus(120), pair())
     stages: set[str] = set()
     again = adapt(tiny_corpus(120)[::-1], pair(), progress=lambda stage, *_: stages.add(stage) or None)

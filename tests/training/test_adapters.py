@@ -61,13 +61,6 @@ def test_parameter_shares_of_the_paper(design: Design, count: int, share: float)
     assert round(100 * count / whole, 2) == share
 
 
-def test_a_fresh_rem_changes_nothing() -> None:
-    encoder = assemble(SOURCE)
-    before = encoder.encode_documents(INPUTS["passages"])
-    adapters.attach(encoder.backbone, Design(Lora(8, 16), Parallel(4)))
-    assert gap(encoder.encode_documents(INPUTS["passages"]), before) == 0
-
-
 def test_reduction_by_layer_and_learned_scaling(tmp_path: Path) -> None:
     def change(part: dict[str, Any]) -> None:
         part |= {"reduction_factor": {"1": 2, "default": 4}, "scaling": "learned"}

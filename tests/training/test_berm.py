@@ -1,4 +1,4 @@
-"""The losses of BERM against golden/losses and by hand."""
+"""The losses of BERM by hand; as released: `test_objectives_traces.py`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,6 @@ import torch
 
 from hybridr.training.batches import Rows
 from hybridr.training.objectives import berm
-from support.golden_losses import assert_close, golden, text_of
-
-
-def test_berm_as_released() -> None:
-    case, scores = golden("berm_as_coded"), text_of("berm_as_coded", "scores")
-    units = [berm.find_units(ids.numpy(), [4], released=True) for ids in case["input_ids"]][:-1]
-    vectors, there = berm.unit_means(case["hidden"][:-1], units)
-    essential = torch.tensor([int(np.argmax(scores[str(row)])) for row in range(2)])
-    queries, texts = case["q"][:-1], case["p"][:-1]
-    balanced = berm.balance(texts, vectors, there, per_unit=True).sum() / 3
-    extracted = berm.extract(queries, texts, vectors, there, essential, twice=True).sum() / 3
-    assert_close(balanced, case["balance"])
-    assert_close(extracted, case["extract"])
-    assert_close(case["contrastive"] + balanced, case["total"])
 
 
 def test_berm_of_the_paper_by_hand() -> None:

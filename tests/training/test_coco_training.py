@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ from hybridr.records import Document
 from hybridr.training.backbone import read_dam
 from hybridr.training.dam import fit_dam, frame_of, goes_on, ids_that, is_full_stop
 from hybridr.training.loop import Processes, make_optimizer, take_step
-from hybridr.training.objectives.coco import SpansAndMaskedLm, cut_spans, draw_pairs
+from hybridr.training.objectives.coco import SpansAndMaskedLm, cut_spans, draw_pairs, sequence_contrastive
 from hybridr.training.rankers import assemble
 from hybridr.training.settings import DamSettings
 from hybridr.training.token_cache import Frame, TokenCache, build_cache
-from support.coco_traces import replay_coco
 from support.dam_training import dam_settings, tiny_dam, weights_of
-from support.places import DDR
 from support.tiny import tiny_corpus, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,63 +46,6 @@ def stepped(found: SpansAndMaskedLm, steps: int = 3) -> tuple[list[float], dict[
 
 
 # --- what it computes
-
-
-def test_a_condenser_head_a_projection_and_the_mean_are_replayed_on_every_family(tmp_path: Path) -> None:
-    """Settings that no golden case combines: the gradient cache gives what the one batch does."""
-    for start in ("dam_source", "dam_roberta", "dam_distilbert"):
-        found = []
-        for micro_rows in (None, 3):
-            folder = tmp_path / f"{start}{micro_rows}"
-            made_case(folder, start, micro_rows, np.random.default_rng(7))
-            found.append(replay_coco(folder, DDR))
-        assert found[0].keys() == found[1].keys()
-        assert {"final/head.norm.weight", "final/condenser.0.output.dense.bias"} <= found[0].keys()
-        for name in found[0]:
-            np.testing.assert_allclose(found[0][name], found[1][name], atol=2e-6, err_msg=f"{start} {name}")
-
-
-def made_case(folder: Path, start: str, micro_rows: int | None, random: np.random.Generator) -> None:
-    """Write a case of other sizes: 5 documents, padding, temperature, projection, one layer of a head."""
-    folder.mkdir()
-    steps, rows, longest, dim = 3, 10, 13, 32
-    ids = random.integers(5, 200, (steps, rows, longest))
-    lengths = random.integers(4, longest + 1, (steps, rows, 1))
-    mask = (np.arange(longest) < lengths).astype(np.int64)
-    hidden = (random.random(ids.shape) < 0.3) & (mask == 1)
-    arrays = {"ids": ids * mask, "mask": mask, "labels": np.where(hidden, ids, -100)}
-    config = read_dam(DDR / "dams" / start).model.config
-    inner = int(getattr(config, "intermediate_size", None) or config.hidden_dim)
-    layer = transformers.models.bert.modeling_bert.BertLayer(
-        transformers.BertConfig(hidden_size=dim, intermediate_size=inner, num_attention_heads=2)
-    )
-    for name, weight in layer.named_parameters():
-        arrays[f"start/condenser.0.{name}"] = random.normal(0, 0.1, weight.shape).astype(np.float32)
-    for name, shape in (
-        ("linear.weight", (dim, dim)),
-        ("linear.bias", dim),
-        ("norm.weight", dim),
-        ("norm.bias", dim),
-    ):
-        arrays[f"start/head.{name}"] = random.normal(0, 0.3, shape).astype(np.float32)
-    np.savez(folder / "batches.npz", **arrays)
-    case = {
-        "start": f"dams/{start}",
-        "steps": steps,
-        "optimiser": {"name": "sgd", "rate": 0.02},
-        "clip": 1.0,
-        "pooling": "mean",
-        "head": "ance",
-        "settings": {
-            "mlm_weight": 1,
-            "mlm_backbone": False,
-            "condenser_layers": 1,
-            "skip_from": 0,
-            "micro_rows": micro_rows,
-            "temperature": 0.5,
-        },
-    }
-    (folder / "case.json").write_text(json.dumps(case))
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
@@ -160,6 +100,11 @@ def test_bf16_is_near(dam: Path, cache: TokenCache) -> None:
     near, _ = stepped(objective(dam, cache, "bf16", token_budget=SMALL, head_layers=1))
     assert near == pytest.approx(exact, rel=0.02)
     assert near != exact
+
+
+def test_a_temperature_divides_the_products() -> None:
+    states = torch.from_numpy(np.random.default_rng(1).normal(size=(6, 4)))
+    torch.testing.assert_close(sequence_contrastive(states, 0.25), sequence_contrastive(2 * states))
 
 
 # --- what it is trained on

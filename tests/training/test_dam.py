@@ -26,7 +26,7 @@ from hybridr.training.dam import DamFit, fit_dam
 from hybridr.training.rankers import assemble
 from support.dam_training import dam_settings, main, same, tiny_dam, weights_of
 from support.programs import Program, killed_at
-from support.tiny import WORDS, damage_json, tiny_corpus, tiny_retriever, tiny_tokenizer
+from support.tiny import WORDS, tiny_corpus, tiny_retriever, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -93,7 +93,7 @@ def test_a_finished_run_is_known_by_its_texts(dam: Path, tmp_path: Path) -> None
     assert not fit_dam(tiny_corpus(121), dam_settings(dam, tmp_path / "dam", seed=3)).reused
 
 
-def test_an_unfinished_run_does_not_read_its_source_again(dam: Path, whole: DamFit, tmp_path: Path) -> None:
+def test_an_unfinished_run_does_not_read_its_source_again(dam, whole, tmp_path):
 
     def stop(stage: str, done: int, total: int | None = None, note: str = "") -> None:
         if stage == "train" and done == 8:
@@ -121,9 +121,7 @@ LEFT = {"mlm": ["model.safetensors"], "coco": ["model.safetensors", "condenser.s
 
 
 @pytest.mark.parametrize("changes", [{"objective": "mlm"}, COCO], ids=["mlm", "coco"])
-def test_a_run_killed_by_sigkill_ends_with_the_same_weights(
-    changes: dict[str, Any], dam: Path, tmp_path: Path
-) -> None:
+def test_a_run_killed_by_sigkill_ends_with_the_same_weights(changes, dam, tmp_path):
     whole = fit_dam(tiny_corpus(120), dam_settings(dam, tmp_path / "whole", **changes))
     step = int(np.random.default_rng().integers(1, 12))
     out = tmp_path / "killed"
@@ -188,15 +186,6 @@ def test_a_strange_vocabulary_is_refused(dam: Path, tmp_path: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match="no tokenizer"):
         fit_dam(tiny_corpus(50), dam_settings(folder, tmp_path / "dam"))
-
-
-def test_a_base_of_another_kind_is_refused(dam: Path, tmp_path: Path) -> None:
-    folder = tiny_dam(tmp_path / "base")
-    damage_json(folder / "config.json", hidden_size=48)
-    with pytest.raises(ModelError, match="wrong sizes"):
-        fit_dam(tiny_corpus(50), dam_settings(folder, tmp_path / "dam"))
-    with pytest.raises(ModelError, match="there is no DAM"):
-        fit_dam(tiny_corpus(50), dam_settings(tmp_path / "none", tmp_path / "dam"))
 
 
 def test_too_little_disk_is_said_before_anything_is_read(dam: Path, tmp_path, monkeypatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,9 +50,7 @@ def test_a_folder_weighs_tokens_as_the_authors_code(side: str, limit: int) -> No
     [({}, True), ({"activation": "log1p_relu", "pooling": "sum"}, True), ({"free": True}, False)],
     ids=["splade", "another pooling", "inference-free"],
 )
-def test_a_folder_of_sentence_transformers_weighs_as_that_does(
-    form: dict[str, Any], queried: bool, tmp_path: Path
-) -> None:
+def test_a_folder_of_sentence_transformers_weighs_as_that_does(form, queried, tmp_path):
     model = written(tmp_path, **form)
     found = SparseEncoder(export(tmp_path / "model", tmp_path / "out"))
     assert (found.folder / TABLE_FILE).is_file() is not queried
@@ -106,9 +103,7 @@ def test_what_is_no_sparse_encoder_is_refused(tmp_path: Path) -> None:
         ("config.json", {"auto_map": {"AutoModel": "code.py"}}, "code"),
     ],
 )
-def test_what_cannot_be_read_of_sentence_transformers_is_said(
-    file: str, change: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_read_of_sentence_transformers_is_said(file, change, words, tmp_path):
     written(tmp_path)
     path = tmp_path / "model" / file
     path.write_text(json.dumps(json.loads(path.read_text()) | change))

@@ -1,4 +1,4 @@
-"""iDRO against golden/losses and by hand."""
+"""iDRO of the paper by hand; as released: `test_objectives_traces.py`."""
 
 from __future__ import annotations
 
@@ -6,27 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from hybridr.training.objectives.idro import IdroRule, group_means
-from support.golden_losses import assert_close, golden
+from hybridr.training.objectives.idro import IdroRule
+from support.golden_losses import assert_close
 
 
 def products(gradients: torch.Tensor) -> torch.Tensor:
     return gradients @ gradients.T
-
-
-@pytest.mark.parametrize("name", ["cocodr_idro_paper", "cocodr_idro_sharp"])
-def test_idro_over_three_steps(name: str) -> None:
-    case = golden(name)
-    idro = IdroRule(*(float(case[key]) for key in ("alpha", "ema", "rho", "eps")))
-    weights = torch.ones(int(case["n_groups"]))
-    for step in range(3):
-        assert_close(weights, case[f"h_before_{step}"])
-        means, sizes = group_means(case[f"losses_{step}"], case[f"groups_{step}"], len(weights))
-        assert_close(means, case[f"group_loss_{step}"])
-        assert_close(sizes, case[f"group_count_{step}"])
-        assert_close(idro.loss(means, weights), case[f"robust_loss_{step}"])
-        weights = idro.step(weights, means, sizes, products(case[f"grads_{step}"]))
-        assert_close(weights, case[f"h_after_{step}"])
 
 
 def test_idro_of_the_paper_by_hand() -> None:

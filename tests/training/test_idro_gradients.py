@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from hybridr.training.adapters import adapter_weights
-from hybridr.training.judged import Judged
 from hybridr.training.objectives.idro import GroupGradients, group_means
 from hybridr.training.objectives.pairwise import Pairwise
 from hybridr.training.rem import attach_fresh, design_of, unfreeze
@@ -16,12 +13,11 @@ from support.dam_training import tiny_dam
 from support.rem_training import objective_of
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
-@pytest.mark.parametrize("trained", ["all weights", "adapters"])
-@pytest.mark.parametrize("negatives", [1, 3])
-def test_one_pass_gives_what_one_pass_a_group_gives(
-    kind: str, trained: str, negatives: int, judged: Judged, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "trained", "negatives"),
+    [("bert", "adapters", 1), ("roberta", "all weights", 3), ("distilbert", "adapters", 3)],
+)
+def test_one_pass_gives_what_one_pass_a_group_gives(kind, trained, negatives, judged, tmp_path):
     found = objective_of(Pairwise, judged, tiny_dam(tmp_path / "dam", kind), 12, negatives)
     ranker = found.module
     if trained == "adapters":
@@ -52,9 +48,7 @@ def test_one_pass_gives_what_one_pass_a_group_gives(
         assert not fast.calls
 
 
-def test_rows_that_depend_on_each_other_and_embeddings_take_one_pass_a_group(
-    judged: Judged, dam: Path
-) -> None:
+def test_rows_that_depend_on_each_other_and_embeddings_take_one_pass_a_group(judged, dam):
     from hybridr.training.objectives.contrast import Contrastive
 
     for kind, layers in ((Contrastive, [1]), (Pairwise, "all")):

@@ -36,10 +36,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Ten
     return load_file(out / "trained.safetensors")
 
 
-@pytest.mark.parametrize("died_at", [1, 6, 12])
-def test_a_killed_run_goes_on_bit_for_bit(
-    tmp_path: Path, undisturbed: dict[str, torch.Tensor], died_at: int
-) -> None:
+@pytest.mark.parametrize("died_at", [6, 12])
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, undisturbed, died_at):
     assert lived(tmp_path, died_at) == -signal.SIGKILL
     assert not (tmp_path / "trained.safetensors").exists()
     assert lived(tmp_path) == 0

@@ -101,9 +101,7 @@ MISFITS: list[tuple[Callable[[Path], tuple[Path, Path | None]], str]] = [
 
 
 @pytest.mark.parametrize(("made", "words"), MISFITS, ids=[words for _, words in MISFITS])
-def test_what_does_not_fit_is_refused(
-    made: Callable[[Path], tuple[Path, Path | None]], words: str, tmp_path: Path
-) -> None:
+def test_what_does_not_fit_is_refused(made, words, tmp_path):
     with pytest.raises(ModelError, match=words) as caught:
         assemble(*made(tmp_path))
     assert caught.value.exit_code == 1

@@ -20,15 +20,13 @@ from hybridr.training.rem import RemRun, train_rem
 from hybridr.training.settings import RemSettings
 from support.dam_training import dam_settings, tiny_dam
 from support.places import DDR
-from support.programs import Program, killed_at
+from support.programs import Program
 from support.rem_training import SETTINGS, TEXTS, main, rem_settings, set_small, vectors, write_teacher
 from support.tiny import tiny_corpus
 
 
 @pytest.mark.parametrize("design", ["lora", "parallel", "both"])
-def test_the_loss_falls_and_the_files_give_the_trained_vectors(
-    design: str, judged: Judged, dam: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loss_falls_and_the_files_give_the_trained_vectors(design, judged, dam, tmp_path, monkeypatch):
     kept = []
     write = RemRun.write
     monkeypatch.setattr(RemRun, "write", lambda run, *rest: (kept.append(run), write(run, *rest)))
@@ -101,24 +99,10 @@ def test_what_coco_contrasted_by_cls_is_not_trained_on_by_mean(judged: Judged, t
     assert train_rem(judged, rem_settings(dam, tmp_path / "rem", pooling="cls", steps=1)).steps == 1
 
 
-def test_a_killed_run_ends_with_the_same_weights(judged: Judged, toy: Path, dam: Path, tmp_path) -> None:
-    train_rem(judged, rem_settings(dam, tmp_path / "whole"))
-    given = rem_settings(dam, tmp_path / "broken")
-    for at in ("4", "8"):
-        killed_at(at, main, str(toy), SETTINGS | {"dam": str(dam), "out": str(given.out)})
-        assert not (given.out / "manifest.json").exists()
-    continued = train_rem(judged, given)
-    assert continued.resumed_from == 6
-    for name in ("pytorch_adapter.bin", "losses.jsonl"):
-        assert (given.out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-
-
-@pytest.mark.parametrize("loss", ["contrast", "distil"])
-def test_two_processes_are_one_with_the_double_batch(
-    loss: str, judged: Judged, toy: Path, dam: Path, tmp_path: Path
-) -> None:
-    teacher = str(write_teacher(tmp_path / "teacher.tsv", judged)) if loss == "distil" else None
-    common = SETTINGS | {"dam": str(dam), "dropout": False, "steps": 4, "loss": loss, "teacher": teacher}
+def test_two_processes_are_one_with_the_double_batch(judged: Judged, toy: Path, dam: Path, tmp_path) -> None:
+    """By distillation; by contrast as the methods do (`test_rem_methods.py`)."""
+    common = SETTINGS | {"dam": str(dam), "dropout": False, "steps": 4, "loss": "distil"}
+    common["teacher"] = str(write_teacher(tmp_path / "teacher.tsv", judged))
     one = train_rem(judged, RemSettings(**common | {"out": tmp_path / "one"}))
     given = common | {"batch_size": 4, "out": str(tmp_path / "two")}
     assert Program(main, str(toy), given, ranks=2).wait() == [0, 0]
@@ -171,15 +155,6 @@ def test_the_other_rankers(kind: str, full: bool, judged: Judged, dam: Path, tmp
             return
         with pytest.raises(ModelError, match="was made for the ranker"):
             assemble(dam, given.out, ranker="unicoil" if kind == "splade" else "splade")
-
-
-def test_a_bare_backbone_has_no_head_for_splade(judged: Judged, tmp_path: Path) -> None:
-    from hybridr.encoders.export.exporting import export
-    from support.tiny import tiny_retriever
-
-    folder = export(tiny_retriever(), tmp_path / "bare")
-    with pytest.raises(ModelError, match="no masked-LM head"):
-        train_rem(judged, rem_settings(folder, tmp_path / "rem", ranker="splade"))
 
 
 def test_settings_that_contradict_each_other(judged: Judged, dam: Path, tmp_path: Path) -> None:

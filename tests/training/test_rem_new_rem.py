@@ -11,31 +11,17 @@ import torch
 
 from hybridr.training import rem
 from hybridr.training.adapters import read_design
-from hybridr.training.judged import Judged
 from hybridr.training.rankers import assemble
 from hybridr.training.rem import attach_fresh, config_of, design_of, train_rem
 from support.places import DDR
 from support.rem_training import TEXTS, rem_settings, vectors
 
 
-def test_the_configuration_is_that_of_the_published_files(judged: Judged, dam: Path, tmp_path: Path) -> None:
-    published = json.loads((DDR / "rems/rem_dense_lora192-pa4/msmarco/adapter_config.json").read_text())
-    assert config_of(design_of("both", 192)) == published["config"]
-    assert read_design(published["config"]) == design_of("both", 192)
-    alone = json.loads((DDR / "rems/rem_dense_lora192/msmarco/adapter_config.json").read_text())
-    assert config_of(design_of("lora", 192)) == alone["config"]
-    train_rem(judged, rem_settings(dam, tmp_path / "rem", steps=1))
-    record = json.loads((tmp_path / "rem" / "adapter_config.json").read_text())
-    assert record.keys() == published.keys()
-    assert {key: record[key] for key in ("model_class", "model_type", "version", "name", "hidden_size")} == {
-        "model_class": "BertDense",
-        "model_type": "bert",
-        "version": "3.2.1",
-        "name": "rem",
-        "hidden_size": 32,
-    }
-    weights = torch.load(tmp_path / "rem" / "pytorch_adapter.bin", weights_only=True)
-    assert "bert.encoder.layer.1.attention.self.value.loras.rem.lora_B" in weights
+def test_the_configuration_is_that_of_the_published_files() -> None:
+    for name, design in (("dense_lora192-pa4", "both"), ("dense_lora192", "lora")):
+        config = json.loads((DDR / f"rems/rem_{name}/msmarco/adapter_config.json").read_text())["config"]
+        assert config_of(design_of(design, 192)) == config
+        assert read_design(config) == design_of(design, 192)
 
 
 def test_a_fresh_rem_is_seeded_and_changes_nothing(dam: Path) -> None:
@@ -57,9 +43,7 @@ def test_a_fresh_rem_is_seeded_and_changes_nothing(dam: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["dense", "unicoil", "splade", "colbert", "rerank"])
-def test_files_have_the_names_and_sizes_of_the_published_ones(
-    kind: str, judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_have_the_names_and_sizes_of_the_published_ones(kind, judged, tmp_path, monkeypatch):
     monkeypatch.setattr(rem, "NAME", "msmarco")
     monkeypatch.setattr(rem, "TOKEN_DIM", 16)
     published = DDR / "rems" / f"rem_{kind}_lora192-pa4" / "msmarco"

@@ -227,14 +227,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hos
 @pytest.mark.attack(130)
 @pytest.mark.attack(131)
 @pytest.mark.parametrize("way", [way for way in ANSWERS if not way.startswith("dripping")])
-def test_a_mirror_prints_nothing_and_fills_no_disk(
-    tmp_path: Path,
-    mirror: type[Hostile],
-    way: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_mirror_prints_nothing_and_fills_no_disk(tmp_path, mirror, way, monkeypatch, capfd, caplog):
     mirror.way = way
     largest = [0]
     count = fetching.ByteMeter.add
@@ -260,9 +253,7 @@ def test_a_mirror_prints_nothing_and_fills_no_disk(
 
 @pytest.mark.attack(137)
 @pytest.mark.parametrize("way", ["dripping", "dripping head"])
-def test_a_mirror_that_sends_a_byte_now_and_then_is_left(
-    tmp_path: Path, mirror: type[Hostile], way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mirror_that_sends_a_byte_now_and_then_is_left(tmp_path, mirror, way, monkeypatch):
     mirror.way = way
     monkeypatch.setattr(fetching, "TIMEOUT_S", 1)
     artifact = fetching.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
@@ -274,9 +265,7 @@ def test_a_mirror_that_sends_a_byte_now_and_then_is_left(
 
 
 @pytest.mark.attack(139)
-def test_leftovers_that_somebody_still_deletes_and_writes_stop_nobody(
-    tmp_path: Path, repository: type[Repository]
-) -> None:
+def test_leftovers_that_somebody_still_deletes_and_writes_stop_nobody(tmp_path, repository):
     """What a killed start had started goes on for a while, in the folder that the next one clears."""
     artifact = published(tmp_path, "one", b"genuine")
     left = tmp_path / "cache" / "artifacts" / ".one-x1y2"

@@ -20,9 +20,7 @@ from hybridr_cli import main
 from support.node_states import FAMILY, state_of
 
 
-def test_running_url_prefers_the_default_and_guesses_only_a_single_one(
-    spawned: Callable[..., psutil.Popen],
-) -> None:
+def test_running_url_prefers_the_default_and_guesses_only_a_single_one(spawned):
     for name, port in (("a", 1), ("b", 2), ("default", 3)):
         each = spawned(FAMILY, state_module.data_argument(f"/data/{name}"))
         url = f"http://127.0.0.1:{port}"

@@ -85,12 +85,7 @@ def test_a_cloud_id_connects(deployment: tuple[str, list[tuple[str, str | None]]
 
 @pytest.mark.attack(133)
 @pytest.mark.parametrize("place", ["environment", "file", "named file"])
-def test_a_cloud_id_connects_the_command_line(
-    deployment: tuple[str, list[tuple[str, str | None]]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    place: str,
-) -> None:
+def test_a_cloud_id_connects_the_command_line(deployment, monkeypatch, capsys, place):
     options = []
     if place == "environment":
         monkeypatch.setenv("HYBRIDR_CLOUD_ID", deployment[0])
