@@ -15,8 +15,11 @@ atexit.register(print, "the end")
 WAITED_FOR = "threading.Thread(target=lambda: (time.sleep(0.5), print('waited for'))).start()\n"
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["no-such-verb"], 2), (["search"], 2)])
-@pytest.mark.parametrize(("work", "said"), [("", []), (WAITED_FOR, ["waited for"])], ids=["alone", "thread"])
+@pytest.mark.parametrize(
+    ("arguments", "code", "work", "said"),
+    [(["--version"], 0, WAITED_FOR, ["waited for"]), (["no-such-verb"], 2, "", []), (["search"], 2, "", [])],
+    ids=["thread", "verb", "arguments"],
+)
 def test_it_ends_with_its_code_and_what_was_left_to_do(arguments, code, work, said):
     program = f"{BEGIN}{work}sys.argv[1:] = {arguments}\ncommand()"
     done = subprocess.run(

@@ -36,8 +36,11 @@ Held()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("work", "code"), [(LOST, 130), (HELD, -signal.SIGALRM)], ids=["lost", "held"])
+@pytest.mark.parametrize(
+    ("work", "code", "number"),
+    [(LOST, 130, signal.SIGINT), (LOST, 130, signal.SIGTERM), (HELD, -signal.SIGALRM, signal.SIGTERM)],
+    ids=["lost", "lost by SIGTERM", "held"],
+)
 def test_a_signal_stops_what_loses_or_holds_its_exception(work, code, number):
     running = subprocess.Popen([sys.executable, "-c", BEGIN + work], stdout=subprocess.PIPE, text=True)
     assert running.stdout is not None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -15,6 +14,7 @@ from hybridr.doctor import diagnosis, health_checks
 from hybridr.doctor.diagnosis import diagnose
 from hybridr.errors import SettingsError
 from hybridr_cli import main
+from support.servers import Quiet, serving
 
 THIS_MACHINE = cache(health_checks.machine_checks)
 OPENSEARCH = {"version": {"distribution": "opensearch", "number": "3.6.0"}}
@@ -42,11 +42,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impostor() -> Iterator[Callable[[dict], str]]:
     """Start a server that answers by (method, start of the path), else 200 and {}; give its url."""
-    servers = []
+    with ExitStack() as running:
 
-    def start(answers: dict[tuple[str, str], tuple[int, dict]]) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self) -> None:
+        def start(answers: dict[tuple[str, str], tuple[int, dict]]) -> str:
+            def answer(self: Quiet) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 found = [
                     known for known in answers if known[0] == self.command and self.path.startswith(known[1])
@@ -59,20 +58,10 @@ def impostor() -> Iterator[Callable[[dict], str]]:
                 self.end_headers()
                 self.wfile.write(payload)
 
-            do_GET = do_POST = do_PUT = do_DELETE = answer
+            verbs = dict.fromkeys(("do_GET", "do_POST", "do_PUT", "do_DELETE"), answer)
+            return running.enter_context(serving(type("Handler", (Quiet,), verbs)))
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_address[1]}"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        yield start
 
 
 def checks_of(url: str, **settings: object) -> dict:

@@ -83,16 +83,3 @@ def test_without_documents_ndcg_is_null_with_the_reason(texts: list[str], reason
     assert parity["ndcg"] is None
     assert parity["ndcg_reason"] == reason
     assert f"| nDCG@10 | not measured: {reason} |" in (folder / "README.md").read_text()
-
-
-@pytest.mark.model
-def test_minilm_gives_the_vectors_of_sentence_transformers(minilm_encoder_folder: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-
-    from hybridr.encoders.export.packaged_models import minilm
-
-    tokenizer = (minilm_encoder_folder / "tokenizer.json").read_text(encoding="utf-8")
-    texts = [*generated_texts(tokenizer, 256, 40), "", "Ein kleines Haus; 家.", "a " * 400]
-    theirs = SentenceTransformer(str(minilm()), device="cpu").encode(texts)
-    assert np.abs(load_encoder(minilm_encoder_folder).encode_documents(texts) - theirs).max() <= 1e-4
-    assert SentenceTransformer(str(minilm_encoder_folder), device="cpu").max_seq_length == 256

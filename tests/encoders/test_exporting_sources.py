@@ -75,11 +75,6 @@ def test_prefixes_that_a_folder_forgot_are_those_of_its_name(tmp_path: Path) -> 
     assert prefixed_usage(foreign_folder(tmp_path / "e5-small-v2", query="ask ")).prefixes["query"] == "ask "
 
 
-def test_an_encoder_folder_stays_what_it_is(tmp_path: Path) -> None:
-    ours = export(tiny_retriever(), tmp_path / "ours")
-    assert encoder_folder(ours) == ours
-
-
 @pytest.mark.model
 def test_the_packaged_encoder_has_a_name_too(minilm_encoder_folder: Path) -> None:
     assert encoder_folder("sentence-transformers/all-MiniLM-L6-v2") == minilm_encoder_folder

@@ -26,8 +26,6 @@ from hybridr.encoders.export.fetched_models import (
     reporting,
 )
 from hybridr.errors import DownloadError, ModelError
-from hybridr.evaluation.evaluation import evaluate
-from hybridr.records import Query
 from hybridr.training.rankers import assemble, export_joined
 from support.places import DDR
 from support.tiny import SPECIAL, WORDS, tiny_corpus
@@ -127,30 +125,21 @@ def tiny_coco_dr(folder: Path) -> Path:
     return folder
 
 
-def test_coco_dr_is_opened_by_name_or_folder_exported_and_evaluated(hub: Path, tmp_path: Path) -> None:
+def test_coco_dr_is_opened_by_name_or_folder_and_exported(hub: Path, tmp_path: Path) -> None:
     name = "cocodr-base-msmarco"
     fetched = tiny_coco_dr(stored(hub, name, "OpenMatch"))
     own = tiny_coco_dr(tmp_path / name)
-    documents = tiny_corpus(40)
-    texts = [document.text for document in documents]
+    texts = [document.text for document in tiny_corpus(40)]
     ids = AutoTokenizer.from_pretrained(fetched)(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
         states = BertForMaskedLM.from_pretrained(fetched, local_files_only=True).eval().bert(**ids)[0]
     wanted = states[:, 0].numpy()  # as its authors say: the state of [CLS], as it is
-    for source in (name, f"OpenMatch/{name}", own):
+    for source in (name, own):
         folder = export_joined(source, None, tmp_path / "encoder", texts=texts)
         encoder = hybridr.load_encoder(folder)
         np.testing.assert_allclose(encoder.encode_documents(texts), wanted, atol=1e-4)
+        np.testing.assert_allclose(encoder.encode_queries(texts), wanted, atol=1e-4)
         assert encoder.similarity == "ip"
-        queries = [Query(f"q{i}", text) for i, text in enumerate(texts)]
-        scores = encoder.encode_queries(texts) @ encoder.encode_documents(texts).T
-        run = {
-            query.query_id: {d.doc_id: float(s) for d, s in zip(documents, row, strict=True)}
-            for query, row in zip(queries, scores, strict=True)
-        }
-        qrels = {query.query_id: {d.doc_id: 1} for query, d in zip(queries, documents, strict=True)}
-        found = evaluate({"dense": run}, queries, qrels, ["RR@10"])
-        assert found.systems["dense"]["RR@10"] > 0.99
         shutil.rmtree(folder)
 
 

@@ -46,15 +46,6 @@ def test_a_pickle_that_would_make_a_file_is_refused(save: Callable[..., Any], so
     assert not target.exists()
 
 
-@pytest.mark.attack(50)
-def test_code_beside_a_model_is_never_imported(source: Path) -> None:
-    damage_json(source / "config.json", model_type="own", auto_map={"AutoModel": "own.Model"})
-    (source / "own.py").write_text(f"open({str(source / 'ran')!r}, 'w')\nclass Model: pass\n")
-    with pytest.raises(ModelError, match="auto_map = .* which is code of others; it was not opened"):
-        read_retriever(source)
-    assert not (source / "ran").exists()
-
-
 @pytest.mark.parametrize("keep", [0, 100, -1000])
 @pytest.mark.attack(59)
 def test_truncated_weights_are_refused(keep: int, source: Path) -> None:

@@ -48,16 +48,6 @@ def test_a_vector_is_what_the_two_give_weighted_centred_and_projected(two, joine
     assert np.allclose(found @ found.T, expected @ expected.T, atol=1e-4)  # components have no sign
 
 
-def test_with_all_dimensions_a_cosine_is_the_weighted_sum_of_both(two):
-    first, second = two
-    one, other = (retriever.encode_documents(TEXTS) for retriever in two)
-    whole = fitted(first, second, (one, other), 0.4, 64)
-    centred = other - other.mean(axis=0)
-    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
-    vectors = whole.encode_documents(TEXTS)
-    assert np.allclose(vectors @ vectors.T, 0.6 * one @ one.T + 0.4 * centred @ centred.T, atol=1e-4)
-
-
 def test_the_exported_graph_gives_the_same_vectors_and_the_firsts_states(tmp_path, two, joined):
     encoder = load_encoder(export(joined, tmp_path / "encoder", precision="int8"), precision="fp32")
     assert (encoder.dim, encoder.width, encoder.max_tokens) == (24, 32, 64)

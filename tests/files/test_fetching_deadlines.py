@@ -60,17 +60,7 @@ class Slow(Quiet):
 
     def busy(self) -> None:
         self.send_response(503)
-        self.send_header("Retry-After", "100000")
-        self.end_headers()
-
-    def busy_until(self) -> None:
-        self.send_response(429)
-        self.send_header("Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT")
-        self.end_headers()
-
-    def busy_digits(self) -> None:
-        self.send_response(429)
-        self.send_header("Retry-After", "9" * 5_000)
+        self.send_header("Retry-After", "100000" if self.path.startswith("/busy/in") else "9" * 5_000)
         self.end_headers()
 
     def much(self) -> None:
@@ -81,7 +71,6 @@ class Slow(Quiet):
 
 
 WAYS = ["body", "chunks", "head", "silent"]
-BUSY = ["busy", "busy_until", "busy_digits"]
 
 
 @pytest.fixture
@@ -102,7 +91,7 @@ def test_a_language_model_that_sends_a_byte_now_and_then_is_left(server, way, mo
 
 
 @pytest.mark.attack(136)
-@pytest.mark.parametrize("way", BUSY)
+@pytest.mark.parametrize("way", ["busy/in-days", "busy"])
 def test_nobody_waits_as_long_as_a_busy_endpoint_says(server, way, monkeypatch):
     monkeypatch.setattr(BoundedRetry, "MOST_WAIT_S", 0.1)
     began = time.monotonic()
@@ -113,18 +102,18 @@ def test_nobody_waits_as_long_as_a_busy_endpoint_says(server, way, monkeypatch):
 
 
 @pytest.mark.attack(136)
-def test_the_bound_of_a_wait_is_ten_seconds() -> None:
+@pytest.mark.parametrize("asked", ["100000", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_the_bound_of_a_wait_is_ten_seconds(asked: str) -> None:
     assert BoundedRetry(1).parse_retry_after("7") == 7
-    assert BoundedRetry(1).parse_retry_after("100000") == 10
+    assert BoundedRetry(1).parse_retry_after(asked) == 10
 
 
 @pytest.mark.attack(137)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_server_that_is_to_be_deployed_is_left_too(server, way, monkeypatch):
+def test_a_server_that_is_to_be_deployed_is_left_too(server, monkeypatch):
     monkeypatch.setattr(remote_models, "ANSWER_TIMEOUT_S", 1.0)
     began = time.monotonic()
     with pytest.raises(Unreachable):
-        remote_models.ask_server(f"{server[0]}/{way}", "/v1/models")
+        remote_models.ask_server(f"{server[0]}/body", "/v1/models")
     assert time.monotonic() - began < 15
 
 

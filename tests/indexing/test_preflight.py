@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.mappings import kept_free, reserved
+from hybridr.cluster.mappings import kept_free
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import AccessDenied, ClusterError
 from hybridr.indexing.preflight import (
@@ -106,12 +106,6 @@ def test_too_little_disk_is_refused() -> None:
         ClusterError, match=r"needs about 6.0 GB, .* have 5.0 GB below the flood stage \(95%, "
     ):
         check_disk(Disk(6 * GB, 5 * GB, "95%"), "x")
-
-
-def test_watermarks() -> None:
-    assert reserved("95%", 1000) == 50
-    assert reserved("0.9", 1000) == 100
-    assert reserved("1.5kb", 10**6) == 1536
 
 
 def test_templates_without_the_right_to_read_them() -> None:

@@ -72,10 +72,6 @@ def changed(table: TermTable, about: dict[str, Any], tensors: dict[str, np.ndarr
     return save({"about": text, "vectors": table.vectors, **tensors})
 
 
-def test_what_is_sound_is_read() -> None:
-    assert unpacked(changed(table_of(), {}, {})).terms == TERMS
-
-
 @pytest.mark.parametrize(
     ("about", "wrong"),
     [
