@@ -25,6 +25,5 @@ def test_it_ends_with_its_code_and_what_was_left_to_do(arguments, code, work, sa
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == code
-    assert done.stdout.splitlines()[-1:] == ["the end"]
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (code, ["the end"])
     assert [line for line in done.stdout.splitlines() if line == "waited for"] == said

@@ -71,16 +71,14 @@ def test_contents_count_what_is_filled_and_what_is_not_text() -> None:
     sources = [{"t": "one two"}, {"t": ["three", 4, None]}, {"t": ""}, {"t": 5}, {}]
     found = read_contents(sources, ["t"])["t"]
     assert (found.filled, found.not_text) == (3, 2)
-    assert found.texts == ["one two", "three", "", "", ""]
-    assert found.words == 1.5
+    assert (found.texts, found.words) == (["one two", "three", "", "", ""], 1.5)
 
 
 def test_usual_names_are_taken_before_all_others() -> None:
     index = info(texts("text", "title", "contents", "body"))
     sources = [{"title": "", "text": "short", "contents": prose(i), "body": prose(-i, 90)} for i in range(30)]
     choice = chosen(index, sources)
-    assert choice.fields == ("title", "text")
-    assert choice.reasons["contents"] == "not needed beside them"
+    assert (choice.fields, choice.reasons["contents"]) == (("title", "text"), "not needed beside them")
 
 
 def test_what_load_and_reindex_recorded_is_taken_first() -> None:
@@ -99,8 +97,7 @@ def test_a_keyword_with_a_field_of_text_below_may_hold_prose() -> None:
     index = info({"name": below, "body": {"type": "keyword"}, "kind": below})
     sources = [{"name": prose(i, 5), "body": prose(-i), "kind": "a long novel"} for i in range(30)]
     choice = chosen(index, sources)
-    assert choice.fields == ("name",)
-    assert choice.reasons["kind"] == "only 1 different values: categories"
+    assert (choice.fields, choice.reasons["kind"]) == (("name",), "only 1 different values: categories")
 
 
 def test_a_record_that_no_longer_fits_the_mapping_is_not_followed() -> None:
@@ -163,8 +160,7 @@ def test_a_field_put_together_from_others_is_left_out() -> None:
     sources = [{"headline": prose(i, 5), "body": prose(-i)} for i in range(30)]
     joined = [{**source, "all": f"{source['headline']} {source['body']}"} for source in sources]
     choice = chosen(index, joined)
-    assert choice.fields == ("headline", "body")
-    assert choice.reasons["all"] == "repeats body, headline"
+    assert (choice.fields, choice.reasons["all"]) == (("headline", "body"), "repeats body, headline")
 
 
 def test_of_two_equal_fields_one_is_left() -> None:

@@ -27,8 +27,7 @@ from hybridr.errors import ClusterError
 )
 def test_half_a_character_becomes_a_sign_that_encoders_read(source: dict[str, Any], expected: str) -> None:
     found = text_of(source, ["text"])
-    assert found == expected
-    assert found.encode().decode() == found
+    assert (found, found.encode().decode()) == (expected, found)
 
 
 class Small:

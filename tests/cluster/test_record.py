@@ -50,20 +50,17 @@ def index(found: Any, **others: Any) -> IndexInfo:
 
 def test_a_record_reads_and_is_written_back_whole() -> None:
     record = index(WRITTEN).record
-    assert record.passages == Windows(tokens=128, overlap=16, most=64)
-    assert record.synced == {0: 12, 1: 7}
+    assert (record.passages, record.synced) == (Windows(tokens=128, overlap=16, most=64), {0: 12, 1: 7})
     assert record.deployment == Deployment(way="client", pipeline="hybridr-docs", job="d1")
     assert record.tuning is not None
-    assert record.tuning.search == {"depth": 50}
-    assert record.to_json() == WRITTEN
+    assert (record.tuning.search, record.to_json()) == ({"depth": 50}, WRITTEN)
 
 
 def test_a_foreign_index_has_an_empty_record() -> None:
     assert IndexInfo("docs", {}, {}, {}).record == Record()
     for meta in ({}, {"owner": "somebody"}, "a text", None, 3, []):
         record = IndexInfo("docs", {}, {"_meta": meta}, {}).record
-        assert record == Record()
-        assert record.to_json() == {}
+        assert (record, record.to_json()) == (Record(), {})
 
 
 def test_changes_are_checked_and_what_is_not_named_stays() -> None:

@@ -24,8 +24,7 @@ def test_a_request_goes_on_as_it_was_with_none_of_our_rights() -> None:
         settings = ClusterSettings(url=cluster.url, user="ours", password="secret")
         answer = Relay(settings).send(ASKED)
     [heard] = cluster.heard
-    assert heard.line == f"POST {ASKED.target}"
-    assert heard.body == ASKED.body
+    assert (heard.line, heard.body) == (f"POST {ASKED.target}", ASKED.body)
     assert heard.headers == {
         "host": cluster.url.removeprefix("http://"),
         "authorization": "ApiKey eA==",

@@ -42,8 +42,7 @@ def test_reading_is_quick_and_repeatable_and_the_size_that_of_the_design(corpus)
 
 def test_identifiers_are_unique_and_public(corpus):
     names = [document.doc_id for document in corpus[0]]
-    assert len(set(names)) == len(names)
-    assert names == sorted(names)
+    assert (len(set(names)), names) == (len(names), sorted(names))
     assert not [name for name in names if any(part.startswith("_") for part in name.split("."))]
     assert not [name for name in names if name.split(".")[0] in ("test", "idlelib", "lib2to3", "turtledemo")]
     assert any(name.startswith("pathlib.Path") for name in names)

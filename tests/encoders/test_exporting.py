@@ -24,8 +24,7 @@ def test_the_manifest_and_card_say_what_was_measured(all_texts_of_parity: None, 
     assert manifest["parity"]["texts"] == 128
     assert 0 < manifest["parity"]["max_abs_difference"] <= 1e-4
     assert {name: sha256_of(folder / name) for name in manifest["outputs"]} == manifest["outputs"]
-    assert manifest["encoder"]["dim"] == 32
-    assert manifest["encoder"]["precision"] == "fp32"
+    assert (manifest["encoder"]["dim"], manifest["encoder"]["precision"]) == (32, "fp32")
     card = (folder / "README.md").read_text()
     assert manifest["encoder"]["fingerprint"] in card
     assert "32 dimensions, cosine, mean pooling" in card
@@ -155,8 +154,7 @@ def test_the_command_joins_dam_and_rem(tmp_path: Path, capsys: pytest.CaptureFix
     command = ["export", "--dam", str(DAM), "--rem", str(REM), "--out", str(out), "--similarity", "cosine"]
     assert main([*command, "--precision", "int8", "--documents", str(corpus), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["folder"] == str(out)
-    assert found["parity"]["ndcg"]["documents"] == 30
+    assert (found["folder"], found["parity"]["ndcg"]["documents"]) == (str(out), 30)
     assembled = assemble(DAM, REM, similarity="cosine")
     assert load_encoder(out).fingerprint == found["encoder"]["fingerprint"] == assembled.fingerprint
     manifest = read_manifest(out) or {}

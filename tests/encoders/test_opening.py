@@ -94,8 +94,7 @@ def test_a_trial_is_remembered(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_texts_give_no_vectors(encoder: OnnxEncoder) -> None:
-    assert encoder.encode_documents([]).shape == (0, 32)
-    assert encoder.encode_queries(()).dtype == np.float32
+    assert (encoder.encode_documents([]).shape, encoder.encode_queries(()).dtype) == ((0, 32), np.float32)
     assert encoder.encode_documents(["", " "]).shape == (2, 32)
 
 

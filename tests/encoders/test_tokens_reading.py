@@ -64,8 +64,7 @@ def test_states_are_those_of_torch(folder: Path, backend: str) -> None:
     encoder, torch = opened(folder, backend), tiny_retriever(query="ask ", document="balan ")
     assert encoder.width == torch.width == 32
     for found, wanted in zip(encoder.read_documents(texts), torch.read_documents(texts), strict=True):
-        assert found.states.dtype == np.float32
-        assert found.states.shape == (len(found.spans), 32)
+        assert (found.states.dtype, found.states.shape) == (np.float32, (len(found.spans), 32))
         assert found.spans == wanted.spans
         np.testing.assert_allclose(found.states, wanted.states, atol=1e-4)
 

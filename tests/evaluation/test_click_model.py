@@ -89,8 +89,7 @@ def test_ranks_beyond_the_last_count_as_the_last() -> None:
 def test_a_flood_of_one_query_weighs_as_much_as_the_most_that_counts() -> None:
     views = one_query(rank=[0, 1, 0], shown=[1e6, 1e6, 50], clicked=[5e5, 0, 20], query=[0, 0, 1])
     tamed = tempered(views, 200)
-    assert tamed.shown == pytest.approx([200, 200, 50])
-    assert tamed.clicked == pytest.approx([100, 0, 20])
+    assert (tamed.shown, tamed.clicked) == (pytest.approx([200, 200, 50]), pytest.approx([100, 0, 20]))
 
 
 def test_nothing_is_told_without_a_click() -> None:

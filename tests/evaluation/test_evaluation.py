@@ -117,8 +117,7 @@ def test_baseline_intervals_and_json() -> None:
         found.table(bounds=True)[1][0][1] == f"{found.systems['bm25']['nDCG@10']:.4f} [{low:.4f}, {high:.4f}]"
     )
     columns, rows = found.comparison_table()
-    assert len(rows) == 4
-    assert rows[0][-1] == "0/2/1"
+    assert (len(rows), rows[0][-1]) == (4, "0/2/1")
     assert "95% interval" in columns
 
 
@@ -126,8 +125,7 @@ def test_differences_come_with_both_top_lists() -> None:
     other = {"q1": RUN["q1"], "q2": {"d": 1.0}}
     found = evaluate({"bm25": RUN, "hybrid": other}, QUERIES, QRELS)
     (only,) = found.differences()
-    assert only.query == QUERIES[1]
-    assert only.values == (pytest.approx(1 / math.log2(3)), 1.0)
+    assert (only.query, only.values) == (QUERIES[1], (pytest.approx(1 / math.log2(3)), 1.0))
     assert [(one.doc_id, one.grade) for one in only.tops[0]] == [("e", None), ("d", 1)]
     assert [(one.doc_id, one.grade) for one in only.tops[1]] == [("d", 1)]
     assert evaluate({"bm25": RUN}, QUERIES, QRELS).differences() == []

@@ -17,8 +17,7 @@ def test_bm25_by_hand() -> None:
     length = 1.2 * (0.25 + 0.75 * 2 / (7 / 3))
     expected = np.log(1 + 1.5 / 2.5) * 2.2 / (1 + length)
     assert bm25.scores("wing").tolist() == pytest.approx([expected, expected, 0])
-    assert list(bm25.search("blue wings", 10)) == ["1", "0", "2"]
-    assert bm25.search("unknown", 10) == {}
+    assert (list(bm25.search("blue wings", 10)), bm25.search("unknown", 10)) == (["1", "0", "2"], {})
     assert terms_of("The Libraries' classes, 深度学习") == ["library", "classe", "深度", "度学", "学习"]
     assert list(best(np.array([0.2, 0.9, 0.0, 0.9]), 3)) == ["1", "3", "0"]
 

@@ -130,5 +130,4 @@ def test_one_share_alone_needs_no_ray(job: Job, monkeypatch: pytest.MonkeyPatch)
     """What comes in last, before and after the switch, is little: it is worked on where it is found."""
     monkeypatch.setattr(on_ray, "within_ray", None)
     here = runner(ReindexSettings(runner="ray"))
-    assert here.run(Parts(), SHARES[:1]) == [0]
-    assert here.run(Parts(), []) == []
+    assert (here.run(Parts(), SHARES[:1]), here.run(Parts(), [])) == ([0], [])

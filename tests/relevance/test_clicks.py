@@ -49,8 +49,7 @@ def test_documents_that_people_chose_are_relevant_wherever_they_stood() -> None:
     assert right >= 36
     report = found.report
     assert (report.searches, report.clients, report.queries, report.judged) == (2400, 2400, 40, 40)
-    assert report.repeated == pytest.approx(1 - 40 / 2400)
-    assert report.covered == 1
+    assert (report.repeated, report.covered) == (pytest.approx(1 - 40 / 2400), 1)
     assert report.seen[:3] == pytest.approx((1, 0.5, 0.33), abs=0.1)
     assert report.clicked == pytest.approx((0.07, 0.75), abs=0.05)
     assert all(0.5 <= sure <= 1 for found in found.confidence.values() for sure in found.values())
@@ -64,8 +63,7 @@ def test_the_order_of_records_and_their_clocks_say_nothing() -> None:
     for number, record in enumerate(records):
         record["timestamp"] = (f"{1950 + number % 90}-01-01T00:00:00Z", number * 10**9, None, "?")[number % 4]
     after = told(records)
-    assert after.qrels == before.qrels
-    assert after.confidence == before.confidence
+    assert (after.qrels, after.confidence) == (before.qrels, before.confidence)
 
 
 def test_one_client_moves_nothing_whatever_it_sends() -> None:
@@ -117,8 +115,7 @@ def test_machines_are_left_out() -> None:
         )
     ]
     found = told([*log(20), *many, *all_of_it])
-    assert found.report.bots == 2
-    assert found.qrels == told(log(20)).qrels
+    assert (found.report.bots, found.qrels) == (2, told(log(20)).qrels)
 
 
 def test_what_tells_nothing_is_left_out_and_counted() -> None:
@@ -236,8 +233,7 @@ def test_what_is_written_is_read_by_tune_and_evaluate(tmp_path: Path) -> None:
     assert sorted(queries) == sorted(found.queries)
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "out").rglob("*.*")} == {0o600}
     rows = (tmp_path / "out" / "confidence.tsv").read_text().splitlines()
-    assert rows[0] == "query-id\tcorpus-id\tconfidence"
-    assert len(rows) == 1 + sum(map(len, qrels.values()))
+    assert (rows[0], len(rows)) == ("query-id\tcorpus-id\tconfidence", 1 + sum(map(len, qrels.values())))
 
 
 def test_nothing_that_names_a_client_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

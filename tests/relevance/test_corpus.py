@@ -18,8 +18,7 @@ def test_the_sample_does_not_depend_on_the_order_of_reading() -> None:
     documents = tiny_corpus(200)
     first = draw_sample(documents, 50, seed=1)
     again = draw_sample(documents[::-1], 50, seed=1)
-    assert len(first.documents) == 50
-    assert first == again
+    assert (len(first.documents), first) == (50, again)
     assert draw_sample(documents, 50).documents != first.documents
     doubled = [*documents, *(document._replace(doc_id="x" + document.doc_id) for document in documents)]
     assert len(draw_sample([*doubled, Document("empty", " ")], 1_000).documents) == 200

@@ -23,14 +23,12 @@ def test_confidence_and_threshold_are_each_other_turned_round() -> None:
 
 def test_of_one_score_all_over_what_is_higher_is_sure() -> None:
     answers = Answers(KNOWN.model_copy(update={"scores": (0.7, 0.7, 0.7)}))
-    assert answers.confidence(0.69) == 0
-    assert answers.confidence(0.71) == 1
+    assert (answers.confidence(0.69), answers.confidence(0.71)) == (0, 1)
 
 
 def test_without_a_calibration_it_says_why() -> None:
     unknown, hits = Answers(None, "nobody measured"), Hits([Hit("d", 1.0, 1)], 1.0)
-    assert unknown.rated(hits) == hits
-    assert unknown.reachable(0) == 0
+    assert (unknown.rated(hits), unknown.reachable(0)) == (hits, 0)
     with pytest.raises(SettingsError, match="nobody measured"):
         unknown.reachable(0.9)
 

@@ -81,8 +81,7 @@ def test_searches_of_one_encoder_and_their_other_modes_measure_once() -> None:
         first.using("dense").using("hybrid"),
         Search(cluster, info, encoder),
     ):
-        assert search.fusion == "absolute"
-        assert search.dense_scale == first.dense_scale
+        assert (search.fusion, search.dense_scale) == ("absolute", first.dense_scale)
     assert encoder.asked == 2
 
 

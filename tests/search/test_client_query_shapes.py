@@ -130,8 +130,7 @@ def test_what_is_asked_again_and_again_stays_among_a_thousand(fitted: list[Any])
     for boost in range(MOST_SHAPES + 200):
         one._fit(orjson.dumps(boosted(boost)))
         one.scale(boosted(0), ["none of them"])
-    assert len(one._known) == MOST_SHAPES
-    assert one.scale(boosted(0), ["none of them"]) == 3.0
+    assert (len(one._known), one.scale(boosted(0), ["none of them"])) == (MOST_SHAPES, 3.0)
     assert one.scale(boosted(1), ["none of them"]) is None
     settled(one)
 

@@ -42,8 +42,7 @@ def test_an_endless_word_is_shown_by_its_beginning(word: str) -> None:
     assert found.startswith("before <em>it</em> ")
     assert found.endswith(" …")
     assert len(found) < 10 * LONGEST_FRAGMENT
-    assert found.count("<em>") == found.count("</em>")
-    assert found.count("&") == found.count(";")
+    assert (found.count("<em>"), found.count("&")) == (found.count("</em>"), found.count(";"))
     plain = unescape(found.replace("<em>", "").replace("</em>", ""))
     assert len(plain) == LONGEST_FRAGMENT + len(" …")
 

@@ -79,8 +79,7 @@ def test_marginal_relevance_never_grows_and_equals_keep_their_order() -> None:
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     scores = np.sort(random.random(50))[::-1]
     order, gained = diversified(scores, vectors, 0.6)
-    assert sorted(order) == list(range(50))
-    assert order[0] == 0
+    assert (sorted(order), order[0]) == (list(range(50)), 0)
     assert np.all(np.diff(gained) <= 1e-12)
     assert diversified(scores, vectors, 0.6) == (order, gained)
     assert diversified(np.ones(4), np.zeros((4, 2)), 0.6)[0] == [0, 1, 2, 3]

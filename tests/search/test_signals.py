@@ -304,8 +304,7 @@ def test_a_new_file_is_a_setting_and_a_part(constant: None) -> None:
     found = signals_taken(place(), ["auto", "throwaway"])
     assert set(found.members) == {"phrases", "throwaway"}
     [parts] = found.of([asked("a1 b1", words("a1 b1"))])
-    assert parts["throwaway"].weight == 0.3
-    assert parts["throwaway"].clauses == [{"match_all": {}}]
+    assert (parts["throwaway"].weight, parts["throwaway"].clauses) == (0.3, [{"match_all": {}}])
     with pytest.raises(SettingsError, match="'nothing'"):
         SearchSettings(signals=("nothing",))
 

@@ -53,16 +53,14 @@ def test_the_clause_asks_for_the_tokens_of_words(signal: TokenBits) -> None:
     one = asked("flow over the wing", (words[0], words[1]._replace(start=14, end=18)))
     [clause] = signal.clauses(one)
     params = clause["script_score"]["script"]["params"]
-    assert params["weights"] == [0.75, 0.25]
-    assert params["factor"] == pytest.approx(0.5 * SCALE)
+    assert (params["weights"], params["factor"]) == ([0.75, 0.25], pytest.approx(0.5 * SCALE))
     assert params["width"] == HashingEncoder.width
     expected = bits_of(one.reading.states[[0, 3]], signal.mean).reshape(-1).view(">i8").tolist()
     assert params["query"] == expected
 
 
 def test_a_query_without_words_of_the_index_asks_nothing(signal: TokenBits) -> None:
-    assert signal.clauses(asked("the of", ())) == []
-    assert signal.clauses(asked("", ())) == []
+    assert (signal.clauses(asked("the of", ())), signal.clauses(asked("", ()))) == ([], [])
 
 
 def test_long_queries_ask_for_their_heaviest_tokens(signal: TokenBits) -> None:

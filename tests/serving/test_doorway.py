@@ -29,8 +29,7 @@ def test_a_body_over_the_limit_is_refused_when_it_announces_nothing():
     headers = {"Content-Type": "application/json"}
     client = client_of(max_body_bytes=200)
     answer = client.post("/v1/embeddings", content=pieces(), headers=headers)
-    assert answer.status_code == 413
-    assert answer.json()["error"]["code"] == 413
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, 413)
     assert client_of().post("/v1/embeddings", content=pieces(), headers=headers).status_code == 200
 
 
@@ -58,16 +57,14 @@ def test_a_full_queue_is_503_with_the_time_to_come_back(monkeypatch):
         encoder.released.set()
         for thread in threads:
             thread.join(10)
-    assert refused.status_code == 503
-    assert refused.headers["retry-after"] == "1"
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert refused.json()["error"]["message"] == "2 texts wait for the encoder, at most 2 may"
     assert [answer.status_code for answer in answers] == [200] * 3
 
 
 def test_a_dead_encoder_is_a_clear_error_without_the_text():
     answer = embed(client_of(DeadEncoder()), "secret words")
-    assert answer.status_code == 500
-    assert answer.json()["error"]["message"] == "the encoder failed"
+    assert (answer.status_code, answer.json()["error"]["message"]) == (500, "the encoder failed")
     assert "secret" not in answer.text
 
 
@@ -77,8 +74,7 @@ def test_an_error_of_our_own_is_an_answer_too():
             raise RuntimeError(f"cannot count {texts}")
 
     answer = embed(client_of(Broken()), "secret words")
-    assert answer.status_code == 500
-    assert answer.json()["error"]["message"] == "the server failed"
+    assert (answer.status_code, answer.json()["error"]["message"]) == (500, "the server failed")
     assert "secret" not in answer.text
 
 

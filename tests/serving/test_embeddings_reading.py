@@ -56,8 +56,7 @@ def embedder_of(encoder, **settings) -> Embedder:
 def assert_same(found: Reading, wanted: Reading) -> None:
     np.testing.assert_array_equal(found.vector, wanted.vector)
     np.testing.assert_allclose(found.states, wanted.states, atol=5e-4)
-    assert found.states.dtype == np.float32
-    assert found.spans == wanted.spans
+    assert (found.states.dtype, found.spans) == (np.float32, wanted.spans)
 
 
 def test_queries_that_wait_are_read_in_one_batch_and_each_gets_its_own() -> None:

@@ -35,8 +35,7 @@ def test_long_and_odd_texts_are_encoded(text):
 def test_malformed_json_is_refused_in_openais_form():
     headers = {"Content-Type": "application/json"}
     answer = client_of().post("/v1/embeddings", content=b'{"input": ', headers=headers)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
 @pytest.mark.parametrize(
@@ -44,8 +43,7 @@ def test_malformed_json_is_refused_in_openais_form():
 )
 def test_unknown_routes_and_methods_have_openais_form(method, path, status):
     answer = client_of().request(method, path)
-    assert answer.status_code == status
-    assert answer.json()["error"]["code"] == status
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, status)
 
 
 def nested(depth):

@@ -63,8 +63,7 @@ def test_the_client_gets_the_clusters_answer_and_the_other_one_is_asked_with_its
     wait_for(lambda: len(kept()) == 1)
     own, other = cluster.heard
     assert (own.line, own.body) == ("POST /docs/_search?size=2", raw)
-    assert other.line == "POST /docs/_search"
-    assert other.headers["authorization"] == BASIC["authorization"]
+    assert (other.line, other.headers["authorization"]) == ("POST /docs/_search", BASIC["authorization"])
     assert json.loads(other.body)["rescore"]
     [entry] = kept()
     assert (entry["text"], entry["old"], entry["new"]) == ("two words", ["a", "b"], ["a", "b"])

@@ -52,8 +52,7 @@ def test_a_new_file_is_told_of(notes: None) -> None:
     found = {one.label: one for one in leftovers.sidecars()}
     assert set(found) >= {"term_table", "note"}
     held = holding({"note": {"of": "docs"}})
-    assert held.kept_lines() == ["a note of docs"]
-    assert held.to_json()["note"] == {"of": "docs"}
+    assert (held.kept_lines(), held.to_json()["note"]) == (["a note of docs"], {"of": "docs"})
     assert found["note"].named(None, ["docs"]) == ["note of docs"]  # type: ignore[arg-type, list-item]
 
 

@@ -81,8 +81,7 @@ def adapted(original: AdaptResult, tmp_path: Path) -> AdaptResult:
 def test_the_fitted_dam_and_the_rem_become_one_encoder(adapted, dam, rem, settings):
     assert adapted.objective == "mlm"
     assert adapted.promoted
-    assert adapted.steps == 12
-    assert adapted.documents == 160
+    assert (adapted.steps, adapted.documents) == (12, 160)
     assert adapted.unseen_loss_start is not None
     assert adapted.unseen_loss_end is not None
     assert adapted.unseen_loss_end < adapted.unseen_loss_start

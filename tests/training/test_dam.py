@@ -65,8 +65,7 @@ def test_training_is_real_and_opens_everywhere(dam: Path, tmp_path: Path) -> Non
 def test_the_folder_tells_its_history(dam: Path, tmp_path: Path) -> None:
     found = fit_dam(tiny_corpus(120), dam_settings(dam, tmp_path / "dam"))
     manifest = read_manifest(found.folder) or {}
-    assert manifest["stage"] == "dam"
-    assert manifest["settings"]["learning_rate"] == 1e-3
+    assert (manifest["stage"], manifest["settings"]["learning_rate"]) == ("dam", 1e-3)
     assert manifest["inputs"]["base"]["name"] == "tiny"
     assert manifest["parents"] == [manifest["inputs"]["base"]["weights"]]
     assert manifest["dam"]["losses"] == list(found.losses)
@@ -140,8 +139,7 @@ def test_two_processes_give_the_weights_of_one(changes: dict[str, Any], dam: Pat
     out = tmp_path / "two"
     assert Program(main, {"base": str(dam), "out": str(out)} | changes, ranks=2).wait() == [0, 0]
     entry = (read_manifest(out) or {})["dam"]
-    assert entry["processes"] == 2
-    assert entry["losses"] == pytest.approx(whole.losses, abs=1e-4)
+    assert (entry["processes"], entry["losses"]) == (2, pytest.approx(whole.losses, abs=1e-4))
     assert entry["unseen_loss"] == pytest.approx([whole.unseen_loss_start, whole.unseen_loss_end], abs=1e-4)
     if changes["objective"] == "mlm":  # biases of coco's keys have gradients of rounding alone
         alone, together = weights_of(whole.folder), weights_of(out)

@@ -104,8 +104,7 @@ def test_what_the_encoder_protocol_asks() -> None:
     assert len(others | {dense.fingerprint}) == 5
     assert dense.encode_queries([]).shape == (0, 32)
     colbert = assemble(SOURCE, rem_of("colbert_lora192-pa4"), ranker="colbert")
-    assert colbert.dim == 16
-    assert colbert.encode_documents(["one", "one more text"]).shape[2] == 16
+    assert (colbert.dim, colbert.encode_documents(["one", "one more text"]).shape[2]) == (16, 16)
     assert assemble(SOURCE, ranker="splade").encode_queries(["one"]).shape == (1, 280)
 
 

@@ -235,8 +235,7 @@ def test_the_commands(toy: Path, dam: Path, tmp_path, capsys, monkeypatch) -> No
 
 def test_a_queue_longer_than_the_training_repeats_the_newest() -> None:
     game = modir.Game(queue=6, entries=2)
-    assert game.reads(2) == [0, 1, 1, 1, 1, 1]
-    assert game.reads(6) == [0, 1, 2, 3, 4, 5]
+    assert (game.reads(2), game.reads(6)) == ([0, 1, 1, 1, 1, 1], [0, 1, 2, 3, 4, 5])
     assert replace(game, traversal="released").reads(6) == [1, 2, 3, 4, 5, 5]
     assert replace(game, traversal="repeat").reads(3) == [2] * 6
 
