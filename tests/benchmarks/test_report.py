@@ -168,12 +168,7 @@ def test_a_vetoed_adaptation_is_told_and_changes_nothing(adapted: dict[str, Any]
     assert "0.5300 |" in next(line for line in lines if line.startswith("| cisi |"))
     row = next(line for line in lines if line.startswith("| dense-adapted | dense |"))
     assert row.strip("| ").split(" | ")[2:] == [
-        "+0.0150",
-        "1 of 2",
-        "1/0",
-        "1/0",
-        "+0.0300 (cisi)",
-        "+0.0300 (cisi)",
+        *("+0.0150", "1 of 2", "1/0", "1/0", "+0.0300 (cisi)", "+0.0300 (cisi)"),
     ]
 
 

@@ -212,12 +212,8 @@ def test_a_name_with_a_slip_is_guessed() -> None:
     "url",
     [
         *(
-            "http://h\n:9200",
-            "http://h:9200\r\nX: y",
-            "http://h:99999",
-            "http://h:x",
-            "http://h:9200 ",
-            "http://",
+            *("http://h\n:9200", "http://h:9200\r\nX: y", "http://h:99999", "http://h:x"),
+            *("http://h:9200 ", "http://"),
         ),
         *("http://h:9200/#", "http://h:9200/a#/b", "http://h:9200/?a", "http://h:9200#", "http://h\\x:9200"),
     ],

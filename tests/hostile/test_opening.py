@@ -75,15 +75,9 @@ def test_no_file_is_opened_but_by_the_one_place() -> None:
 @pytest.mark.parametrize(
     "form",
     [
-        "open(path)",
-        "path.open()",
-        "path.open('rb')",
-        "path.open(encoding='utf-8')",
-        "path.read_text(encoding='utf-8')",
-        "(folder / 'x').read_bytes()",
-        "gzip.open(file, 'rt')",
-        "zipfile.ZipFile(path)",
-        "pq.ParquetFile(file)",
+        *("open(path)", "path.open()", "path.open('rb')", "path.open(encoding='utf-8')"),
+        *("path.read_text(encoding='utf-8')", "(folder / 'x').read_bytes()", "gzip.open(file, 'rt')"),
+        *("zipfile.ZipFile(path)", "pq.ParquetFile(file)"),
     ],
 )
 def test_every_raw_form_is_seen(form: str) -> None:

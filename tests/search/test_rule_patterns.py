@@ -77,10 +77,7 @@ def test_what_is_no_pattern_is_said(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        "(?:a?){450}[zx]",
-        "(?:[ab]?){300}[zx]",
-        "(?:.?){300}[zx]",
-        "(?:\\w?){80}[zx]",
+        *("(?:a?){450}[zx]", "(?:[ab]?){300}[zx]", "(?:.?){300}[zx]", "(?:\\w?){80}[zx]"),
         "(?:[a-z].{0,20}){20}[zx]",
     ],
 )

@@ -297,13 +297,7 @@ def test_35_pages_of_others_get_nothing(method: str, headers: dict[str, str], st
 @pytest.mark.parametrize(
     "given",
     [
-        None,
-        "Bearer",
-        "Bearer wrong",
-        "Bearer s3cre",
-        "Basic s3cret",
-        "s3cret",
-        "Bearer s3cret x",
+        *(None, "Bearer", "Bearer wrong", "Bearer s3cre", "Basic s3cret", "s3cret", "Bearer s3cret x"),
         "Bearer été",
     ],
 )

@@ -183,13 +183,7 @@ def test_113_a_header_of_which_one_reads_the_first_and_another_the_last_is_refus
 
 OK = b"HTTP/1.1 200 OK\r\n"
 ODD_HEADERS = [
-    b"X-\xc3\xa9: 1",
-    b"X\xe9: 1",
-    b"X(y): 1",
-    b"X: a\x00b",
-    b"X: a\x0bb",
-    b"X: a\x7fb",
-    b"X: \x01",
+    *(b"X-\xc3\xa9: 1", b"X\xe9: 1", b"X(y): 1", b"X: a\x00b", b"X: a\x0bb", b"X: a\x7fb", b"X: \x01"),
 ]
 
 
