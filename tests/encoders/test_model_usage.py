@@ -25,13 +25,8 @@ from hybridr.training.torch_models import read_retriever
 from support.tiny import damage_json
 
 TEXTS = ["SEAL of the Pump", "seal of the pump", "the pump of the seal of the pump of the seal", "É PUMP"]
-BERT_NORMALIZER = {
-    "type": "BertNormalizer",
-    "clean_text": True,
-    "handle_chinese_chars": True,
-    "strip_accents": None,
-    "lowercase": False,
-}
+BERT_NORMALIZER = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+BERT_NORMALIZER |= {"strip_accents": None, "lowercase": False}
 WHOLE, POOLING, BACKBONE = "config_sentence_transformers.json", "1_Pooling/config.json", BACKBONE_FILES[0]
 
 

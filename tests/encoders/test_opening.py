@@ -18,7 +18,7 @@ from hybridr.encoders import opening
 from hybridr.encoders.engines import GRAPHS
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.machine import Cpu
-from hybridr.encoders.opening import OnnxEncoder, load_encoder, physical_cores
+from hybridr.encoders.opening import OnnxEncoder, load_encoder
 from hybridr.errors import ModelError
 from hybridr.files.local import state_folder
 from support.tiny import tiny_texts
@@ -108,11 +108,6 @@ def test_threads_share_one_encoder(encoder: OnnxEncoder) -> None:
         ]
         for limit, job in jobs:
             np.testing.assert_allclose(job.result(), expected[limit], atol=1e-6)
-
-
-def test_threads_can_be_set(folder: Path) -> None:
-    assert physical_cores() >= 1
-    assert load_encoder(folder, threads=1).encode_documents(["kolan"]).shape == (1, 32)
 
 
 def test_a_missing_folder_is_a_clear_error(tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ def test_table_compares_with_the_first_system() -> None:
 def test_refusals() -> None:
     with pytest.raises(DataError, match="no judged document was found"):
         evaluate({"mine": {"q1": {"elsewhere": 1.0}}}, QUERIES, QRELS)
-    with pytest.raises(SettingsError, match="unknown measure 'nope'"):
-        evaluate({"mine": RUN}, QUERIES, QRELS, ["nope"])
+
     with pytest.raises(SettingsError, match="no system"):
         evaluate({}, QUERIES, QRELS)
 
@@ -80,8 +79,7 @@ def test_a_run_of_other_topics_and_a_query_without_text() -> None:
 
     with pytest.raises(DataError, match="query 'q1' has no text for 'bm25' to search with"):
         evaluate({"bm25": Never()}, [Query("q1", " ")], QRELS)
-    with pytest.raises(SettingsError, match="the baseline 'x' is not evaluated: mine"):
-        evaluate({"mine": RUN}, QUERIES, QRELS, baseline="x")
+
     with pytest.raises(SettingsError, match="no measure"):
         evaluate({"mine": RUN}, QUERIES, QRELS, [])
 

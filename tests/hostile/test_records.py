@@ -15,17 +15,8 @@ from hybridr.errors import DataError
 from hybridr.search.settings import SearchSettings, with_tuning
 from support import hostile
 
-WHOLE = {
-    "role": "vectors",
-    "source": "docs",
-    "source_uuid": "u",
-    "job": "j",
-    "state": "complete",
-    "encoder": "0" * 64,
-    "similarity": "ip",
-    "vector_field": "v",
-    "fields": ["text"],
-}
+WHOLE = {"role": "vectors", "source": "docs", "source_uuid": "u", "job": "j", "state": "complete"}
+WHOLE |= {"encoder": "0" * 64, "similarity": "ip", "vector_field": "v", "fields": ["text"]}
 
 
 @pytest.mark.attack(65)

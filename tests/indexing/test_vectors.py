@@ -104,26 +104,6 @@ def test_an_encoder_on_a_gpu_gets_a_part_at_once(folder: Path) -> None:
     assert calls == [sorted(part, key=len) for part in parts]
 
 
-def test_a_run_that_was_stopped_goes_on_by_part(folder: Path) -> None:
-    def stop(_: object) -> None:
-        if len(stopping.encoded) > 30:
-            raise KeyboardInterrupt
-
-    stopping = HashingEncoder(before=stop)
-
-    with pytest.raises(KeyboardInterrupt):
-        encode_texts(folder, stopping)
-    assert StageFolder.vectors(folder).parts() == NAMES[:1]
-    assert read_manifest(folder / "vectors") is None
-    encoder = HashingEncoder()
-    done = encode_texts(folder, encoder)
-    assert (done.documents, done.before, len(encoder.encoded)) == (60, 20, 40)
-    check_whole(folder)
-    encoder = HashingEncoder()
-    assert encode_texts(folder, encoder).before == 60
-    assert encoder.encoded == []
-
-
 def encoding_process(folder: Path, encoder: str) -> subprocess.CompletedProcess[str]:
     """Encode in a process of its own, which tells at its end whether it imported a cluster's client."""
     code = (
@@ -141,9 +121,12 @@ def test_a_process_that_is_killed_loses_a_part(folder: Path) -> None:
     assert done.returncode == -signal.SIGKILL
     assert StageFolder.vectors(folder).parts() == NAMES[:2]
     assert read_manifest(folder / "vectors") is None
-    done = encode_texts(folder, HashingEncoder())
-    assert (done.documents, done.before) == (60, 40)
+    encoder = HashingEncoder()
+    done = encode_texts(folder, encoder)
+    assert (done.documents, done.before, len(encoder.encoded)) == (60, 40, 20)
     check_whole(folder)
+    assert encode_texts(folder, encoder).before == 60
+    assert len(encoder.encoded) == 20
     assert sorted(path.name for path in (folder / "vectors").iterdir()) == [*NAMES, "manifest.json"]
 
 

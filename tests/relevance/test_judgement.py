@@ -24,8 +24,7 @@ from hybridr.relevance.judgement import (
     score_all,
     variants,
 )
-from hybridr.search.fusions import CandidateLists, Scales
-from hybridr.search.fusions.absolute import part_weights
+from hybridr.search.fusions import CandidateLists
 from hybridr.search.fusions.pipeline import fuse, search_pipeline
 from hybridr.search.settings import SearchSettings
 from rankings import Formula
@@ -153,10 +152,11 @@ def asked(vectors: dict[str, np.ndarray], query: np.ndarray) -> QueryCandidates:
     return QueryCandidates(Query("q", "sea tide"), CandidateLists(listed, scores), 9.0)
 
 
-def test_a_variant_scores_as_its_formula(asked: QueryCandidates) -> None:
+@pytest.mark.parametrize("normalization", ["min_max", "l2"])
+def test_a_variant_scores_as_its_formula(asked: QueryCandidates, normalization: str) -> None:
     lexical, dense = asked.lists.scores["lexical"], asked.lists.scores["dense"]
-    found = scores_of(Variant(STOCK, 0.1), asked, 1.0)
-    assert found == pytest.approx(fuse([lexical, dense], weights=[0.6, 0.4]))
+    found = scores_of(Variant(STOCK | {"normalization": normalization}, 0.1), asked, 1.0)
+    assert found == pytest.approx(fuse([lexical, dense], normalization=normalization, weights=[0.6, 0.4]))
     found = scores_of(Variant(ABSOLUTE, 0.1), asked, 2.0)
     assert found == pytest.approx(
         {doc: 0.6 / 12 * lexical.get(doc, 0.0) + 1.6 * dense.get(doc, 0.5) for doc in TEXTS}
@@ -199,21 +199,3 @@ def test_old_servers_are_offered_what_they_take() -> None:
     assert {variant.technique for variant in found} == {"min_max", "l2", "rrf"}
     for variant in found:
         search_pipeline(SearchSettings(**variant.settings), (2, 19, 1))
-
-
-def test_scores_are_those_of_the_formula_and_of_the_pipeline() -> None:
-    listed = {"lexical": {"a": 4.0, "b": 2.0}, "dense": {"b": 0.9, "c": 0.8}}
-    lists = CandidateLists(
-        listed, {"lexical": {**listed["lexical"], "c": 1.0}, "dense": {**listed["dense"], "a": 0.6}}
-    )
-    asked = QueryCandidates(Query("q", "text"), lists, 9.0)
-    lexical, dense = part_weights({"lexical": 0.7, "dense": 0.3}, Scales(9.0, 2.0)).retrievers.values()
-    assert (lexical, dense) == (pytest.approx(0.7 / 12), pytest.approx(1.2))
-    found = scores_of(Variant({"fusion": "absolute", "dense_weight": 0.3}, 0.0), asked, 2.0)
-    assert found == pytest.approx(
-        {"a": lexical * 4 + dense * 0.6, "b": lexical * 2 + dense * 0.9, "c": lexical + dense * 0.8}
-    )
-    settings = {"fusion": "pipeline", "normalization": "l2", "dense_weight": 0.3}
-    assert scores_of(Variant(settings, 0.1), asked, 2.0) == fuse(
-        list(listed.values()), normalization="l2", weights=[0.7, 0.3]
-    )

@@ -39,20 +39,10 @@ def mmr(relevance: float = 0.7) -> MaximalMarginalRelevance:
 
 
 def behind(**record: Any) -> IndexAccess:
-    known = {
-        **{
-            "role": "vectors",
-            "source": "docs",
-            "source_uuid": "1",
-            "job": "j",
-            "state": "complete",
-            "dim": 2,
-        },
-        **{"encoder": "f", "similarity": "cosine", "vector_field": "v", "fields": ["text"]},
-    }
-    info = IndexInfo(
-        "docs-hybridr", {"index.uuid": "2"}, {"_meta": {"hybridr": known | record | {"version": VERSION}}}, {}
-    )
+    known = {"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"}
+    known |= {"encoder": "f", "similarity": "cosine", "vector_field": "v", "fields": ["text"], "dim": 2}
+    meta = {"_meta": {"hybridr": known | record | {"version": VERSION}}}
+    info = IndexInfo("docs-hybridr", {"index.uuid": "2"}, meta, {})
     return IndexAccess(OneIndex(), info)  # type: ignore[arg-type]
 
 

@@ -116,11 +116,8 @@ def test_a_pair_counts_in_the_field_that_has_it_best_by_its_idf_in_all() -> None
 
 
 def test_of_several_terms_at_one_place_the_shortest_stands_for_it() -> None:
-    shingled = (
-        Word("text", "new york", 0, 0, 8, 1.0),
-        Word("text", "new", 0, 0, 3, 1.0),
-        Word("text", "york", 1, 4, 8, 1.0),
-    )
+    spans = {"new york": (0, 0, 8), "new": (0, 0, 3), "york": (1, 4, 8)}
+    shingled = [Word("text", term, *span, 1.0) for term, span in spans.items()]
     assert list(phrases_of("new york", "text", shingled, 9)) == ["new york"]
 
 
@@ -221,13 +218,6 @@ def test_an_alias_that_shows_a_part_gets_no_words_of_the_rest(monkeypatch, scope
     assert "an alias that shows a part" in found.left_out["soft_terms"]
     with pytest.raises(SettingsError, match="an alias that shows a part"):
         signals_taken(narrow, ["soft_terms"])
-
-
-def test_the_neighbours_of_a_word_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = soft_terms(monkeypatch, "wing wings flow basket candle")
-    first = made.clauses(asked("wing", words("wing")))
-    monkeypatch.setattr(TermTable, "near", None)
-    assert made.clauses(asked("wing", words("wing"))) == first
 
 
 def test_a_server_looks_up_the_words_of_the_table_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
