@@ -56,14 +56,8 @@ def test_rows_of_several_seeds_go_on_from_their_results(tmp_path, capsys, monkey
     assert run.main([*command, "--jobs", "2"]) == 0
     first = {file.stem: json.loads(file.read_text()) for file in out.glob("*.json")}
     rows = first["target"]["rows"]
-    absent = {
-        "coco",
-        "coco-si",
-        "ddr-parallel",
-        "source-distil",
-        "ddr-distil",
-        "few-32",
-    }  # others stand for them
+    # Others stand for these.
+    absent = {"coco", "coco-si", "ddr-parallel", "source-distil", "ddr-distil", "few-32"}
     assert set(rows) == set(paper.ROWS) - absent
     assert set(first["other"]["rows"]) == {"bm25", "dr", "ddr", "ddr@fast"}
     vectors_of = {name: json.dumps(found[max(found)]["queries"]["dense"]) for name, found in rows.items()}
