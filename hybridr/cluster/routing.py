@@ -35,12 +35,6 @@ def shards_of(routing: str, info: IndexInfo) -> list[int]:
     return [((first + offset) % places) // (places // info.shards) for offset in range(spread)]
 
 
-def shard_of(doc_id: str, routing: str | None, info: IndexInfo) -> int:
-    """Return the shard of a document. An id is unique within a shard, not within an index."""
-    shards = shards_of(routing or doc_id, info)
-    return shards[murmur3(doc_id.encode("utf-16-le")) % len(shards)]
-
-
 def routing_values(info: IndexInfo) -> list[str]:
     """Return one routing value for each shard in an index's scope, in the order of the shards."""
     routed, by_shard = info.scope.routing, dict[int, str]()
