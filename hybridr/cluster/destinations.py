@@ -473,7 +473,8 @@ def has_ties(old: IndexInfo, source: IndexInfo | None) -> bool:
 def companions(
     alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> tuple[str, ...]:
-    """Return the aliases that move together with an alias: those that show a part of the same index.
+    """Return the aliases that move together with an alias: those that show a part of the same index, and on
+    the way back (without a source) those that reindexes moved here from the same index `new`.
 
     None leave their source along with an alias that hybridr named itself.
     """
@@ -481,7 +482,22 @@ def companions(
         return ()
     if alias.endswith(default_alias("")) and not is_destination(old):
         return ()
-    return tuple(name for name in partial_aliases(old) if name != alias)
+    names = set(partial_aliases(old))
+    if source is None:
+        names |= {name for name in moved_here(old) if previous_of(old, name) == new}
+    return tuple(sorted(names - {alias}))
+
+
+def moved_here(info: IndexInfo) -> list[str]:
+    """Return the aliases that reindexes made for or moved to an index with vectors, as far as it has them."""
+    return [alias for alias in info.record.aliases if alias in info.aliases]
+
+
+def previous_of(info: IndexInfo, alias: str) -> str:
+    """Return the name of the index to which an alias of an index with vectors goes back."""
+    switches = [event for event in info.record.history if event["event"] == "switched"]
+    noted = [event["back_to"] for event in switches if event.get("alias") == alias and "back_to" in event]
+    return str(noted[-1] if noted else info.record.previous)
 
 
 def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:

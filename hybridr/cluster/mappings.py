@@ -238,6 +238,19 @@ def cluster_obstacles(settings: Mapping[str, str], *, creates: bool) -> list[Obs
     ]
 
 
+def script_obstacles(settings: Mapping[str, Any]) -> list[Obstacle]:
+    """Return what forbids inline scripts in updates of documents; it is set in the configuration of nodes."""
+    allowing = {"script.allowed_types": ("inline", "both"), "script.allowed_contexts": ("update",)}
+    remedy = (
+        "script.allowed_types: inline and script.allowed_contexts: update, in the configuration of each node"
+    )
+    return [
+        Obstacle(name, " ".join(values), f"one of {', '.join(needed)}", remedy)
+        for name, needed in allowing.items()
+        if (values := settings.get(name)) and not {*needed} & {*values}
+    ]
+
+
 def clause_limit(cluster: Cluster) -> int:
     """Return how many clauses a query may have; the default value if this user may not read the setting.
 

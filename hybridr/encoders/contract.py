@@ -109,7 +109,7 @@ class TokenSource(Protocol):
         """Return the first `limit` tokens of a text, without special ones."""
 
     def document_room(self, max_tokens: int | None = None) -> int:
-        """Return how many tokens of a document fit beside the special ones and the prefix."""
+        """Return how many tokens of a document fit beside the special ones and the prefix, one at least."""
 
 
 @dataclass(frozen=True)

@@ -154,10 +154,8 @@ class OnnxEncoder(TextModel):
         return self.tokenizer.spans(text, limit)
 
     def document_room(self, max_tokens: int | None = None) -> int:
-        """Return how many tokens of a document fit beside [CLS], [SEP] and the prefix. Raises DataError."""
-        limit = self.limit(max_tokens)
-        (prefix_tokens,) = self.count_tokens([self.usage.prefixes["document"]])
-        return limit - prefix_tokens
+        """Return how many tokens of a document fit beside the prefix. Raises what `room` raises."""
+        return self.room("document", max_tokens)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         if not self.width:

@@ -252,14 +252,33 @@ class TextModel(UsedModel):
         """
         return self._read("document", texts, max_tokens)
 
+    def room(self, side: str, max_tokens: int | None = None) -> int:
+        """Return how many tokens of a text fit beside the special ones and the prefix of a side.
+
+        Raises DataError for an impossible limit, ModelError if there is no room.
+        """
+        limit = self.limit(max_tokens)
+        (ids,) = self.tokenizer.ids([self.usage.prefixes[side]], limit)
+        if len(ids) >= limit:
+            raise ModelError(
+                f"the encoder's prefix of a {side} fills all {limit} tokens that it reads: no text fits",
+                hint=f"a larger limit of tokens ({self.max_positions} at most), or a shorter prompt '{side}' "
+                "in the model's config_sentence_transformers.json",
+            )
+        return limit - len(ids)
+
     def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
-        way, limit = self.way(side), self.limit(max_tokens)
-        rows = list(self.tokenizer.ids(prefixed(texts, self.usage.prefixes[side]), limit))
+        way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
+        if prefix:
+            self.room(side, max_tokens)
+        rows = list(self.tokenizer.ids(prefixed(texts, prefix), limit))
         return encode_ids(rows, self.dim, way.run, **way.cut)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         """Run the same batches as `_encode`, so that vectors are equal."""
         way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
+        if prefix:
+            self.room(side, max_tokens)
         tokenized = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
         vectors = np.zeros((len(tokenized), self.dim), dtype=np.float32)
         states = [np.zeros((len(text.places), self.width), dtype=np.float32) for text in tokenized]

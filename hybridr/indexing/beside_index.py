@@ -27,9 +27,11 @@ from ..cluster.destinations import (
     is_known_by,
     is_of_earlier_source,
     is_restored,
+    moved_here,
     narrowing,
     number_of,
     partial_aliases,
+    previous_of,
     switch_actions,
 )
 from ..cluster.known_problems import require_no_loss
@@ -185,7 +187,7 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
 def aliases_left(earlier: Iterable[IndexInfo], alias: str) -> Iterator[str]:
     """Yield a line on each alias that an earlier reindex moved, and that stays on that index."""
     for info in earlier:
-        if (name := info.record.alias) != alias and name in info.aliases:
+        for name in sorted({*moved_here(info)} - {alias}):
             yield f"alias '{name}' stays on '{info.name}': the same command with --alias {name} moves it"
 
 
@@ -328,7 +330,7 @@ def new_record(
     previous = proposal.info.name  # a rollback returns to what the alias stands for now, at first the source
     if target is not None and is_known_by(target, proposal.info):
         is_same = current is not None and target.name == current.name
-        previous = str(target.record.previous) if is_same else target.name
+        previous = previous_of(target, alias) if is_same else target.name
     origin = "moved" if target else "made"
     if target is not None and is_of_earlier_source(target, proposal.info):
         origin = target.record.aliases.get(alias, origin)

@@ -163,8 +163,7 @@ def require_none_behind(cluster: Cluster, old: IndexInfo, source: IndexInfo, fat
 
     `fate` says in the hint what `--discard` does to them.
     """
-    record = old.record.changed(source=source.name, synced=None, taken={})
-    compared = replace(old, mappings={**old.mappings, "_meta": old.meta_with(record)})
+    compared = old.with_record(old.record.changed(source=source.name, synced=None, taken={}))
     pages = ClientWrites(cluster, compared).written()
     ids = sorted({document.doc_id for page in pages for document, _ in page})
     if not ids:

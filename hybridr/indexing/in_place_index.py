@@ -20,6 +20,7 @@ from ..cluster.record import MARK_FIELD, IndexInfo
 from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.local import fingerprint
+from .final_pipelines import NO_SCRIPTS, setting_of
 from .planning import Proposal
 from .representations import fields_of, freeing_of, representations_in
 from .settings import ReindexSettings
@@ -122,18 +123,20 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
             f"'{info.name}' has its vectors in '{generations[-1].name}' already",
             hint=f"go on there: hybridr reindex {info.name}   or take that away: hybridr remove {info.name}",
         )
+    require_none(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
+    require_whole_source(info)
+    require_no_loss(view.cluster, info)
+    # What is refused from here on, an index beside it could take.
     if (has := view.cluster.parts("modules")) and PAINLESS not in has:
         raise ClusterError(
-            f"no document could be freed of its vector again: a node lacks the module {PAINLESS}", hint=way
+            f"no document could be freed of its vector again: a node lacks the module {PAINLESS}",
+            hint=NO_SCRIPTS if setting_of(info) else way,
         )
     if info.settings.get("index.knn") != "true":
         raise ClusterError(
             f"index '{info.name}' was made without index.knn, which cannot be switched on later, even closed",
             hint=f"{way} (--alias NAME moves yours)   or clone it with index.knn as docs/reindex.md says",
         )
-    require_none(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
-    require_whole_source(info)
-    require_no_loss(view.cluster, info)
     if str(info.settings.get(DERIVED)).lower() == "true":
         raise ClusterError(
             f"index '{info.name}' has a derived source ({DERIVED}), which takes no vectors", hint=way

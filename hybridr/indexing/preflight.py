@@ -22,6 +22,7 @@ from ..cluster.mappings import (
     kept_free,
     require_none,
     room_for_shards,
+    script_obstacles,
     shard_obstacles,
     shards_of,
     watermark_of,
@@ -240,6 +241,7 @@ def check_limits(
         return [f"{UNKNOWN_LIMITS} its settings (cluster:monitor/state)"]
     creates = current is None and not inside
     obstacles: list[Obstacle] = cluster_obstacles(settings, creates=creates)
+    obstacles += script_obstacles(settings) if inside else []  # `remove` takes vectors out by a script
     try:
         shards = shards_of(cluster)
     except AccessDenied:

@@ -16,6 +16,8 @@ from ..cluster.destinations import (
     destinations,
     is_destination,
     is_restored,
+    moved_here,
+    previous_of,
     record_event,
     require_belonging,
     resolve,
@@ -83,8 +85,8 @@ def rollback(
     once more after it; with `discard` they stay behind. The result has alias, from, to, along (aliases
     that move too), dropped, the alias actions, counts of writes and of returned documents, and `behind`, what
     an older index lacks. With `dry_run` nothing is changed, and `refusal` holds the error that would be
-    raised. Raises NotFound if nothing was switched, ClusterError if there are such writes and neither
-    `copy_back` nor `discard` was given.
+    raised. `stays` maps aliases that the index keeps to what moves them. Raises NotFound if nothing was
+    switched, ClusterError if there are such writes and neither `copy_back` nor `discard` was given.
     """
     current = way_back(cluster, name)
     alias, previous = current.record.alias, current.record.previous
@@ -100,19 +102,30 @@ def rollback(
         check = partial(require_none, writes, current, previous, hint)
         refusal = refusal_by(check, dry_run=dry_run)
     actions = switch_actions(alias, current, previous)
+    along = companions(alias, current, previous)
     given_up = None if copy_back or discard else seen
     returned = Writes() if dry_run else leave(cluster, current, before, copy_back, given_up)
     return {
         "alias": alias,
         "from": current.name,
         "to": previous,
-        "along": companions(alias, current, previous),
+        "along": along,
+        "stays": {name: way_of(current, name) for name in sorted(current.aliases.keys() - {alias, *along})},
         "actions": actions,
         "writes": writes.counts(),
         "returned": returned.counts(),
         "refusal": refusal,
         "behind": None if to_source else shortfall(cluster, cluster.index_info(previous)),
     }
+
+
+def way_of(info: IndexInfo, alias: str) -> str:
+    """Return the command or request that moves an alias which stays on an index with vectors."""
+    if alias in info.record.aliases:
+        return f"hybridr rollback {alias}"
+    source = info.record.source
+    moves = [{"remove": {"index": info.name, "alias": alias}}, {"add": {"index": source, "alias": alias}}]
+    return f"POST /_aliases {as_json({'actions': moves}).decode()}"
 
 
 def shortfall(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
@@ -134,8 +147,10 @@ def shortfall(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
 
 
 def way_back(cluster: Cluster, name: str) -> IndexInfo:
-    """Return the index that the alias points to and is to leave. Raises NotFound or ClusterError if there is
-    no older index to go back to.
+    """Return the index that the alias points to and is to leave; its record names the alias that leaves and
+    the index to which it returns.
+
+    That is `name` itself where a reindex moved it. Raises NotFound or ClusterError without an older index.
     """
     current = resolve(cluster, name, whole=True)
     if is_destination(current) and not target_of(current.record).apart:
@@ -143,21 +158,24 @@ def way_back(cluster: Cluster, name: str) -> IndexInfo:
             f"'{current.name}' holds its vectors itself: there is no older index to go back to",
             hint=f"hybridr remove {current.name}   takes vectors and marks out of its documents",
         )
-    if not is_destination(current) or current.record.alias not in current.aliases:
+    alias = name if name in moved_here(current) else current.record.alias
+    if not is_destination(current) or alias not in current.aliases:
         raise NotFound(
             f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
         )
-    source = require_belonging(cluster, current)
-    alias, previous = current.record.alias, current.record.previous
+    source, previous = require_belonging(cluster, current), previous_of(current, alias)
     if not cluster.exists(previous):
-        raise NotFound(f"'{previous}', which '{alias}' stood for before, is gone", hint="restore it first")
+        raise NotFound(
+            f"'{previous}', which '{alias}' stood for before, is gone",
+            hint=f"restore it first, or: hybridr remove {source.name}   puts aliases back to it",
+        )
     if previous not in (source.name, *(info.name for info in destinations(cluster, source))):
         raise DataError(
             f"'{current.name}' says that '{alias}' stood for '{previous}' before, which is neither "
             f"'{source.name}' nor made of it",
             hint=f"hybridr remove {source.name}   puts aliases back to it",
         )
-    return current
+    return current.with_record(current.record.changed(alias=alias, previous=previous))
 
 
 def leave(
@@ -170,6 +188,8 @@ def leave(
     Without `seen` that is what is written after the move.
     """
     alias, previous = current.record.alias, current.record.previous
+    moved = {alias, *companions(alias, current, previous)}
+    others = [name for name in moved_here(current) if name not in moved]
     courier = Courier(cluster, current)
     if copy_back:
         courier.return_all()
@@ -190,7 +210,12 @@ def leave(
     ids = {doc_id for doc_id, _ in courier.done.conflicts}
     conflicts = with_room(ids)
     whole = left_at is not None and len(conflicts) == len(ids)
-    left = {"carried": left_at.seq_no if left_at and whole else None, "not_carried": conflicts}
+    left: dict[str, Any] = {
+        "carried": left_at.seq_no if left_at and whole else None,
+        "not_carried": conflicts,
+    }
+    if others:  # clients search it by these, and the next way back is theirs
+        left = {"alias": others[-1], "previous": previous_of(current, others[-1])}
     details = {"alias": alias, "to": previous, "returned": courier.done.counts()}
     record_event(cluster, current.name, "rolled back", details, **NOTHING_CARRIED | left)
     return courier.done

@@ -378,7 +378,8 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
     info = bring_in(job, filling, convoy, info)
     if target is None or moves:
         origin = target.name if target else None
-        event = {"alias": alias, "from": origin} | ({"along": ", ".join(along)} if along else {})
+        event = {"alias": alias, "from": origin, "back_to": todo.record.previous}
+        event |= {"along": ", ".join(along)} if along else {}
         if info.record != view.index_info(info.name).record:  # it was written since
             view = IndexView.of(cluster, info.name)
         switched = with_event("switched", event, **NOTHING_CARRIED)

@@ -59,11 +59,11 @@ def rollback(
     """Point the alias of `name` back; with `drop` delete the index that is left, and what is beside it alone.
 
     What belongs to the source (its rules) stays, and so does the whole index if a document was changed on
-    both sides, or clients wrote into it while the alias moved. Returns what `indexing.rollback.rollback`
-    returns, whether the index was `dropped`, counts of such `late` writes, the requests that take its
-    deployment and models away, the names of deleted sidecars by kind, and `beside`, a description of each.
-    Raises its errors, and AccessDenied before anything is changed if a deployed index is to be dropped and
-    its pipelines may not be read.
+    both sides, clients wrote into it while the alias moved, or other aliases stay on it. Returns what
+    `indexing.rollback.rollback` returns, whether the index was `dropped`, counts of such `late` writes, the
+    requests that take its deployment and models away, the names of deleted sidecars by kind, and `beside`, a
+    description of each. Raises its errors, and AccessDenied before anything is changed if a deployed index is
+    to be dropped and its pipelines may not be read.
     """
     require_one_fate(copy_back, discard)
     current = alias_moves.way_back(cluster, name)
@@ -72,7 +72,7 @@ def rollback(
     late = Writes()
     if drop and not (copy_back or discard or dry_run):
         late = find_writes(cluster, cluster.index_info(current.name))
-    goes = drop and not late and not done["returned"]["conflicts"]
+    goes = drop and not (late or done["returned"]["conflicts"] or done["stays"])
     dropped = goes and not dry_run
     if dropped:
         source = cluster.index_info(current.record.source)

@@ -25,6 +25,7 @@ from hybridr.cluster.mappings import (
     raised_limits,
     require_none,
     rescore_window,
+    script_obstacles,
     shard_obstacles,
 )
 from hybridr.cluster.record import IndexInfo
@@ -32,6 +33,7 @@ from hybridr.errors import ClusterError
 
 KEYWORD: dict[str, Any] = {"type": "keyword"}
 VECTOR = {"hybridr_vector": {"type": "knn_vector", "dimension": 4}, "hybridr_encoder": KEYWORD}
+ALLOWED = ("script.allowed_types", "script.allowed_contexts")
 PASSAGES = {"hybridr_passages": {"type": "nested", "properties": VECTOR}}
 
 
@@ -204,3 +206,16 @@ def test_a_narrow_window_is_told_with_its_setting() -> None:
 def test_what_a_server_says_of_a_limit_comes_with_what_to_type(reason: str, hint: str) -> None:
     error = error_of(400, {"type": "illegal_argument_exception", "reason": reason})
     assert hint in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"script.allowed_types": [], "script.allowed_contexts": []}, []),
+        ({"script.allowed_types": ["inline"], "script.allowed_contexts": ["search", "update"]}, []),
+        ({"script.allowed_types": ["none"]}, ["script.allowed_types"]),
+        ({"script.allowed_types": ["stored"], "script.allowed_contexts": ["none"]}, [*ALLOWED]),
+    ],
+)
+def test_scripts_that_take_vectors_out_again(settings: dict[str, Any], named: list[str]) -> None:
+    assert [one.setting for one in script_obstacles(settings)] == named

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from hybridr import load_encoder
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.encoders.passages import Split, by_passages, split
+from hybridr.errors import ModelError
+from hybridr.indexing.representations.passage_vectors import chosen_windows
+from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Windows
 from support.hashing import HashingEncoder
 
@@ -132,6 +135,25 @@ def test_a_prefix_takes_its_room(minilm: OnnxEncoder, monkeypatch: pytest.Monkey
     text = "boats in the harbour " * 60
     parts = [text[a:b] for a, b in split(text, minilm, Windows(64, 8, 64)).spans]
     assert max(minilm.count_tokens(["passage: " + part for part in parts])) <= 64
+
+
+@pytest.mark.parametrize("words", [62, 80], ids=["as long", "longer"])
+def test_a_prefix_that_leaves_no_room_is_named(
+    minilm: OnnxEncoder, monkeypatch: pytest.MonkeyPatch, words: int
+) -> None:
+    prefixes = dict.fromkeys(["query", "document"], "boat " * words)
+    monkeypatch.setattr(minilm, "usage", replace(minilm.usage, prefixes=prefixes, max_tokens=64))
+    chosen = ReindexSettings(passages=True, passage_overlap=0)
+    for attempt in (
+        lambda: split("boats in the harbour " * 60, minilm, Windows(64, 0, 64)),
+        lambda: chosen_windows(chosen, minilm),
+        lambda: minilm.encode_queries(["boats"]),
+        lambda: minilm.encode_documents(["boats"]),
+        lambda: minilm.read_documents(["boats"]),
+    ):
+        with pytest.raises(ModelError, match="fills all 64 tokens"):
+            attempt()
+    assert minilm.document_room(128) > 0
 
 
 def test_groups_hold_every_document_once_and_few_passages() -> None:

@@ -32,6 +32,11 @@ def export_text(
         f"{out}: {done.documents:,} documents of '{done.index}' in {done.parts:,} parts, "
         f"{done.before:,} were there, text from {', '.join(done.fields)}, in {done.seconds:.0f} s"
     )
+    if done.written or done.gone:
+        session.output.line(
+            f"since these texts were read the index took {done.written:,} documents, and {done.gone:,} of "
+            "these texts were changed or deleted: import-vectors sees to both, another --out reads all anew"
+        )
     session.output.line(f"next: hybridr encode {out}   here, or where the folder is copied to")
 
 

@@ -33,6 +33,8 @@ def rollback(
     moved = "would move" if dry_run else "moved"
     along = f", and with it {', '.join(done['along'])}," if done["along"] else ""
     out.line(f"alias {done['alias']}{along} {moved} from {done['from']} back to {done['to']}")
+    for alias, command in done["stays"].items():
+        out.line(f"alias {alias} stays on {done['from']}, which is not dropped: {command}   moves it")
     if dry_run:
         out.line(
             f"clients changed {writes['changed']:,} documents there, deleted {writes['deleted']:,}, and "
@@ -52,7 +54,7 @@ def rollback(
         )
     if not writes["deletes_known"]:
         out.line("deletes could not be told from documents that were refused or never copied")
-    if done["dropped"] or (drop and dry_run):
+    if done["dropped"] or (drop and dry_run and not done["stays"]):
         out.line(f"{done['from']} {'would be' if dry_run else 'was'} deleted")
         show_parts(session, done, "to be deleted" if dry_run else "deleted")
     if (behind := done["behind"]) and any(behind.values()):

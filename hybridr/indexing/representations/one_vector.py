@@ -12,7 +12,7 @@ from ...cluster.dialects import Version
 from ...cluster.record import Record
 from ...cluster.retrievers.dense import as_kept, vector_mapping
 from ...cluster.vector_forms import form_of, is_bare, require_form
-from ...encoders.contract import Encoder, Vectors
+from ...encoders.contract import Encoder, Vectors, offers_of
 from ...errors import ClusterError, ModelError
 from ..settings import ReindexSettings
 from . import EncodedDocument, Representation
@@ -43,7 +43,9 @@ class OneVector(Representation):
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Raise ClusterError or ModelError for vectors that this cluster cannot hold."""
+        """Raise ClusterError or ModelError for vectors that this cluster cannot hold, or that no text would
+        reach.
+        """
         cluster.dialect.require(settings.engine, settings.vectors)
         require_form(form_of(settings), encoder.similarity, cluster.version, bare=is_bare(cluster))
         plugins = cluster.parts("plugins")  # none where this user may not know
@@ -52,6 +54,8 @@ class OneVector(Representation):
         product, limit = cluster.dialect.product, cluster.dialect.most_dimensions
         if encoder.dim > limit:
             raise ModelError(f"the encoder gives {encoder.dim} dimensions, {product} takes at most {limit}")
+        if spans := offers_of(encoder).spans:
+            spans.document_room(settings.max_tokens)
 
     @property
     def job(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import metadata
@@ -29,6 +29,7 @@ from ...cluster.reading import (
     Position,
     Share,
     SourceDocument,
+    documents_between,
     read_pages,
     settled_position,
     text_of,
@@ -38,12 +39,12 @@ from ...cluster.routing import shards_in
 from ...cluster.stored_source import require_whole_source
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
-from ...errors import ClusterError, DataError, SettingsError
+from ...errors import AccessDenied, ClusterError, DataError, SettingsError
 from ...files.local import write_manifest
 from ...records import Progress, Reported, silent
 from ..filling import encode, prefetched, write_pages
 from ..job import Filling, Job, Meter, Pending
-from ..lag import cut_up, visible_position
+from ..lag import LAST, cut_up, visible_position
 from ..planning import Plan, source_of
 from ..recipe import TextRecipe
 from ..reindexing import ReindexResult, plan, prepare, reindex_planned
@@ -81,7 +82,11 @@ VERSION = metadata.version("hybridr")
 
 @dataclass(frozen=True)
 class TextsExported(Reported):
-    """The result of an export of texts: documents and parts in the folder, and how many were there before."""
+    """The result of an export of texts: documents and parts in the folder, and how many were there before.
+
+    Since the texts were read, the index took `written` documents, and `gone` of those in the folder were
+    changed or deleted. The third stage sees to both.
+    """
 
     folder: Path
     index: str
@@ -90,6 +95,8 @@ class TextsExported(Reported):
     parts: int
     fields: tuple[str, ...]
     seconds: float
+    written: int
+    gone: int
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,8 @@ def export_text(
         texts.drop_behind_gaps()
         meter = Meter(progress, cluster.count(info.name), "export-text")
         meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
-        shares = cut_up(cluster, info.name, None, origin.position or visible_position(cluster, info.name))
+        until = origin.position or visible_position(cluster, info.name)
+        shares = cut_up(cluster, info.name, None, until)
         export, before = Export(cluster, info, texts, origin, settings, shares, meter), meter.done
         in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
         if not (parts := texts.parts()):
@@ -160,8 +168,19 @@ def export_text(
             outputs=parts,
             extra={"origin": origin.to_json()},
         )
+    with suppress(AccessDenied):
+        cluster.refresh(info.name)
+    unchanged = sum(
+        documents_between(cluster, info.name, shard, -1, last) for shard, last in until.seq_no.items()
+    )
+    written = sum(
+        documents_between(cluster, info.name, shard, last, LAST) for shard, last in until.seq_no.items()
+    )
+    counts = {"documents": meter.done, "before": before, "written": written, "gone": meter.done - unchanged}
     seconds = time.monotonic() - started
-    return TextsExported(folder, info.name, meter.done, before, len(parts), expected.fields, seconds)
+    return TextsExported(
+        folder, info.name, parts=len(parts), fields=expected.fields, seconds=seconds, **counts
+    )
 
 
 def origin_in(texts: StageFolder) -> Origin | None:

@@ -44,6 +44,12 @@ def test_dry_run_sends_nothing(cluster: Cluster, index_name: str, minilm: Path, 
     [
         ({"knn": False}, {}, "without index.knn, .*even closed", "clone it with index.knn"),
         ({}, {"_source": {"enabled": False}}, "does not keep its documents", ""),
+        (
+            {"knn": False},
+            {"_source": {"enabled": False}},
+            "does not keep its documents",
+            "load the documents",
+        ),
         ({}, {"_source": {"excludes": ["price"]}}, "does not keep its documents whole", ""),
         ({}, {"properties": {VECTOR: {"type": "keyword"}}}, f"field '{VECTOR}' already", "--vector-field"),
         ({}, {"properties": {MARK_FIELD: {"type": "text"}}}, f"field '{MARK_FIELD}' already", ""),

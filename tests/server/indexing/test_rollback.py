@@ -292,6 +292,43 @@ def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(
     assert cluster.index_info(index_name).aliases == before
 
 
+def test_the_way_back_takes_all_aliases_that_the_way_forth_brought(
+    cluster: Cluster, index_name: str, cli: Cli
+) -> None:
+    """Those from one index together, others by commands of their own; none goes with a dropped index."""
+    fill_index(cluster, index_name, 5)
+    shop, store, hand = (f"{index_name}-{name}" for name in ("shop", "store", "hand"))
+    adds = [{"add": {"index": index_name, "alias": name}} for name in (shop, store)]
+    cluster.request("POST", "/_aliases", {"actions": adds})
+    for alias in (shop, store, None):
+        first = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias=alias)).destination
+    assert len(cluster.index_info(first).aliases) == 3
+    todo = rollback(cluster, shop, dry_run=True)
+    assert (todo["alias"], len(todo["along"]), todo["stays"]) == (shop, 2, {})
+    assert rollback(cluster, index_name)["along"] == (shop, store)
+    assert cluster.index_info(first).aliases == {}
+    assert alias_of(cluster, shop) == alias_of(cluster, store) == [index_name]
+
+    other = ReindexSettings(alias=shop)
+    reindex(cluster, index_name, HashingEncoder(), other)
+    planned = plan(cluster, index_name, HashingEncoder(salt="other"), ReindexSettings(alias=store))
+    assert planned.proposal.notes[-1].startswith(f"alias '{shop}' stays on '{first}'")
+    second = reindex(cluster, index_name, HashingEncoder(salt="other"), other).destination
+    reindex(cluster, index_name, HashingEncoder(salt="other"), ReindexSettings(alias=store))
+    cluster.request("POST", "/_aliases", {"actions": [{"add": {"index": second, "alias": hand}}]})
+    put_documents(cluster, shop, [20])
+    said = cli(cluster, f"rollback {store} --discard --drop").out
+    assert f"hybridr rollback {shop}   moves it" in said
+    assert f'POST /_aliases {{"actions":[{{"remove":{{"index":"{second}","alias":"{hand}"}}}}' in said
+    assert (alias_of(cluster, store), alias_of(cluster, shop)) == ([index_name], [second])
+    assert rollback(cluster, shop, copy_back=True)["to"] == first
+    assert alias_of(cluster, shop) == [first]
+    assert "d20" in sources(cluster, index_name)
+    with pytest.raises(NotFound, match="nothing to roll back"):
+        rollback(cluster, hand)
+    cluster.request("DELETE", path_of(first))
+
+
 def test_an_alias_of_ours_takes_none_of_the_application_from_its_source(
     cluster: Cluster, index_name: str
 ) -> None:

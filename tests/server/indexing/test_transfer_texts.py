@@ -15,6 +15,7 @@ from hybridr.files.local import read_manifest
 from hybridr.indexing.stages import transfer
 from hybridr.indexing.stages.bundle import TEXTS, StageFolder, TextsLabel, claimed, read_label, read_part
 from hybridr.indexing.stages.transfer import export_text
+from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 
 pytestmark = pytest.mark.node
@@ -60,7 +61,7 @@ def test_every_text_is_there_once_and_parts_tile_each_shard(
 
 
 def test_a_stopped_export_goes_on_and_leaves_what_changed_to_the_last_stage(
-    cluster: Cluster, index_name: str, tmp_path: Path
+    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
 ) -> None:
     fill_index(cluster, index_name, 90)
 
@@ -81,12 +82,17 @@ def test_a_stopped_export_goes_on_and_leaves_what_changed_to_the_last_stage(
     put_documents(cluster, index_name, range(90, 95))
     done = export_text(cluster, index_name, tmp_path, SETTINGS)
     assert (done.documents, done.before) == (88, 40)
+    assert (done.written, done.gone) == (6, 0)
     assert not {"d80", "d81", "d90"} & {row["id"] for row in rows(tmp_path)}
     kept = {name: (tmp_path / "texts" / name).stat().st_mtime_ns for name in first}
     assert kept == first, "finished parts stay"
     assert not list((tmp_path / "texts").glob(".*"))
     again = export_text(cluster, index_name, tmp_path, SETTINGS)
     assert (again.documents, again.before) == (88, 88)
+    update(cluster, index_name, "d1", text="written after the export")
+    delete(cluster, index_name, "d2")
+    said = cli(cluster, f"export-text {index_name} --out {tmp_path}").out
+    assert "took 7 documents, and 2 of these texts were changed or deleted" in said
 
 
 def test_a_part_that_is_damaged_or_gone_is_made_again(
