@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 from conditions import ADAPTED, Condition
 from hybridr import AdaptResult, AdaptSettings, load_encoder
+from hybridr.cluster.aliases import alias_target
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.destinations import alias_target, default_alias
+from hybridr.cluster.destinations import default_alias
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import DataError

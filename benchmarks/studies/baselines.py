@@ -24,8 +24,9 @@ from typing import Any
 import peers
 from conditions import the_twelve
 from hybridr import Query, connect, load_encoder
+from hybridr.cluster.aliases import alias_target
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.destinations import alias_target, default_alias, resolve
+from hybridr.cluster.destinations import default_alias, resolve
 from hybridr.cluster.loading import CONTENTS, load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.export.exporting import minilm_encoder

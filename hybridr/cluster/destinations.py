@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
@@ -408,108 +408,3 @@ def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
 def default_alias(name: str) -> str:
     """Return the name of the alias that a source gets if the user names none."""
     return f"{name}-hybridr"
-
-
-def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:
-    """Return the one index behind an alias; None if there is no such alias.
-
-    Raises ClusterError if the name is an index, or the alias stands for several indices.
-    """
-    infos = cluster.indices(alias)
-    if not infos:
-        return None
-    if any(info.name == alias for info in infos):
-        raise ClusterError(f"'{alias}' is an index, not an alias", hint="--alias NAME chooses another name")
-    if len(infos) > 1:
-        names = ", ".join(info.name for info in infos)
-        raise ClusterError(
-            f"alias '{alias}' stands for several indices: {names}",
-            hint="take it off all but one of them, or choose another --alias",
-        )
-    return infos[0]
-
-
-def switch(
-    cluster: Cluster, alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
-) -> None:
-    """Move an alias (and its `companions`) from the index `old` to the index `new` in one atomic request.
-
-    Filter and routing of the aliases are kept; if `source` is given, only those of aliases on the source or
-    on its destinations. Raises ClusterError if somebody else moved the alias meanwhile to another index than
-    `new`.
-    """
-    try:
-        cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new, source)})
-    except NotFound:
-        target = alias_target(cluster, alias)
-        if target is None or target.name != new:
-            where = f"moved to '{target.name}'" if target else "removed"
-            raise ClusterError(
-                f"somebody else has {where} the alias '{alias}' meanwhile", hint="run the same command again"
-            ) from None
-
-
-def switch_actions(
-    alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
-) -> list[dict[str, Any]]:
-    """Return the actions of the `_aliases` request by which `switch` moves an alias."""
-    aliases = {} if old is None or not has_ties(old, source) else old.aliases
-    moved = (alias, *companions(alias, old, new, source))
-    actions: list[dict[str, Any]] = []
-    if old is not None and old.name != new:
-        actions += [{"remove": {"index": old.name, "alias": alias, "must_exist": True}} for alias in moved]
-    return [*actions, *({"add": {"index": new, "alias": alias, **aliases.get(alias, {})}} for alias in moved)]
-
-
-def has_ties(old: IndexInfo, source: IndexInfo | None) -> bool:
-    """Return whether an index is the source itself, holds its vectors, or those of the index that it
-    replaced (always True without a source).
-    """
-    if source is None or old.uuid == source.uuid:
-        return True
-    return is_known_by(old, source) or is_of_earlier_source(old, source)
-
-
-def companions(
-    alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
-) -> tuple[str, ...]:
-    """Return the aliases that move together with an alias: those that show a part of the same index, and on
-    the way back (without a source) those that reindexes moved here from the same index `new`.
-
-    None leave their source along with an alias that hybridr named itself.
-    """
-    if old is None or old.name == new or not has_ties(old, source):
-        return ()
-    if alias.endswith(default_alias("")) and not is_destination(old):
-        return ()
-    names = set(partial_aliases(old))
-    if source is None:
-        names |= {name for name in moved_here(old) if previous_of(old, name) == new}
-    return tuple(sorted(names - {alias}))
-
-
-def moved_here(info: IndexInfo) -> list[str]:
-    """Return the aliases that reindexes made for or moved to an index with vectors, as far as it has them."""
-    return [alias for alias in info.record.aliases if alias in info.aliases]
-
-
-def previous_of(info: IndexInfo, alias: str) -> str:
-    """Return the name of the index to which an alias of an index with vectors goes back."""
-    switches = [event for event in info.record.history if event["event"] == "switched"]
-    noted = [event["back_to"] for event in switches if event.get("alias") == alias and "back_to" in event]
-    return str(noted[-1] if noted else info.record.previous)
-
-
-def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
-    """Return alias -> what narrows it (filter, routing), for the aliases that show only a part of an
-    index.
-    """
-    named = {name: narrowing(definition) for name, definition in sorted(info.aliases.items())}
-    return {name: narrowed for name, narrowed in named.items() if narrowed}
-
-
-def narrowing(definition: Mapping[str, Any]) -> list[str]:
-    """Return which of filter and routings an alias definition has, by which it shows only a part of its
-    index.
-    """
-    return [part for part in ("filter", "index_routing", "search_routing") if definition.get(part)]

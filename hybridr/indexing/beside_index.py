@@ -9,30 +9,32 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from ..cluster.aliases import (
+    alias_target,
+    companions,
+    has_ties,
+    moved_here,
+    narrowing,
+    partial_aliases,
+    previous_of,
+    switch_actions,
+)
 from ..cluster.connection import Cluster, IndexView, path_of
 from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
     MAX_EVENTS,
     MOVES,
-    alias_target,
     claimants,
     command_for,
-    companions,
     default_alias,
     destinations,
     generations_of,
-    has_ties,
     is_destination,
     is_in_place,
     is_known_by,
     is_of_earlier_source,
     is_restored,
-    moved_here,
-    narrowing,
     number_of,
-    partial_aliases,
-    previous_of,
-    switch_actions,
 )
 from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import (

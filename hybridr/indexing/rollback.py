@@ -10,19 +10,15 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from ..cluster.aliases import companions, moved_here, previous_of, switch, switch_actions
 from ..cluster.connection import Cluster, Describing, as_json, path_of
 from ..cluster.destinations import (
-    companions,
     destinations,
     is_destination,
     is_restored,
-    moved_here,
-    previous_of,
     record_event,
     require_belonging,
     resolve,
-    switch,
-    switch_actions,
     write_record,
 )
 from ..cluster.mappings import add_missing_fields, carry_over, missing_fields

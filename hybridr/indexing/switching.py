@@ -11,11 +11,11 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..cluster.aliases import companions, switch
 from ..cluster.connection import Cluster, Describing, IndexView, path_of
 from ..cluster.default_pipeline import DEFAULT, asked_through, cache_before, found_pipeline, pipeline_path
 from ..cluster.destinations import (
     begin_rewrite,
-    companions,
     destinations,
     is_known_by,
     is_of_earlier_source,
@@ -23,7 +23,6 @@ from ..cluster.destinations import (
     number_of,
     rewrite,
     rewrite_in_view,
-    switch,
     with_event,
     write_record,
 )
@@ -263,15 +262,17 @@ class Convoy:
         meter = Meter(progress, None, "carry clients' writes")
         return cls([Carrier(job, view, info, generations, meter) for info in others], meter)
 
-    def admit(self, job: Job, view: Describing) -> None:
-        """Add carriers for indices with vectors that another reindex has made meanwhile."""
+    def admit(self, job: Job, view: Describing) -> bool:
+        """Add carriers for indices with vectors that another reindex has made meanwhile; return whether there
+        are any.
+        """
         carried = {job.destination, *(carrier.info.name for carrier in self.carriers)}
         generations = destinations(view, view.index_info(job.source))
-        for info in generations:
-            if info.name not in carried:
-                self.carriers.append(Carrier(job, view, info, generations, self.meter))
+        new = [info for info in generations if info.name not in carried]
+        self.carriers += [Carrier(job, view, info, generations, self.meter) for info in new]
         for carrier in self.carriers:
             carrier.others = {number_of(info): info for info in generations}
+        return bool(new)
 
     def carry(self) -> Filling:
         """Copy writes of clients from all other indices, in passes until none is missed; return the
@@ -381,9 +382,12 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
         event = {"alias": alias, "from": origin, "back_to": todo.record.previous}
         event |= {"along": ", ".join(along)} if along else {}
         if info.record != view.index_info(info.name).record:  # it was written since
-            view = IndexView.of(cluster, info.name)
+            view = view.again()
         switched = with_event("switched", event, **NOTHING_CARRIED)
-        info = rewrite_in_view(view, info.name, switched).index_info(info.name)
+        view = rewrite_in_view(view, info.name, switched)
+        info = view.index_info(info.name)
+        if convoy.admit(job, view):  # another run had made the alias meanwhile
+            info = bring_in(job, filling, convoy, info)
     if earlier is not None and not job.settings.discard:
         require_none_behind(cluster, earlier, source, f"leaves them in '{earlier.name}'")  # written meanwhile
     tuned_before = tuned_predecessor(target, info.name)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from ..cluster.aliases import partial_aliases
 from ..cluster.connection import Cluster, IndexView
 from ..cluster.destinations import (
     claimants,
@@ -17,7 +18,6 @@ from ..cluster.destinations import (
     is_of_earlier_source,
     is_restored,
     live,
-    partial_aliases,
     readable,
     require_belonging,
     require_single,

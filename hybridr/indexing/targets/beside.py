@@ -28,7 +28,7 @@ from ...cluster.reading import (
     settled_position,
     source_document,
 )
-from ...cluster.record import ENCODER_FIELD, IndexInfo
+from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.writing import Action, bulk_action
 from ...files.remembered import forget
 from ...records import Progress, silent
@@ -46,6 +46,7 @@ from ..filling import (
 )
 from ..final_pipelines import keep_wrapped, owners_pipeline, stored_wrapper
 from ..job import (
+    INSERTED,
     Filling,
     Job,
     Meter,
@@ -112,13 +113,7 @@ class Beside:
         for _ in range(MAX_ROUNDS):
             read_to_the_end(task, since, 1 if once else MAX_PASSES, total)
             if may_have_vanished(job, since, total):
-                source, destination = job.source_before, job.destination_before
-                for gone in vanished_pages(job.cluster, source, destination, total.until):
-                    actions = [
-                        bulk_action("delete", document.doc_id, **document.as_read) for document in gone
-                    ]
-                    total.deleted += deliver(job, actions).written
-                job.cluster.refresh(job.destination)
+                total.deleted += delete_vanished(job, total.until)
             if once or total.settled or counts_agree(job):
                 break
             # A document can become visible after one that was written later: look at all of them once more.
@@ -157,6 +152,8 @@ class Beside:
         info = keep_wrapped(job.cluster, info)
         take_over_mapping(job)
         filling, info = catch_up(job, info, progress=progress)
+        if holds_too_many(job):
+            filling.deleted += delete_vanished(job, filling.until)
         convoy = Convoy.of(job, job.cluster, info, left_only=True, progress=progress)
         filling.add(convoy.carry())
         convoy.record()
@@ -388,6 +385,30 @@ def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
         return True
     # Equal counts prove that only while nothing happens: an insert may stand against a delete.
     return total.settled and settled_position(job.cluster, job.source_before) != total.until
+
+
+def delete_vanished(job: Job, until: Position) -> int:
+    """Delete copies of documents that the source no longer holds, up to a position; return their count."""
+    deleted = 0
+    for gone in vanished_pages(job.cluster, job.source_before, job.destination_before, until):
+        actions = [bulk_action("delete", document.doc_id, **document.as_read) for document in gone]
+        deleted += deliver(job, actions).written
+    job.cluster.refresh(job.destination)
+    return deleted
+
+
+def holds_too_many(job: Job) -> bool:
+    """Return whether the destination holds more copies than its source has documents.
+
+    A process that died may have sent one after another process had finished: then the source had deleted that
+    document before the position that was recorded.
+    """
+    cluster = job.cluster
+    from_source = {
+        "filter": [{"exists": {"field": SEQ_NO_FIELD}}],
+        "must_not": [{"range": {SEQ_NO_FIELD: INSERTED}}],
+    }
+    return cluster.count(job.destination, {"bool": from_source}) > cluster.count(job.source)
 
 
 def counts_agree(job: Job) -> bool:

@@ -13,8 +13,8 @@ import pytest
 import collection
 import run
 from conditions import Condition
+from hybridr.cluster.aliases import alias_target
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.destinations import alias_target
 from hybridr.files.formats import read_qrels, read_queries, read_run, write_beir
 from hybridr.records import Document, Query, Run
 from hybridr.training.settings import AdaptSettings

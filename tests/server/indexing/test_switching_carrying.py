@@ -3,6 +3,9 @@ refuses."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import pytest
@@ -347,3 +350,59 @@ def test_what_clients_write_where_another_reindex_moved_the_alias_comes_along(
     assert "d6" not in there
     remove(product, name, copy_back=True)
     assert texts(product, name) == there
+
+
+def before_request(cluster: Cluster, ending: str, act: Callable[[Any], Any]) -> Cluster:
+    """Return a connection that calls `act` once, with the body, right before a request to such a path."""
+    interrupted, left = copy(cluster), [ending]
+
+    def request(method: str, path: str, body: Any = None, *rest: Any, **options: Any) -> Any:
+        if left and path.endswith(left[0]):
+            left.clear()
+            act(body)
+        return cluster.request(method, path, body, *rest, **options)
+
+    interrupted.request = request  # type: ignore[method-assign]
+    return interrupted
+
+
+def test_of_two_that_make_the_alias_the_later_one_has_it_alone(product: Cluster, name: str) -> None:
+    alias = f"{name}-hybridr"
+
+    def overtaken(_: Any) -> None:
+        assert again(product, name, ENCODER, m=8).switched
+        put_documents(product, alias, [3, 50], suffix=" by a client")
+        delete(product, alias, "d6")
+        delete(product, name, "d7")
+
+    done = again(before_request(product, "/_aliases", overtaken), name, ENCODER)
+    assert [info.name for info in product.indices(alias)] == [done.destination]
+    there = texts(product, alias)
+    assert there.keys() == {*texts(product, name), "d50"} - {"d6"}
+    assert (there["d3"]["text"].endswith(" by a client"), "d7" in there) == (True, False)
+
+
+def test_what_a_dying_process_wrote_late_is_taken_away_by_the_next_round(product: Cluster, name: str) -> None:
+    """Its page was on its way while the source deleted a document and another process did all the work."""
+    deleted, alias = [], f"{name}-hybridr"
+
+    def overtaken(body: Any) -> None:
+        deleted.append(json.loads(body.splitlines()[0])["index"]["_id"])
+        delete(product, name, deleted[0])
+        assert again(product, name, ENCODER).switched
+
+    dying = before_request(product, "/_bulk", overtaken)
+    sending = dying.request
+
+    def request(method: str, path: str, *rest: Any, **options: Any) -> Any:
+        answer = sending(method, path, *rest, **options)
+        if deleted:
+            raise KeyboardInterrupt
+        return answer
+
+    dying.request = request  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        again(dying, name, ENCODER)
+    assert texts(product, alias).keys() - texts(product, name).keys() == {*deleted}
+    assert sync(product, name, ENCODER).deleted == 1
+    assert texts(product, alias) == texts(product, name)
