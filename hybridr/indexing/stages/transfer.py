@@ -168,19 +168,19 @@ def export_text(
             outputs=parts,
             extra={"origin": origin.to_json()},
         )
-    with suppress(AccessDenied):
-        cluster.refresh(info.name)
-    unchanged = sum(
-        documents_between(cluster, info.name, shard, -1, last) for shard, last in until.seq_no.items()
-    )
-    written = sum(
-        documents_between(cluster, info.name, shard, last, LAST) for shard, last in until.seq_no.items()
-    )
+    written, unchanged = counts_at(cluster, info, until)
     counts = {"documents": meter.done, "before": before, "written": written, "gone": meter.done - unchanged}
     seconds = time.monotonic() - started
-    return TextsExported(
-        folder, info.name, parts=len(parts), fields=expected.fields, seconds=seconds, **counts
-    )
+    return TextsExported(folder, info.name, parts=len(parts), fields=fields, seconds=seconds, **counts)
+
+
+def counts_at(cluster: Cluster, info: IndexInfo, position: Position) -> tuple[int, int]:
+    """Return how many documents of an index were written after a position, and how many before it."""
+    with suppress(AccessDenied):
+        cluster.refresh(info.name)
+    spans = position.seq_no.items()
+    later = sum(documents_between(cluster, info.name, shard, last, LAST) for shard, last in spans)
+    return later, sum(documents_between(cluster, info.name, shard, -1, last) for shard, last in spans)
 
 
 def origin_in(texts: StageFolder) -> Origin | None:
