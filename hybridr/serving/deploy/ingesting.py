@@ -15,17 +15,22 @@ from ...cluster.connection import Cluster, path_of
 from ...cluster.destinations import resolve_complete
 from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.remote_models import (
+    DEPLOYED,
     MODEL_ID,
+    TRIES,
     connector_requests,
     create_model,
+    delete_model,
     deletions_of,
     embedding_connector,
     missing_settings,
+    model_state,
     send_all,
 )
 from ...errors import ClusterError, NotFound, SettingsError
 from ...indexing.representations import fields_of
 from ..settings import DeploySettings
+from .deploying import overtaken
 from .preconditions import allow, check_model, token_of
 
 DEFAULT_INGEST = "index.default_pipeline"
@@ -89,18 +94,37 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
 
 
 def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
-    """Store and use the ingest pipeline with its model; a model of an earlier call is replaced."""
+    """Store and use the ingest pipeline with its model; a model of an earlier call is replaced.
+
+    Of two runs at once the later one goes on, and the other raises ClusterError. One deletes only models that
+    were there before its own: a later run's may be in use already.
+    """
     todo = plan_ingest(cluster, name, settings)
     info = cluster.index_info(todo.index)
     require_own_ingest(cluster, todo.pipeline)
     if missing := missing_settings(cluster, settings.server):
         allow(cluster, missing, settings)
-    model = create_model(cluster, connector_for(todo.pipeline, settings))
     pipeline, usage = todo.requests[-2:]
-    cluster.request("PUT", pipeline["path"], ingest_body(info, model.model_id))
-    cluster.request("PUT", usage["path"], usage["body"])
-    send_all(cluster, deletions_of(cluster, todo.pipeline, besides={model.model_id, model.connector_id}))
-    return replace(todo, model_id=model.model_id)
+    for _ in range(TRIES):
+        earlier = [
+            request
+            for request in deletions_of(cluster, todo.pipeline)
+            if "/model_groups/" not in request["path"]  # the new model is in it, too
+        ]
+        model = create_model(cluster, connector_for(todo.pipeline, settings))
+        body = ingest_body(info, model.model_id)
+        cluster.request("PUT", pipeline["path"], body)
+        cluster.request("PUT", usage["path"], usage["body"])
+        stored, setting = stored_ingest(cluster, todo.pipeline), cluster.index_info(todo.index).settings
+        is_ours = stored is None or stored["processors"] == body["processors"]
+        if not is_ours:
+            delete_model(cluster, model)
+            raise overtaken(todo.index)
+        send_all(cluster, earlier)
+        is_used = stored is not None and setting.get(DEFAULT_INGEST) == todo.pipeline
+        if is_used and model_state(cluster, model.model_id) == DEPLOYED:
+            return replace(todo, model_id=model.model_id)
+    raise overtaken(todo.index)
 
 
 def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False) -> list[dict[str, Any]]:
@@ -120,6 +144,9 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
     ]
     requests += deletions_of(cluster, pipeline)
     send_all(cluster, [] if dry_run else requests)
+    still = cluster.index_info(info.name).settings.get(DEFAULT_INGEST) == pipeline
+    if not dry_run and still and stored_ingest(cluster, pipeline) is None:
+        send_all(cluster, requests[:1])  # a `deploy` set it meanwhile, and every write would fail
     return requests
 
 
@@ -158,9 +185,15 @@ def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
 
 def require_own_ingest(cluster: Cluster, pipeline: str) -> None:
     """Raise ClusterError if a stored ingest pipeline of this name was not made by hybridr."""
-    try:
-        body = cluster.request("GET", path_of("_ingest", "pipeline", pipeline))[pipeline]
-    except NotFound:
-        return
-    if body.get("description") != MARK:
+    stored = stored_ingest(cluster, pipeline)
+    if stored is not None and stored.get("description") != MARK:
         raise ClusterError(f"the ingest pipeline '{pipeline}' is not hybridr's", hint="rename or delete it")
+
+
+def stored_ingest(cluster: Cluster, pipeline: str) -> dict[str, Any] | None:
+    """Return the stored ingest pipeline of this name; None without one."""
+    try:
+        stored: dict[str, Any] = cluster.request("GET", path_of("_ingest", "pipeline", pipeline))[pipeline]
+    except NotFound:
+        return None
+    return stored

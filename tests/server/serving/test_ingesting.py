@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,35 @@ def test_a_write_is_found_by_its_vector_at_once_and_sync_takes_it_over(
     info = resolve(ml_cluster, INDEX)
     assert DEFAULT_INGEST not in info.settings
     assert undeploy_ingest(ml_cluster, info) == []
+
+
+@pytest.mark.parametrize("rival", [deploy_ingest, undeploy_ingest])
+@pytest.mark.parametrize("place", ["-ingest", "_settings"])
+def test_of_two_runs_at_once_the_later_one_works(
+    ml_cluster: Cluster, alias: str, server: Server, rival: Any, place: str
+) -> None:
+    settings = DeploySettings(server=server.url, set_cluster_settings=True)
+    deploy_ingest(ml_cluster, INDEX, settings)
+    overtaken, left = copy(ml_cluster), [place]
+
+    def request(method: str, path: str, *rest: Any, **options: Any) -> Any:
+        if left and method == "PUT" and path.endswith(left[0]):
+            left.clear()
+            if rival is deploy_ingest:
+                deploy_ingest(ml_cluster, INDEX, settings)
+            else:
+                undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
+        return ml_cluster.request(method, path, *rest, **options)
+
+    overtaken.request = request  # type: ignore[method-assign]
+    if (rival, place) == (deploy_ingest, "_settings"):
+        with pytest.raises(ClusterError, match="ran at the same time"):
+            deploy_ingest(overtaken, INDEX, settings)
+    else:
+        deploy_ingest(overtaken, INDEX, settings)
+    bulk(ml_cluster, alias, [{"index": {"_id": "both"}}, {"text": text_number(5)}])
+    assert "hybridr_vector" in stored(ml_cluster, alias, "both")
+    undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
 
 
 @pytest.mark.attack(9)
