@@ -63,6 +63,7 @@ from .preconditions import (
     check_served,
     gives_true_scores,
     limits_of,
+    overtaken,
     require_ours,
     search_pipeline_of,
     token_digest,
@@ -245,14 +246,6 @@ def require_undisturbed(cluster: Cluster, info: IndexInfo, promise: Deployment |
     """
     if cluster.index_info(info.name).record.deployment != promise:
         raise overtaken(info.name)
-
-
-def overtaken(name: str, state: str = "") -> ClusterError:
-    """Return the error for a run that another one overtook."""
-    return ClusterError(
-        f"another `deploy` or `undeploy` of '{name}' ran at the same time{state}",
-        hint=f"hybridr status {shlex.quote(name)}; when the other one has ended, run the same command again",
-    )
 
 
 def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:

@@ -30,8 +30,7 @@ from ...cluster.remote_models import (
 from ...errors import ClusterError, NotFound, SettingsError
 from ...indexing.representations import fields_of
 from ..settings import DeploySettings
-from .deploying import overtaken
-from .preconditions import allow, check_model, token_of
+from .preconditions import allow, check_model, overtaken, token_of
 
 DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # while a document is on its way

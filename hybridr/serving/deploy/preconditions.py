@@ -185,3 +185,11 @@ def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
         named = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
         limits.append(f"searched along with it, these fail, whose {field} has not {dim} dimensions: {named}")
     return limits
+
+
+def overtaken(name: str, state: str = "") -> ClusterError:
+    """Return the error for a run that another one overtook."""
+    return ClusterError(
+        f"another `deploy` or `undeploy` of '{name}' ran at the same time{state}",
+        hint=f"hybridr status {shlex.quote(name)}; when the other one has ended, run the same command again",
+    )
