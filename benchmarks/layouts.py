@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from hybridr.errors import DataError
 from hybridr.files.formats import document_of, read_corpus, read_jsonl, read_qrels, read_topics
-from hybridr.files.local import fingerprint, sha256_of, staged_folder, write_json
+from hybridr.files.local import fingerprint, sha256_of, write_json
+from hybridr.files.staging import staged_folder
 from hybridr.records import Document, Qrels, Query
 
 SENTENCE_END = "!.?。！？"

@@ -83,8 +83,8 @@ class Session:
 
 
 def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
-    """Run the command line app and return its exit code; library errors are printed as one line and a
-    hint.
+    """Run the command line app and return its exit code; errors of the library and of files are printed
+    as one line and a hint.
     """
     from hybridr.errors import HybridrError
 
@@ -104,6 +104,10 @@ def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BrokenPipeError:
         sys.stderr.close()
+    except OSError as error:  # a full disk, or a place that is not ours
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        Output().error(what, "free some space, or choose a place that you may read and write")
+        return 1
     return 0
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DownloadError
-from .local import below, cache_folder, staged_folder
+from .local import below, cache_folder
+from .staging import staged_folder
 
 MIN_CONFIDENCE = 0.5
 """With less the language is unknown: below it py3langid takes names of products for German."""

@@ -131,26 +131,6 @@ def is_root() -> bool:
 
 
 @contextmanager
-def staged_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside `path`; move it to `path` if the block succeeds.
-
-    A folder that stood at `path` is replaced. Raises DownloadError if the disk is full or not writable.
-    """
-    path = path.absolute()
-    with storing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        try:
-            (temporary / "new").mkdir()
-            yield temporary / "new"
-            if path.exists():
-                path.rename(temporary / "old")
-            (temporary / "new").rename(path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
 def storing(path: Path, hint: str | None = None) -> Iterator[None]:
     """Run the block; turn an OSError in it into DownloadError with `path` in the message and a `hint`."""
     try:
@@ -192,6 +172,11 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replaced_name(path: Path) -> str:
+    """Return the name that a temporary file or folder beside its target was to get; another's own name."""
+    return re.sub(r"^\.(.+)\.[a-z0-9_]{8}$", r"\1", path.name)
 
 
 def append_private(path: Path, line: str) -> None:

@@ -2,24 +2,32 @@
 hold documents' text.
 
 Of encoder folders only paths are kept; whoever loads one checks its fingerprint. Files with text (refused
-documents, token caches, pseudo-queries, requests of a shadow) are readable by their owner only; `hybridr
-status` lists them and `hybridr clean` removes them.
+documents, token caches, documents of the gate, requests of a shadow) are readable by their owner only;
+`hybridr status` lists those of an index, and `hybridr clean` removes them, as far as they are as hybridr
+wrote them.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..records import Reported
-from .local import acquired_lock, below, state_folder, storing, text_within, write_json
+from .local import (
+    acquired_lock,
+    below,
+    parsed_json,
+    replaced_name,
+    state_folder,
+    storing,
+    text_within,
+    write_json,
+)
 
 ENCODERS, SPREADS, SCALES, KNOWN_FILE = "encoders.json", "spreads.json", "scales.json", "checkpoints.json"
 MOST_INDICES = 8  # whose scales are kept
@@ -29,7 +37,7 @@ _spreads: dict[str, float] = {}
 def known_in(file: str) -> dict[str, Any]:
     """Return a JSON object from a file of the state folder; empty if the file is missing or damaged."""
     try:
-        entries: Any = json.loads(text_within(below(state_folder(), file)))
+        entries: Any = parsed_json(text_within(below(state_folder(), file)))
     except (OSError, ValueError):
         return {}
     return entries if isinstance(entries, dict) else {}
@@ -41,7 +49,7 @@ def changing(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
 
     Other threads and processes that want to change it wait. Raises DownloadError.
     """
-    with storing(state_folder()):
+    with storing(state_folder(), "free some space, or set HYBRIDR_HOME to a folder you may write to"):
         state_folder().mkdir(parents=True, exist_ok=True)
         with acquired_lock(below(state_folder(), f".{file}.lock")):
             entries = known_in(file)
@@ -128,18 +136,24 @@ def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -
 
 
 REJECTS, SHADOWS, REGISTER = "rejects", "shadows", "texts.json"
+KINDS = {REJECTS: "refused documents", SHADOWS: "requests of a shadow"}
+OF_INDEX = re.compile(r"(.+)#([^#]+)\.jsonl")
 
 
 @dataclass(frozen=True)
 class Text(Reported):
-    """A local file or folder that holds text of documents; `index` is None if it belongs to no single
-    index.
+    """A local file or folder that holds text of documents.
+
+    `index` and `uuid` are those of the index that it belongs to, None if it belongs to none. `ours` says
+    whether hybridr wrote what is there now: only that is deleted.
     """
 
     path: Path
     kind: str
-    index: str | None
     bytes: int
+    index: str | None = None
+    uuid: str | None = None
+    ours: bool = True
 
 
 def file_of_index(folder: str, index: str, uuid: str) -> Path:
@@ -149,57 +163,74 @@ def file_of_index(folder: str, index: str, uuid: str) -> Path:
     return below(below(state_folder(), folder), f"{index}#{uuid}.jsonl")
 
 
-def remember_text(path: Path, kind: str, index: str | None = None) -> None:
-    """Register that `path` holds text of documents; `kind` says what it is, such as `token cache`."""
+def remember_text(path: Path, kind: str, *, written: Path | None = None, parts: Sequence[str] = ()) -> None:
+    """Register that `path` holds text of documents; `kind` says what it is, such as `token cache`.
+
+    A file is recognised by size and time, which are those of `written`, the temporary file that becomes it; a
+    folder by the names of its `parts`, of which the first one is always there.
+    """
+    status = written.stat() if written else None
+    entry = {"kind": kind, "file": status and [status.st_size, status.st_mtime_ns], "parts": list(parts)}
     with changing(REGISTER, private=True) as entries:
         for name in [name for name in entries if not Path(name).exists()]:
             del entries[name]
-        entries[str(path.resolve())] = {"kind": kind, "index": index}
+        entries[str(path.resolve())] = entry
+
+
+def is_as_registered(path: Path, entry: Mapping[str, Any]) -> bool:
+    """Return whether what is at a registered path is what hybridr wrote there."""
+    try:
+        if path.is_dir():
+            files = list(path.iterdir())
+            parts = {replaced_name(file) for file in files}
+            own = parts <= set(entry["parts"]) and (not files or entry["parts"][0] in parts)
+            own = own and all(file.is_file() and not file.is_symlink() for file in files)
+        else:
+            own = [path.stat().st_size, path.stat().st_mtime_ns] == entry["file"]
+        return own and path.resolve() == path
+    except (OSError, KeyError, TypeError):
+        return False
 
 
 def texts(name: str | None = None) -> list[Text]:
-    """Return the existing local files that hold documents' text, of one index and its destinations or of
-    all.
+    """Return the existing local files that hold documents' text: all, those of an index `name` and its
+    destinations, or those of the index `name#uuid`.
     """
-    folders = {
-        "refused documents": state_folder() / REJECTS,
-        "requests of a shadow": state_folder() / SHADOWS,
-    }
-    listed: list[tuple[Path, str, str | None]] = [
-        (path, kind, path.stem.partition("#")[0])
-        for kind, folder in folders.items()
-        for path in sorted(folder.glob("*.jsonl"))
+    listed: list[Text] = []
+    for folder, kind in KINDS.items():
+        for path in sorted(below(state_folder(), folder).glob("*#*")):
+            if match := OF_INDEX.fullmatch(replaced_name(path)):
+                listed.append(Text(path, kind, path.stat().st_size, match[1], match[2]))
+    for path, entry in ((Path(name), entry) for name, entry in sorted(known_in(REGISTER).items())):
+        if isinstance(entry, dict) and path.exists():
+            ours = is_as_registered(path, entry)
+            size = sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]) if ours)
+            listed.append(Text(path, str(entry.get("kind")), size, ours=ours))
+    if name is None:
+        return listed
+    numbered = re.compile(rf"{re.escape(name)}(-hybridr-\d+(-returned)?)?")
+    return [
+        text
+        for text in listed
+        if text.index and (numbered.fullmatch(text.index) or name == f"{text.index}#{text.uuid}")
     ]
-    entries = [(path, entry) for path, entry in sorted(known_in(REGISTER).items()) if isinstance(entry, dict)]
-    listed += [(Path(path), str(entry.get("kind")), entry.get("index")) for path, entry in entries]
-    destination = rf"{re.escape(name or '')}(-hybridr-\d+(-returned)?)?"
-    there = []
-    for path, kind, index in listed:
-        if path.exists() and (name is None or re.fullmatch(destination, str(index)) is not None):
-            files = path.rglob("*") if path.is_dir() else [path]
-            size = sum(file.stat().st_size for file in files if file.is_file())
-            there.append(Text(path, kind, index, size))
-    return there
 
 
-def delete_texts(chosen: list[Text]) -> None:
-    """Delete local files and folders that hold documents' text, and their registration."""
-    for text in chosen:
-        if text.path.is_dir() and not text.path.is_symlink():
-            shutil.rmtree(text.path)
-        else:
-            text.path.unlink(missing_ok=True)
-    gone = {str(text.path) for text in chosen}
-    with changing(REGISTER, private=True) as entries:
-        for path in gone & entries.keys():
-            del entries[path]
+def delete_texts(chosen: Collection[Text]) -> list[Text]:
+    """Delete local files and folders that hold documents' text, and their registration; return the deleted.
 
-
-def clean(name: str | None = None, *, dry_run: bool = False) -> list[Text]:
-    """Delete the local files that hold documents' text; return what was, or with `dry_run` would be,
-    deleted.
+    What is not ours, or no longer, stays. Raises DownloadError.
     """
-    local_texts = texts(name)
-    if not dry_run:
-        delete_texts(local_texts)
-    return local_texts
+    paths = {text.path for text in chosen}
+    deleted = [text for text in texts() if text.path in paths and text.ours]
+    for text in deleted:
+        with storing(text.path):
+            for file in text.path.iterdir() if text.path.is_dir() else [text.path]:
+                file.unlink(missing_ok=True)
+            if text.path.is_dir():
+                text.path.rmdir()
+    if registered := {str(text.path) for text in deleted} & known_in(REGISTER).keys():
+        with changing(REGISTER, private=True) as entries:
+            for path in registered & entries.keys():
+                del entries[path]
+    return deleted

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -26,7 +27,7 @@ from ..cluster.retrievers.dense import engine_scores
 from ..encoders.adapters import DOCUMENT_TOKENS
 from ..encoders.contract import Encoder, Vectors
 from ..encoders.evening import LEVEL, SHARE_OF_MEAN
-from ..errors import DataError, SettingsError
+from ..errors import DataError, DownloadError, SettingsError
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.label_free import (
     RANKING_LOSS,
@@ -479,8 +480,7 @@ def measured(
     """
     qrels = task.proof.qrels if task.proof else None
     key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, EVENING])
-    remembered: dict[str, Any] | None = known_in(FILE).get(key)
-    if remembered is not None:
+    if isinstance(remembered := known_in(FILE).get(key), dict):
         return remembered
     started = time.monotonic()
     vectors = encode_in_parts(encoder, task.texts, encoder.max_tokens, report)
@@ -489,5 +489,6 @@ def measured(
     lists = {"lexical": rankings.lexical, "dense": rankings.dense, "hybrid": rankings.fused}
     scores: dict[str, Any] = {name: task.values(ranked).round(6).tolist() for name, ranked in lists.items()}
     scores["documents_per_second"] = len(task.texts) / max(seconds, 1e-9)
-    remember_newest(FILE, key, scores, MOST_KEPT)
+    with suppress(DownloadError):  # else it is measured again next time
+        remember_newest(FILE, key, scores, MOST_KEPT)
     return scores

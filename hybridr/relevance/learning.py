@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, drop_index, path_of
-from ..cluster.destinations import resolve, resolve_complete, rewrite, with_event
-from ..cluster.record import Record
+from ..cluster.destinations import Change, resolve, resolve_complete, rewrite, with_event
+from ..cluster.record import IndexInfo, Record
 from ..cluster.record_parts import Remembered
 from ..cluster.retrievers.dense import as_kept
 from ..cluster.writing import Action, HeldRejects, bulk_action, write_past_pipelines
@@ -209,12 +209,13 @@ MOST_LOOKED_UP, LOOKED_UP_TOGETHER = 2_000, 200  # queries
 class LearnResult(Reported):
     """What was (or in a dry run would be) learnt: the number of queries and of their relevant documents.
 
-    `unused` counts judged queries without a relevant document in the index. Queries with a cosine of `least`
-    or more count as similar. `rehearsal` is what a dry run measured.
+    `memory` is the hidden index that holds them, None in a dry run. `unused` counts judged queries without a
+    relevant document in the index. Queries with a cosine of `least` or more count as similar. `rehearsal` is
+    what a dry run measured.
     """
 
     index: str
-    memory: str
+    memory: str | None
     queries: int
     documents: int
     unused: int
@@ -264,35 +265,36 @@ def learn(
     if not usable:
         raise DataError("no judged query has a relevant document", hint="grades above 0 are relevant")
     documents = {doc.doc_id for documents in relevant.values() for doc in documents}
-    memory, unused = memory_name(info.name, secrets.token_hex(4)), len(queries) - len(usable)
+    unused = len(queries) - len(usable)
     drawn = random.Random(DRAW_SEED).sample(usable, min(COMPARED, len(usable)))
     needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in drawn])
     vectors = query_vectors(encoder, [query.text for query in drawn])
     threshold = least_likeness(vectors, needs, known_likeness(encoder))
-    learning = LearnResult(info.name, memory, len(usable), len(documents), unused, threshold)
+    learning = LearnResult(info.name, None, len(usable), len(documents), unused, threshold)
     if dry_run:
         return replace(learning, rehearsal=rehearse(search, usable, relevant, qrels, threshold, progress))
-    write_memory(search, usable, relevant, learning, progress)
-    return learning
+    return replace(learning, memory=write_memory(search, usable, relevant, threshold, progress))
 
 
 def write_memory(
     search: Search,
     queries: Sequence[Query],
     relevant: Mapping[str, Sequence[Relevant]],
-    learning: LearnResult,
+    threshold: float,
     progress: Progress,
-) -> None:
-    """Write past queries into a new hidden index, then name it in the record, and delete the former ones.
+) -> str:
+    """Write past queries into a new hidden index, name it in the record, delete the former ones; return its
+    name.
 
     Until then searches use what was learnt before. Raises DataError, without the new index, if the cluster
     did not take all queries, or another command learnt or forgot meanwhile.
     """
     cluster, info, encoder = search.cluster, search.info, search.encoder
     assert encoder is not None
-    memory, rejects = learning.memory, HeldRejects()
+    job, rejects, done = secrets.token_hex(4), HeldRejects(), 0
+    memory = memory_name(info.name, job)
     cluster.request("PUT", path_of(memory), memory_body(encoder.dim, cluster.version))
-    done = 0
+    created = cluster.index_info(memory)
 
     def actions() -> Iterator[Action]:
         """Yield the actions that write each query's vector with its relevant documents."""
@@ -307,23 +309,39 @@ def write_memory(
         for outcome in write_past_pipelines(cluster, memory, actions(), rejects):
             done += outcome.written
             progress("learn", done, len(queries))
+        require_unchanged(cluster, created)
         if lines := rejects.taken():
             raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
         cluster.refresh(memory)
-        remembered = Remembered(
-            queries=done,
-            encoder=info.record.encoder,
-            job=memory.removeprefix(memory_name(info.name, "")),
-            least=learning.least,
-        )
+        remembered = Remembered(queries=done, encoder=info.record.encoder, job=job, least=threshold)
         info = replace_values(cluster, info, "learnt", {"queries": done}, memory=remembered)
+        require_unchanged(cluster, created)
     except DataError:
         drop_index(cluster, memory)
+        if info.record.memory is not None and info.record.memory.job == job:
+            rewrite(cluster, info.name, without_job(job), settled=True)
         raise
     experiment = info.record.experiment
     compared = [experiment.a.memory, experiment.b.memory, experiment.before.memory] if experiment else []
     jobs = {side.job for side in compared if side is not None}
     drop_memories(cluster, info.name, keep={memory, *(memory_name(info.name, job) for job in jobs)})
+    return memory
+
+
+def require_unchanged(cluster: Cluster, created: IndexInfo) -> None:
+    """Raise DataError if a hidden index was deleted since it was created; a write may have made it anew."""
+    if [info.uuid for info in cluster.indices(created.name)] != [created.uuid]:
+        raise DataError(
+            f"another command forgot or learnt meanwhile, and deleted '{created.name}'",
+            hint="run the same command again, if its queries are to be learnt",
+        )
+
+
+def without_job(job: str) -> Change:
+    """Return a function that returns a record without the memory of this job."""
+    return lambda record: (
+        record.changed(memory=None) if record.memory is not None and record.memory.job == job else record
+    )
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from ..cluster.default_pipeline import found_pipeline
 from ..cluster.destinations import destinations, forget_destinations, generations_of, write_record
 from ..cluster.record import IndexInfo, Record, as_described
 from ..cluster.remote_models import deletions_of, send_all
-from ..cluster.writing import rejects_of
 from ..errors import AccessDenied, NotFound
 from ..families import member_of, names_of
+from ..files.remembered import delete_texts, texts
 from ..indexing import rollback as alias_moves
 from ..indexing.client_writes import Writes, find_writes, require_one_fate
 from ..indexing.final_pipelines import deletions, wrapper_deletions
@@ -109,8 +109,8 @@ def drop_beside(
     parts = sidecar_parts(cluster, [stand_in_of(info) for info in dropped], kinds, dry_run=dry_run)
     if dropped and not dry_run:
         send_all(cluster, requests)
-        for info in dropped:
-            rejects_of(info).delete()
+        uuids = {info.uuid for info in dropped}
+        delete_texts([text for text in texts() if text.uuid in uuids])
     return parts
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from ..cluster.aliases import partial_aliases
-from ..cluster.connection import Cluster, IndexView
+from ..cluster.connection import Cluster, Describing, IndexView
 from ..cluster.destinations import (
     claimants,
     destinations,
@@ -117,6 +117,7 @@ class Status:
     those of an index of the same name that was deleted and made again. `unsynced` are
     indices searched by aliases of their own that `sync` of the source does not update. `parts` lists aliases
     that show a part of the source. `final_pipelines` names for an index those that differ from the source's.
+    `other_files` are of indices of these names that this cluster does not have, another one's perhaps.
     """
 
     source: str
@@ -128,12 +129,14 @@ class Status:
     unsynced: list[str] = field(default_factory=list)
     parts: dict[str, list[str]] = field(default_factory=dict)
     final_pipelines: dict[str, str] = field(default_factory=dict)
+    other_files: list[Text] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return asdict(self) | {
             "holdings": [held.to_json() for held in self.holdings],
             "files": [text.to_json() for text in self.files],
+            "other_files": [text.to_json() for text in self.other_files],
         }
 
 
@@ -152,7 +155,20 @@ def status(cluster: Cluster, name: str) -> Status:
     parts = partial_aliases(there) if there else {}
     lines = {info.name: difference(info, there) for info in generations if there}
     pipelines = {name: line for name, line in lines.items() if line}
-    return Status(source, documents, holdings, texts(source), strangers, earlier, unsynced, parts, pipelines)
+    files, other_files = local_files(cluster, source, there, generations)
+    details = (strangers, earlier, unsynced, parts, pipelines)
+    return Status(source, documents, holdings, files, *details, other_files)
+
+
+def local_files(
+    cluster: Describing, source: str, there: IndexInfo | None, generations: Sequence[IndexInfo]
+) -> tuple[list[Text], list[Text]]:
+    """Return the local files with text of these indices, and those of indices of the same names that the
+    cluster does not have: they are gone, or another cluster's.
+    """
+    files, own = texts(source), {info.uuid for info in (there, *generations) if info is not None}
+    others = own | {info.uuid for info in claimants(cluster, source)}
+    return [text for text in files if text.uuid in own], [text for text in files if text.uuid not in others]
 
 
 def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
@@ -237,11 +253,12 @@ def remove(
     if earlier := of_earlier_source(cluster, name):
         return remove_earlier(cluster, *earlier, discard=discard, dry_run=dry_run)
     source, generations = removable(cluster, name)
-    there = cluster.exists(source)
+    there = cluster.index_info(source) if cluster.exists(source) else None
     if there:
-        require_single(live(generations), cluster.index_info(source))
+        require_single(live(generations), there)
     view = IndexView.of(cluster, source, generations_of(source))  # as it is before aliases are taken off
-    files, gone = texts(source), gone_indices(cluster, source, generations)
+    files, others = local_files(view, source, there, generations)
+    gone = gone_indices(cluster, source, generations)
     if not generations and not files and not is_anything_left(cluster, source, gone):
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
     left, target = left_requests(cluster, gone), target_of(generations[0].record if generations else Record())
@@ -249,10 +266,8 @@ def remove(
     returned = {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and there else None
     if returned:
         return_all(view, generations, returned)
-    refusal = None
-    if target.apart and not discard:
-        check = partial(require_no_loss, view, source, generations, copied=copy_back)
-        refusal = refusal_by(check, dry_run=dry_run)
+    check = partial(require_no_loss, view, source, generations, copied=copy_back)
+    refusal = refusal_by(check, dry_run=dry_run) if target.apart and not discard else None
     requests, models = withdraw(cluster, generations, dry_run=True), model_deletions(cluster, generations)
 
     def look_again() -> None:
@@ -267,11 +282,12 @@ def remove(
     parts = sidecar_parts(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
     if not dry_run:
         send_all(cluster, [*models, *left])
-        delete_texts(files)
+        files = delete_texts(files)
     return {
         "source": source,
         **removed,
         "files": [text.to_json() for text in files],
+        "other_files": [text.to_json() for text in others],
         "requests": requests + models + left,
         **parts,
         "returned": returned,
@@ -304,7 +320,7 @@ def remove_earlier(
     if not discard:
         check = partial(require_none_behind, cluster, info, source, "deletes them")
         refusal = refusal_by(check, dry_run=dry_run)
-    requests = requests_beside(cluster, info)
+    requests, files = requests_beside(cluster, info), [text for text in texts() if text.uuid == info.uuid]
     takings = aliases_off([info], aliases_made(source.name, [info]), source.name)
 
     def look_again() -> None:
@@ -317,7 +333,8 @@ def remove_earlier(
         "source": source.name,
         "indices": [info.name],
         "actions": actions,
-        "files": [],
+        "files": [text.to_json() for text in files],
+        "other_files": [],
         "requests": requests,
         **drop_beside(cluster, [info], requests, dry_run=dry_run),
         "returned": None,

@@ -6,6 +6,7 @@ Only a DAM beside a REM needs torch.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +26,16 @@ from ..evaluation.label_free import BeforeAfter
 from ..families import member_of, names_of
 from ..files.formats import read_query_log
 from ..files.local import fingerprint, read_manifest
+from ..files.staging import claimed_folder
 from ..records import Document, Progress, silent
-from ..relevance.corpus import LEAST_DOCUMENTS, Source, draw_sample, held_out_of, language_of_most
+from ..relevance.corpus import (
+    LEAST_DOCUMENTS,
+    Source,
+    draw_sample,
+    held_out_of,
+    language_of_most,
+    read_source,
+)
 from ..relevance.gate import GateReport, QueriesWithQrels, compare_encoders, prove, read_proof
 from .runs import STATE_FOLDER, Trained, manifest_of, recorded, result_of, thinned
 from .settings import ADAPTERS, OBJECTIVES, AdaptSettings
@@ -118,40 +127,43 @@ def adapt(
     (too few documents, another language), ModelError (base, REM, loss), SettingsError, DownloadError (base,
     disk). Under `accelerate launch` all processes call this together.
     """
-    require_replaceable(settings.out)
-    log = read_query_log(settings.queries)
-    proof = read_proof(documents, judgements, settings.fields, settings.seed) if judgements else None
-    start = (start_from_adapter if settings.rem is None else start_from_dam)(documents, settings, progress)
-    values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings
-    parts = {} if proof is None else {"judged": proof}
-    key = fingerprint({**start.identity, "settings": values, "queries": list(log), **parts})
-    manifest = manifest_of(settings.out) or {}
-    if manifest.get("adaptation", {}).get("key") == key:
-        try:
-            load_encoder(settings.out)
-            return read_result(settings.out, manifest, reused=True)
-        except HybridrError:  # it is damaged: make it again
-            pass
-    fitted = start.fit()
-    if start.processes is None or start.processes.is_main:
-        if proof is not None and proof.decides:
-            others = [*start.held_out, *start.others]
-            gate = prove(fitted.old_encoder, fitted.encoder, proof, others, progress)
-        else:
-            gate = compare_encoders(
-                fitted.old_encoder,
-                fitted.encoder,
-                start.held_out,
-                start.others,
-                queries=log,
-                seed=settings.seed,
-                progress=progress,
-            )
-        entry = {"key": key, "gate": {**gate.record(), "query_log": len(log)}}
-        conclude(start, fitted, settings, gate, entry, progress)
-    if start.processes is not None:
-        start.processes.wait()
-    return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
+    with claimed_folder(settings.out):
+        require_replaceable(settings.out)
+        log = read_query_log(settings.queries)
+        proof = read_proof(documents, judgements, settings.fields, settings.seed) if judgements else None
+        start = (start_from_adapter if settings.rem is None else start_from_dam)(
+            documents, settings, progress
+        )
+        values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings
+        parts = {} if proof is None else {"judged": proof}
+        key = fingerprint({**start.identity, "settings": values, "queries": list(log), **parts})
+        manifest = manifest_of(settings.out) or {}
+        if manifest.get("adaptation", {}).get("key") == key:
+            try:
+                load_encoder(settings.out)
+                return read_result(settings.out, manifest, reused=True)
+            except HybridrError:  # it is damaged: make it again
+                pass
+        fitted = start.fit()
+        if start.processes is None or start.processes.is_main:
+            if proof is not None and proof.decides:
+                others = [*start.held_out, *start.others]
+                gate = prove(fitted.old_encoder, fitted.encoder, proof, others, progress)
+            else:
+                gate = compare_encoders(
+                    fitted.old_encoder,
+                    fitted.encoder,
+                    start.held_out,
+                    start.others,
+                    queries=log,
+                    seed=settings.seed,
+                    progress=progress,
+                )
+            entry = {"key": key, "gate": {**gate.record(), "query_log": len(log)}}
+            conclude(start, fitted, settings, gate, entry, progress)
+        if start.processes is not None:
+            start.processes.wait()
+        return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
 
 
 def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Progress) -> Start:
@@ -243,6 +255,9 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     own = member.Settings(**values)
     dam = fit_dam(documents, own, through=gate.passing, progress=progress)
     chosen = gate.read()
+    if not chosen:  # the tokens of a killed run are there, and the documents for the gate are not
+        deque(gate.passing(read_source(documents, own.fields, progress)), maxlen=0)
+        chosen = gate.read()
     if len(chosen) < LEAST_DOCUMENTS:
         raise DataError(f"there are {len(chosen)} different texts; {LEAST_DOCUMENTS} are needed")
     language, published = language_of_most(chosen), entry_of(settings.base)

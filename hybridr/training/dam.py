@@ -17,7 +17,8 @@ from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..encoders.registry import is_default
 from ..errors import DataError, ModelError, extra
 from ..families import member_of
-from ..files.local import fingerprint, sha256_of, staged_folder, write_manifest
+from ..files.local import fingerprint, sha256_of, write_manifest
+from ..files.staging import claimed_folder, staged_folder
 from ..records import Document, Progress, silent
 from ..relevance.corpus import Source, bytes_of, read_source, source_record
 from . import runs
@@ -116,19 +117,20 @@ def fit_dam(
     this together; the main one prepares and writes. Raises ModelError (base, vocabulary, memory, loss),
     DataError (no usable text), DownloadError (base, disk) and SettingsError.
     """
-    runs.require_own(settings.out, STAGE, "DAM")
-    plan = DamRun(settings, progress)
-    progress = progress if plan.processes.is_main else silent
-    cache = open_or_build_tokens(plan, documents, through, progress)
-    key = plan.key(cache.fingerprint)
-    finished = runs.read_finished(settings.out, STAGE, key)
-    plan.processes.wait()
-    if finished is None:
-        entry = trained(plan, cache, key, progress)
-        return runs.result_of(DamFit, settings.out, entry, reused=False)
-    if plan.processes.is_main:
-        shutil.rmtree(plan.state, ignore_errors=True)
-    return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
+    with claimed_folder(settings.out):
+        runs.require_own(settings.out, STAGE, "DAM")
+        plan = DamRun(settings, progress)
+        progress = progress if plan.processes.is_main else silent
+        cache = open_or_build_tokens(plan, documents, through, progress)
+        key = plan.key(cache.fingerprint)
+        finished = runs.read_finished(settings.out, STAGE, key)
+        plan.processes.wait()
+        if finished is None:
+            entry = trained(plan, cache, key, progress)
+            return runs.result_of(DamFit, settings.out, entry, reused=False)
+        if plan.processes.is_main:
+            shutil.rmtree(plan.state, ignore_errors=True)
+        return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
 
 
 def frame_of(dam: Dam) -> Frame:

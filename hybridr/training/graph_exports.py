@@ -45,7 +45,8 @@ from ..encoders.stored_models import (
 )
 from ..encoders.tokens import TOKENIZER_FILE
 from ..errors import ModelError, extra
-from ..files.local import fingerprint, staged_folder, write_manifest
+from ..files.local import fingerprint, write_manifest
+from ..files.staging import staged_folder
 from .backbone import read_dam
 from .ranker import Ranker, Tokens
 from .rankers import Splade, score_pairs

@@ -13,15 +13,8 @@ import numpy as np
 
 from ..errors import SettingsError, extra
 from ..families import member_of, names_of
-from ..files.local import (
-    below,
-    fingerprint,
-    require_space,
-    sha256_of,
-    staged_folder,
-    write_json,
-    write_manifest,
-)
+from ..files.local import below, fingerprint, require_space, sha256_of, write_json, write_manifest
+from ..files.staging import claimed_folder, staged_folder
 from ..records import Progress, silent
 from ..relevance.corpus import TargetDomain
 from . import adapters, runs
@@ -262,10 +255,11 @@ def train_rem(
     (disk).
     """
     require_consistent(settings)
-    run = RemRun(judgements, settings, source, target, progress)
-    if (finished := runs.read_finished(settings.out, STAGE, run.key)) is not None:
-        return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
-    return runs.result_of(RemTraining, settings.out, run.train(rank), reused=False)
+    with claimed_folder(settings.out):
+        run = RemRun(judgements, settings, source, target, progress)
+        if (finished := runs.read_finished(settings.out, STAGE, run.key)) is not None:
+            return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
+        return runs.result_of(RemTraining, settings.out, run.train(rank), reused=False)
 
 
 class RemRun:

@@ -97,7 +97,7 @@ def build_cache(
     """
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        remember_text(folder, "token cache")
+        remember_text(folder, "token cache", parts=[*(f"{name}.bin" for name in FILES), MANIFEST])
         (folder / MANIFEST).unlink(missing_ok=True)
         counts = write_tokens(documents, Tokenizer.from_str(tokenizer), folder)
         ends, hashes = map_file(folder, "ends"), map_file(folder, "hashes")
@@ -118,6 +118,7 @@ def build_cache(
             "tokenizer": fingerprint(tokenizer),
             "seed": seed,
             **counts,
+            "usable": usable,
             "fingerprint": texts,
         }
         write_json(folder / MANIFEST, record, private=True)
@@ -127,19 +128,21 @@ def build_cache(
 
 
 def open_cache(folder: Path, key: str = "") -> TokenCache | None:
-    """Open a finished cache that was built for `key`; None if there is none."""
+    """Open a finished cache that was built for `key`; None if there is none, or it is damaged."""
     try:
         record = read_manifest(folder)
     except DataError:
         return None
-    if record is None or record["key"] != key:
+    if record is None or record.get("key") != key:
         return None
-    ids, ends, order = (map_file(folder, name) for name in MAPPED)
-    if len(ids) != record["tokens"] or len(ends) != record["read"]:
+    try:
+        ids, ends, order = (map_file(folder, name) for name in MAPPED)
+        if [len(ids), len(ends), len(order)] != [record[name] for name in ("tokens", "read", "usable")]:
+            return None
+        counts = [record[name] for name in ("read", "tokens", "unknown", "fingerprint")]
+    except (KeyError, OSError, ValueError):  # damaged
         return None
-    return TokenCache(
-        folder, ids, ends, order, record["read"], record["tokens"], record["unknown"], record["fingerprint"]
-    )
+    return TokenCache(folder, ids, ends, order, *counts)
 
 
 def map_file(folder: Path, name: str) -> NDArray[Any]:
@@ -394,10 +397,14 @@ class GateDocuments:
             if len(drawn) > CORPUS_CAP:
                 del drawn[-heapq.heappop(lowest)]
         with storing(self.file), replacing(self.file, private=True) as temporary:
-            remember_text(self.file, "documents held out for the gate")
             rows = (list(drawn[place]) for place in sorted(drawn))
             temporary.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+            remember_text(self.file, "documents held out for the gate", written=temporary)
 
     def read(self) -> list[Document]:
-        """Read the chosen documents."""
-        return [Document(*orjson.loads(line)) for line in read_within(self.file, most_bytes()).splitlines()]
+        """Return the chosen documents; none if the file is missing or damaged."""
+        try:
+            lines = read_within(self.file, most_bytes()).splitlines()
+            return [Document(*orjson.loads(line)) for line in lines]
+        except (OSError, TypeError, ValueError):
+            return []

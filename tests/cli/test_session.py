@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hybridr.search.settings import SearchSettings
 from hybridr.serving.settings import DeploySettings
 from hybridr.settings import foreign_config, resolve_stage, resolved_values
 from hybridr_cli import main
+from hybridr_cli.session import run
 from support.hostile_cluster import INDEX, ROOT, Given, hostile
 
 
@@ -141,3 +143,19 @@ def test_an_api_key_in_clear_is_said_too(folder: Path, capsys, monkeypatch: pyte
     said = capsys.readouterr().err
     assert said.count(f"warning: the API key goes to {url} in clear") == 1
     assert "hunter3" not in said
+
+
+@pytest.mark.parametrize(
+    "refused", ["", "/proc/nowhere/file", "/dev/full"], ids=["no space", "no place", "a full disk"]
+)
+def test_a_file_that_cannot_be_written_is_one_line(capsys: pytest.CaptureFixture[str], refused: str) -> None:
+    def verb(**_: object) -> None:
+        if not refused:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        Path(refused).write_text("text" * 10_000)
+
+    assert run(verb, []) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert "hint: free some space, or choose a place" in said
+    assert "Traceback" not in said

@@ -12,7 +12,7 @@ import pytest
 
 from hybridr.encoders.export import packaged_models
 from hybridr.errors import DownloadError
-from hybridr.files.local import append_private, replacing, require_space, staged_folder, storing
+from hybridr.files.local import append_private, replacing, require_space, storing
 
 
 @pytest.mark.attack(75)
@@ -25,26 +25,6 @@ def test_a_full_disk_is_seen_before_and_during(tmp_path: Path) -> None:
     assert (
         "the disk is full" in packaged_models.pip_error("ERROR: [Errno 28] No space left on device").message
     )
-
-
-def test_a_staged_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "folder"
-    with staged_folder(target) as staged:
-        (staged / "a").write_text("1")
-        assert not target.exists()
-    with pytest.raises(ZeroDivisionError), staged_folder(target) as staged:
-        (staged / "b").write_text(str(1 / 0))
-    assert [path.name for path in target.iterdir()] == ["a"]
-    with staged_folder(target) as staged:
-        (staged / "c").write_text("2")
-    assert [path.name for path in target.iterdir()] == ["c"]
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
-def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DownloadError, match="cannot write"), staged_folder(tmp_path / "file" / "folder"):
-        pass
 
 
 def test_replacing_is_all_or_nothing(tmp_path: Path) -> None:

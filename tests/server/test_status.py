@@ -12,7 +12,8 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.writing import Action, Rejects, rejects_of
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
-from hybridr.files.remembered import REJECTS, file_of_index, remember_text, texts
+from hybridr.files.local import append_private
+from hybridr.files.remembered import REJECTS, SHADOWS, delete_texts, file_of_index, remember_text, texts
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.targets import Lag
@@ -142,18 +143,44 @@ def test_clean_lists_then_deletes_text_of_documents(own_home: Path, tmp_path: Pa
     cache = tmp_path / "tokens"
     cache.mkdir()
     (cache / "ids.bin").write_bytes(b"12345")
-    remember_text(cache, "token cache", "t-cleaned")
+    remember_text(cache, "token cache", parts=["ids.bin"])
     assert (own_home / "state" / "texts.json").stat().st_mode & 0o777 == 0o600
     cli(None, "clean t-cleaned", code=2)
-    told = cli(None, "clean t-cleaned --dry-run").out
+    told = cli(None, "clean --dry-run").out
     assert f"{cache} (token cache, 5 bytes)" in told
     assert str(rejects.file) in told
-    assert str(other.file) not in told
     assert cache.exists()
-    assert len(cli(None, "clean t-cleaned --yes --json").json["files"]) == 2
-    assert (cache.exists(), rejects.file.exists(), other.file.exists()) == (False, False, True)
+    assert str(other.file) not in cli(None, "clean t-cleaned --dry-run").out
+    assert len(cli(None, "clean t-cleaned --yes --json").json["files"]) == 1
+    assert (cache.exists(), rejects.file.exists(), other.file.exists()) == (True, False, True)
     cli(None, "clean --yes")
     assert texts() == []
+
+
+def test_removal_leaves_files_of_another_cluster_s_index_of_the_same_name(
+    cluster: Cluster, index_name: str, alias: str, cli: Cli
+) -> None:
+    generation = f"{index_name}-hybridr-1"
+    own = [rejects_of(cluster.index_info(name)).file for name in (index_name, generation)]
+    own.append(file_of_index(SHADOWS, index_name, cluster.index_info(index_name).uuid))
+    others = [
+        file_of_index(folder, name, "u1")
+        for folder in (REJECTS, SHADOWS)
+        for name in (index_name, generation)
+    ]
+    for file in (*own, *others):
+        append_private(file, "{}")
+    shown = status(cluster, index_name)
+    assert {text.path for text in shown.files} == set(own)
+    assert {text.path for text in shown.other_files} == set(others)
+    assert f"hybridr clean '{generation}#u1' deletes it" in cli(cluster, f"status {index_name}").out
+    told = cli(cluster, f"remove {index_name} --yes").out
+    assert all(f"{file}: deleted" in told for file in own)
+    assert all(f"{file}: stays, of another index of this name" in told for file in others)
+    assert [file.exists() for file in (*own, *others)] == [False] * 3 + [True] * 4
+    with pytest.raises(NotFound):
+        remove(cluster, index_name)
+    delete_texts(texts(index_name))
 
 
 @pytest.mark.usefixtures("few_terms")

@@ -166,7 +166,8 @@ def test_an_int8_export_keeps_the_fitted_dam(adapted: AdaptResult) -> None:
     assert (adapted.folder / "dam" / "manifest.json").is_file()
 
 
-def test_a_stopped_run_goes_on_without_reading_again(settings, adapted, tmp_path):
+@pytest.mark.parametrize("gate", ["whole", "damaged"])
+def test_a_stopped_run_goes_on_without_reading_again(settings, adapted, tmp_path, gate):
     file = tmp_path / "corpus.jsonl"
     write_beir(tmp_path, tiny_corpus(200), [], {})
     from hybridr.relevance.corpus import CorpusFile
@@ -184,8 +185,10 @@ def test_a_stopped_run_goes_on_without_reading_again(settings, adapted, tmp_path
     assert texts
     assert all(stat.S_IMODE(os.stat(path).st_mode) == 0o600 for path in texts)
     stages: set[str] = set()
+    if gate == "damaged":
+        next(path for path in texts if path.suffix == ".jsonl").write_text('["a", "b')
     resumed = adapt(CorpusFile(file), stopped, progress=lambda stage, *_: stages.add(stage) or None)
-    assert "read" not in stages
+    assert ("read" in stages) is (gate == "damaged")
     assert resumed.resumed_from == 4
     np.testing.assert_array_equal(
         load_encoder(resumed.folder).encode_documents(TEXTS),

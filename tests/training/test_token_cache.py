@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from hybridr.records import Document
 from hybridr.training.token_cache import (
     Frame,
+    GateDocuments,
     TokenCache,
     build_cache,
     choose_words,
@@ -92,6 +93,30 @@ def test_an_unfinished_or_foreign_cache_is_not_opened(tmp_path: Path) -> None:
     assert open_cache(tmp_path, "mine") is None
     (tmp_path / "manifest.json").unlink()
     assert open_cache(tmp_path, "mine") is None
+
+
+@pytest.mark.parametrize("name", ["ids.bin", "ends.bin", "order.bin", "manifest.json"])
+@pytest.mark.parametrize("cut", [1, 8])
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, name: str, cut: int) -> None:
+    build_cache(tiny_corpus(10), tiny_tokenizer(), tmp_path, seed=1)
+    file = tmp_path / name
+    if name == "manifest.json":
+        file.write_text('{"key": ""}' if cut == 1 else "{")
+    else:
+        file.write_bytes(file.read_bytes()[:-cut])
+    assert open_cache(tmp_path) is None
+    build_cache(tiny_corpus(10), tiny_tokenizer(), tmp_path, seed=1)
+    assert open_cache(tmp_path) is not None
+
+
+def test_damaged_documents_for_the_gate_are_none(tmp_path: Path) -> None:
+    gate = GateDocuments(tmp_path / "gate.jsonl", 1)
+    assert gate.read() == []
+    documents = list(gate.passing(tiny_corpus(10)))
+    assert sorted(gate.read()) == sorted(documents)
+    for damage in (b'["a", "b", "te', b"{}\n", b"3\n", b"\xff\n", b"\0\0\n"):
+        gate.file.write_bytes(damage)
+        assert gate.read() == [], damage
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from ..arguments import DryRun, Reindexed, Yes
 from ..session import Session
 from ..verbs import app, verb
 
+DELETED = "deleted"
+
 
 @verb(app, "rollback", cluster=True)
 def rollback(
@@ -56,7 +58,7 @@ def rollback(
         out.line("deletes could not be told from documents that were refused or never copied")
     if done["dropped"] or (drop and dry_run and not done["stays"]):
         out.line(f"{done['from']} {'would be' if dry_run else 'was'} deleted")
-        show_parts(session, done, "to be deleted" if dry_run else "deleted")
+        show_parts(session, done, "to be deleted" if dry_run else DELETED)
     if (behind := done["behind"]) and any(behind.values()):
         counts = (
             f"{behind['inserts']:,} inserts, {behind['updates']:,} updates and {behind['deletes']:,} deletes"
@@ -94,7 +96,7 @@ def remove(
         session.confirm("remove all that?", yes)
         planned = todo["beside"]
         todo = index.remove(copy_back=copy_back, discard=discard)
-        show_removal(session, todo, "deleted")
+        show_removal(session, todo, DELETED)
         for described in planned:
             if described not in todo["beside"]:
                 session.output.line(f"{described}: stays, an index that uses it may be out of sight")
@@ -104,7 +106,7 @@ def remove(
 
 
 def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
-    """Print what a removal deletes and restores; `fate` is "to be deleted" or "deleted"."""
+    """Print what a removal deletes and restores; `fate` is "to be deleted" or DELETED."""
     if returned := todo["returned"]:
         session.output.line(
             f"{returned['changed']:,} documents copied back to the source, "
@@ -118,12 +120,19 @@ def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
             if kind != "remove_index":
                 session.output.line(f"alias {what['alias']}: {kind} {what['index']}")
     if fields := todo.get("fields"):
-        session.output.line(f"{' and '.join(fields)}: taken out of {todo['documents']:,} documents")
-        session.output.line(
-            f"the fields stay in the mapping of {todo['source']}: OpenSearch cannot take them out of it"
-        )
+        done = "taken" if fate == DELETED else "to be taken"
+        session.output.line(f"{' and '.join(fields)}: {done} out of {todo['documents']:,} documents")
+        if fate != DELETED:
+            session.output.line(
+                f"the fields stay in the mapping of {todo['source']}: OpenSearch cannot take them out of it"
+            )
     for file in todo["files"]:
         session.output.line(f"file {file['path']}: {fate} ({file['kind']}, {file['bytes']:,} bytes)")
+    for file in todo["other_files"]:
+        session.output.line(
+            f"file {file['path']}: stays, of another index of this name, gone or another cluster's; "
+            f"hybridr clean '{file['index']}#{file['uuid']}' deletes it"
+        )
 
 
 def show_parts(session: Session, done: dict[str, Any], fate: str) -> None:
@@ -137,18 +146,29 @@ def show_parts(session: Session, done: dict[str, Any], fate: str) -> None:
 @verb(app, "clean")
 def clean(
     session: Session,
-    name: Annotated[str | None, typer.Argument(help="Only files of this index.", show_default="all")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Only files of this index, NAME or NAME#UUID.", show_default="all")
+    ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """List, then delete this machine's files that hold text of documents: rejects, token caches."""
-    from hybridr.files.remembered import clean
+    from hybridr.errors import SettingsError
+    from hybridr.files.remembered import delete_texts, texts
 
-    texts = clean(name, dry_run=True)
-    for text in texts:
-        session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes)")
-    if texts and not dry_run:
-        session.confirm(f"delete {len(texts)} of them?", yes)
-        texts = clean(name)
-    session.output.result({"files": [text.to_json() for text in texts], "deleted": not dry_run})
-    session.output.line("nothing was deleted" if dry_run or not texts else f"{len(texts)} deleted")
+    listed = texts(name)
+    for text in listed:
+        stays = "" if text.ours else ": stays, hybridr did not write what is there now"
+        session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes){stays}")
+    chosen = [text for text in listed if text.ours]
+    if chosen and not dry_run:
+        uuids = sorted({f"{text.index}#{text.uuid}" for text in chosen})
+        if name and yes and len(uuids) > len({text.index for text in chosen}):
+            raise SettingsError(
+                f"there are several indices of one name, of several clusters or times: {', '.join(uuids)}",
+                hint=f"hybridr clean '{uuids[0]}' --yes, or without --yes to be asked",
+            )
+        session.confirm(f"delete {len(chosen)} of them?", yes)
+        chosen = delete_texts(chosen)
+    session.output.result({"files": [text.to_json() for text in chosen], "deleted": not dry_run})
+    session.output.line("nothing was deleted" if dry_run or not chosen else f"{len(chosen)} deleted")

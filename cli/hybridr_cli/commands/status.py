@@ -43,6 +43,11 @@ def status(session: Session, name: Reindexed) -> None:
         )
     for text in result.files:
         out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
+    for text in result.other_files:
+        out.line(
+            f"{text.path} is of another index '{text.index}', gone or another cluster's; "
+            f"hybridr clean '{text.index}#{text.uuid}' deletes it"
+        )
 
 
 def show(session: Session, source: str, holding: IndexStatus) -> None:

@@ -18,8 +18,9 @@ import numpy as np
 
 from ...errors import DownloadError, MissingExtra, ModelError, first_line
 from ...evaluation.label_free import Probe, make_probes, ndcg
-from ...files.local import below, cache_folder, read_manifest, staged_folder, write_manifest
+from ...files.local import below, cache_folder, read_manifest, write_manifest
 from ...files.remembered import known_checkpoint
+from ...files.staging import claimed_folder, staged_folder
 from ...records import Document, Progress, silent
 from ..contract import Precision, TokenEncoder, Usage, Vectors, model_name
 from ..engines import GRAPHS, from_training
@@ -170,32 +171,33 @@ def export(
     """
     if precision not in GRAPHS:
         raise ModelError(f"there is no precision '{precision}'", hint="fp32 or int8")
-    require_replaceable(folder := Path(folder))
-    if (exporter := graph_exporter(encoder)) is not None:
-        return exporter(Path(encoder) if isinstance(encoder, str) else encoder, folder, precision)
-    origins = getattr(encoder, "origins", None)  # what a ranker of DAM and REM was joined of
-    if isinstance(encoder, (OnnxEncoder, Path, str)):
-        source = Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
-        try:
-            retriever = read_by_torch(source)
-        except MissingExtra:
-            retriever = open_without_torch(source)
-    else:
-        retriever = encoder.retriever() if origins else encoder  # type: ignore[union-attr]
-    with staged_folder(folder) as staged:
-        progress("export", 0, 3, "weights")
-        write_model(retriever, staged)
-        for name, path in (attachments or {}).items():
-            copy_whole(path, staged / name)
-        progress("export", 1, 3, "graph")
-        write_graph(retriever, staged / GRAPHS["fp32"])
-        if precision == "int8":
-            quantize(staged / GRAPHS["fp32"], staged / GRAPHS["int8"])
-        progress("export", 2, 3, "parity")
-        assembly = {"assembly": origins} if origins else {}
-        record_export(retriever, staged, precision, texts, assembly | dict(records or {}))
-        progress("export", 3, 3)
-    return folder
+    with claimed_folder(folder := Path(folder)):
+        require_replaceable(folder)
+        if (exporter := graph_exporter(encoder)) is not None:
+            return exporter(Path(encoder) if isinstance(encoder, str) else encoder, folder, precision)
+        origins = getattr(encoder, "origins", None)  # what a ranker of DAM and REM was joined of
+        if isinstance(encoder, (OnnxEncoder, Path, str)):
+            source = Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
+            try:
+                retriever = read_by_torch(source)
+            except MissingExtra:
+                retriever = open_without_torch(source)
+        else:
+            retriever = encoder.retriever() if origins else encoder  # type: ignore[union-attr]
+        with staged_folder(folder) as staged:
+            progress("export", 0, 3, "weights")
+            write_model(retriever, staged)
+            for name, path in (attachments or {}).items():
+                copy_whole(path, staged / name)
+            progress("export", 1, 3, "graph")
+            write_graph(retriever, staged / GRAPHS["fp32"])
+            if precision == "int8":
+                quantize(staged / GRAPHS["fp32"], staged / GRAPHS["int8"])
+            progress("export", 2, 3, "parity")
+            assembly = {"assembly": origins} if origins else {}
+            record_export(retriever, staged, precision, texts, assembly | dict(records or {}))
+            progress("export", 3, 3)
+        return folder
 
 
 def minilm_encoder(*, progress: Progress = silent) -> Path:
@@ -390,14 +392,22 @@ def cached(folder: Path, name: str, opened: Callable[[], Exportable], progress: 
     """Return an encoder folder of the cache; if it is missing or damaged, export it from the model that
     `opened` returns.
     """
-    try:
-        verify_encoder(folder)
-    except ModelError:
-        retriever = opened()
-        progress(f"export {name}", 0, 1)
-        export(retriever, folder)
-        progress(f"export {name}", 1, 1)
+    if not is_whole(folder):
+        with claimed_folder(folder, wait=True):
+            if not is_whole(folder):  # another run may have exported it meanwhile
+                retriever = opened()
+                progress(f"export {name}", 0, 1)
+                export(retriever, folder)
+                progress(f"export {name}", 1, 1)
     return folder
+
+
+def is_whole(folder: Path) -> bool:
+    """Return whether a folder holds an encoder whose files are those that were exported."""
+    try:
+        return bool(verify_encoder(folder))
+    except ModelError:
+        return False
 
 
 def exported_once(source: Path, progress: Progress) -> Path:

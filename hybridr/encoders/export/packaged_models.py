@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ...errors import DownloadError, ModelError
 from ...files.fetching import Artifact, fetch, run_pip
-from ...files.local import cache_folder, regular, require_space, sha256_of, staged_folder
+from ...files.local import cache_folder, regular, require_space, sha256_of
+from ...files.staging import staged_folder
 from ...records import Progress, silent
 from ..contract import Usage
 from ..registry import MINILM_WHEEL, KnownEncoder, Package

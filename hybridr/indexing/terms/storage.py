@@ -36,9 +36,9 @@ from ...files.local import (
     read_manifest,
     read_within,
     sha256_of,
-    staged_folder,
     write_manifest,
 )
+from ...files.staging import staged_folder
 
 FILE = "term_table.safetensors"
 MOST_BYTES = 10_000_000

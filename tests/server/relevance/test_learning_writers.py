@@ -1,0 +1,72 @@
+"""Who learns, and who forgets or learns beside: the record names only what is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridr import Query, Search
+from hybridr.cluster.connection import Cluster
+from hybridr.cluster.destinations import resolve
+from hybridr.errors import DataError
+from hybridr.relevance import learning
+from hybridr.relevance.learning import learn, memories_of, unlearn
+from support.commands import before_call
+from support.corpus import reindexed, text_number
+from support.hashing import HashingEncoder
+
+pytestmark = pytest.mark.node
+ENCODER = HashingEncoder()
+QUERIES = [Query(f"q{number}", text_number(number)) for number in range(12)]
+JUDGED: Any = (QUERIES, {f"q{number}": {f"d{number}": 1} for number in range(12)})
+
+
+@pytest.fixture
+def index(cluster: Cluster, index_name: str) -> str:
+    reindexed(cluster, index_name, 60, ENCODER)
+    return index_name
+
+
+@pytest.mark.parametrize("moment", ["write_past_pipelines", "replace_values", "drop_memories", "settled"])
+def test_who_forgets_while_the_first_learns_leaves_no_half_memory(
+    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The record names no memory yet, and the hidden index that is being written goes."""
+    times, real = [0], learning.replace_values
+
+    def forget_once() -> None:
+        times[0] += 1
+        if times[0] == 1:
+            unlearn(cluster, index)
+
+    def settled(*given: Any, **named: Any) -> Any:
+        """Someone who read the record before it named the memory drops what he saw then."""
+        memories = memories_of(cluster, resolve(cluster, index).name)
+        done = real(*given, **named)
+        assert [learning.drop_index(cluster, memory) for memory in memories] == [True]
+        return done
+
+    if moment == "settled":
+        monkeypatch.setattr(learning, "replace_values", settled)
+    else:
+        before_call(monkeypatch, learning, moment, forget_once)
+    if moment == "drop_memories":  # it was learnt, and then forgotten
+        learn(cluster, index, JUDGED, encoder=ENCODER)
+    else:
+        with pytest.raises(DataError, match="another command forgot or learnt meanwhile"):
+            learn(cluster, index, JUDGED, encoder=ENCODER)
+    info = resolve(cluster, index)
+    assert info.record.memory is None
+    assert memories_of(cluster, info.name) == []
+    assert cluster.indices(f"{info.name}-hybridr-memory-*") == []
+    assert Search(cluster, index, ENCODER)(QUERIES[0].text)
+    monkeypatch.undo()
+    assert learn(cluster, index, JUDGED, encoder=ENCODER).memory == memories_of(cluster, info.name)[0]
+
+
+def test_a_dry_run_names_no_memory_that_will_never_be(cluster: Cluster, index: str) -> None:
+    done = learn(cluster, index, JUDGED, encoder=ENCODER, dry_run=True)
+    assert done.memory is None
+    assert done.rehearsal is not None
+    assert memories_of(cluster, done.index) == []
