@@ -197,6 +197,18 @@ def test_documents_too_short_for_a_span_are_left_out(dam: Path, tmp_path: Path) 
     assert fit_dam([*tiny_corpus(40), *short], settings).documents == 40
 
 
+@pytest.mark.parametrize("held_out", [1, 2, 7])
+def test_held_out_documents_are_compared_by_two_spans_of_each(
+    dam: Path, cache: TokenCache, held_out: int
+) -> None:
+    """A document beside the next one is no pair, and any number of documents can be held out."""
+    asked = objective(dam, cache, held_out=held_out)
+    windows = asked.unseen_windows()
+    assert len(windows.lengths) == 2 * held_out
+    assert max(windows.lengths) <= asked.span_tokens + 2
+    assert asked.unseen_loss() == asked.unseen_loss() > 0
+
+
 # --- the whole
 
 

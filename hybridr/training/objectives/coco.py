@@ -20,6 +20,7 @@ from ...errors import DataError, ModelError, SettingsError, extra
 from ..backbone import Dam, read_tensors
 from ..settings import DamSettings
 from ..token_cache import (
+    FIXED,
     WINDOWS,
     Frame,
     TokenCache,
@@ -126,6 +127,13 @@ class SpansAndMaskedLm(MaskedLm):
         """Return two random spans of each document with masked words."""
         spans = draw_pairs(self.cache, self.frame, rows, self.span_tokens, self.seed, random)
         return masked_windows(self.cache, self.frame, spans, self.max_tokens, random, choose_words)
+
+    def unseen_windows(self) -> TokenWindows:
+        """Return pairs of spans of the held-out documents that are always the same, as many for each
+        process.
+        """
+        rows = np.arange(self.held_out - self.held_out % self.processes.count)
+        return self.pairs(rows, default_rng([self.seed, FIXED]))
 
     def share(self, windows: TokenWindows) -> Iterator[Any]:
         """Yield this process's micro-batches of pairs; if there are several, with the cached gradient."""

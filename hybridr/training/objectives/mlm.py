@@ -164,13 +164,16 @@ class MaskedLm:
             return None
         self.module.eval()
         with torch.no_grad():
-            rows = np.arange(self.held_out)
-            windows = fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
-            losses = [self.loss(part).double() for part in self.share(windows)]
+            losses = [self.loss(part).double() for part in self.share(self.unseen_windows())]
         total = torch.stack(losses).sum() if losses else torch.zeros((), dtype=torch.float64)
         total = total.to(self.processes.device)
         self.processes.add_up([total])
         return float(total.item())
+
+    def unseen_windows(self) -> TokenWindows:
+        """Return windows of the held-out documents that are always the same."""
+        rows = np.arange(self.held_out)
+        return fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
 
     def leave(self, folder: Path) -> list[str]:
         """Write further trained weights beside the DAM and return the files' names: none."""
