@@ -151,7 +151,8 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
     def _create_urllib3_pool(self) -> None:
         """Make the connection pool, whose answers are read by `read_answer` within the bounds."""
         super()._create_urllib3_pool()
-        self.pool.ConnectionCls = type("Joined", (Joining, self.pool.ConnectionCls), {})
+        plain = self.pool.ConnectionCls
+        self.pool.ConnectionCls = type(plain.__name__, (Joining, plain), {})  # errors tell the name
         ask = self.pool.urlopen
         self.pool.urlopen = lambda *arguments, **options: read_answer(
             ask(*arguments, preload_content=False, **options), self.bounds
