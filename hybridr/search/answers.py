@@ -46,8 +46,10 @@ class Answers:
         """
         if self.known is None:
             return hits
-        sure = {hit.doc_id: 0.0 if wordless else self.confidence(hit.score) for hit in hits}
-        rated = [hit if hit.rule else hit._replace(confidence=sure[hit.doc_id]) for hit in hits]
+        rated = [
+            hit if hit.rule else hit._replace(confidence=0.0 if wordless else self.confidence(hit.score))
+            for hit in hits
+        ]
         best = None if wordless else hits.best
         lowest = lowest_that_fits(best, self.threshold(at_least)) if at_least else -math.inf
         confident = Hits((hit for hit in rated if hit.rule or hit.score >= lowest), hits.best)

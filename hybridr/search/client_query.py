@@ -80,7 +80,7 @@ def query_shape(query: Any, texts: Sequence[str], kind: str = "") -> Any:
 
 
 def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
-    """Return a query with a text replaced wherever the query searches for exactly that text."""
+    """Return a query that searches for the text `new` wherever it searched for exactly the text `old`."""
     if isinstance(query, list):
         return [with_text(part, old, new) for part in query]
     if not isinstance(query, Mapping):

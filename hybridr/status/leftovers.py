@@ -22,7 +22,7 @@ from ..indexing.client_writes import Writes, find_writes, require_one_fate
 from ..indexing.final_pipelines import deletions, wrapper_deletions
 from ..indexing.semantic_models import model_deletions, models_of
 from ..serving.deploy.deploying import withdrawal
-from ..serving.deploy.ingesting import ingest_pipeline_of
+from ..serving.deploy.ingesting import ingest_pipeline_of, stored_ingest
 from ..serving.deploy.preconditions import is_ours, search_pipeline_of
 from .sidecars import FAMILY, Sidecar
 
@@ -156,10 +156,9 @@ def deployment_left(cluster: Cluster, gone: IndexInfo) -> list[dict[str, Any]]:
     stored, pipeline = found_pipeline(cluster, search_pipeline_of(gone)), ingest_pipeline_of(gone)
     if stored is None or is_ours(stored):
         requests += withdrawal(cluster, gone)
-    with suppress(NotFound):
-        path = path_of("_ingest", "pipeline", pipeline)
-        if is_ours(cluster.request("GET", path)[pipeline]):
-            requests.append({"method": "DELETE", "path": path})
+    ingest = stored_ingest(cluster, pipeline)
+    if ingest is not None and is_ours(ingest):
+        requests.append({"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)})
     requests += deletions_of(cluster, pipeline)
     return requests
 

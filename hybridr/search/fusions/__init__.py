@@ -324,7 +324,7 @@ class Rescoring(NamedTuple):
         return self._replace(found=added([self.found, *pins]), scored=added([self.scored, *pins]))
 
     def body(self) -> dict[str, Any]:
-        """Return `query` and `rescore` of a search body."""
+        """Return the parts `query` and `rescore` of the body of a search request."""
         rescored = {
             "query_weight": self.found_weight,
             "rescore_query_weight": 1.0,
