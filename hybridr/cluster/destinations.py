@@ -10,19 +10,28 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
-from ..errors import AccessDenied, ClusterError, DataError, FingerprintMismatch, NotFound, Unreachable
+from ..errors import (
+    AccessDenied,
+    ClusterError,
+    DataError,
+    FingerprintMismatch,
+    HybridrError,
+    NotFound,
+    Unreachable,
+)
 from .connection import Cluster, Describing, IndexView, path_of
-from .record import MARKS, ROLE, Event, IndexInfo, Record
+from .record import MARKS, ROLE, Event, IndexInfo, Record, default_alias, turns_of
 
 MAX_EVENTS = 50
 MOVES = ("switched", "rolled back")
 """Events of an index that clients searched."""
-NAMING_ROUNDS = 5
+LONGEST_NAME = 255  # bytes
 TURN_S, SETTLE_S = 1.0, 2.5
 """How long a change may wait at each end of the line; after which nobody writes what he read before."""
 PATIENCE_S = 30.0
@@ -144,48 +153,42 @@ def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
         )
 
 
-def name_destination(cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> bool:
+def name_destination(cluster: Cluster, info: IndexInfo, view: IndexView | None = None) -> bool:
     """Write the uuid of a destination into its source's record; return False if writing there is forbidden.
 
-    `view`, a fresh description of the source and its indices, saves a request. The first time, the earlier
+    `view`, a description of the source and its indices, saves a request. The first time, the earlier
     generations that a rollback can return to are written too. Raises AccessDenied, or ClusterError for a
     block, if the source already lists other destinations.
     """
-    for _ in range(NAMING_ROUNDS):  # somebody else may write the record at the same moment
-        described, view = view or cluster, None
-        is_named = put_name(cluster, info, described)
-        if is_named is not None:
-            return is_named
-    raise ClusterError(f"others go on writing into the record of '{info.record.source}'", hint="try again")
-
-
-def put_name(cluster: Cluster, info: IndexInfo, described: Describing) -> bool | None:
-    """Write the uuid of a destination into its source's record once, without checking that nobody wrote over
-    it.
-
-    Return True if the uuid was there already, None if it was written now, False if that is forbidden.
-    """
-    source = described.index_info(info.record.source)
-    names = source.record.destinations
-    if info.uuid in names:
+    view = view or IndexView.of(cluster, info.record.source, generations_of(info.record.source))
+    source = view.index_info(info.record.source)
+    if info.uuid in source.record.destinations:
         return True
-    named = list(names)
-    if not named:
-        by_name = {candidate.name: candidate for candidate in destinations(described, source)}
-        waiting = live(by_name.values())
-        while waiting:
-            candidate = waiting.pop()
-            named.append(candidate.uuid)
-            if previous := by_name.pop(candidate.record.previous, None):
-                waiting.append(previous)
-    uuids = tuple(dict.fromkeys((*named, info.uuid)))
+    by_name = {candidate.name: candidate for candidate in destinations(view, source)}
+    waiting, earlier = live(by_name.values()), list[str]()
+    while waiting:
+        candidate = waiting.pop()
+        earlier.append(candidate.uuid)
+        if previous := by_name.pop(candidate.record.previous, None):
+            waiting.append(previous)
+
+    def naming(record: Record) -> Record:
+        """Return the record with the uuid of the destination."""
+        uuids = (*(record.destinations or earlier), info.uuid)
+        return record.changed(destinations=tuple(dict.fromkeys(uuids)))
+
     try:
-        put_record(cluster, source, source.record.changed(destinations=uuids))
+        rewrite_in_view(view, source.name, naming)
     except ClusterError as error:
-        if names or not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
+        if source.record.destinations or not is_forbidden(error):
             raise
         return False
-    return None
+    return True
+
+
+def is_forbidden(error: ClusterError) -> bool:
+    """Return whether a request failed for want of a right, or by a block of the index."""
+    return isinstance(error, AccessDenied) or error.kind == BLOCKED
 
 
 def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[str]) -> None:
@@ -203,7 +206,7 @@ def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[st
     try:
         rewrite(cluster, source.name, without)
     except ClusterError as error:
-        if not (isinstance(error, AccessDenied) or error.kind == BLOCKED):
+        if not is_forbidden(error):
             raise
 
 
@@ -322,9 +325,9 @@ def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: boo
     fetched again.
 
     OpenSearch writes a mapping unconditionally: another process that read the record before can overwrite
-    this change. So each write leaves a random mark beside the record, which later writes keep. If the mark is
-    missing afterwards, the change is made again. With `settled` that check waits until nobody can still write
-    what he read before.
+    this change, unless `turn_of` keeps it out. So each write leaves a random mark beside the record, which
+    later writes keep. If the mark is missing afterwards, the change is made again. With `settled` that check
+    waits until nobody can still write what he read before.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -357,34 +360,72 @@ def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInf
 
 
 def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None:
-    """Write the changed record of an index within `TURN_S` of reading it.
+    """Write the changed record of an index: of a source in its own turn, else within `TURN_S` of reading it.
 
-    Return the new description; None if it took too long, so that the caller has to try again.
+    Return the new description; None if another writer came between, or it took too long, so that the caller
+    has to try again.
     """
-    if time.monotonic() - view.taken > TURN_S:
-        view = view.again()
-    info = view.index_info(index)
-    record = change(info.record)
-    if time.monotonic() - view.taken > TURN_S:
-        return None
-    try:
-        return put_record(view.cluster, info, record)
-    except Unreachable as failure:
-        if DROPPED not in failure.message:
+    with turn_of(view, index) as turn:
+        if turn or time.monotonic() - view.taken > TURN_S:
+            view = view.again()
+        info = view.index_info(index)
+        record = change(info.record)
+        if (turn and info.turns != (turn,)) or (not turn and time.monotonic() - view.taken > TURN_S):
+            return None
+        try:
+            return put_record(view.cluster, info, record, turn)
+        except NotFound:
+            if turn:
+                return None
             raise
-        return None
+        except Unreachable as failure:
+            if DROPPED not in failure.message:
+                raise
+            return None
 
 
-def put_record(cluster: Cluster, info: IndexInfo, record: Record) -> IndexInfo:
-    """Write a record, with a new random mark, into an index's mapping; return the new description.
+@contextmanager
+def turn_of(view: IndexView, index: str) -> Iterator[str]:
+    """Yield an alias by which the record of a source, which lists its destinations, is written, and which the
+    next writer takes away.
+
+    So a process that slept after it read the record writes over nothing: what it writes to is gone. Yields ""
+    without the right to change aliases, and for other indices.
+    """
+    info = view.index_info(index)
+    turn = f"{turns_of(info.name)}{secrets.token_hex(2)}"
+    if is_destination(info) or len(turn.encode()) > LONGEST_NAME:
+        yield ""
+        return
+    if info.turns:  # of another writer, who may need a moment more, or was killed
+        time.sleep(secrets.randbelow(200) / 1000)
+    actions = [{"remove": {"index": info.name, "alias": old, "must_exist": False}} for old in info.turns]
+    mine = {"index": info.name, "alias": turn, "is_hidden": True}
+    try:
+        view.cluster.request("POST", "/_aliases", {"actions": [*actions, {"add": mine}]})
+    except ClusterError as error:
+        if not is_forbidden(error):
+            raise
+        yield ""
+        return
+    try:
+        yield turn
+    finally:
+        with suppress(HybridrError):  # the next writer has taken it, or will
+            view.cluster.request("DELETE", path_of(info.name, "_alias", turn))
+
+
+def put_record(cluster: Cluster, info: IndexInfo, record: Record, turn: str = "") -> IndexInfo:
+    """Write a record, with a new random mark, into an index's mapping, in a turn or without one; return
+    the new description.
 
     An empty record removes record and marks. The cluster gives up after `TURN_S`.
     """
     meta = info.meta_with(record)
     if record.to_json():
         meta |= {MARKS: [*info.marks, secrets.token_hex(4)][-MAX_MARKS:]}
-    turn = {"cluster_manager_timeout": f"{round(TURN_S * 1000)}ms"}
-    cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": meta}, turn)
+    until = {"cluster_manager_timeout": f"{round(TURN_S * 1000)}ms"}
+    cluster.request("PUT", path_of(turn or info.name, "_mapping"), {"_meta": meta}, until)
     return replace(info, mappings={**info.mappings, "_meta": meta})
 
 
@@ -403,8 +444,3 @@ def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
             f"the query encoder is {fingerprint[:12]}",
             hint=f"--encoder FOLDER of {expected[:12]}, or: {again}",
         )
-
-
-def default_alias(name: str) -> str:
-    """Return the name of the alias that a source gets if the user names none."""
-    return f"{name}-hybridr"

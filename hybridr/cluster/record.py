@@ -298,6 +298,7 @@ class IndexInfo:
     aliases: dict[str, Any] = field(repr=False)
     scope: Scope = WHOLE
     semantic: Mapping[str, SemanticField] = field(default_factory=dict, repr=False)
+    turns: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def uuid(self) -> str:
@@ -426,7 +427,19 @@ def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
     require_fields(mappings.get("properties", {}))
     mappings, semantic = plain_mappings(mappings)
     aliases = dict(index.get("aliases", {}))
-    return IndexInfo(require_name(name), settings, mappings, aliases, semantic=semantic)
+    turns = tuple(alias for alias in aliases if alias.startswith(turns_of(name)))
+    others = {alias: terms for alias, terms in aliases.items() if alias not in turns}
+    return IndexInfo(require_name(name), settings, mappings, others, semantic=semantic, turns=turns)
+
+
+def turns_of(name: str) -> str:
+    """Return how the names of aliases begin by which a source's record is written (`turn_of`)."""
+    return f"{default_alias(name)}_turn_"
+
+
+def default_alias(name: str) -> str:
+    """Return the name of the alias that a source gets if the user names none."""
+    return f"{name}-hybridr"
 
 
 def require_fields(properties: Any) -> None:

@@ -26,7 +26,6 @@ from ..cluster.destinations import (
     MOVES,
     claimants,
     command_for,
-    default_alias,
     destinations,
     generations_of,
     is_destination,
@@ -47,7 +46,7 @@ from ..cluster.mappings import (
     raised_limits,
     require_none,
 )
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked, default_alias
 from ..cluster.stored_source import require_whole_source
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
-from ...cluster.destinations import default_alias, forget_destinations, is_restored, put_name, rewrite
+from ...cluster.destinations import forget_destinations, is_restored, name_destination, rewrite
 from ...cluster.reading import (
     ALL,
     Key,
@@ -28,7 +28,7 @@ from ...cluster.reading import (
     settled_position,
     source_document,
 )
-from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
+from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, default_alias
 from ...cluster.writing import Action, bulk_action
 from ...files.remembered import forget
 from ...records import Progress, silent
@@ -99,7 +99,7 @@ class Beside:
         if todo.exists and planned_again(planned, info.record) != info.record:
             info = rewrite(cluster, info.name, partial(planned_again, planned))
             view = view_of(cluster, todo)
-        put_name(cluster, info, view)  # `take_over_mapping` sees that it is there
+        name_destination(cluster, info, view)
         cluster.wait_until_usable(todo.destination)
         return info
 

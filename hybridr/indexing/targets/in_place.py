@@ -116,9 +116,10 @@ class InPlace:
         proposal = proposal.suited(info.record if in_place else None)
         remembered = proposal.remembered(job, info.record if in_place else None)
         record = info.record.changed(**remembered, in_place=True, state=state)
-        mapping = {"_meta": info.meta_with(record), "properties": ours}
+        mapping = path_of(info.name, "_mapping")
         requests: list[dict[str, Any]] = [
-            {"method": "PUT", "path": path_of(info.name, "_mapping"), "body": mapping},
+            {"method": "PUT", "path": mapping, "body": {"properties": ours}},
+            {"method": "PUT", "path": mapping, "body": {"_meta": info.meta_with(record)}},
             {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": proposal.documents},
         ]
         terms = {"index": info.name, "consequences": CONSEQUENCES}
@@ -129,10 +130,13 @@ class InPlace:
         )
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
-        """Add the fields of vectors and marks to the mapping, with the record of what they are made of."""
-        first = todo.requests[0]
+        """Add the fields of vectors and marks to the mapping, then to the record what they are made of; what
+        others wrote there since the plan stays.
+        """
+        first, before, planned = todo.requests[0], todo.proposal.info.record, todo.record
         cluster.request(first["method"], first["path"], first["body"])
-        return cluster.index_info(todo.destination)
+        new = [name for name in planned.model_fields_set if getattr(planned, name) != getattr(before, name)]
+        return write_record(cluster, todo.destination, **{name: getattr(planned, name) for name in new})
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent

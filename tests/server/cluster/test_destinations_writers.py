@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,12 @@ from hybridr import connect
 from hybridr.cluster import destinations
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import record_event, rewrite, write_record
-from hybridr.cluster.record import MARKS, Record
+from hybridr.cluster.record import MARKS, IndexInfo, Record
 from hybridr.cluster.record_parts import Deployment, Tuned
+from hybridr.indexing.reindexing import reindex
 from hybridr.status.standing import remove
 from support.corpus import reindexed
+from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 
@@ -92,3 +95,37 @@ def test_a_change_that_stays_out_for_long_is_told(
     monkeypatch.setattr(destinations, "put_changed", lambda *_: None)
     with pytest.raises(destinations.ClusterError, match="others go on writing"):
         write_record(cluster, made, rejected=1)
+
+
+@pytest.mark.parametrize("frozen", ["reindex", "remove of one", "load"])
+def test_a_process_that_thaws_writes_over_no_entry_of_another_run(
+    cluster: Cluster, index_name: str, made: str, frozen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, put = cluster.index_info(made).uuid, destinations.put_record
+
+    def frozen_put(*given: Any) -> IndexInfo:
+        """It has read the source's record; others go on while it sleeps."""
+        monkeypatch.setattr(destinations, "put_record", put)
+        reindex(connect(cluster.url), index_name, HashingEncoder(salt="two"))
+        return put(*given)
+
+    monkeypatch.setattr(destinations, "put_record", frozen_put)
+    if frozen == "reindex":
+        reindex(cluster, index_name, HashingEncoder(salt="three"))
+    elif frozen == "load":
+        write_record(cluster, index_name, text_fields=("text",))
+    else:
+        destinations.forget_destinations(cluster, cluster.index_info(index_name), {first})
+    assert destinations.put_record is put
+    there = {info.uuid for info in cluster.indices(f"{index_name}-hybridr-*")}
+    there -= {first} if frozen == "remove of one" else set()
+    assert set(cluster.index_info(index_name).record.destinations) == there
+    assert cluster.request("GET", f"/{index_name}/_alias")[index_name]["aliases"] == {}
+
+
+def test_a_turn_of_a_killed_process_is_taken_over(cluster: Cluster, index_name: str, made: str) -> None:
+    hidden = {"index": index_name, "alias": f"{index_name}-hybridr_turn_dead", "is_hidden": True}
+    cluster.request("POST", "/_aliases", {"actions": [{"add": hidden}]})
+    assert not cluster.index_info(index_name).aliases
+    write_record(cluster, index_name, text_fields=("text",))
+    assert cluster.request("GET", f"/{index_name}/_alias")[index_name]["aliases"] == {}

@@ -15,9 +15,10 @@ from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
 
-LOOKS = 6
-"""The plan; the new index and its source; both before the first document; after the filling; then a look
-after each record, "filled" and "switched", which sees whether somebody else wrote at the same moment.
+LOOKS = 8
+"""The plan; the new index and its source; twice for its entry in the source's record; both before the first
+document; after the filling; then a look after each record, "filled" and "switched", which sees whether
+somebody else wrote at the same moment.
 """
 
 
