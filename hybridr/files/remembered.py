@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import DataError, SettingsError
 from ..records import Reported
 from .local import (
     acquired_lock,
@@ -30,17 +31,34 @@ from .local import (
 )
 
 ENCODERS, SPREADS, SCALES, KNOWN_FILE = "encoders.json", "spreads.json", "scales.json", "checkpoints.json"
+REJECTS, SHADOWS, REGISTER = "rejects", "shadows", "texts.json"
+IRREPLACEABLE = {
+    ENCODERS: "where encoders of your own are",
+    KNOWN_FILE: "which files of published models were fetched first",
+    REGISTER: "where documents' text is kept",
+}
 MOST_INDICES = 8  # whose scales are kept
 _spreads: dict[str, float] = {}
 
 
 def known_in(file: str) -> dict[str, Any]:
-    """Return a JSON object from a file of the state folder; empty if the file is missing or damaged."""
+    """Return a JSON object from a file of the state folder; empty if the file is missing, or damaged where
+    what it holds is found again. Raises DataError for a damaged one of those that hold something else.
+    """
+    path = below(state_folder(), file)
     try:
-        entries: Any = parsed_json(text_within(below(state_folder(), file)))
-    except (OSError, ValueError):
+        if isinstance(entries := parsed_json(text_within(path)), dict):
+            return entries
+    except FileNotFoundError:
         return {}
-    return entries if isinstance(entries, dict) else {}
+    except (OSError, ValueError):
+        pass
+    if file in IRREPLACEABLE:
+        raise DataError(
+            f"{path} cannot be read, which says {IRREPLACEABLE[file]}",
+            hint="mend it, or move it away: hybridr goes on without what it said",
+        )
+    return {}
 
 
 @contextmanager
@@ -76,7 +94,7 @@ def folder_of(fingerprint: str) -> Path | None:
 
 def forget(key: str) -> None:
     """Delete the stored folder of an index's promoted encoder; the folder itself stays."""
-    with changing(ENCODERS) as entries:
+    with suppress(DataError), changing(ENCODERS) as entries:  # who cannot read it has nothing to forget
         entries.pop(key, None)
 
 
@@ -135,7 +153,6 @@ def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -
         entries[repository] = {"revision": revision, "files": files}
 
 
-REJECTS, SHADOWS, REGISTER = "rejects", "shadows", "texts.json"
 KINDS = {REJECTS: "refused documents", SHADOWS: "requests of a shadow"}
 OF_INDEX = re.compile(r"(.+)#([^#]+)\.jsonl")
 
@@ -194,42 +211,61 @@ def is_as_registered(path: Path, entry: Mapping[str, Any]) -> bool:
 
 def texts(name: str | None = None) -> list[Text]:
     """Return the existing local files that hold documents' text: all, those of an index `name` and its
-    destinations, or those of the index `name#uuid`.
+    destinations, or those of the index `name#uuid`. Raises DataError for all if their register is damaged.
     """
+    if name is None:
+        return [*texts_of_indices(), *registered_texts()]
+    numbered = re.compile(rf"{re.escape(name)}(-hybridr-\d+(-returned)?)?")
+    return [
+        text
+        for text in texts_of_indices()
+        if text.index and (numbered.fullmatch(text.index) or name == f"{text.index}#{text.uuid}")
+    ]
+
+
+def texts_of_indices() -> list[Text]:
+    """Return the files of the state folder that hold text of an index's documents."""
     listed: list[Text] = []
     for folder, kind in KINDS.items():
         for path in sorted(below(state_folder(), folder).glob("*#*")):
             if match := OF_INDEX.fullmatch(replaced_name(path)):
                 listed.append(Text(path, kind, path.stat().st_size, match[1], match[2]))
+    return listed
+
+
+def registered_texts() -> list[Text]:
+    """Return the files and folders elsewhere that were registered as holding documents' text."""
+    listed: list[Text] = []
     for path, entry in ((Path(name), entry) for name, entry in sorted(known_in(REGISTER).items())):
         if isinstance(entry, dict) and path.exists():
             ours = is_as_registered(path, entry)
             size = sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]) if ours)
             listed.append(Text(path, str(entry.get("kind")), size, ours=ours))
-    if name is None:
-        return listed
-    numbered = re.compile(rf"{re.escape(name)}(-hybridr-\d+(-returned)?)?")
-    return [
-        text
-        for text in listed
-        if text.index and (numbered.fullmatch(text.index) or name == f"{text.index}#{text.uuid}")
-    ]
+    return listed
 
 
-def delete_texts(chosen: Collection[Text]) -> list[Text]:
+def delete_texts(chosen: Collection[Text], *, of_one_name: bool = False) -> list[Text]:
     """Delete local files and folders that hold documents' text, and their registration; return the deleted.
 
-    What is not ours, or no longer, stays. Raises DownloadError.
+    What is not ours, or no longer, stays. Raises DownloadError, and SettingsError for files of several
+    indices of one name, of several clusters or times, unless `of_one_name` says that all of them are meant.
     """
-    paths = {text.path for text in chosen}
-    deleted = [text for text in texts() if text.path in paths and text.ours]
+    uuids = sorted({f"{text.index}#{text.uuid}" for text in chosen if text.index and text.ours})
+    if not of_one_name and len(uuids) > len({uuid.partition("#")[0] for uuid in uuids}):
+        raise SettingsError(
+            f"there are several indices of one name, of several clusters or times: {', '.join(uuids)}",
+            hint=f"hybridr clean '{uuids[0]}' --yes, or without --yes to be asked",
+        )
+    paths, known = {text.path for text in chosen}, texts_of_indices()
+    known += registered_texts() if any(text.index is None for text in chosen) else []
+    deleted = [text for text in known if text.path in paths and text.ours]
     for text in deleted:
         with storing(text.path):
             for file in text.path.iterdir() if text.path.is_dir() else [text.path]:
                 file.unlink(missing_ok=True)
             if text.path.is_dir():
                 text.path.rmdir()
-    if registered := {str(text.path) for text in deleted} & known_in(REGISTER).keys():
+    if registered := {str(text.path) for text in deleted if text.index is None}:
         with changing(REGISTER, private=True) as entries:
             for path in registered & entries.keys():
                 del entries[path]

@@ -53,7 +53,7 @@ def encoder_for(
     """
     if encoder is not None and not isinstance(encoder, Path | str):
         return encoder
-    folder, folders = encoder, known_in(ENCODERS)
+    folder, folders = encoder, known_in(ENCODERS) if encoder is None else {}
     fingerprint = info.record.encoder
     origin = info.record.source_uuid or info.uuid
     remembered = folders.get(fingerprint) if fingerprint else folders.get(origin)

