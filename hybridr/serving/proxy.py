@@ -30,7 +30,7 @@ from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
 from ..errors import ClusterError
 from ..search.clauses import NotRanked
 from .doorway import TOKEN_HEADER
-from .refusals import refused_places, refuses
+from .refusals import is_of_another_index, refused_places, refuses
 from .requests import BAD_REQUEST, Refused, reason_of
 from .rewriting.rewriting import (
     OF_BODY,
@@ -180,12 +180,13 @@ class ClientSearch(NamedTuple):
 
 
 class RewriteResult(NamedTuple):
-    """The outcome of ranking a search: the new body (None if unchanged), and the reason why it is not
-    ranked.
+    """The outcome of ranking a search: the new body (None if unchanged), the reason why it is not ranked, and
+    the name of the index that it was ranked for.
     """
 
     body: bytes | None
     reason: NotRanked | None = None
+    ranked_for: str = ""
 
 
 class Proxy:
@@ -214,7 +215,10 @@ class Proxy:
         target = (bare.without(WITHIN) if rewritten.reason is None else bare).target
         changed = changed._replace(target=target)
         answer, reason = await self.send(request, changed), rewritten.reason
-        if refuses(answer._replace(body=unzipped(answer, self.settings.max_body_bytes))):
+        plain = answer._replace(body=unzipped(answer, self.settings.max_body_bytes))
+        if rewritten.ranked_for and is_of_another_index(plain.body, {0: rewritten.ranked_for}):
+            answer, reason = await self.send(request, sent), self.moved()
+        elif refuses(plain):
             answer, reason = await self.send(request, sent), reason or NotRanked("failed")
         return as_the_cluster(answer, reason, request)
 
@@ -230,9 +234,13 @@ class Proxy:
         rewritten = await asyncio.gather(*(self.rewrite(request, sent, search) for _, search in searches))
         answer = await self.send(request, with_searches(sent, searches, rewritten))
         changes = {place for place, result in enumerate(rewritten) if result.body is not None}
-        if failed := refused_places(answer, changes):  # the others are ranked all the same
+        failed = dict.fromkeys(refused_places(answer, changes), NotRanked("failed"))
+        ranked_for = {at: result.ranked_for for at, result in enumerate(rewritten) if result.ranked_for}
+        if ranked_for and is_of_another_index(answer.body, ranked_for):
+            failed = dict.fromkeys(ranked_for, self.moved()) | failed
+        if failed:  # the others are ranked all the same
             rewritten = [
-                RewriteResult(None, result.reason or NotRanked("failed")) if place in failed else result
+                RewriteResult(None, result.reason or failed[place]) if place in failed else result
                 for place, result in enumerate(rewritten)
             ]
             answer = await self.send(request, with_searches(sent, searches, rewritten))
@@ -240,6 +248,14 @@ class Proxy:
             self.searches.now.embedder.metrics.count_ranking(result.reason)
         note(request, rewritten=sum(result.reason is None for result in rewritten), of=len(rewritten))
         return response_of(answer)
+
+    def moved(self) -> NotRanked:
+        """Let index and names be looked at again, since an alias has moved; return the reason of a search
+        that was ranked for the index it stood for.
+        """
+        self.names.forget()
+        self.searches.look_soon()
+        return NotRanked("another_index")
 
     async def send(self, request: Request, sent: Relayed) -> Answered:
         """Return the cluster's answer to a request. If the client leaves, or time is up, the connection is
@@ -272,7 +288,7 @@ class Proxy:
             note(request, **described(error))
             ranked = reason_of(error)
         if not isinstance(ranked, NotRanked):
-            return RewriteResult(ranked)
+            return RewriteResult(ranked, ranked_for=snapshot.info.name)
         return self.unranked(search, ranking, ranked) if is_ours else RewriteResult(None, ranked)
 
     async def ranked_body(
@@ -342,6 +358,10 @@ class Names:
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
         self._known: dict[tuple[str, str], tuple[float, Scope | None]] = {}
+
+    def forget(self) -> None:
+        """Forget what all names show."""
+        self._known.clear()
 
     def known_scope(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
         """Return the scope that a name shows of the index, if it is known without a request; else None."""

@@ -1,4 +1,6 @@
-"""Tells where a cluster refused a search for how it was ranked, as a whole or on some of its shards."""
+"""Tells where a cluster refused a search for how it was ranked, as a whole or on some of its shards, or asked
+another index than it was ranked for.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +39,25 @@ def refused_places(answer: Answered, places: set[int]) -> set[int]:
         answers = whole.get("responses", [whole])
         return {place for place in places if "error" in answers[place] or lacks_shards(answers[place])}
     return places
+
+
+INDEX_NAMED = re.compile(rb'"_index"\s*:\s*"([^"]*)"')
+
+
+def is_of_another_index(body: bytes, ranked_for: Mapping[int, str]) -> bool:
+    """Return whether hits of another index answer a search than that which the search at this place was
+    ranked for: an alias has moved.
+    """
+    if {match[1].decode() for match in INDEX_NAMED.finditer(body)} <= set(ranked_for.values()):
+        return False  # what most answers are; a document may say otherwise
+    with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # a part of it was asked for
+        whole = orjson.loads(body)
+        hits = [answer.get("hits", {}).get("hits", ()) for answer in whole.get("responses", [whole])]
+        indices = (
+            (hit.get("_index", index), index) for place, index in ranked_for.items() for hit in hits[place]
+        )
+        return any(there != index for there, index in indices)
+    return False
 
 
 def lacks_shards(answer: Mapping[str, Any]) -> bool:

@@ -288,8 +288,12 @@ class Searches:
         """
         same = uuid is None or uuid == self.now.info.uuid
         if not same:
-            self._asked.set()
+            self.look_soon()
         return same
+
+    def look_soon(self) -> None:
+        """Let the thread of `follow` check the index at its next turn."""
+        self._asked.set()
 
     def follow(self) -> None:
         """Start the thread that checks the index every few seconds, until `end`."""

@@ -121,6 +121,32 @@ def test_a_body_that_is_refused_goes_again_as_it_was(client: TestClient, cluster
         assert len(cluster.heard) == 1
 
 
+def test_what_was_ranked_for_the_index_that_an_alias_left_goes_again_as_it_was(
+    client: TestClient, cluster: Recorder
+) -> None:
+    """A vector of the old encoder scores the new index's documents without an error, where widths agree."""
+
+    def answer(index: str, text: str = "", indent: int | None = None) -> bytes:
+        hit = {"_index": index, "_id": "a", "_source": {"log": {"_index": text}}}
+        return json.dumps({"hits": {"hits": [hit]}}, indent=indent).encode()
+
+    name = client.get("/v1/index").json()["index"]
+    for indent in (None, 2):
+        cluster.answers, cluster.heard = [(200, answer("moved-2", "", indent)), (200, answer("moved-2"))], []
+        assert client.post("/docs/_search", json=BODY).content == answer("moved-2")
+        assert json.loads(cluster.heard[0].body)["rescore"]
+        assert json.loads(cluster.heard[1].body) == BODY
+    cluster.answers, cluster.heard = [(200, answer(name, "of a log"))], []
+    assert client.post("/docs/_search", json=BODY).content == answer(name, "of a log")
+    assert len(cluster.heard) == 1
+    both = b'{"responses":[%b,%b]}' % (answer("moved-2"), b'{"hits":{"hits":[]}}')
+    cluster.answers, cluster.heard = [(200, both)], []
+    raw = (b"{}\n" + json.dumps(BODY).encode() + b"\n") * 2
+    client.post("/docs/_msearch", content=raw, headers={"content-type": "application/x-ndjson"})
+    assert cluster.heard[1].body == raw
+    assert 'reason="another_index"} 4.0' in client.get("/metrics").text
+
+
 def test_the_servers_own_token_comes_in_another_header(cluster: Recorder, monkeypatch) -> None:
     client = client_of(cluster, monkeypatch, token="secret")
     for wrong in ({}, {"authorization": "Bearer secret"}, {"x-hybridr-token": "other"}):

@@ -36,6 +36,8 @@ DEFAULT_INGEST = "index.default_pipeline"
 TEXT_FIELD = "hybridr_text"  # while a document is on its way
 CALLED_WITH = 32  # documents in one request to the server
 MARK = "hybridr: vectors at write time"
+BEGUN = {"description": MARK, "processors": []}
+"""The pipeline of an index whose model is being made."""
 JOINING = """
 void add(def value, String rest, List parts) {
   if (value instanceof List) { for (def one : value) { add(one, rest, parts); } return; }
@@ -83,11 +85,12 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
             hint="hybridr sync --every 30s brings the vectors too, and needs no pipeline",
         )
     check_model(cluster, info, settings.model_copy(update={"way": "neural"}))
-    requests = connector_requests(connector_for(pipeline, settings))
-    body = ingest_body(info, MODEL_ID)
-    requests += [
-        {"method": "PUT", "path": path_of("_ingest", "pipeline", pipeline), "body": body},
+    path, body = path_of("_ingest", "pipeline", pipeline), ingest_body(info, MODEL_ID)
+    requests: list[dict[str, Any]] = [
+        {"method": "PUT", "path": path, "body": BEGUN},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: pipeline}},
+        *connector_requests(connector_for(pipeline, settings)),
+        {"method": "PUT", "path": path, "body": body},
     ]
     return Ingesting(info.name, pipeline, requests)
 
@@ -95,6 +98,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
 def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
     """Store and use the ingest pipeline with its model; a model of an earlier call is replaced.
 
+    The index names the pipeline, one without work, before a model is made: so `undeploy` sees a killed run.
     Of two runs at once the later one goes on, and the other raises ClusterError. One deletes only models that
     were there before its own: a later run's may be in use already.
     """
@@ -103,14 +107,21 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
     require_own_ingest(cluster, todo.pipeline)
     if missing := missing_settings(cluster, settings.server):
         allow(cluster, missing, settings)
-    pipeline, usage = todo.requests[-2:]
+    begun, usage, *_, pipeline = todo.requests
+    for request in (begun, usage) if stored_ingest(cluster, todo.pipeline) is None else ():
+        cluster.request(request["method"], request["path"], request["body"])
     for _ in range(TRIES):
         earlier = [
             request
             for request in deletions_of(cluster, todo.pipeline)
             if "/model_groups/" not in request["path"]  # the new model is in it, too
         ]
-        model = create_model(cluster, connector_for(todo.pipeline, settings))
+        try:
+            model = create_model(cluster, connector_for(todo.pipeline, settings))
+        except ClusterError:
+            if (there := stored_ingest(cluster, todo.pipeline)) and there["processors"] == []:
+                undeploy_ingest(cluster, cluster.index_info(todo.index))
+            raise
         body = ingest_body(info, model.model_id)
         cluster.request("PUT", pipeline["path"], body)
         cluster.request("PUT", usage["path"], usage["body"])
@@ -137,15 +148,15 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
     if info.settings.get(DEFAULT_INGEST) != pipeline:
         return []
     require_own_ingest(cluster, pipeline)
-    requests: list[dict[str, Any]] = [
+    requests = [  # the setting, by which the next run sees what a killed one left, goes after the models
+        *deletions_of(cluster, pipeline),
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
         {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
     ]
-    requests += deletions_of(cluster, pipeline)
     send_all(cluster, [] if dry_run else requests)
     still = cluster.index_info(info.name).settings.get(DEFAULT_INGEST) == pipeline
     if not dry_run and still and stored_ingest(cluster, pipeline) is None:
-        send_all(cluster, requests[:1])  # a `deploy` set it meanwhile, and every write would fail
+        send_all(cluster, requests[-2:-1])  # a `deploy` set it meanwhile, and every write would fail
     return requests
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,39 @@ def test_a_write_is_found_by_its_vector_at_once_and_sync_takes_it_over(
     info = resolve(ml_cluster, INDEX)
     assert DEFAULT_INGEST not in info.settings
     assert undeploy_ingest(ml_cluster, info) == []
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the run comes after it."""
+
+
+@pytest.mark.parametrize("verb", ["deploy", "undeploy"])
+@pytest.mark.parametrize("number", range(5))
+def test_what_a_killed_run_left_is_taken_away_by_undeploy(
+    ml_cluster: Cluster, alias: str, server: Server, number: int, verb: str
+) -> None:
+    settings = DeploySettings(server=server.url, set_cluster_settings=True)
+    killed, changes = copy(ml_cluster), iter(range(20))
+
+    def request(method: str, path: str, *rest: Any, **options: Any) -> Any:
+        response = ml_cluster.request(method, path, *rest, **options)
+        made = method in ("PUT", "DELETE") or path.endswith(("_create", "_register", "_deploy", "_undeploy"))
+        if made and next(changes) == number:
+            raise Killed
+        return response
+
+    killed.request = request  # type: ignore[method-assign]
+    info = resolve(ml_cluster, INDEX)
+    if verb == "undeploy":
+        deploy_ingest(ml_cluster, INDEX, settings)
+    run = partial(deploy_ingest, killed, INDEX, settings)
+    with pytest.raises(Killed):
+        run() if verb == "deploy" else undeploy_ingest(killed, resolve(ml_cluster, INDEX))
+    bulk(ml_cluster, alias, [{"index": {"_id": "meanwhile"}}, {"text": text_number(5)}])
+    undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
+    for kind in ("models", "connectors"):
+        assert made_for(ml_cluster, kind, f"hybridr-{info.name}-ingest") == []
+    assert DEFAULT_INGEST not in resolve(ml_cluster, INDEX).settings
 
 
 @pytest.mark.parametrize("rival", [deploy_ingest, undeploy_ingest])
