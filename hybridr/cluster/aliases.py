@@ -8,12 +8,13 @@ from typing import Any
 from ..errors import ClusterError, NotFound
 from .connection import Cluster, Describing
 from .destinations import (
+    default_alias,
     generations_of,
     is_destination,
     is_known_by,
     is_of_earlier_source,
 )
-from .record import IndexInfo, default_alias
+from .record import IndexInfo
 
 
 def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:

@@ -26,7 +26,7 @@ from ..errors import (
     Unreachable,
 )
 from .connection import Cluster, Describing, IndexView, path_of
-from .record import MARKS, ROLE, Event, IndexInfo, Record, default_alias, turns_of
+from .record import MARKS, ROLE, Event, IndexInfo, Record, turns_of
 
 MAX_EVENTS = 50
 MOVES = ("switched", "rolled back")
@@ -444,3 +444,8 @@ def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
             f"the query encoder is {fingerprint[:12]}",
             hint=f"--encoder FOLDER of {expected[:12]}, or: {again}",
         )
+
+
+def default_alias(name: str) -> str:
+    """Return the name of the alias that a source gets if the user names none."""
+    return f"{name}-hybridr"

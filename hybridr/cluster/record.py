@@ -230,8 +230,6 @@ def checked(value: Any, whose: str) -> Record:
 
 
 MEND = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mapping"
-
-
 OTHER_VERSION = "hybridr remove NAME, by the hybridr that wrote it; then hybridr reindex NAME by this one"
 
 
@@ -427,19 +425,13 @@ def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
     require_fields(mappings.get("properties", {}))
     mappings, semantic = plain_mappings(mappings)
     aliases = dict(index.get("aliases", {}))
-    turns = tuple(alias for alias in aliases if alias.startswith(turns_of(name)))
-    others = {alias: terms for alias, terms in aliases.items() if alias not in turns}
-    return IndexInfo(require_name(name), settings, mappings, others, semantic=semantic, turns=turns)
+    turns = {alias: aliases.pop(alias) for alias in list(aliases) if alias.startswith(turns_of(name))}
+    return IndexInfo(require_name(name), settings, mappings, aliases, semantic=semantic, turns=tuple(turns))
 
 
 def turns_of(name: str) -> str:
     """Return how the names of aliases begin by which a source's record is written (`turn_of`)."""
-    return f"{default_alias(name)}_turn_"
-
-
-def default_alias(name: str) -> str:
-    """Return the name of the alias that a source gets if the user names none."""
-    return f"{name}-hybridr"
+    return f"{name}-hybridr_turn_"
 
 
 def require_fields(properties: Any) -> None:

@@ -256,9 +256,9 @@ def delete_texts(chosen: Collection[Text], *, of_one_name: bool = False) -> list
             f"there are several indices of one name, of several clusters or times: {', '.join(uuids)}",
             hint=f"hybridr clean '{uuids[0]}' --yes, or without --yes to be asked",
         )
-    paths, known = {text.path for text in chosen}, texts_of_indices()
-    known += registered_texts() if any(text.index is None for text in chosen) else []
-    deleted = [text for text in known if text.path in paths and text.ours]
+    paths, listed = {text.path for text in chosen}, texts_of_indices()
+    listed += registered_texts() if any(text.index is None for text in chosen) else []
+    deleted = [text for text in listed if text.path in paths and text.ours]
     for text in deleted:
         with storing(text.path):
             for file in text.path.iterdir() if text.path.is_dir() else [text.path]:

@@ -26,6 +26,7 @@ from ..cluster.destinations import (
     MOVES,
     claimants,
     command_for,
+    default_alias,
     destinations,
     generations_of,
     is_destination,
@@ -46,7 +47,7 @@ from ..cluster.mappings import (
     raised_limits,
     require_none,
 )
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked, default_alias
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..cluster.stored_source import require_whole_source
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError

@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.destinations import default_alias
 from hybridr.cluster.embedded.state import NodeState
-from hybridr.cluster.record import default_alias
 from hybridr.cluster.routing import shards_of
 from hybridr.encoders.contract import Encoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
-from ...cluster.destinations import forget_destinations, is_restored, name_destination, rewrite
+from ...cluster.destinations import default_alias, forget_destinations, is_restored, name_destination, rewrite
 from ...cluster.reading import (
     ALL,
     Key,
@@ -28,7 +28,7 @@ from ...cluster.reading import (
     settled_position,
     source_document,
 )
-from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, default_alias
+from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.writing import Action, bulk_action
 from ...files.remembered import forget
 from ...records import Progress, silent
