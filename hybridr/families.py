@@ -54,6 +54,14 @@ def statements(file: Path) -> dict[str, Any]:
     """Return the plain constants of the member's class without importing it; empty if the file has no
     member.
     """
+    return statements_in(file, os.stat(file).st_mtime_ns)
+
+
+@cache
+def statements_in(file: Path, changed: int) -> dict[str, Any]:
+    """Return the constants of a file; cached until its modification time `changed`: to parse the objectives
+    takes 40 ms, and each settings object of a training asks for them several times.
+    """
     text = file.read_text(encoding="utf-8")
     if f'name = "{file.stem}"' not in text:
         return {}

@@ -68,6 +68,17 @@ def test_a_family_is_listed_once_and_again_when_its_folder_changed(tmp_path, mon
     assert families.names_of("search.fusions") == ("one", "other")
 
 
+def test_a_member_is_read_once_and_again_when_its_file_changed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(fusions, "__path__", [str(tmp_path)])
+    file = tmp_path / "one.py"
+    families.statements_in.cache_clear()
+    for help_text in ("first", "second"):
+        file.write_text(f'class One:\n    name = "one"\n    help = "{help_text}"\n')
+        os.utime(file, (1, len(help_text)))
+        assert [families.OneOf("search.fusions").help for _ in range(9)] == [f"one: {help_text}"] * 9
+    assert families.statements_in.cache_info().misses == 2
+
+
 def told(folder: Path) -> dict[str, Any]:
     """Import all of a copy in a process of its own, and say what it offers."""
     code = TOLD.replace("FAMILIES", repr(sorted({family_of(one) for one in MEMBERS})))

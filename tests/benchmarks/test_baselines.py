@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import peers
 from hybridr.records import Query
 from rankings import Formula, byte_length, explain
 from run import main
@@ -53,19 +52,6 @@ def test_what_runs_differ_in() -> None:
     assert (found["changed"], found["ties"]) == (2, 1)
     assert found["largest"] == pytest.approx(abs(1 / 3.1 / 0.5 - 1))
     assert found["typical"] < 1e-4
-
-
-def test_a_missing_document_is_no_tie() -> None:
-    assert explain({"q1": {"a": 1.0, "b": 1.0}}, {"q1": {"b": 1.0}})["ties"] == 0
-    assert explain({"q1": {}}, {"q1": {"b": 1.0}})["changed"] == 1
-    assert explain({}, {}) == {"scale": 1.0, "typical": 0, "largest": 0, "changed": 0, "ties": 0}
-
-
-def test_the_best_of_scores() -> None:
-    import numpy as np
-
-    assert peers.best(np.array([0.0, 2.0, 1.0, 2.0]), list("abcd"), 2) == {"b": 2.0, "d": 2.0}
-    assert peers.best(np.array([0.0, 2.0]), list("ab"), 2) == {"b": 2.0}
 
 
 def test_runs_are_held_against_ours() -> None:
@@ -115,20 +101,6 @@ def test_the_section_says_whether_the_bars_are_held() -> None:
     assert "Of shop a random 1,000 queries (seed 0)." in page
     assert "Dense and fusion" not in page
     assert "none" not in page
-
-
-def test_the_section_says_what_was_not_run() -> None:
-    found = record(0.0)
-    runs = {"sentence-transformers": {"nDCG@10": 0.5, "ours": "dense", "difference": 0.0}}
-    other = found["sets"]["shop"]
-    found["sets"]["home"] = {
-        **other,
-        "ours": other["ours"] | {"dense": {"nDCG@10": 0.5}},
-        "peers": other["peers"] | {"sentence-transformers": {"runs": runs}},
-    }
-    page = baselines.render(found)
-    assert "the same two runs (not run: shop)" in page
-    assert "| home | 0.5000 | 0.5000 (+0.0000) | not run | not run | not run | not run |" in page
 
 
 def test_the_committed_result_holds_the_bars() -> None:

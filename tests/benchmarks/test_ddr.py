@@ -8,12 +8,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import paper
-import paper_tables
 import run
 from conditions import read_form
 from studies import ddr
@@ -121,49 +119,3 @@ def is_there(group: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def test_the_tables_tell_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    form = {"targets": ["a", "b"], "choosing": ["c"], "seeds": [1, 2], "rounds": [["bm25", "dr", "ddr"]]}
-    form |= {"source": "squad", "backbone": {"package": "x"}, "trial_rows": ["ddr@short"]}
-    monkeypatch.setattr(paper_tables, "read_form", lambda *_: form)
-    page = paper_tables.render({"a": target_record(gain=1_000)})
-    assert "| nDCG@10, dense | a (40) | mean |" in page
-    assert "| DDR: target DAM + REM | 0.6000 (1)* | 0.6000 |" in page
-    assert "| a | 3.000 to 2.500 | +0.1000 (+0.0" in page
-    page = paper_tables.render({"a": target_record(gain=1_000), "b": target_record(gain=0)})
-    assert "| DDR: target DAM + REM | 0.6000 (1)* | 0.5000 (1) | 0.5500 |" in page
-    assert "| mean of 2 |  | +0.05" in page
-    assert "](plots/ddr-small.svg)" in page
-
-
-def test_the_picture_shows_each_target_with_its_interval(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(paper_tables, "read_form", lambda *_: {"targets": ["a", "b", "c"]})
-    shown = paper_tables.gains_drawn({"a": target_record(gain=1_000), "b": target_record(gain=-200)})
-    assert {name: round(mean, 4) for name, (mean, _, _) in shown["contrast"].items()} == {
-        "a": 0.1,
-        "b": -0.02,
-    }
-    assert all(low < mean < high for mean, low, high in shown["contrast"].values())
-    paper_tables.draw_gains(tmp_path / "gains.svg", shown, "values 0a")
-    text = (tmp_path / "gains.svg").read_text()
-    assert "values 0a" in text
-    assert "contrast" in text
-    assert paper_tables.gains_drawn({"a": {"rows": {}}}) == {}
-
-
-def target_record(gain: int) -> dict[str, Any]:
-    """Make what is kept of a target on which DDR gains `gain` ten-thousandths over DR, more or less."""
-
-    def measured(mean: int, noise: int) -> dict[str, Any]:
-        values = " ".join(str(mean + (noise if place % 2 else -noise)) for place in range(40))
-        means = {name: mean / 10_000 for name in ("nDCG@10", "R@100")}
-        return {"mean": {"dense": means, "hybrid": means}, "queries": {"dense": values, "hybrid": values}}
-
-    rows = {"bm25": {"0": measured(3_000, 0)}, "dr": {"1": measured(5_000, 0)}}
-    rows["ddr"] = {"1": measured(5_000 + gain, 50)}
-    trained = {"steps": 2, "seconds": 1.0, "loss_start": 2.0, "loss_end": 1.0}
-    dam = {"seed-1/mlm-target-a-0b": trained | {"unseen_loss": [3.0, 2.5]}}
-    training = {"seed-1/dr-none-0a": trained} | dam
-    machine = {"cpu": "a processor", "cores": 2}
-    return {"queries": 40, "rows": rows, "training": training, "peak_mib": 100, "machine": machine}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-import races
 import run
 from hybridr.encoders.export.exporting import export
 from hybridr.files.formats import write_beir
@@ -80,22 +78,6 @@ def test_a_contender_that_dies_is_a_result_too(folder: Path, tmp_path: Path) -> 
     assert rows[0] == {"name": "fastembed", "not_run": "its process ended with -4"}
 
 
-def test_cpu_seconds_are_those_of_all_threads(tmp_path: Path) -> None:
-    texts = tmp_path / "texts"
-    texts.write_text('["a", "b"]')
-
-    def encode(given: list[str]) -> np.ndarray:
-        square = np.ones((300, 300))
-        for _ in range(30):
-            square = square @ square / 300
-        return np.ones((len(given), 4)) * square[0, 0]
-
-    found = contender.timed(encode, {"texts": str(texts), "vectors": str(tmp_path / "v.npy")})
-    assert found["cpu_s"] > 0
-    assert found["wall_s"] > 0
-    assert np.load(tmp_path / "v.npy").shape == (2, 4)
-
-
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     documents = tiny_corpus(30)
     query = Query("q", "kolan")
@@ -109,12 +91,6 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert found["settings"] == {"documents": 10, "rounds": 1, "encoder": "tiny"}
     assert {"cpu", "features", "versions"} <= found["machine"].keys()
     assert "| hybridr onnx int8 |" in capsys.readouterr().out
-
-
-def test_the_race_on_a_gpu_has_contenders_of_its_own() -> None:
-    parser = argparse.ArgumentParser()
-    races.RACES["encode-gpu"].options(parser)
-    assert tuple(parser.parse_args([]).contenders) == (*contender.ON_GPU, encoding.REFERENCE)
 
 
 def test_without_a_folder_pythons_documentation_is_encoded() -> None:

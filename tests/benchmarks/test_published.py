@@ -16,7 +16,7 @@ from hybridr.files.formats import read_beir
 from hybridr.records import Document, Query
 from layouts import LAYOUTS, as_beir
 from studies import published as study
-from studies.published import located, own_row, read_published, result_name, rows_for
+from studies.published import located, read_published, result_name, rows_for
 
 
 def lotte(folder: Path) -> None:
@@ -137,14 +137,6 @@ def test_every_published_model_of_a_row_is_one_that_hybridr_knows() -> None:
             assert {len(one) for one in values.values()} == {len(table.measures)}
 
 
-def test_chinese_models_are_used_by_cosine() -> None:
-    collections, tables = read_published()
-    row = tables["ddr"].rows["contrast"]
-    here = located(row, collections["cpr-ecom"])
-    assert (here.dam, here.similarity) == ("DAM-bert_base-mlm-dureader-cpr_ecom", "cosine")
-    assert located(row, collections["lotte-tech"]).similarity == "ip"
-
-
 def test_a_row_that_cannot_run_is_a_usage_error() -> None:
     collections, tables = read_published()
     with pytest.raises(SettingsError, match="'ddr/contrast' cannot run on scifact") as caught:
@@ -164,13 +156,6 @@ def test_what_was_not_run_stands_beside_what_is_expected() -> None:
     far = study.render({name: {"systems": {"dense": {"nDCG@10": 0.7121}}}})
     assert "| scifact | .7121 off (.709) |" in far
     assert replace(row, tolerance=0.01).identity == "cocodr/base"
-
-
-def test_a_model_of_ones_own_is_in_no_table() -> None:
-    name = result_name("scifact", own_row("folder/dam", "rem.zip", None, None))
-    shown = study.render({name: {"systems": {"dense": {"nDCG@10": 0.5}}}})
-    assert "| scifact | dam+rem | nDCG@10 0.5000 |" in shown
-    assert "| scifact | not run (.709) |" in shown
 
 
 @pytest.mark.parametrize(

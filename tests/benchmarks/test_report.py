@@ -11,7 +11,6 @@ import pytest
 
 import report
 import study
-from conditions import read_conditions
 from studies import collections as headline
 from study import LEAD
 
@@ -78,26 +77,6 @@ def test_a_changed_result_makes_everything_stale(record: dict[str, Any], tmp_pat
     assert report.stale() == ["page.md", "README.md", "headline.svg"]
 
 
-def test_a_section_says_at_which_commits_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "ranking_code", lambda: "now")
-    now, before = ({"code": [{"commit": name, "ranking": name}]} for name in ("now", "before"))
-    assert report.told_code([{}]) == "Commit: not recorded."
-    assert report.told_code([now, now]) == "Commit: now."
-    assert report.told_code([before]) == "Commit: before (the code that ranks has changed since)."
-    assert report.told_code([{}, now, {}]) == "Commit: not recorded, 2 of 3; now, 1 of 3."
-
-
-def test_significantly_worse_is_marked_too(record: dict[str, Any]) -> None:
-    rows = {line.split(" | ")[0].strip("| "): line for line in headline.tables(record).splitlines()}
-    assert "| 0.4000 h- |" in rows["cisi"]
-    assert "| 0.4700 h+ |" in rows["cisi"]
-    assert "| 0.3200 h- |" in rows["lisa"]
-    assert "| 0.5000 |" in rows["cisi"]
-    assert "not run" in rows["npl"]
-    assert "0.9000" in rows["xquad_zh"]
-    assert "not run" in rows["xquad_zh"]
-
-
 def test_means_are_of_the_twelve_that_ran_and_losses_are_counted(record: dict[str, Any]) -> None:
     text = headline.tables(record)
     mean = next(line for line in text.splitlines() if "mean of 2 of the twelve" in line)
@@ -106,89 +85,6 @@ def test_means_are_of_the_twelve_that_ran_and_losses_are_counted(record: dict[st
     hybrid = next(line for line in text.splitlines() if line.startswith("| hybrid |"))
     assert hybrid.split(" | ")[1:5] == ["-0.0050", "1/1", "1/1", "-0.0300 (lisa)"]
     assert hybrid.rstrip(" |").split(" | ")[5:] == ["-0.0050", "1/1", "-0.0300 (cisi)"]
-
-
-def test_a_system_that_misses_a_set_has_no_mean(record: dict[str, Any]) -> None:
-    del record["lisa"]["systems"]["hybrid"]
-    mean = next(line for line in headline.tables(record).splitlines() if "mean of 2" in line)
-    assert mean.rstrip(" |").endswith("not run")
-    assert "| hybrid (1 sets) | +0.0200 |" in headline.tables(record)
-
-
-def test_systems_that_no_set_has_are_named_once_and_have_no_column(record: dict[str, Any]) -> None:
-    [said] = headline.not_asked(record)
-    assert said.startswith("Not run on any set so far: rm3, dense-adapted, ")
-    assert "hybrid-adapted." in said
-    assert "rm3" not in headline.tables(record).splitlines()[0].lower()
-
-
-def test_systems_that_went_are_told_and_have_no_row(record: dict[str, Any]) -> None:
-    assert "-tuned" not in headline.tables(record)
-    assert headline.WENT not in headline.tables(record)
-    record["cisi"]["systems"]["dense-tuned"] = record["cisi"]["systems"]["dense"]
-    told = headline.tables(record)
-    assert headline.WENT in told
-    assert "dense-tuned" not in told
-
-
-def test_the_default_comes_from_the_study_of_signals_over_the_same_sample(record, monkeypatch):
-    sample = {"settings": {"queries": 50}, "inputs": {"corpus": "a"}, "encoder": "e"}
-    signals = {}
-    for name, found in record.items():
-        signals[name] = made({"hybrid": 0.6, "hybrid-plain": 0.5}, {"hybrid": (0.1, 0.01)}, **sample)
-        found |= sample
-        found["systems"].pop("hybrid", None)
-    record["lisa"]["encoder"] = "another"
-    monkeypatch.setattr(headline, "read_result", lambda name: signals if name == "signals" else None)
-    found = headline.with_default(record)
-    assert found["cisi"]["systems"] == record["cisi"]["systems"] | {"hybrid": {"nDCG@10": 0.6}}
-    assert "0.6000 h+" in headline.tables(found)
-    assert "hybrid-plain" not in headline.tables(found).splitlines()[0]
-    assert found["lisa"] == record["lisa"]
-    record["cisi"]["systems"]["hybrid"] = {"nDCG@10": 0.55}
-    assert headline.with_default(record)["cisi"] == record["cisi"]
-
-
-@pytest.fixture
-def adapted(record: dict[str, Any]) -> dict[str, Any]:
-    """cisi gains by an adapted encoder, lisa's was vetoed."""
-    for name, value, promoted in (("cisi", 0.53, True), ("lisa", 0.1, False)):
-        change = value - record[name]["systems"]["dense"]["nDCG@10"]
-        record[name]["systems"]["dense-adapted"] = {"nDCG@10": value}
-        record[name]["comparisons"]["dense"] = [
-            {"system": "dense-adapted", "measure": "nDCG@10", "difference": change, "p_holm": 0.01}
-        ]
-        record[name]["adaptation"] = {"promoted": promoted}
-    return record
-
-
-def test_a_vetoed_adaptation_is_told_and_changes_nothing(adapted: dict[str, Any]) -> None:
-    lines = headline.tables(adapted).splitlines()
-    assert "0.1000 vetoed |" in next(line for line in lines if line.startswith("| lisa |"))
-    assert "0.5300 |" in next(line for line in lines if line.startswith("| cisi |"))
-    row = next(line for line in lines if line.startswith("| dense-adapted | dense |"))
-    assert row.strip("| ").split(" | ")[2:] == [
-        *("+0.0150", "1 of 2", "1/0", "1/0", "+0.0300 (cisi)", "+0.0300 (cisi)"),
-    ]
-
-
-def test_adaptation_that_was_not_run_has_no_table(record: dict[str, Any]) -> None:
-    assert headline.ADAPTATIONS not in headline.tables(record)
-
-
-def test_the_main_readme_shows_what_was_asked_over_the_twelve(record: dict[str, Any]) -> None:
-    header, _, *rows, _, verdict = headline.overview(record).splitlines()
-    assert header == "| mean of 2 collections | nDCG@10 | against hybrid-stock | sets up/down |"
-    assert rows == [
-        "| BM25 | 0.3500 | -0.0500 | 0/2 |",
-        "| dense | 0.3000 | -0.1000 | 1/1 |",
-        "| hybrid-stock | 0.4000 |  |  |",
-        "| hybrid | 0.3950 | -0.0050 | 1/1 |",
-    ]
-    assert verdict == (
-        "On 1 of the 2 hybrid is significantly better than hybrid-stock, on 1 worse, on 0 neither; vectors "
-        "alone rank better on cisi."
-    )
 
 
 def test_the_main_readme_says_what_the_long_table_says(record: dict[str, Any]) -> None:
@@ -238,14 +134,6 @@ def test_figures_of_rankings_in_the_manual_come_from_committed_results(page: Pat
     """The figures of the house stand on a page that a test writes."""
     if page.name != "house.md":
         assert unheld(report.read(page)) == []
-
-
-def test_what_was_not_expected_is_named(record: dict[str, Any]) -> None:
-    expected = read_conditions()["cisi"].expected["bm25"]
-    said = headline.expectation(record)
-    assert "cisi bm25 0.4000" in said
-    record["cisi"]["systems"]["bm25"]["nDCG@10"] = expected
-    assert "cisi bm25" not in headline.expectation(record)
 
 
 def test_the_same_values_give_the_same_plot(record: dict[str, Any], tmp_path: Path) -> None:

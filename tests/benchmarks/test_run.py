@@ -16,7 +16,7 @@ import runner
 from conditions import Condition, read_conditions
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.files.formats import read_qrels, write_beir, write_run
+from hybridr.files.formats import read_qrels, write_beir
 from hybridr.records import Document, Query
 from studies import collections as study
 
@@ -82,11 +82,6 @@ def test_a_misspelt_or_missing_setting_is_named(tmp_path: Path, table: str, word
         read_conditions(tmp_path / "c.toml")
 
 
-def test_an_unknown_collection_is_a_usage_error(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench("--sets", "four") == (2, [])
-    assert "hint: one of one, two, three" in capsys.readouterr().err
-
-
 def test_finished_ones_are_not_run_again_until_something_changes(bench: Any, collections: Path) -> None:
     assert bench() == (0, ["one", "two", "three"])
     assert bench() == (0, [])
@@ -106,12 +101,6 @@ def test_results_of_other_code_are_not_finished(bench: Any, monkeypatch: pytest.
         assert bench() == (0, ["one", "two", "three"])
         assert bench() == (0, [])
     assert bench("--sets", "one") == (0, ["one"])
-
-
-def test_what_is_expected_is_no_part_of_what_is_finished(bench: Any) -> None:
-    bench("--sets", "one")
-    bench.conditions["one"] = replace(bench.conditions["one"], expected={"bm25": 0.1}, tolerance=0.5)
-    assert bench("--sets", "one") == (0, [])
 
 
 def test_a_failure_is_explained_elsewhere_and_does_not_stop_the_rest(bench: Any, capsys) -> None:
@@ -173,16 +162,6 @@ def test_the_choice_of_queries_is_random_and_stays(collections: Path, tmp_path: 
     assert read_qrels(collection.choose_queries(other)) != first
     whole = collection.Work(CONDITION, collections / "one", tmp_path / "c", "one")
     assert collection.choose_queries(whole) == collections / "one" / "qrels" / "test.tsv"
-
-
-def test_run_files_of_other_settings_are_thrown_away(collections: Path, tmp_path: Path) -> None:
-    work = collection.Work(CONDITION, collections / "one", tmp_path / "runs", "one")
-    collection.Asked(work).timed(
-        "bm25", lambda: write_run(work.runs / "bm25.trec", {"q0": {"d0": 1.0}}, "bm25")
-    )
-    assert collection.Asked(work).has("bm25")
-    assert collection.Asked(replace(work, condition=replace(CONDITION, systems=["bm25", "rm3"]))).has("bm25")
-    assert not collection.Asked(replace(work, condition=replace(CONDITION, seed=2))).has("bm25")
 
 
 def test_adapted_systems_are_compared_with_the_same_ones_unadapted() -> None:

@@ -64,13 +64,6 @@ def test_a_new_file_is_a_new_study(tmp_path, monkeypatch, capsys) -> None:
     assert "## Thrown away\n\n    python benchmarks/run.py thrown-away\n\nNot run" in report.render_page()
 
 
-def test_an_unknown_study_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.main(["nothing"]) == 2
-    said = capsys.readouterr().err
-    assert "there is no study 'nothing'" in said
-    assert "collections" in said
-
-
 def test_the_report_checks_without_writing() -> None:
     assert run.main(["report", "--check"]) == 0
 
@@ -90,10 +83,6 @@ def test_a_result_names_the_commit_and_the_code_that_ranked(tmp_path, monkeypatc
     written = json.loads(file.read_text())["code"]
     assert [code["ranking"] for code in written] == [found["code"][0]["ranking"], "0" * 12]
     assert study.current(file, settings) is None
-
-
-def test_what_ranks_is_where_it_is_looked_for() -> None:
-    assert all(any((study.HERE.parent / "hybridr" / folder).glob("*.py")) for folder in study.RANKING)
 
 
 def test_most_studies_run_on_the_twelve() -> None:

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from hybridr.encoders.contract import ENCODED_TOGETHER, offers_of
-from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.encoders.sessions import open_session
 from hybridr.encoders.tokens import GPU_BATCH_TOKENS, encode_ids
@@ -23,7 +22,6 @@ from hybridr.training.torch_models import BiEncoder
 from support.tiny import cosines, tiny_texts
 
 pytestmark = pytest.mark.usefixtures("fresh_home")
-INT8_LEAST, BF16_LEAST = 0.98, 0.999
 WATCHED = """
 import importlib.abc, os, sys
 class Watch(importlib.abc.MetaPathFinder):
@@ -46,21 +44,6 @@ def test_a_document_has_the_same_vector_in_any_order_and_batch(tiny: Path, preci
     alone = np.concatenate([encoder.encode_documents([text]) for text in texts])
     for vectors in (alone, encoder.encode_documents(texts[::-1])[::-1]):
         assert np.abs(vectors - together).max() <= 1e-5
-
-
-@pytest.mark.model
-def test_minilm_has_the_same_vector_in_any_batch_and_int8_is_near(minilm_encoder_folder, tmp_path):
-    tiny = export(minilm_encoder_folder, tmp_path / "encoder", precision="int8")
-    random = np.random.default_rng(0)
-    words = "the wing of an aircraft in supersonic flow, measured on a flat plate with heat transfer".split()
-    texts = [" ".join(random.choice(words, size)) for size in random.integers(1, 300, 12)]
-    narrow, wide = load_encoder(tiny), load_encoder(tiny, precision="fp32")
-    for encoder, gap in ((narrow, 2e-2), (wide, 1e-5)):
-        together = encoder.encode_documents(texts)
-        alone = np.concatenate([encoder.encode_documents([text]) for text in texts])
-        assert np.abs(together - alone).max() <= gap
-        assert cosines(together, alone).min() > 0.9999
-        assert cosines(together, wide.encode_documents(texts)).min() > INT8_LEAST
 
 
 def test_queries_of_an_int8_encoder_are_fp32(tiny: Path) -> None:
@@ -95,7 +78,7 @@ def test_torch_gives_the_vectors_of_onnx(tiny: Path) -> None:
     assert encoder.fingerprint == load_encoder(tiny).fingerprint
 
 
-@pytest.mark.parametrize(("precision", "least"), [("fp32", 0.999999), ("bf16", BF16_LEAST)])
+@pytest.mark.parametrize(("precision", "least"), [("fp32", 0.999999), ("bf16", 0.999)])
 def test_openvino_gives_the_vectors_of_onnx(tiny: Path, precision: str, least: float) -> None:
     pytest.importorskip("openvino")
     texts = tiny_texts(30, seed=6)
@@ -129,8 +112,9 @@ def test_openvino_is_called_once_before_threads_call_it(tiny: Path, monkeypatch:
     ],
 )
 def test_what_a_backend_has_not_is_a_clear_error(tiny, precision, backend, message):
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError, match=message) as caught:
         load_encoder(tiny, precision=precision, backend=backend)
+    assert precision != "int4" or caught.value.hint == "one of bf16, fp32, int8"
 
 
 def test_a_backend_that_is_not_installed_names_its_extra(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,11 @@ from hybridr_cli import main
 from support.places import DDR
 from support.pythons import run_without_torch
 from support.tiny import damage_json, tiny_corpus, tiny_retriever, tiny_texts
+
+
+@pytest.fixture
+def source(tiny: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(tiny, tmp_path / "encoder"))
 
 
 def test_the_manifest_and_card_say_what_was_measured(all_texts_of_parity: None, tmp_path: Path) -> None:
@@ -90,8 +96,7 @@ def test_the_fingerprint_follows_weights_and_use_but_not_the_export() -> None:
     assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 5
 
 
-def test_a_foreign_folder_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = export(tiny_retriever(), tmp_path / "encoder")
+def test_a_foreign_folder_is_not_replaced(source: Path, tmp_path, capsys) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("only copy")
@@ -124,8 +129,7 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_damaged_source_is_a_clear_error(tmp_path, capsys, name, change, message):
-    source = export(tiny_retriever(), tmp_path / "encoder")
+def test_a_damaged_source_is_a_clear_error(source, tmp_path, capsys, name, change, message):
     (source / name).unlink()
     if change is not None:
         (source / name).write_bytes(change)
@@ -134,8 +138,7 @@ def test_a_damaged_source_is_a_clear_error(tmp_path, capsys, name, change, messa
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_names_its_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = export(tiny_retriever(), tmp_path / "encoder")
+def test_the_command_names_its_result(source: Path, tmp_path, capsys) -> None:
     assert main(["export", str(source), "--out", str(tmp_path / "copy"), "--json"]) == 0
     assert '"precision": "fp32"' in capsys.readouterr().out
     assert main(["export", str(source), "--precision", "fp16"]) == 2
@@ -146,7 +149,7 @@ def test_the_command_names_its_result(tmp_path: Path, capsys: pytest.CaptureFixt
 DAM, REM = DDR / "dams" / "dam_source", DDR / "rems" / "rem_dense_lora192-pa4.flat.zip"
 
 
-def test_the_command_joins_dam_and_rem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_joins_dam_and_rem(all_texts_of_parity: None, tmp_path: Path, capsys) -> None:
     corpus = tmp_path / "corpus.jsonl"
     lines = [{"_id": row.doc_id, "title": row.title, "text": row.text} for row in tiny_corpus(30)]
     corpus.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -186,8 +189,7 @@ def test_what_cannot_be_joined_is_refused_in_words(arguments, code, words, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_without_torch_the_command_names_the_extra(tmp_path: Path) -> None:
-    source = export(tiny_retriever(), tmp_path / "encoder")
+def test_without_torch_the_command_names_the_extra(source: Path) -> None:
     damage_json(source / "config.json", model_type="mpnet")
     done = run_without_torch("export", str(source))
     assert done.returncode == 1

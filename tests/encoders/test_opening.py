@@ -160,12 +160,6 @@ def test_a_folder_without_an_int8_graph_gets_it_in_the_cache(folder: Path, tmp_p
     assert sorted(path for path in folder.rglob("*")) == before
 
 
-def test_a_precision_that_there_is_not_is_a_clear_error(folder: Path) -> None:
-    with pytest.raises(ModelError, match="there is no precision 'int4'") as caught:
-        load_encoder(folder, precision="int4")  # type: ignore[arg-type]
-    assert caught.value.hint == "one of bf16, fp32, int8"
-
-
 def test_encoding_needs_no_torch(folder: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"

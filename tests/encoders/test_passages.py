@@ -45,7 +45,7 @@ texts = st.text(st.sampled_from("abcde fgh ij.!? \t海上的。🌊é\u200d\u030
 odd = st.text(max_size=400).filter(lambda text: not any("\ud800" <= sign <= "\udfff" for sign in text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @example(text="0000텐", tokens=6, overlap=0)
 @given(text=st.one_of(texts, odd), tokens=st.integers(6, 40), overlap=st.integers(0, 2))
 def test_every_token_is_in_a_passage_and_every_passage_fits(minilm, text, tokens, overlap):
@@ -61,7 +61,7 @@ def test_every_token_is_in_a_passage_and_every_passage_fits(minilm, text, tokens
         assert all(count <= tokens for count in minilm.count_tokens([text[a:b] for a, b in found.spans]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 9), max_size=200),
     tokens=st.integers(6, 40),

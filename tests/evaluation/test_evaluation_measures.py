@@ -45,7 +45,7 @@ def judged_runs(draw: st.DrawFn) -> tuple[dict, dict]:
 
 
 @given(judged_runs())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_values_are_trec_evals(case: tuple[dict, dict]) -> None:
     run, qrels = case
     measures = [parse_measure(name) for name in (*NAMES, "RR@10", "Judged@10")]
@@ -65,7 +65,7 @@ def test_values_are_trec_evals(case: tuple[dict, dict]) -> None:
 
 
 @given(judged_runs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_written_ranks_and_values_are_trec_evals(case: tuple[dict, dict]) -> None:
     run, qrels = case
     with TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def test_written_ranks_and_values_are_trec_evals(case: tuple[dict, dict]) -> Non
 
 
 @given(judged_runs())
-@settings(max_examples=120, deadline=None, print_blob=True)
+@settings(max_examples=40, deadline=None, print_blob=True)
 def test_written_files_are_worth_the_same_in_trec_eval(case: tuple[dict, dict]) -> None:
     """trec_eval's readers and ir-measures' read the files; the values are ours of the run in memory."""
     run, qrels = case

@@ -288,17 +288,11 @@ def test_35_pages_of_others_get_nothing(method: str, headers: dict[str, str], st
 
 @pytest.mark.attack(36)
 @pytest.mark.parametrize(
-    "path",
+    ("path", "given"),
     [
-        *("/healthz//", "/healthz/../metrics", "/%68ealthz/", "/docs", "/openapi.json"),
-        *("/v1/models", "/v1/embeddings", "/metrics", "/nowhere"),
-    ],
-)
-@pytest.mark.parametrize(
-    "given",
-    [
-        *(None, "Bearer", "Bearer wrong", "Bearer s3cre", "Basic s3cret", "s3cret", "Bearer s3cret x"),
-        "Bearer été",
+        *(("/healthz//", None), ("/healthz/../metrics", "Bearer"), ("/%68ealthz/", "Bearer wrong")),
+        *(("/docs", "Bearer s3cre"), ("/openapi.json", "Basic s3cret"), ("/v1/models", "s3cret")),
+        *(("/v1/embeddings", "Bearer s3cret x"), ("/metrics", "Bearer été"), ("/nowhere", None)),
     ],
 )
 def test_36_nothing_but_health_opens_without_the_token(path: str, given: str | None):
@@ -405,16 +399,16 @@ def test_an_answer_that_nobody_reads_is_not_kept(monkeypatch):
     with connection:
         connection.connect(("127.0.0.1", server.listener.getsockname()[1]))
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        time.sleep(1.5)
+        time.sleep(0.8)
         said = drained(connection, 1.0)
     assert said.startswith(b"HTTP/1.1 200")
     assert len(said) < 20_000_000, "the rest was given up"
 
 
 def test_who_sent_much_for_nothing_waits_for_the_answer(monkeypatch):
-    monkeypatch.setattr("hybridr.serving.doorway.REST_S", 1.5)
+    monkeypatch.setattr("hybridr.serving.doorway.REST_S", 0.5)
     client = client_of(HashingEncoder(), max_body_bytes=2 * LARGE)
     for body in (b"[" * (LARGE + 1), b" " * (2 * LARGE), b"{"):
         started = time.monotonic()
         assert client.post("/v1/embeddings", content=body, headers=JSON).status_code >= 400
-        assert (time.monotonic() - started >= 1.5) == (len(body) > LARGE)
+        assert (time.monotonic() - started >= 0.5) == (len(body) > LARGE)

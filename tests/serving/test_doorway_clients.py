@@ -62,12 +62,12 @@ async def ask(port: int, body: bytes, leave_after: float | None, path: str = "/v
 
 
 def test_clients_that_leave_take_their_work_with_them_and_nothing_leaks():
-    found = ask_server(1000)
+    found = ask_server(500)
     assert found["growth"] < 0.05, found
-    assert found["answered"] + found["left"] == 1000, found
-    assert found["answered"] >= 500, "who stayed was answered"
-    assert found["left"] > 50, "some left"
-    assert found["noticed"] > 25, "before their answer was there"
+    assert found["answered"] + found["left"] == 500, found
+    assert found["answered"] >= 250, "who stayed was answered"
+    assert found["left"] > 25, "some left"
+    assert found["noticed"] > 12, "before their answer was there"
     assert found["waiting"] == 0
 
 

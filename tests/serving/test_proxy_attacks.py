@@ -55,7 +55,6 @@ def nothing_heard(cluster: Recorder) -> None:
 
 
 @pytest.mark.attack(106)
-@pytest.mark.parametrize("method", ["POST", "GET"])
 @pytest.mark.parametrize(
     "target",
     [
@@ -66,9 +65,10 @@ def nothing_heard(cluster: Recorder) -> None:
         *"/docs/_search#/../_bulk /docs/_search?q=a#b /docs/_search?index=secret /_search?index=docs".split(),
     ],
 )
-def test_106_what_is_no_search_is_never_passed_on(server, cluster, target, method):
-    answer = exchange(server.port, target, WRITES, LINES, method)
-    assert status_of(answer) in (400, 404, 405)
+def test_106_what_is_no_search_is_never_passed_on(server, cluster, target):
+    for method in ("POST", "GET"):
+        answer = exchange(server.port, target, WRITES, LINES, method)
+        assert status_of(answer) in (400, 404, 405)
     assert cluster.heard == []
 
 

@@ -109,7 +109,7 @@ def replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
 ODD = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from([[], {}, [[{}]]])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(places_of(BODY)), ODD, st.sampled_from(["all", "lexical"]))
 def test_wrong_types_in_every_place_lose_nothing(client, place, new, recall):
     body = replaced(BODY, place, new)

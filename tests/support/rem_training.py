@@ -15,6 +15,7 @@ from hybridr.relevance.corpus import read_target
 from hybridr.training.batches import Batches, Limits, read_examples
 from hybridr.training.judged import Judged, read_judged_beir
 from hybridr.training.loop import Processes
+from hybridr.training.objectives import modir
 from hybridr.training.objectives.contrast import Contrastive
 from hybridr.training.objectives.labelled import EncodedApart
 from hybridr.training.rankers import assemble
@@ -23,6 +24,8 @@ from hybridr.training.settings import RemSettings
 from support.tiny import tiny_corpus, tiny_texts
 
 E = TypeVar("E", bound=EncodedApart)
+FITTED_STEPS = 20
+"""Of the classifier that measures domains, which has 500 for users; `test_modir_domains.py` has them too."""
 SETTINGS: dict[str, Any] = {
     "steps": 12,
     "batch_size": 8,
@@ -65,6 +68,7 @@ def write_toy(folder: Path, documents: int = 40) -> Path:
 def main() -> None:
     """Train with the settings and on the collection of the command line; print each step that is done."""
     torch.set_num_threads(1)
+    modir.FITTED_STEPS = FITTED_STEPS
     folder, values = Path(sys.argv[1]), json.loads(sys.argv[2])
 
     def report(stage: str, done: int, total: int | None = None, note: str = "") -> None:

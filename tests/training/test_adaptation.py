@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from hybridr import AdaptResult, Document, load_encoder
-from hybridr.encoders.export.exporting import TEXTS as TEXTS_OF_PARITY
+from hybridr.encoders.export import exporting
 from hybridr.encoders.export.exporting import export
 from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import write_beir
@@ -101,7 +101,7 @@ def test_the_fitted_dam_and_the_rem_become_one_encoder(adapted, dam, rem, settin
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_coco_fits_the_vector_that_ranks(settings, dam, rem, pooling):
-    asked = settings(objective="coco", pooling=pooling, force=False)
+    asked = settings(objective="coco", pooling=pooling)
     found = adapt(tiny_corpus(200), asked)
     assert (found.objective, found.documents, found.steps) == ("coco", 160, 12)
     assert {row.name for row in found.gate.rows}
@@ -113,14 +113,13 @@ def test_coco_fits_the_vector_that_ranks(settings, dam, rem, pooling):
     assert own["settings"]["pooling"] == manifest["encoder"]["pooling"] == pooling
     assert manifest["parity"]["max_abs_difference"] < 1e-4
     assert "12 steps of `coco` (COCO, Yu et al. 2022, COCO-DR)" in (found.folder / "README.md").read_text()
-    forced = adapt(tiny_corpus(200), asked.model_copy(update={"force": True}))
-    ranker = assemble(forced.folder / "dam", rem, pooling=pooling)
+    ranker = assemble(found.folder / "dam", rem, pooling=pooling)
     np.testing.assert_allclose(
-        load_encoder(forced.folder).encode_documents(TEXTS),
+        load_encoder(found.folder).encode_documents(TEXTS),
         ranker.encode_documents(TEXTS, max_tokens=64),
         atol=1e-4,
     )
-    assert adapt(tiny_corpus(200), asked.model_copy(update={"force": True})).reused
+    assert adapt(tiny_corpus(200), asked).reused
 
 
 @pytest.mark.parametrize("objective", ["coco", "mlm"])
@@ -282,7 +281,7 @@ def test_the_result_is_an_encoder_with_its_history(pair: Callable[..., AdaptSett
     assert found.objective == "ensemble"
     manifest = read_manifest(found.folder) or {}
     assert manifest["adaptation"]["gate"]["rows"][0]["old"] == found.gate.rows[0].old
-    assert manifest["parity"]["ndcg"]["documents"] == min(found.gate.held_out, TEXTS_OF_PARITY["numpy"])
+    assert manifest["parity"]["ndcg"]["documents"] == min(found.gate.held_out, exporting.TEXTS["numpy"])
     card = (found.folder / "README.md").read_text()
     assert "hybrid top 10 kept" in card
     corpus_words = {word for document in tiny_corpus(120) for word in document.text.split()}

@@ -87,7 +87,7 @@ def test_what_is_not_done_in_time_has_no_score(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(graph_folders, "session_outputs", first_only)
     scorer._threads = 1
-    many = PAIRS * 40
+    many = PAIRS * 20
     found = scorer.score(many, within_s=0.2)
     done = ~np.isnan(found)
     assert 0 < done.sum() < len(many)

@@ -299,7 +299,7 @@ class Modir(Plain):
         """Return classifier, queue and last diagnosis for a checkpoint."""
         tensors = self.classifier.tensors()
         if self.diagnosis is not None:
-            tensors["diagnosis"] = torch.tensor(list(self.diagnosis.last.values()))
+            tensors["diagnosis"] = torch.tensor(list(self.diagnosis.last.values()), dtype=torch.float64)
         return tensors
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
