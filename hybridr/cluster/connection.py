@@ -237,7 +237,7 @@ class Cluster:
         exists.
         """
         try:
-            response = self.request("GET", path_of(pattern), params={"flat_settings": "true"})
+            response = self.request("GET", path_of(pattern), params=ALL_STATES)
         except NotFound:
             return []
         with self.understood(f"GET /{pattern}"):
@@ -374,7 +374,7 @@ def recovered(cluster: Cluster, ask: Callable[[], T]) -> T:
     except NotFound as error:
         if error.kind != NO_INDEX:
             raise
-    with suppress(AccessDenied, NotFound):
+    with suppress(ClusterError):  # any index may be blocked
         cluster.client.send("GET", path_of("_alias", ANY), None, None, cluster.timeout_s)
     return ask()
 
@@ -429,7 +429,8 @@ def as_json(body: Any) -> bytes:
         return json.dumps(body, default=lambda array: array.tolist()).encode()
 
 
-PATTERNS = {"flat_settings": "true", "ignore_unavailable": "true", "allow_no_indices": "true"}
+ALL_STATES = {"flat_settings": "true", "expand_wildcards": "open,closed"}
+PATTERNS = {**ALL_STATES, "ignore_unavailable": "true", "allow_no_indices": "true"}
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ..errors import (
     Unreachable,
 )
 from .connection import Cluster, Describing, IndexView, path_of
-from .record import MARKS, ROLE, Event, IndexInfo, Record, turns_of
+from .record import MARKS, ROLE, Event, IndexInfo, Record, sole_index, turns_of
 
 MAX_EVENTS = 50
 MOVES = ("switched", "rolled back")
@@ -65,8 +65,15 @@ def command_for(info: IndexInfo) -> str:
 
 
 def destinations(cluster: Describing, source: IndexInfo) -> list[IndexInfo]:
-    """Return the indices that hold vectors of a source index, oldest first."""
-    return [info for info in claimants(cluster, source.name) if is_known_by(info, source)]
+    """Return the indices that hold vectors of a source index, oldest first. Raises ClusterError if one is
+    closed: nobody can tell what clients wrote there.
+    """
+    return [require_open(info) for info in claimants(cluster, source.name) if is_known_by(info, source)]
+
+
+def require_open(info: IndexInfo) -> IndexInfo:
+    """Return an index unchanged. Raises ClusterError if it is closed."""
+    return replace(sole_index(info.name, [info]), scope=info.scope)
 
 
 def claimants(cluster: Describing, source: str) -> list[IndexInfo]:
@@ -233,9 +240,11 @@ def resolve(cluster: Cluster, name: str, *, whole: bool = False) -> IndexInfo:
     """
     info = cluster.index_info(name)
     if not is_destination(info):
-        current = live(destinations(cluster, info))
+        current = live(
+            candidate for candidate in claimants(cluster, info.name) if is_known_by(candidate, info)
+        )
         require_single(current, info)
-        info = replace(current[-1], scope=info.scope) if current else info
+        info = replace(require_open(current[-1]), scope=info.scope) if current else info
     return require_whole(info, name) if whole else info
 
 

@@ -466,7 +466,8 @@ STREAM = ".ds-"
 """What the server begins the names of a data stream's indices with, and no other."""
 CLOSED = "index.verified_before_close"
 ROLLOVER = tuple(
-    f"index.{whose}.index_state_management.rollover_alias" for whose in ("plugins", "opendistro")
+    f"index.{whose}.rollover_alias"
+    for whose in ("plugins.index_state_management", "opendistro.index_state_management", "lifecycle")
 )
 SHOWN = 5  # indices
 COPY = (

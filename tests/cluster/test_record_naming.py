@@ -8,9 +8,11 @@ from hybridr.cluster.record import IndexInfo, sole_index
 from hybridr.errors import ClusterError
 
 
-@pytest.mark.parametrize("whose", ["plugins", "opendistro"])
+@pytest.mark.parametrize(
+    "whose", ["plugins.index_state_management", "opendistro.index_state_management", "lifecycle"]
+)
 def test_an_alias_that_rolls_over_is_refused_and_its_index_is_not(whose: str) -> None:
-    settings = {f"index.{whose}.index_state_management.rollover_alias": "logs"}
+    settings = {f"index.{whose}.rollover_alias": "logs"}
     info = IndexInfo("logs-000001", settings, {}, {"logs": {"is_write_index": True}, "other": {}})
     with pytest.raises(ClusterError, match="'logs' rolls over: after 'logs-000001'") as refused:
         sole_index("logs", [info])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hybridr.cluster.reading import read_documents
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, NotFound
 from hybridr.indexing.reindexing import reindex, sync
+from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
 from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
@@ -162,6 +165,55 @@ def test_an_alias_stays_the_write_index(cluster: Cluster, index_name: str) -> No
     assert cluster.index_info(done.destination).aliases[alias]["is_write_index"] is True
     cluster.request("PUT", path_of(alias, "_doc", "new"), {"text": "anchor"}, {"refresh": "true"})
     assert cluster.count(done.destination) == 21
+
+
+def test_a_closed_index_with_vectors_is_named_by_every_verb(cluster: Cluster, index_name: str) -> None:
+    """Before, it was not seen at all: `remove` said that there was nothing, `reindex` met it half-way."""
+    reindexed(cluster, index_name, 10)
+    made, other = f"{index_name}-hybridr-1", HashingEncoder(salt="other")
+    before = cluster.request("GET", f"/{index_name}*", None, {"expand_wildcards": "all"})
+    cluster.request("POST", path_of(made, "_close"))
+    verbs: list[Callable[[], Any]] = [
+        lambda: reindex(cluster, index_name, other, ReindexSettings()),
+        lambda: sync(cluster, index_name, HashingEncoder()),
+        lambda: Search(cluster, index_name, HashingEncoder()),
+        lambda: verify(cluster, index_name, HashingEncoder()),
+        lambda: status(cluster, index_name),
+        lambda: rollback(cluster, index_name),
+        lambda: rollback(cluster, index_name, dry_run=True),
+        lambda: remove(cluster, index_name),
+        lambda: remove(cluster, index_name, dry_run=True),
+    ]
+    for verb in verbs:
+        with pytest.raises(ClusterError, match=f"index '{made}' is closed") as caught:
+            verb()
+        assert caught.value.hint == f"open it: POST /{made}/_open"
+    cluster.request("POST", path_of(made, "_open"))
+    cluster.wait_until_usable(made)
+    after = cluster.request("GET", f"/{index_name}*", None, {"expand_wildcards": "all"})
+    assert {name: info["mappings"] for name, info in after.items()} == {
+        name: info["mappings"] for name, info in before.items()
+    }
+    assert reindex(cluster, index_name, other).switched
+    cluster.request("POST", path_of(made, "_close"))
+    assert Search(cluster, index_name, other)("anchor", 3), "it is not asked for hits"
+    with pytest.raises(ClusterError, match="is closed"):
+        sync(cluster, index_name, other)
+    cluster.request("DELETE", path_of(made))
+
+
+def test_a_blocked_index_of_somebody_else_stops_nothing(cluster: Cluster, index_name: str) -> None:
+    """Whoever asks for all aliases is refused then."""
+    other, block = f"{index_name}other", "index.blocks.metadata"
+    create(cluster, other)
+    cluster.request("PUT", path_of(other, "_settings"), {block: True})
+    try:
+        reindexed(cluster, index_name, 3)
+        reindex(cluster, index_name, HashingEncoder(salt="other"))
+        remove(cluster, index_name)
+    finally:
+        cluster.request("PUT", path_of(other, "_settings"), {block: None})
+        cluster.request("DELETE", path_of(other))
 
 
 def test_an_index_of_somebody_else_keeps_its_name(cluster: Cluster, index_name: str) -> None:

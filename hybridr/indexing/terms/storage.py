@@ -28,7 +28,7 @@ from ...cluster.record import IndexInfo
 from ...cluster.record_parts import FittedTable
 from ...cluster.writing import bulk_action
 from ...encoders.contract import Vectors
-from ...errors import AccessDenied, DataError, DownloadError, ModelError, NotFound
+from ...errors import AccessDenied, ClusterError, DataError, DownloadError, ModelError, NotFound
 from ...files.local import (
     below,
     data_folder,
@@ -340,7 +340,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     """Delete the tables made for these indices that no index names any more; return their fingerprints.
 
     The table `used` stays. A copy of an index may name the same table. A hidden index is deleted with its
-    last part. For a user who may not see all indices nothing is deleted.
+    last part. Where not all indices can be seen nothing is deleted.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
     parts = parts_of(cluster, infos)
@@ -353,7 +353,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
         for info in cluster.indices("*"):
             if readable(info) and (table := info.record.term_table):
                 named.add((home_of(info), table.fingerprint))
-    except AccessDenied:
+    except ClusterError:  # no right, or a block of any index
         return []
     gone = fingerprints - {table for _, table in named}
     for fingerprint in gone:
