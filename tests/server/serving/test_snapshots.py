@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +19,8 @@ from fastapi.testclient import TestClient
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
-from hybridr.errors import ClusterError, ModelError, SettingsError
+from hybridr.cluster.relay import Answered, Relay, Relayed
+from hybridr.errors import ClusterError, ModelError, NotFound, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
 from hybridr.search import client_query
@@ -26,7 +31,7 @@ from hybridr.serving.deploy import deploying, preconditions
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove
-from support.corpus import bulk, reindexed, text_number
+from support.corpus import bulk, put_documents, reindexed, text_number
 from support.deployed import Server
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE
@@ -34,6 +39,7 @@ from support.in_place_index import IN_PLACE
 pytestmark = pytest.mark.node
 ENCODERS = {one.fingerprint: one for one in (HashingEncoder(), HashingEncoder(salt="other"))}
 TEXT = text_number(7)
+PLAIN = {"accept-encoding": "identity"}
 
 
 @pytest.fixture
@@ -121,6 +127,87 @@ def test_reindex_tune_and_rollback_are_followed_and_no_request_is_lost_or_a_mixt
     assert not strange, (strange, known)
     health = running.get("/healthz").json()
     assert health["encoder"] == first.fingerprint
+
+
+def encoders_in(body: bytes, text: str) -> Iterator[str]:
+    """Give the encoder of each query vector in a body that ranks a text."""
+    waiting = [json.loads(body)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list) and len(value) == HashingEncoder().dim:
+            yield max(ENCODERS, key=lambda name: np.dot(value, ENCODERS[name].encode_queries([text])[0]))
+        elif isinstance(value, (list, dict)):
+            waiting += value.values() if isinstance(value, dict) else value
+
+
+def hits_of(answer: Any) -> list[dict[str, Any]]:
+    return list(answer.json()["hits"]["hits"])
+
+
+def await_ranked(ranked: set[str], count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(ranked) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Widths agree, so the cluster ranks by it without an error; a writer and a reader go on all the time."""
+    monkeypatch.setattr(snapshots, "encoder_for", lambda info, _: ENCODERS[info.record.encoder])
+    first, second = ENCODERS.values()
+    reindexed(cluster, index_name, 60, first)
+    alias, ended, passed = f"{index_name}-hybridr", threading.Event(), list[tuple[bytes, bytes]]()
+    send = Relay.send
+
+    def noted(relay: Relay, sent: Relayed, *rest: Any) -> Answered:
+        answer = send(relay, sent, *rest)
+        passed.append((sent.body, answer.body))
+        return answer
+
+    monkeypatch.setattr(Relay, "send", noted)
+    settings = ServeSettings(index=index_name, proxy="lexical", rank_timeout_s=5)
+    texts, ranked, failed = iter(range(10_000)), set[str](), set[int]()
+
+    def read(running: TestClient) -> None:
+        while not ended.is_set():
+            text = text_number(next(texts) % 60)
+            passed.clear()
+            body = {"query": {"match": {"text": text}}}
+            answer = running.post(f"/{alias}/_search", json=body, headers=PLAIN)
+            if answer.status_code != 200:
+                failed.add(answer.status_code)
+                continue
+            [body] = [sent for sent, given in passed if given == answer.content]
+            ranked.update(
+                f"{hit['_index']} {by}" for hit in hits_of(answer) for by in encoders_in(body, text)
+            )
+
+    def write() -> None:
+        for number in range(100, 10_000):
+            if ended.wait(0.05):
+                return
+            with suppress(NotFound):
+                put_documents(cluster, alias, [number])
+
+    with TestClient(create_app(first, settings, cluster=cluster)) as running, ThreadPoolExecutor(2) as pool:
+        works = [pool.submit(read, running), pool.submit(write)]
+        try:
+            await_ranked(ranked, 1)
+            reindex(cluster, index_name, second)
+            await_ranked(ranked, 2)
+            rollback(cluster, index_name, copy_back=True)
+            time.sleep(4)
+            assert not failed
+            remove(cluster, index_name, copy_back=True)
+        finally:
+            ended.set()
+        for work in works:
+            work.result()
+    pairs = zip((1, 2), ENCODERS, strict=True)
+    assert ranked <= {f"{index_name}-hybridr-{number} {encoder}" for number, encoder in pairs}
+    assert failed <= {404}, "the alias is gone"
 
 
 @pytest.mark.parametrize("status", [404, 503])
