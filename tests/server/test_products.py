@@ -64,10 +64,10 @@ def written(cluster: Cluster, index: str) -> int:
     return cluster.count(index)
 
 
-def test_kill_9_then_the_same_command(product: Cluster, name: str, minilm: Path, cli: Cli) -> None:
+def test_kill_9_then_the_same_command(product: Cluster, name: str, tiny: Path, cli: Cli) -> None:
     """Nothing is lost and nothing encoded twice; then verified and rolled back."""
     fill_index(product, name, COUNT)
-    destination, command = f"{name}-hybridr-1", f"reindex {name} --encoder {minilm}"
+    destination, command = f"{name}-hybridr-1", f"reindex {name} --encoder {tiny}"
     slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "40", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
     words = [sys.executable, "-m", "hybridr_cli", *command.split(), "--url", product.url]
     running = subprocess.Popen(words, env=os.environ | slowly)

@@ -16,6 +16,7 @@ from hybridr.cluster.record_parts import Tuned
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import parse_measure, values_of
 from hybridr.records import Query
+from hybridr.relevance import tuning
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
 from hybridr.search import signals
@@ -172,10 +173,11 @@ def test_tune_fits_what_a_reindex_did_not(cluster: Cluster, index_name: str, min
 
 
 def test_a_query_log_without_judgements_chooses_the_weight(
-    cluster: Cluster, index: str, folder: Path, tmp_path: Path, judged: Any
+    cluster: Cluster, index: str, folder: Path, tmp_path: Path, judged: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tuning, "LEAST_LOGGED", 40)
     log = tmp_path / "queries.txt"
-    log.write_text("".join(f"{text_number(number)}\n" for number in range(120)), encoding="utf-8")
+    log.write_text("".join(f"{text_number(number)}\n" for number in range(50)), encoding="utf-8")
     settings = TuneSettings(query_log=log)
     with pytest.raises(SettingsError, match="there are judgements"):
         tune(cluster, index, judged, encoder=folder, settings=settings)

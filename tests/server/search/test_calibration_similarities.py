@@ -27,11 +27,8 @@ TF_IDF = (
 )
 OTHERS: dict[str, dict[str, Any]] = {
     "DFR": {"type": "DFR", "basic_model": "g", "after_effect": "b", "normalization": "h2"},
-    "DFI": {"type": "DFI", "independence_measure": "chisquared"},
-    "IB": {"type": "IB", "distribution": "ll", "lambda": "df", "normalization": "h2"},
     "LMDirichlet": {"type": "LMDirichlet", "mu": 2000},
     "LMJelinekMercer": {"type": "LMJelinekMercer", "lambda": 0.1},
-    "LegacyBM25": {"type": "LegacyBM25"},
     "boolean": {"type": "boolean"},
     "scripted": {"type": "scripted", "script.source": TF_IDF},
 }

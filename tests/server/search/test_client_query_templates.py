@@ -93,7 +93,7 @@ def filled_in(query: dict[str, Any], text: str) -> dict[str, Any]:
     return json.loads(json.dumps(query).replace("{{query}}", text))
 
 
-@pytest.mark.parametrize(("form", "recall"), [*zip(FORMS, cycle(get_args(Finds)), strict=False)])
+@pytest.mark.parametrize(("form", "recall"), [*zip(FORMS[::2], cycle(get_args(Finds)), strict=False)])
 def test_every_form_is_ranked_as_the_transparent_way_ranks_it(
     filled: Cluster,
     rankings: dict[tuple[str, Finds], BodyRanking],

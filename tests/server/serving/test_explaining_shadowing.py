@@ -101,12 +101,14 @@ def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(
         assert said["stopped"] == ""
 
         shop.request("DELETE", path_of(f"{index_name}-hybridr-1"))
-        for _ in range(40):
+        file = next(Path(server_state()).glob("*.jsonl"))
+
+        def has_stopped() -> bool:
             for body in bodies:
                 assert answer_of(server.url, index_name, body) == answer_of(shop.url, index_name, body)
-            time.sleep(0.02)
-        file = next(Path(server_state()).glob("*.jsonl"))
-        wait_for(lambda: '"stopped"' in file.read_text())
+            return '"stopped"' in file.read_text()
+
+        wait_for(has_stopped)
     finally:
         server.stop()
 
@@ -138,5 +140,5 @@ def shadow(capsys: pytest.CaptureFixture[str], cluster: Cluster, name: str, *opt
 def wait_for(done: Any) -> None:
     until = time.monotonic() + 30
     while not done() and time.monotonic() < until:
-        time.sleep(0.2)
+        time.sleep(0.05)
     assert done()

@@ -25,12 +25,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(export(tiny_retriever(), tmp_path_factory.mktemp("base") / "tiny"))
 
 
-@pytest.fixture(autouse=True)
-def own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+@pytest.fixture(scope="module", autouse=True)
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
     """Name a tiny second retriever, in the environment of commands too."""
     folder = export(tiny_retriever(seed=5), tmp_path_factory.mktemp("second") / "tiny")
-    monkeypatch.setenv("HYBRIDR_ADAPT_OBJECTIVE_SETTINGS", f"second={folder},held_out=20")
-    return {"second": str(folder), "held_out": 20}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HYBRIDR_ADAPT_OBJECTIVE_SETTINGS", f"second={folder},held_out=20")
+        yield {"second": str(folder), "held_out": 20}
 
 
 def put_corpus(cluster: Cluster, index: str, count: int = 150) -> None:
