@@ -374,8 +374,12 @@ def recovered(cluster: Cluster, ask: Callable[[], T]) -> T:
     except NotFound as error:
         if error.kind != NO_INDEX:
             raise
-    with suppress(ClusterError):  # any index may be blocked
+    try:
         cluster.client.send("GET", path_of("_alias", ANY), None, None, cluster.timeout_s)
+    except Unreachable:
+        raise
+    except ClusterError:  # without the right, without such an alias, or where any index is blocked
+        pass
     return ask()
 
 
