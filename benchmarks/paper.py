@@ -221,10 +221,7 @@ def spare_queries(folder: Path, queries: int) -> Any:
 
 def measure(given: argparse.Namespace, form: Record) -> int:
     """Measure what the files of results have not, by `given.jobs` processes; return the exit code."""
-    base = form["backbone"]
-    if isinstance(base, dict):
-        base = str(fetch_backbone(base, given.work / "backbone"))
-    form |= {"backbone": given.backbone or base}
+    form = with_backbone(form, given)
     if given.jobs == 1:
         return int(not measure_rest(given, form))
     context = get_context("spawn")
@@ -235,6 +232,14 @@ def measure(given: argparse.Namespace, form: Record) -> int:
     for worker in workers:
         worker.join()
     return int(any(worker.exitcode for worker in workers))
+
+
+def with_backbone(form: Record, given: argparse.Namespace) -> Record:
+    """Return a form whose backbone is a folder: the given one, else its own, fetched if it is not there."""
+    base = given.backbone or form["backbone"]
+    if isinstance(base, dict):
+        base = str(fetch_backbone(base, given.work / "backbone"))
+    return form | {"backbone": base}
 
 
 def work(given: argparse.Namespace, form: Record) -> None:
