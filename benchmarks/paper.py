@@ -80,6 +80,13 @@ PAIRS = {
     "distil, with a DAM by COCO": ("dr-distil", "coco-distil"),
 }
 """The rows that the paper compares, by the loss of both; its DAM learns masked words."""
+EFFECTS = {
+    "Target's DAM less source's, by masked-LM": ("source", "ddr"),
+    "Target's DAM less source's, by COCO": ("coco-source", "coco"),
+    "Sequential initialisation less none, by COCO": ("coco-si", "coco"),
+    "REM by iDRO less by contrast, DAM by COCO": ("coco", "coco-idro"),
+}
+"""What one part of the method is worth."""
 ROWS = {
     "bm25": Row("BM25"),
     "dr": Row("DR: all weights trained on the source's labels", relevance=ALL),

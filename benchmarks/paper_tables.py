@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from conditions import read_form
 from hybridr.evaluation.significance import CONFIDENCE, SEED, holm, paired_t
-from paper import DEEP, NO_SEED, PAIRS, ROWS, SCALE, TRIAL, WAYS
+from paper import DEEP, EFFECTS, NO_SEED, PAIRS, ROWS, SCALE, TRIAL, WAYS
 from pictures import svg
 from study import LEAD, Record, machine_of, table
 
@@ -36,7 +36,8 @@ def render(record: Record) -> str:
     )
     seeds, rows = len(form["seeds"]), [row for rows in form["rounds"] for row in rows]
     tables = [values_table(record, counted, rows, seeds, shown) for shown in SHOWN] if counted else []
-    tables += [gains_table(record, counted, *pair) for pair in PAIRS.items()]
+    pairs = {f"DDR less DR by {loss}": pair for loss, pair in PAIRS.items()} | EFFECTS
+    tables += [gains_table(record, counted, title, pair) for title, pair in pairs.items()]
     trials = [*form["rounds"][0], *form["trial_rows"]]
     tables.append(values_table(record, form["choosing"], trials, seeds, SHOWN[0]))
     tables += [trainings_table(record), missing(record, counted, rows)]
@@ -140,27 +141,31 @@ def drawn_means(values: Array, place: int) -> Array:
     return np.array([values[one][:, two].mean() for one, two in zip(picked, asked, strict=True)])
 
 
-def gains_table(record: Record, names: Sequence[str], loss: str, pair: tuple[str, str]) -> str:
-    """Render what DDR gains over DR by a loss on each target, with intervals over seeds and queries."""
+def gains_table(record: Record, names: Sequence[str], title: str, pair: tuple[str, str]) -> str:
+    """Render what a row gains over another on each target, with intervals over seeds and queries.
+
+    Beside it stands the loss of the row's DAM on unseen documents of the target, before and after it was fitted.
+    """
     than, ours = pair
     found = {way: {name: differences(record, name, ours, way, than) for name in names} for way in WAYS}
     ran = [name for name in names if found[WAYS[0]][name] is not None]
     if not ran:
         return ""
-    columns = [[*(domain_loss(record[name]["training"], name) for name in ran), ""]]
+    objective = ROWS[ours].domain
+    columns = [[*(domain_loss(record[name]["training"], name, str(objective)) for name in ran), ""]]
     columns += [gains([found[way][name] for name in ran]) for way in WAYS]
     header = [
-        f"DDR less DR by {loss}, {LEAD}",
-        "masked-LM loss, source DAM to target DAM",
+        f"{title}, {LEAD}",
+        f"loss ({objective}), source DAM to target DAM",
         *(f"{way}, 95 % interval" for way in WAYS),
     ]
     labels = [*ran, f"mean of {len(ran)}"]
     return table(header, [list(cells) for cells in zip(labels, *columns, strict=True)])
 
 
-def domain_loss(training: Mapping[str, Record], name: str) -> str:
+def domain_loss(training: Mapping[str, Record], name: str, objective: str) -> str:
     """Render the loss on unseen documents of a target before and after its DAM was fitted, over the seeds."""
-    losses = [one["unseen_loss"] for each, one in training.items() if f"/mlm-target-{name}-" in each]
+    losses = [one["unseen_loss"] for each, one in training.items() if f"/{objective}-target-{name}-" in each]
     return "{:.3f} to {:.3f}".format(*np.mean(losses, axis=0)) if losses else ""
 
 
