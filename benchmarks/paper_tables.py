@@ -144,7 +144,7 @@ def drawn_means(values: Array, place: int) -> Array:
 def gains_table(record: Record, names: Sequence[str], title: str, pair: tuple[str, str]) -> str:
     """Render what a row gains over another on each target, with intervals over seeds and queries.
 
-    Beside it stands the loss of the row's DAM on unseen documents of the target, before and after it was fitted.
+    Beside it stands the loss of the row's DAM on unseen documents of the target, before its fit and after.
     """
     than, ours = pair
     found = {way: {name: differences(record, name, ours, way, than) for name in names} for way in WAYS}

@@ -25,8 +25,8 @@ UNPRINTABLE = re.compile(
     # Joiners spell words of Arabic's and India's scripts and draw families; elsewhere nobody sees them.
     "|(?<![\u0600-\u0dff\u2600-\ufe0f\U0001f000-\U0001faff])[\u200c\u200d]"
 )
-"""What a terminal obeys and does not show: C0 but for tab and line end, C1, the order of bidirectional text,
-what has no width. And halves of surrogate pairs, which no stream takes."""
+"""Characters that a terminal obeys and does not show: control characters (C0 except tab and line end, C1),
+marks of bidirectional text, characters of no width; and lone surrogates, which no stream encodes."""
 
 
 def printable(text: str) -> str:

@@ -30,7 +30,7 @@ UNKNOWN = "und"
 """The code (ISO 639-2) of a language that was not recognised."""
 
 MAX_CHARACTERS = 2_000
-"""How much of each text is read."""
+"""Characters of a text that are read."""
 
 LATIN = re.compile(r"[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u1e00-\u1eff]")
 WIDE = re.compile(

@@ -386,3 +386,15 @@ def targets_of(line: ast.stmt) -> list[ast.expr]:
     if isinstance(line, ast.AnnAssign):
         return [line.target]
     return line.targets if isinstance(line, ast.Assign) else []
+
+
+def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
+    """A reader who begins with "What" or "Of" has to find its subject first."""
+    begins = re.compile(r"(What|Of|Who|Whose|That|So|By|Its) ")
+    texts = (
+        (path, node)
+        for path in MODULES
+        for node in ast.walk(house.tree_of(path))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    )
+    assert not [f"{path}:{node.lineno}" for path, node in texts if begins.match(str(node.value.value))]

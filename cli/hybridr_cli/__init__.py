@@ -15,7 +15,7 @@ VERBS = (
     "rollback verify remove clean search tune clicks learn experiment rules evaluate shadow serve mcp deploy "
     "undeploy models settings node dam rem"
 ).split()
-"""In the order of `hybridr --help`."""
+"""Commands in the order of `hybridr --help`."""
 
 # What is imported stays until the end: to look for garbage in it is a twentieth of the processor time of one
 # search, which makes 135,000 objects. To freeze it would save as much, but onnx then reports leaks.

@@ -26,7 +26,8 @@ from .failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_of, shortened, un
 from .settings import ClusterSettings
 
 ADDRESS = re.compile(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?")
-"""Behind `?` or `#` the path of a request would be none."""
+"""The address of a cluster. Its path holds no `?` or `#`, because the paths of requests are appended to
+it."""
 MOST_WAIT_S = 3600.0
 ASKED_TO_WAIT = threading.local()
 """`seconds` that the last answer in this thread asks for: the package drops headers of failures."""
@@ -90,9 +91,7 @@ class Client:
 
 
 class Bounds(NamedTuple):
-    """How large an answer may be (bytes, unpacked), and how many seconds reading all of an answer may
-    take.
-    """
+    """Limits on an answer: its bytes, unpacked, and the seconds that reading all of it may take."""
 
     bytes: int
     seconds: float

@@ -492,4 +492,4 @@ class IndexView:
 
 
 Describing: TypeAlias = Cluster | IndexView
-"""What `indices` and `index_info` can be asked of."""
+"""An object with the methods `indices` and `index_info`."""

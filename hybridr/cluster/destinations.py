@@ -33,12 +33,13 @@ MOVES = ("switched", "rolled back")
 """Events of an index that clients searched."""
 LONGEST_NAME = 255  # bytes
 TURN_S, SETTLE_S = 1.0, 2.5
-"""How long a change may wait at each end of the line; after which nobody writes what he read before."""
+"""Most seconds between reading a record and writing it; seconds after a write until no other run can still
+write an older copy."""
 PATIENCE_S = 30.0
 Change: TypeAlias = Callable[[Record], Record]
 DROPPED = "failed to process cluster event"
 PRECIOUS = {"deployment", "experiment", "memory", "rules", "tuning"}
-"""What no later run would find out by itself: there it is worth waiting."""
+"""Parts of a record that no later run can measure again: for these a writer waits longer."""
 MAX_MARKS = 16
 BLOCKED = "cluster_block_exception"
 

@@ -45,7 +45,7 @@ HINTS = {
     r"changing the \[index\.": "ask for less, or raise that setting: PUT /INDEX/_settings",
     r"changing the \[": "raise that setting: PUT /_cluster/settings",
 }
-"""What helps, by what the server says of a search, its pipeline, a limit, or a block."""
+"""Hints by pattern of the server's message: about searches, their pipelines, limits and blocks."""
 WINDOW = "Result window is too large"
 RECOVERING = {
     *("no_shard_available_action_exception", "illegal_index_shard_state_exception"),
@@ -54,12 +54,12 @@ RECOVERING = {
 LONGEST_REASON = 1000  # characters
 TOO_LARGE = "answer_too_large"
 BREAKER = "circuit_breaking_exception"
-"""What a node calls it that lacks the memory for a request."""
+"""Error type of a node without enough memory for a request."""
 FORBIDDEN = "security_exception"  # of one document or shard it comes as 500
 NO_LICENCE = "license is non-compliant"
 WITHOUT_IT = "hybridr itself needs the free licence only: what of the index or the request is paid for?"
 GROUPED = "search_phase_execution_exception"
-"""What the server calls every failure of a search; the cause says which it is."""
+"""Error type that the server gives to every failed search; its cause is the actual error."""
 
 
 def is_busy(failure: ClusterError) -> bool:
@@ -158,7 +158,7 @@ def error_of(status: int, error: Any) -> ClusterError:
 
 
 ASKED_BY: ContextVar[str | None] = ContextVar("asked_by", default=None)
-"""What a client of the server calls its request: goes on to the cluster as its `X-Opaque-Id`."""
+"""The name that a client of the server gave its request, sent to the cluster as `X-Opaque-Id`."""
 NOBODY = "hybridr"
 LATE = "late"
 Watch: TypeAlias = Callable[[str, float, str], None]

@@ -39,7 +39,7 @@ CHOOSING_SAMPLE = 1000
 
 @dataclass
 class Contents:
-    """What a sample of documents holds in one field; `texts` has one entry per document, "" if missing."""
+    """Values of one field in a sample of documents; `texts` has one entry per document, "" if missing."""
 
     filled: int = 0
     not_text: int = 0

@@ -41,11 +41,11 @@ class FieldCondition(TablePart):
     name: str | None = None
     nested: bool | None = None
     excluded: bool | None = None
-    """Whether `_source` leaves it out."""
+    """Whether `_source` excludes the field."""
     method: str | None = None
-    """Of the mapping's `method`, which names the engine."""
+    """Pattern of the mapping's `method`, which names the engine."""
     options: str | None = None
-    """Of the whole mapping of the field."""
+    """Pattern of the field's whole mapping."""
 
 
 class KnownProblem(TablePart):

@@ -34,7 +34,7 @@ DEFAULTS = {
     TERMS_COUNT: 65_536,
     ANALYZED_OFFSET: 1_000_000,
 }
-"""Of OpenSearch. Elasticsearch allows more nested fields; what is set by hand is set on both."""
+"""Defaults of OpenSearch. Elasticsearch allows more nested fields; limits set by hand are copied to both."""
 CLAUSE_COUNT = "indices.query.bool.max_clause_count"
 USUAL_CLAUSES = 1_024
 SHARDS_PER_NODE = "cluster.max_shards_per_node"
@@ -328,7 +328,7 @@ def shard_obstacles(
 Fields = Mapping[str, Mapping[str, Any]]
 INNER = ("properties", "fields")
 WHOLE = ("dynamic", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats")
-"""What a mapping says of fields that it does not have yet."""
+"""Keys of a mapping that apply to fields not mapped yet."""
 CHANGEABLE = frozenset(
     "properties fields boost coerce copy_to dynamic eager_global_ordinals fielddata "
     "fielddata_frequency_filter ignore_above ignore_malformed max_input_length meta search_analyzer "

@@ -26,7 +26,7 @@ from .stored_source import require_source
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE = 250, 1_000
 DEEPEST = 10_000
-"""How many documents a sample has at most, where the index allows so many hits of a search."""
+"""Largest number of documents in a sample, where the index allows a search so many hits."""
 CHUNK = 1000
 SURROGATE = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class SourceDocument(NamedTuple):
 
 @dataclass
 class Position:
-    """How far each shard was read: shard -> highest `_seq_no` read; empty at the start."""
+    """Position of a reader in an index: shard -> highest `_seq_no` read; empty at the start."""
 
     seq_no: dict[int, int] = field(default_factory=dict)
 

@@ -71,11 +71,11 @@ Event = Literal[
     "promoted",
     "promotion undone",
 ]
-"""What the history of an index with vectors tells of."""
+"""Events in the history of an index with vectors."""
 
 
 class Record(Part):
-    """What hybridr wrote down in an index's `_meta`; empty for an index that hybridr never wrote to.
+    """The state that hybridr keeps in an index's `_meta`; empty for an index that hybridr never wrote to.
 
     The record of an index with vectors (`role` "vectors") says from which `source` index they were made, by
     which `encoder` (its fingerprint), of which `fields`, and how they are compared. `aliases` are those that
@@ -94,7 +94,7 @@ class Record(Part):
     source: Name = ""
     source_uuid: Uuid = ""
     source_lineage: str | None = None
-    """That of `IndexInfo`; None where it could not be told."""
+    """The `lineage` of the source's `IndexInfo`; None if it could not be determined."""
     job: str = ""
     state: Literal["", "filling", "complete", "removing"] = ""
     alias: Name = ""
@@ -110,7 +110,7 @@ class Record(Part):
     vector_field: str = ""
     fields: tuple[str, ...] = ()
     fields_named: bool = False
-    """Whether the user named the `fields`; else they were chosen by what documents hold."""
+    """Whether the user named the `fields`; else they were chosen by the contents of documents."""
     lexical_fields: tuple[str, ...] = ()
     text_fields: tuple[str, ...] = ()
     language: str | None = None
@@ -120,14 +120,15 @@ class Record(Part):
     cosines: Cosines | None = None
     token_bits: str = ""
     representations: dict[str, str] = {}
-    """What else the encoder left in each document: by its name, what was fitted for it."""
+    """Further representations stored in each document: name -> its state, as JSON."""
     engine: Literal["lucene", "faiss"] = "lucene"
     vectors: Literal["float", "byte", "sq", "on_disk"] = "float"
     compression: str | None = Field(None, pattern=r"^[0-9]{1,2}x$")
     original: dict[str, Any] = {}
     synced: dict[int, int] | None = None
     carried: dict[int, int] | None = None
-    """Of an index whose place another took: up to here, what clients wrote is there, or was given up."""
+    """Position up to which writes of clients were carried into the next index or discarded; for an index that
+    was replaced."""
     carried_into: Uuid = ""
     """The uuid of that other index; none where it was copied to the source, or given up."""
     not_carried: tuple[str, ...] = ()
@@ -463,7 +464,7 @@ def meta_of(record: Record) -> dict[str, Any]:
 
 
 STREAM = ".ds-"
-"""What the server begins the names of a data stream's indices with, and no other."""
+"""Prefix of the names of a data stream's backing indices."""
 CLOSED = "index.verified_before_close"
 ROLLOVER = tuple(
     f"index.{whose}.rollover_alias"

@@ -60,9 +60,7 @@ class SemanticModels(Part):
 
 
 class Tuned(Part):
-    """What `hybridr tune` chose: search settings, a `chain` of re-rankers, and settings of stored
-    pipelines.
-    """
+    """Result of `tune`: search settings, a `chain` of re-rankers, and settings of stored pipelines."""
 
     search: dict[str, Any] | None = None
     chain: dict[str, Any] | None = None
@@ -75,7 +73,7 @@ class Tuned(Part):
 
 
 class Spread(Part):
-    """How cosines lie: their standard deviation over the documents of a query, and their mean."""
+    """Distribution of cosines: their standard deviation over the documents of a query, and their mean."""
 
     spread: float = Field(gt=0)
     mean: float
@@ -143,7 +141,7 @@ class KeptRules(Part):
 
 
 class Ranking(Part):
-    """How searches of an index rank: what `tune` chose, and the memory of learnt queries."""
+    """Ranking of an index: the choice of `tune`, and the memory of learnt queries."""
 
     search: dict[str, Any] | None = None
     chain: dict[str, Any] | None = None
@@ -171,7 +169,7 @@ class Experiment(Part):
 
 
 class Load(Part):
-    """What `hybridr load` wrote into the index, and whether it finished."""
+    """State of a `hybridr load`: the job, whether it finished, and the number of rejected documents."""
 
     job: str
     state: Literal["filling", "complete"]

@@ -12,12 +12,12 @@ from ..settings import NoOption, Stage
 
 CORE_VERSION = "8.15.0"
 Side = Literal["query", "passage"]
-"""What a text is for an encoder: typed by a user, or indexed."""
+"""Role of a text: typed by a user, or indexed."""
 TITLES = {"opensearch": "OpenSearch", "elasticsearch": "Elasticsearch"}
 
 
 class ClusterSettings(Stage):
-    """How to reach the cluster. `None` for `url` means: the running embedded node, else localhost:9200."""
+    """Connection settings. `None` for `url` means: the running embedded node, else localhost:9200."""
 
     table: ClassVar[str] = "cluster"
     addresses: ClassVar[tuple[str, ...]] = ("url", "cloud_id", "verify_certs", "ca_certs")
@@ -119,7 +119,7 @@ class LoadSettings(Stage):
 
 
 class VectorSettings(Stage):
-    """How an index keeps vectors, and the graph over them."""
+    """Storage of an index's vectors, and the graph over them."""
 
     vector_field: str = Field(
         "hybridr_vector", pattern=r"^[A-Za-z0-9_.-]+$", description="name of the k-NN field"

@@ -1,4 +1,4 @@
-"""Whether an index stores its documents whole (`_source`), so that a copy of them loses nothing."""
+"""Checks whether an index stores its documents whole (`_source`), so that a copy of them loses nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import DataError
 from .record import IndexInfo
 
 DERIVED = "index.derived_source.enabled"
-"""Where it is true, an index makes its documents anew of its fields' values when asked."""
+"""Setting by which an index rebuilds `_source` from the values of fields at each request."""
 SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
 VECTOR_FIELD = rb'"(dense|knn)_vector"'
 AGAIN = "load the documents again from where they came, into an index whose _source is whole"

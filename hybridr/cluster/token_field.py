@@ -110,8 +110,8 @@ STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
 
 
 class TokenState(RepresentationState):
-    """What an index remembers of its token vectors: their encoder, dimensions, form of values, and the spread
-    of mean scores (None if it could not be measured).
+    """State of an index's token vectors: their encoder, dimensions, form of values, and the spread of mean
+    scores (None if it could not be measured).
     """
 
     about = "token vectors"

@@ -127,7 +127,7 @@ def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
 KINDS = ("text", "annotated_text", "match_only_text", "search_as_you_type")
 PARTS_OF_WORDS = ("gram", "shingle", "suggest", "autocomplete", "phonetic")
 COMPUTED = ("derived", "runtime")
-"""Where a mapping keeps fields that are computed when they are searched, of OpenSearch and Elasticsearch."""
+"""Keys of a mapping that hold fields computed at search time, in OpenSearch and Elasticsearch."""
 
 
 class Searched(NamedTuple):

@@ -24,11 +24,12 @@ Item = dict[str, Any]
 BULK_BYTES = 5_000_000  # of a body
 T = TypeVar("T")
 MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
-"""How many refused documents a record names, in how many characters: it lies in the state of the cluster."""
+"""Limits on the refused documents named in a record, which is part of the cluster state: number, characters
+of all, characters of an id."""
 STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
-"""What an item says that failed for want of a disk, and not for the document."""
+"""Messages of items that failed because of the disk and not because of the document."""
 EMBEDDED_TOGETHER = re.compile("semantic field at path|remote service|empty docs")
-"""What every item of a request says where one document has no text that a semantic field can embed."""
+"""Messages of all items of a request in which one document has no text for a semantic field."""
 
 
 class Action(NamedTuple):

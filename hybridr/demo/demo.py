@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 INDEX = "pydocs"
 QUESTION = "change the extension of a file name"
 UNANSWERED, AT_LEAST = "prune a rose bush in winter", 0.95
-"""What no documentation of a programming language answers."""
+"""A question that no documentation of a programming language answers."""
 QUERIES = 500
 """Summary lines of documents, fewer where so many are not fit; 200 cannot tell .01 from chance."""
 

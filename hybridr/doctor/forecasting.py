@@ -156,8 +156,8 @@ DIMENSIONS = 384  # of the vectors that were measured
 VERIFY_S = 6e-5  # by the clock: its state is read on both sides, by four at once
 ENCODED_AGAIN = 64  # documents whose vectors are compared with their text encoded again
 START_S = 2.5
-"""By the clock, whatever the size: a process starts, opens its encoder, makes the index; at the end its alias
-moves."""
+"""Seconds that do not depend on the size: starting the process, opening the encoder, creating the index,
+moving the alias."""
 STREAMS = 2  # of a node's threads that one reindex keeps busy: its requests, and the merges behind them
 
 
@@ -180,7 +180,7 @@ class Housing:
 
 @dataclass(frozen=True)
 class Speed:
-    """How many documents the encoder encodes in a second.
+    """Documents that the encoder encodes per second.
 
     `beside` says that encoder and node share their processors. `most_per_second` limits what is written, not
     what is verified.

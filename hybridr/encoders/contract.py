@@ -22,9 +22,9 @@ StatesForward: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], tupl
 """The same in, states of tokens `(n, tokens, width)` and vectors `(n, dim)` out."""
 Backend: TypeAlias = Literal["onnx", "openvino", "torch"]
 Precision: TypeAlias = Literal["fp32", "int8"]
-"""Of a graph in the folder."""
+"""Precision of a graph in an encoder folder."""
 Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
-"""Of an encoder at work; bf16 needs no graph of its own."""
+"""Arithmetic of an open encoder; bf16 uses the graph of fp32."""
 
 WEIGHTS_FILE = "model.safetensors"
 ENCODED_TOGETHER = 64  # documents
@@ -44,11 +44,11 @@ class Usage:
     similarity: str
     """"cosine" (vectors are scaled to length 1) or "ip"."""
     prefixes: Mapping[str, str]
-    """What is put before a "query" and a "document"."""
+    """Texts that are put before a "query" and a "document"."""
     max_tokens: int
     """Input limit with [CLS] and [SEP]."""
     truncate_dim: int | None = None
-    """How many of a vector's first numbers count (Matryoshka); None: all."""
+    """Number of leading values of a vector that are kept (Matryoshka); None: all."""
 
     def record(self) -> dict[str, Any]:
         """Return the fields for a fingerprint, without those that are None."""
@@ -68,7 +68,7 @@ class Reading(NamedTuple):
 
 
 class Encoder(Protocol):
-    """What search and reindexing need of an encoder.
+    """Interface of an encoder for search and reindexing.
 
     `similarity` is "cosine" (vectors of length 1) or "ip". `max_tokens` includes [CLS] and [SEP].
     `fingerprint` identifies weights and usage; precision and backend do not change it. Further abilities are
@@ -99,7 +99,7 @@ class Encoder(Protocol):
 
 
 class TokenSource(Protocol):
-    """What splitting into passages needs of an encoder: limit and places of tokens."""
+    """Interface of an encoder for splitting into passages: limit and positions of tokens."""
 
     @property
     def max_tokens(self) -> int:
@@ -114,7 +114,7 @@ class TokenSource(Protocol):
 
 @dataclass(frozen=True)
 class Offers:
-    """What an encoder offers beyond `Encoder`; the defaults are those of an encoder without `offers`.
+    """Abilities of an encoder beyond `Encoder`; the defaults are those of an encoder without `offers`.
 
     `languages` are ISO 639-1 codes, empty if unknown. `folder` is where others can open it. `precision` and
     `backend` are those for documents; `chosen` says why, if that was measured. It takes `calls_at_once` from

@@ -19,11 +19,13 @@ from .contract import Vectors, of_length_one
 LEVEL = 8
 """The direction of this rank sets how much a stronger one may count."""
 SHARE_OF_MEAN = 0.25
-"""Of the documents' mean vector, this much is taken off a query's."""
+"""Share of the documents' mean vector that is subtracted from a query's vector."""
 
 
 class Evening(NamedTuple):
-    """What is taken off a query: the vector `mean` `(dim,)`, then what lies along `rows` `(n, dim)`."""
+    """Correction of query vectors: subtracts the vector `mean` `(dim,)`, then the projections on `rows` `(n,
+    dim)`.
+    """
 
     mean: Vectors
     rows: Vectors

@@ -31,7 +31,7 @@ FEATURES = {
     "DOTPROD": "asimddp",
     "I8MM": "i8mm",
 }
-"""What is shown -> the flag in /proc/cpuinfo, of x86 and ARM."""
+"""Name shown -> flag in /proc/cpuinfo, of x86 and ARM."""
 BF16_PRODUCT = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); print(float((a @ a)[0, 0]))"
 PROBE_TIMEOUT_S = 120
 WITHOUT_AMX = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")

@@ -81,7 +81,7 @@ WHOLE: Table = {
     **dict.fromkeys(("similarity_fn_name", "truncate_dim"), ANY),
     "model_type": (None, "SentenceTransformer"),
 }
-"""Of config_sentence_transformers.json, in which sentence-transformers reads no further key."""
+"""Keys of config_sentence_transformers.json that sentence-transformers reads."""
 TOKENIZER: Table = {
     **dict.fromkeys(("model_max_length", "do_lower_case", "strip_accents", "tokenize_chinese_chars"), ANY),
     **dict.fromkeys(("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"), ANY),
@@ -89,11 +89,11 @@ TOKENIZER: Table = {
     "truncation_side": (None, "right"),
     "split_special_tokens": (None, False),
 }
-"""Of tokenizer_config.json; what else transformers reads there moves no id, or names a special token."""
+"""Keys of tokenizer_config.json that hybridr checks; the others change no id, or name a special token."""
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "ip"}
 SAME_WHEN_SCALED = {None, "cosine", "dot", "euclidean"}
-"""What orders vectors of length 1 alike."""
+"""Similarities that rank vectors of length 1 alike."""
 BERT_TOKENIZERS = {
     f"{kind}Tokenizer{fast}" for kind in ("Bert", "DistilBert", "Electra", "MPNet") for fast in ("", "Fast")
 }

@@ -111,9 +111,9 @@ class ByteRows(NamedTuple):
 
     parts: list[tuple[str, str]]
     divisors: NDArray[np.float32]
-    """What each channel was divided by, `(channels,)`."""
+    """Divisor of each channel, `(channels,)`."""
     lift: float
-    """What each value was lifted by; 0 where bytes have a sign."""
+    """Offset added to each value; 0 for signed bytes."""
 
 
 class Quantized:

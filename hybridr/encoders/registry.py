@@ -30,7 +30,7 @@ class Package:
 
     registry: str
     coordinates: str
-    """As the registry names it: `name==version`, or `group:name:version:packaging`."""
+    """Coordinates in the registry: `name==version`, or `group:name:version:packaging`."""
     sha256: str
     size: int
     fingerprint: str

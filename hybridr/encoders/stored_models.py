@@ -117,7 +117,7 @@ ANGLES = {
 }
 PREPARED = {kind: ANGLES for kind in ("roberta", "xlm-roberta", "camembert")}
 PREPARED["mpnet"] = ANGLES | {"unk_token": "[UNK]"}
-"""By `model_type`; all others write brackets, as BERT and DistilBERT do."""
+"""Special tokens by `model_type`; other types write brackets, as BERT and DistilBERT do."""
 FILES = ("special_tokens_map.json", "tokenizer_config.json")
 STEMS = {
     "albert": "Albert",

@@ -367,8 +367,7 @@ def intervals(per_query: Mapping[str, Values], resamples: int) -> dict[str, dict
 
 
 class JudgedQueries(NamedTuple):
-    """Where queries and judgements are read from: a split of a BEIR folder, or with `qrels` another qrels
-    file.
+    """Source of queries and judgements: a split of a BEIR folder, or with `qrels` another qrels file.
 
     Without the folder queries have no text, which is enough to measure runs.
     """

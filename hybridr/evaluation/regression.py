@@ -27,7 +27,7 @@ SystemValues: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 class Bars(NamedTuple):
-    """How far a mean may fall against the stored evaluation in the file `against`.
+    """Bars for a comparison with the stored evaluation in the file `against`.
 
     A fall fails if it is larger than `allow` and significant, or larger than `at_most`.
     """

@@ -208,7 +208,9 @@ class Picked(NamedTuple):
 
 
 class Standoff(NamedTuple):
-    """For how many queries people clicked more documents of `b` (wins) or of `a` (losses), ties left out."""
+    """Counts of queries for which people clicked more documents of `b` (wins) or of `a` (losses), ties left
+    out.
+    """
 
     wins: int
     losses: int

@@ -44,7 +44,7 @@ NUMBER_TYPES: Mapping[str, Callable[[Any], float]] = {
     "$numberDouble": float,
 }
 TEXT_TYPES = ("$oid", "$uuid", "$symbol", "$numberDecimal")
-"""Of mongoexport's extended JSON; a decimal stays its text, which keeps all digits."""
+"""Types of mongoexport's extended JSON that are read as text; so a decimal keeps all digits."""
 
 
 def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:

@@ -294,7 +294,7 @@ class Received:
 
 
 MOST_BYTES, LONGEST_S = 500_000_000, 3_600.0
-"""Of any file that pip writes, and of the whole call; the largest pinned wheel has 84 MB."""
+"""Limits of a download by pip: bytes of one file, seconds of the call. The largest pinned wheel has 84 MB."""
 BOUNDED_PIP = """
 import runpy, sys
 limit = int(sys.argv.pop(1))

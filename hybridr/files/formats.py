@@ -42,7 +42,7 @@ UNPACKED_BY = {
 """The first bytes of files that are no text, and what makes text of them."""
 LEAST_SORTED = 50_000  # ids, at a time
 LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-"""What ends a column or a line for somebody who reads qrels."""
+"""Characters that end a column or a line in some reader of qrels."""
 
 
 def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], list[Query], Qrels]:

@@ -17,7 +17,7 @@ from .local import below, cache_folder
 from .staging import staged_folder
 
 MIN_CONFIDENCE = 0.5
-"""With less the language is unknown: below it py3langid takes names of products for German."""
+"""Below this confidence the language is unknown: py3langid takes names of products for German there."""
 
 ARRAYS = ("weights", "prior", "labels", "moves", "rows", "features")
 

@@ -226,7 +226,7 @@ MOST_HEADER = 4 << 20
 """Bytes of what a safetensors file says of its tensors; one of 500 tensors needs 50 thousand."""
 AT_ONCE = 1 << 18  # bytes
 GROWTH = 50
-"""How many times its own size an archive may unpack to; weights shrink by a half at most."""
+"""Largest ratio of an archive's unpacked size to its own; weights shrink by a half at most."""
 
 
 def most_bytes() -> int:

@@ -89,7 +89,7 @@ from .terms.storage import HOME
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, FINAL: NONE}
 Request: TypeAlias = dict[str, Any]
 PLANNED_AGAIN = "alias previous fields_named lexical_fields precision backend arithmetic".split()
-"""What of a record may change between two runs of one job."""
+"""Fields of a record that may change between two runs of one job."""
 NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 
 

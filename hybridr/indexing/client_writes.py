@@ -44,7 +44,7 @@ WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
 NAMED_IDS = 100  # in a hint
 NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_carried": ()}
-"""What the record of an index says that clients search."""
+"""Values of the record of an index that clients search."""
 
 
 @dataclass

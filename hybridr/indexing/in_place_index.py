@@ -31,7 +31,7 @@ CHANGE = "for (name in params.drop) { ctx._source.remove(name) } ctx._source.put
 
 
 class Marks(NamedTuple):
-    """What the marks of an index are made of: the encoder's fingerprint, its input limit, the text fields."""
+    """Inputs of an index's marks: the encoder's fingerprint, its input limit, the text fields."""
 
     encoder: str
     max_tokens: int | None

@@ -1,5 +1,5 @@
-"""What the workers that fill an index share: the job, the state of stored documents, counters, and a limit on
-speed.
+"""State shared by the workers that fill an index: the job, the state of stored documents, counters, and a
+limit on speed.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class Meter:
 
 
 class SearchLoad(NamedTuple):
-    """What all nodes have searched since they started: shard queries, and milliseconds spent on them."""
+    """Searches of all nodes since they started: shard queries, and milliseconds spent on them."""
 
     queries: int
     milliseconds: int

@@ -251,7 +251,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a reindex will do.
+    """Plan of a reindex.
 
     `record` is the record that the index `destination` will have. `live` means that the index is complete and
     is only brought up to date. `requests` are the exact requests, in order. `disk` is None for an existing

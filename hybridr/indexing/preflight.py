@@ -44,7 +44,7 @@ COPIED = (
 ).split()
 """Settings of the source that its copy gets, as patterns without the prefix `index.`."""
 SERVERS = ("creation_date*", "history.uuid", "provided_name", "resize.*", "uuid", "version.*")
-"""What the server gives to each index anew."""
+"""Index settings that the server assigns to each new index."""
 OURS = ("knn",)
 CHANGED_HERE = (
     *("mapping.*", "knn.*", "default_pipeline", "final_pipeline", "search.default_pipeline"),

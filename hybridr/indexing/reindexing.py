@@ -58,7 +58,7 @@ COUNTED = ("encoded", "skipped", "without_text", "deleted", "shortened", "from_c
 
 @dataclass(frozen=True)
 class ReindexResult(Reported):
-    """What a reindex did: counts of documents, and whether the alias was switched (in place there is none).
+    """Result of a reindex: counts of documents, and whether the alias was switched (in place there is none).
 
     `from_clients` counts encoded documents that clients wrote into an index with vectors; `shortened` those
     with more text than `max_passages` cover. `deployment` says what became of the deployment of the index
@@ -193,8 +193,8 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class SyncResult(Reported):
-    """What a round of sync did: counts of documents copied from the source, deleted, and encoded after writes
-    of clients.
+    """Result of a round of sync: counts of documents copied from the source, deleted, and encoded after
+    writes of clients.
 
     `waiting` documents were changed again while being encoded; the next round takes them. `rejected` were
     refused by the engine; every round tries them again. `unlike` names fields that the index lacks or maps

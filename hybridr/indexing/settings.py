@@ -1,4 +1,4 @@
-"""What a reindex writes, and how fast."""
+"""Settings of a reindex: what it writes, and how fast."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..settings import NoOption
 MostWeights: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
 LeastShare: TypeAlias = Annotated[float, Field(ge=0, lt=1)]
 ENCODED_BY = {"sparse_encoder": "sparse", "token_encoder": "token_vectors"}
-"""What documents get of an encoder, by the setting that names its folder."""
+"""Setting with an encoder's folder -> representation that this encoder makes."""
 
 
 class RepresentationSettings(VectorSettings):
-    """What documents get of encoders: vectors, and what stands beside them."""
+    """Representations of documents: vectors, and further ones beside them."""
 
     representations: tuple[
         Annotated[str, OneOf("indexing.representations", "dense", setting="representations")], ...
@@ -52,7 +52,7 @@ class RepresentationSettings(VectorSettings):
 
 
 class SemanticSettings(RepresentationSettings):
-    """What becomes of fields that the cluster embeds itself: by a server of hybridr, or plain text."""
+    """Treatment of fields that the cluster embeds itself: by a server of hybridr, or as plain text."""
 
     semantic: tuple[str, ...] = Field(
         (), description="text fields that become `semantic`, embedded by the cluster; empty: none"

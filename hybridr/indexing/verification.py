@@ -47,7 +47,7 @@ from .semantic_models import other_embeddings
 from .targets import SAMPLE, Extent, Finding, target_of
 
 Bodies: TypeAlias = dict[str, dict[str, Any]]
-"""Of documents, by id."""
+"""Documents by id."""
 READERS = 4  # at once
 PROBE_WORDS = 20
 DELETED = "deleted by clients"

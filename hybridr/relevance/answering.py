@@ -38,7 +38,7 @@ DRAWN, LONGEST = 100, 200
 """Documents whose own words are asked, and characters of these. What scores as high as half of them does, the
 index may answer: it is no unanswerable query (chosen on three collections, docs/measured/answers.md)."""
 CONFIDENCES, SEEN = (0.8, 0.9, 0.95, 0.99), 10
-"""What judged queries are tried with, and how many hits of each are looked at."""
+"""Confidences that judged queries are tried with, and number of hits looked at."""
 GRID = np.linspace(0, 1, 101)
 ENGLISH = "en"
 

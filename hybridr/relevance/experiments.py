@@ -32,12 +32,12 @@ from .clicks.ubi import QUERIES, LogReader, LogRecords, in_cluster
 
 TODAY, LEARNT, TUNED = "today", "learnt", "tuned"
 LESS: dict[str, dict[str, Any]] = {LEARNT: {"memory": None}, TUNED: {"search": None, "chain": None}}
-"""What of today's ranking is left out beside each of them: without it there is nothing to compare."""
+"""Parts of the record that are left out in the other ranking of an experiment."""
 SHOW_BOTH = (
     "hybridr serve --index {name} --ubi   shows both and keeps what is searched and clicked (it makes its "
     "indices itself, no plugin is needed): POST /search with ext.ubi, then the clicks to POST /events"
 )
-"""What collects the clicks of an experiment."""
+"""Hint with the ways to collect clicks for an experiment."""
 CHAIN = ("rerank", "rerank_settings")
 TEAM: dict[str, Team] = {"a": "a", "b": "b"}
 Contender: TypeAlias = Literal["a", "b"]
@@ -45,7 +45,7 @@ Contender: TypeAlias = Literal["a", "b"]
 
 @dataclass(frozen=True)
 class ExperimentStep(Reported):
-    """What was (or in a dry run would be) done with the experiment of an index.
+    """Result (or preview in a dry run) of a step of an experiment.
 
     `names` are those of `a` and `b`; `ranks` names the ranking that searches use now, or "before". `remark`
     says how to collect clicks if the cluster has none yet.
@@ -88,7 +88,7 @@ class ExperimentReport(Reported):
     better: Team
     left_out: dict[str, int]
     remark: str = ""
-    """How to collect clicks, where there are none."""
+    """Hint on how to collect clicks, if there are none."""
 
 
 def start_experiment(

@@ -321,14 +321,14 @@ class EncoderResult:
     dense: BoundedMean
     hybrid: BoundedMean
     p: float
-    """Of the paired t-test of its hybrid against the best one, after Holm; 1 for the best itself."""
+    """p of the paired t-test of its hybrid against the best one, after Holm; 1 for the best itself."""
     behind: bool
-    """Whether it is shown to be worse than the best one."""
+    """Whether it is significantly worse than the best one."""
     documents_per_second: float
     seconds: float
-    """To encode all documents of the index on this machine."""
+    """Seconds to encode all documents of the index on this machine."""
     vector_bytes: int
-    """Of all documents, as fp32."""
+    """Bytes of all documents' vectors, as fp32."""
 
 
 @dataclass(frozen=True)
@@ -371,7 +371,7 @@ class ComparisonTask(NamedTuple):
     queries: list[str]
     proof: Proof | None
     answers: list[str]
-    """Of made queries: the place of the document that each was made from."""
+    """Position of the document that each made query was taken from."""
 
     def values(self, rankings: Sequence[RankedIds]) -> NDArray[np.float64]:
         """Return nDCG@10 of each query, `(queries,)`."""

@@ -194,7 +194,7 @@ class Chain(NamedTuple):
 
 
 Candidate: TypeAlias = "Variant | Chain"
-"""What is chosen among."""
+"""A candidate of a choice."""
 
 
 def variants(

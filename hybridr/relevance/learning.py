@@ -61,7 +61,8 @@ MOST_ASKED = 1_000
 DRAW_SEED = 13
 MEASURE = "nDCG@10"
 ONE_OF_FIVE, DOUBT = 0.2, 3.0
-"""Of near pairs, and how many of the same need are thought to be there before any is seen."""
+"""Smallest accepted share of similar pairs that have the same need, and the number of such pairs assumed
+before any is seen."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ MOST_LOOKED_UP, LOOKED_UP_TOGETHER = 2_000, 200  # queries
 
 @dataclass(frozen=True)
 class LearnResult(Reported):
-    """What was (or in a dry run would be) learnt: the number of queries and of their relevant documents.
+    """Result (or preview in a dry run) of learning: the number of queries and of their relevant documents.
 
     `memory` is the hidden index that holds them, None in a dry run. `unused` counts judged queries without a
     relevant document in the index. Queries with a cosine of `least` or more count as similar. `rehearsal` is
@@ -346,7 +347,7 @@ def without_job(job: str) -> Change:
 
 @dataclass(frozen=True)
 class Forgetting(Reported):
-    """What was (or in a dry run would be) forgotten: the hidden index, None if there was none."""
+    """Result (or preview in a dry run) of forgetting: the hidden index, None if there was none."""
 
     index: str
     memory: str | None
@@ -384,7 +385,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
 
 @dataclass(frozen=True)
 class Changes(Reported):
-    """How judged queries differ from the `learnt` ones, for a random sample of `compared` queries.
+    """Differences of judged queries from the `learnt` ones, for a random sample of `compared` queries.
 
     `same` were learnt with the same relevant documents, `others` with different ones, `new` not at all.
     """

@@ -27,7 +27,7 @@ MOST_KEPT = 20_000  # requests
 SHOWN = 20  # changes
 SNIPPET = 160  # characters of a document
 BANDS = {"once": 1, "2 to 9 times": 2, "10 times or more": 10}
-"""How often a text was looked for -> the least number."""
+"""Name -> least number of times that a text was searched."""
 PERCENTILES = (50, 90, 99)
 
 
@@ -63,7 +63,7 @@ class ShadowedRequest:
 
 @dataclass(frozen=True)
 class RankingDifference:
-    """How two rankings differ over requests: the share of changed answers, and mean overlaps from 0 to 1."""
+    """Difference of two rankings over requests: the share of changed answers, mean overlaps from 0 to 1."""
 
     requests: int
     changed: float

@@ -64,9 +64,9 @@ from .settings import LEAST_JUDGED, TuneSettings
 LEAST_LOGGED, MOST_LOGGED = 100, 500
 SLOPE, OFFSET = 23.0, 0.68
 STEADY = 130
-"""So many queries tell half of it: their witness wavers by chance."""
+"""Number of queries at which a log's evidence counts half: by fewer it varies by chance."""
 FARTHEST = 1.1
-"""Of the logarithm of vectors over words: a weight of .25 to .75."""
+"""Largest change of the logarithm of the ratio of vectors to words: weights from .25 to .75."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ LONGEST_LIST = max(DEPTHS)
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What `tune` found: `choice` for searches, `pipeline` for pipelines that `deploy` stores in the cluster.
+    """Result of `tune`: `choice` for searches, `pipeline` for pipelines that `deploy` stores in the cluster.
 
     `chain` is the choice of re-rankers, if any were named. `by_log` is what a query log chose without
     judgements. `term_table` and `answers` say what became of term table and calibration; None in a dry run.
@@ -366,7 +366,7 @@ def ordered(gains: HitGains, chain: Chain) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Reset:
-    """What was (or in a dry run would be) undone; `tuned` is None if there was nothing."""
+    """Result (or preview in a dry run) of undoing; `tuned` is None if there was nothing."""
 
     index: str
     tuned: Tuned | None

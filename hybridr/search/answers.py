@@ -22,12 +22,12 @@ from .context import SearchContext
 from .rerankers import FAMILY as RERANKERS
 
 BEHIND = 0.1
-"""What a hit may score less than the threshold, and stay, where the best hit of its search passes: that the
-index answers is known then. Scores are absolute, so it is one number for all: the least that loses no more
-relevant hits than to keep all would (twelve collections, docs/measured/answers.md)."""
+"""Margin below the threshold within which hits stay if the best hit passes it: the index answers the query
+then. Scores are absolute, so one number serves all. It is the smallest that loses no more relevant hits than
+keeping all would (twelve collections, docs/measured/answers.md)."""
 
 BEYOND_ALL = 1e30
-"""What no hit scores."""
+"""A score above that of any hit."""
 
 
 @dataclass(frozen=True)

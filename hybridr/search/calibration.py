@@ -33,26 +33,27 @@ from ..languages import first_words, middle_of, word_count
 from .hits import checked_hits
 
 MINILM_SPREAD = 0.1952
-"""Of the packaged encoder, by `known_cosines`."""
+"""Spread of the packaged encoder, by `known_cosines`."""
 UNRELATED, MINILM_CENTRE = 0.3, 0.0578
-"""Its cosine of documents that have nothing to do with a query, chosen so that a client's functions change
-rankings as they change BM25's (four collections), and the mean by `known_cosines`."""
+"""Cosine of the packaged encoder for unrelated documents, chosen so that a client's functions change rankings
+as they change BM25's (four collections); and its mean by `known_cosines`."""
 USUAL_SPREAD, USUAL_MEAN = 0.11, 0.114
-"""What a measured spread is brought to, chosen for two encoders on twelve collections, where the packaged one
-has .095; and its mean there."""
+"""Spread and mean to which measured cosines are scaled, chosen for two encoders on twelve collections; the
+packaged encoder has a spread of .095 there."""
 MINILM_STATES = 0.5169  # by `state_spread_of`
 LIKE, MINILM_UNLIKE, MOST_LIKENESS = 0.8, 0.0257, 0.999
-"""Its cosine from which on two queries look for the like (chosen on six collections), the mean of those
-between different questions, and where an encoder ends that tells nothing apart."""
+"""Cosine from which on two queries count as similar for the packaged encoder (chosen on six collections); its
+mean between different questions; and the limit for an encoder that distinguishes nothing."""
 NEAR_TOKENS = 30
 LARGEST = 8.0  # a model of another language may see no difference between these texts
 LARGEST_OF_STATES = 2.0
 PROBED, PROBED_HITS, PROBE_BEGINNING = 50, 10, 2
 OBJECTS = ("object", "nested", "flat_object")
 WORDS = re.compile(r"[^\w]+")
-"""What is no word: signs in a text may mean something in a query."""
+"""Characters between words. They are removed, because signs may be syntax in a query."""
 USUAL_SHARE = 0.56
-"""Of their idf is what plain BM25 gives words in their own document: .50 to .61 on five collections."""
+"""Score of words in their own document by plain BM25, as a share of their idf: .50 to .61 on five
+collections."""
 QUESTIONS = (
     "how do vaccines work",
     "capital of Portugal",

@@ -93,7 +93,7 @@ HYBRID = "hybrid"
 Mode: TypeAlias = Annotated[str, OneOf("cluster.retrievers", "hybrid")]
 """`hybrid`, or the name of one retriever."""
 Feedback = Literal["rm3"]
-"""What makes the query of a lexical search anew: words of its best documents."""
+"""Expansion of a lexical search by words of its best documents."""
 WIDE_CODES = ("zh", "ja", "ko")
 """Languages whose own letters settle what a query is in, before a model is asked, which takes its time."""
 

@@ -70,7 +70,7 @@ OTHERWISE = ("fuzziness", "analyzer")
 BY_WORDS = ("best_fields", "most_fields", "cross_fields")
 """Types of `multi_match` and `query_string` that look for words, not for phrases or prefixes."""
 RANKED = {"adjust_pure_negative": False}
-"""What a `bool` is known by that ranks already; with a `filter` it means nothing."""
+"""Mark of a `bool` that is ranked already; with a `filter` it means nothing."""
 OF_VECTORS = frozenset({"knn", "neural", "neural_sparse"})
 PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard", "match_all"})
 """Queries that say which documents there are, and nothing about which one is better."""
@@ -78,9 +78,9 @@ SIGNS = {
     "query_string": re.compile(r'[+=&|><!(){}\[\]^"~*?:\\/]|(?<!\w)-|-(?!\w)|\b(AND|OR|NOT)\b'),
     "simple_query_string": re.compile(r'[+|"()~*\\]|(?<!\w)-|-(?!\w)'),
 }
-"""What may be syntax in a query of Lucene; a hyphen within a word is none."""
+"""Characters that may be syntax in a query of Lucene; a hyphen within a word is none."""
 NO_WORDS = re.compile(r"[\[\]{}\\/<>]|\b_exists_:")
-"""What stands in ranges, regular expressions and escapes: what users look for by these is no text."""
+"""Signs of ranges, regular expressions and escapes: their operands are no text."""
 UNWANTED = re.compile(r'(?:(?<![^\s(])[-!]|\bNOT\s+)(?:[\w.]+:)?(?:"[^"]*"|\([^()]*\)|[^\s()]+)')
 OF_A_FIELD = re.compile(r'(?<![\w.*])([\w.*]+):("[^"]*"|\([^()]*\)|[^\s()]+)')
 AMONG_WORDS = re.compile(r'[~^][\d.]*|&&|\|\||\b(?:AND|OR|NOT)\b|(?<!\w)-|-(?!\w)|[+=&|!()"*?:]')
@@ -339,7 +339,7 @@ READERS: Mapping[str, Callable[[QueryReader, str, QueryBody], ParsedQuery | NotR
     "script_score": QueryReader.inside,
     "simple_query_string": QueryReader.query_string,
 }
-"""What reads each kind of query; one of any other kind looks for no text."""
+"""Reader of each kind of query; other kinds look for no text."""
 
 
 def joined(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:

@@ -43,13 +43,13 @@ SPELT = tuple(
     "fuzziness max_expansions prefix_length fuzzy_transpositions fuzzy_rewrite "
     "fuzzy_max_expansions fuzzy_prefix_length".split()
 )
-"""By what words match that are spelt otherwise: without it scores are nearly the same (.92 to .94 of them on
-four collections), and fifty such searches take a cluster seconds."""
+"""Options that match words of another spelling. They are left out of probes: 50 such searches take a cluster
+seconds, and scores without them are nearly the same (.92 to .94 on four collections)."""
 NEVER_ASKED = OF_VECTORS | frozenset(
     "script percolate more_like_this regexp wrapper template has_child has_parent index".split()
 )
-"""What is not measured, for a server asks by its own rights, fifty times, what any client may send: vectors,
-scripts, patterns, and what looks into other documents or indices (a `terms` look-up has an `index`)."""
+"""Queries that are never probed, because a server asks 50 times by its own rights: vectors, scripts,
+patterns, and look-ups in other documents or indices (a `terms` look-up has an `index`)."""
 SYNONYMS, EXPANDED = 3, 50  # clauses that a cluster makes of one word
 NO_QUERY = 400
 

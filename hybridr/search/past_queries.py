@@ -30,7 +30,7 @@ STAMP = 16  # hex digits
 READ_AT_ONCE = 100  # documents
 FIELD = "vector"
 PAST_VECTORS = VectorSettings(vectors="byte", ef_construction=50)
-"""Of a million past queries a graph of floats would take minutes more to build, and gigabytes."""
+"""Vectors of past queries. For a million of them a graph of floats would take minutes more, and gigabytes."""
 
 
 class Relevant(NamedTuple):

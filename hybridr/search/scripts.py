@@ -14,7 +14,7 @@ REFUSALS = {
     "cannot execute scripts using": "script.allowed_contexts leaves searches out",
     "script_lang not supported": "a node lacks the module lang-painless",
 }
-"""What a cluster says that runs no scripts, and why it does not."""
+"""Message of a cluster that runs no scripts -> reason."""
 
 
 def scripts_refused(cluster: Cluster, index: str) -> str | None:

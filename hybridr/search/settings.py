@@ -19,7 +19,7 @@ ONE_OR_SEVERAL = BeforeValidator(lambda value: (value,) if isinstance(value, str
 NAMES_A_FUSION = {"fusion", "normalization"}
 NAMES_A_FILE = {"query_template", "sparse_encoder", "token_encoder", "folder"}
 Finds: TypeAlias = Literal["all", "lexical"]
-"""What a search finds: the neighbours of its vector too, or only what its words match."""
+"""Documents that a search finds: the neighbours of its vector too, or only what its words match."""
 
 
 def checked_boost(formula: str) -> str:

@@ -97,7 +97,7 @@ def system(name: str) -> Condition:
 
 
 class Compared(NamedTuple):
-    """What an evaluation compares: named systems of an index and TREC runs, the first with the others.
+    """An evaluation: named systems of an index and TREC runs, the first compared with the others.
 
     `templates` are files of lexical queries, as an application asks them, each a system of its own behind the
     first. `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are

@@ -43,7 +43,7 @@ SWITCH_S = (
     0.0005  # that the event loop waits for each busy thread after every read; by default ten times more
 )
 Addition: TypeAlias = "Callable[[FastAPI, Searches | None], None]"
-"""What adds further routes to an app, with its searches where it has an index."""
+"""A function that adds routes to an app, with its searches if it has an index."""
 STYLE = "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}td{padding:0 1em 0 0}"
 
 

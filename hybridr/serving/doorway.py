@@ -28,7 +28,7 @@ from .settings import ServeSettings
 from .telemetry import FACTS, LOGGER, PROBES, Metrics, described
 
 OPEN = frozenset({"/healthz", "/", "/page/page.js", "/page/page.css"})
-"""What asks for no token: whether the server lives, and the page, which holds no data."""
+"""Paths without a token: the health check, and the page, which holds no data."""
 OTHER = "other"  # one label for all unknown paths: they are the client's to choose
 LARGE = 64 * 1024  # bytes of a body that is counted and waits for its turn
 LARGE_AT_ONCE = 1
@@ -351,7 +351,7 @@ class TimedProtocol(H11Protocol):
         self._watch()
 
     def pause_writing(self) -> None:
-        """Give the client time to read; if unread answers exceed the limit, the connections that waited
+        """Wait for the client to read; if unread answers exceed the limit, the connections that waited
         longest are closed.
         """
         super().pause_writing()

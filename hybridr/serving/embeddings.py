@@ -38,7 +38,7 @@ TOKENS_A_QUERY = 16  # whose states are kept, in the mean: ten thousand queries 
 NO_STATES: NDArray[np.float16] = np.empty((0, 0), dtype=np.float16)
 T = TypeVar("T")
 Use: TypeAlias = Side | Literal["reading"]
-"""What a text is encoded for: a side of `/v1/embeddings`, or a search, which wants a query's tokens too."""
+"""Use of an encoding: a side of `/v1/embeddings`, or a search, which also needs the query's tokens."""
 
 
 def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:

@@ -65,7 +65,7 @@ INDEX = re.compile(
 """One name or pattern of indices. `_all` alone begins with `_`: all others are APIs of the cluster."""
 PARAMETER = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
 IN_PATH = frozenset(("index", "type", "id"))
-"""What is part of the path: as a parameter it would name another index."""
+"""Names that are part of the path; as parameters they would name another index."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..cluster.failures import kind_and_reason
 from ..cluster.relay import Answered
 
 REFUSALS = frozenset((400, 404, 413, 500))
-"""How a cluster refuses what was ranked, such as a vector that its client may not see."""
+"""Statuses with which a cluster refuses a ranked body, such as for a vector that its client may not see."""
 OF_RANKING = re.compile("script|query_shard|illegal_argument|clause|parsing")
 """Failures of a shard that the query makes, as on a node that compiles no more scripts. Shards that are away
 or busy fail whoever asks."""

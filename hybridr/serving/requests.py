@@ -31,7 +31,8 @@ SHOWN_PROBLEMS = 5
 OTHER_NAMES = dict.fromkeys(("size", "top_k", "topk", "limit", "n", "num_results"), "k") | dict.fromkeys(
     ("from", "start", "skip"), "offset"
 )
-"""What a page is called elsewhere. Bodies of `/v1/rank` and of `_search` are OpenSearch's: `size`, `from`."""
+"""Other names of a page's parameters. Bodies of `/v1/rank` and of `_search` are OpenSearch's: `size`,
+`from`."""
 MOST_BOOST, MOST_ID = 1000, 100  # characters
 BAD_REQUEST = 400
 LATE = 503
@@ -67,11 +68,11 @@ class EmbeddingRequest(BaseModel):
 
 
 UbiId = Annotated[str, Field(min_length=1, max_length=MOST_ID)]
-"""As much as the indices of UBI look up."""
+"""An id that UBI's indices can look up, which limits its length."""
 
 
 class UbiSearch(BaseModel):
-    """What a search tells of itself, as `ext.ubi` of OpenSearch has it."""
+    """Description of a search, in the form of OpenSearch's `ext.ubi`."""
 
     query_id: UbiId | None = Field(None, description="joins clicks to the search; None: one is made")
     client_id: UbiId | None = Field(None, description="who asks; each has one vote on a query")

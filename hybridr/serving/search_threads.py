@@ -19,7 +19,7 @@ from fastapi import Request
 from .requests import GONE, Busy, Refused
 
 CLIENT: ContextVar[str] = ContextVar("client", default="")
-"""Who sent the request that is answered; "" is the server itself."""
+"""Address of the client whose request is answered; "" is the server itself."""
 ARRIVED = "hybridr.arrived"
 SEARCHING_THREADS = 40
 SHARE = 0.75  # of the threads, and of all that may wait, for one client

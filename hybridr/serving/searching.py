@@ -52,7 +52,7 @@ Coordinate = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
 class EventPosition(BaseModel):
-    """Where on the page an event happened."""
+    """Position of an event on the page."""
 
     ordinal: Coordinate | None = None
     x: Coordinate | None = None
@@ -136,7 +136,7 @@ def query_record(
 
 WARM_S = 10.0  # that a server takes at most before it says that it is ready
 GONE = frozenset((404, 503))
-"""How a cluster answers a search of an index that was just deleted: it is not there, or all shards failed."""
+"""Statuses of a search in an index that was just deleted: it is not there, or all shards failed."""
 GivesHits: TypeAlias = "Callable[..., list[Hit]]"
 WARNING = "the encoder failed, these are lexical results"
 UNSURE = "no confidence is known of these scores, no hit was left out"

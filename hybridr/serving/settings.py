@@ -85,7 +85,7 @@ class ServeSettings(Stage):
 
 
 class DeploySettings(Stage):
-    """How an index is asked through plain REST."""
+    """Settings of how an index is asked through plain REST."""
 
     table: ClassVar[str] = "deploy"
     addresses: ClassVar[tuple[str, ...]] = ("server",)

@@ -45,7 +45,7 @@ from .telemetry import LOGGER
 
 BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 EVERY_S = 2.0
-"""Between two looks at the index; two small requests each."""
+"""Seconds between two looks at the index, of two small requests each."""
 AGAIN_S = 60.0  # what could not be opened is tried again
 LEAST_S = 0.5  # between two looks that requests ask for
 MOST_SEARCHES = 256  # worked on or waiting, of /search and of /v1/rank each; 503 with Retry-After beyond
@@ -53,7 +53,7 @@ BOOKKEEPING = frozenset(
     "accepted aliases deployment destinations history load original previous refused rejected synced "
     "warning".split()
 )
-"""What of a record no search reads; `sync` writes some of it every few seconds."""
+"""Fields of a record that no search reads; `sync` writes some of them every few seconds."""
 
 
 class LookUp:

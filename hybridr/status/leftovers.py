@@ -1,4 +1,4 @@
-"""What stands beside an index with vectors, goes with it, and may be left behind: its deployment, models and
+"""Everything that belongs to an index with vectors and may be left behind: its deployment, models and
 sidecars; and the verb rollback, which can drop an index with all of that.
 """
 

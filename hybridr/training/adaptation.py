@@ -70,7 +70,7 @@ class AdaptResult(Trained):
 
 @dataclass(frozen=True)
 class Start:
-    """What `adapt` has before training: the old encoder, the documents for the gate, and the function that
+    """State of `adapt` before training: the old encoder, the documents for the gate, and the function that
     fits.
     """
 
@@ -84,10 +84,10 @@ class Start:
     """Documents read."""
     language: str
     identity: Mapping[str, Any]
-    """What the result follows from, as JSON, beside the gate's settings."""
+    """Inputs that decide the result, as JSON, beside the gate's settings."""
     fit: Callable[[], Fitted]
     records: Mapping[str, Any] = field(default_factory=dict)
-    """What the manifest of the encoder says besides."""
+    """Further entries of the encoder's manifest."""
     processes: Processes | None = None
     """Those that train together; None where this one is alone."""
 
@@ -100,11 +100,11 @@ class Fitted:
     strength: float
     """The share of the change that the candidate keeps."""
     training: Mapping[str, Any]
-    """What the manifest says of the run; its losses are thinned."""
+    """Entry of the manifest about the run; its losses are thinned."""
     encoder: Encoder
-    """What encodes as the candidate does, where that itself is slow."""
+    """A faster encoder with the vectors of the candidate."""
     old_encoder: Encoder
-    """What encodes as the old encoder does, likewise."""
+    """A faster encoder with the vectors of the old encoder."""
     attachments: Mapping[str, Path] = field(default_factory=dict)
     """Files and folders that are kept beside the encoder, by name."""
 

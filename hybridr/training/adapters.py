@@ -45,7 +45,7 @@ PARALLEL_NEEDS: dict[str, Any] = {
 """The only value of these options that is supported, and what an absent one means."""
 
 MOST_RANK, LEAST_REDUCTION = 65_536, 0.1
-"""Beyond them an adapter would be larger than any backbone."""
+"""Limits beyond which an adapter would be larger than any backbone."""
 ACTIVATIONS = ("relu", "gelu", "tanh", "silu", "swish", "sigmoid")
 
 
@@ -68,7 +68,7 @@ class Parallel:
     reduction_factor: float | Mapping[str, float] = 4.0
     """Width of the layer divided by that of the bottleneck; by layer number, with "default"."""
     scaling: float | None = 4.0
-    """What its output is multiplied by; None learns it."""
+    """Factor of its output; None learns it."""
     activation: str = "relu"
 
     def bottleneck(self, width: int, layer: int) -> int:
@@ -189,14 +189,14 @@ ADAPTER = "rem"  # the name inside the modules; in files it is the REM's own
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Where a kind of backbone keeps what a REM changes; paths as the checkpoints spell them."""
+    """Places in a kind of backbone that a REM changes; paths as the checkpoints spell them."""
 
     layers: str
     projections: dict[str, str]
     host: str
     """The module in a layer that the parallel adapter stands beside."""
     adapters: str
-    """How files call that place."""
+    """Name of that place in files."""
 
 
 BERT = Anatomy(

@@ -83,13 +83,13 @@ CONFIG, WEIGHTS = "adapter_config.json", "pytorch_adapter.bin"
 HEAD_CONFIG, HEAD_WEIGHTS = "head_config.json", "pytorch_model_head.bin"
 EMBEDDINGS = "embeddings.bin"
 KNOWN = {CONFIG, WEIGHTS, HEAD_CONFIG, HEAD_WEIGHTS, EMBEDDINGS}
-"""What is read; `training_args.bin` and the rest are never opened."""
+"""Files that are read; `training_args.bin` and the rest are never opened."""
 
 TYPES: dict[str, type] = {"name": str, "model_type": str, "hidden_size": int, "config": dict}
-"""What `adapter_config.json` must hold."""
+"""Required entries of `adapter_config.json`, with their types."""
 
 RANKERS = {"dense": "dense", "unicoil": "unicoil", "splade": "splade", "colbert": "colbert"}
-"""How the end of `model_class` names the ranker; the re-ranker's class names none."""
+"""Suffix of `model_class` -> ranker; the re-ranker's class has none."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Dam:
     model: Any
     """The masked-LM model, in fp32 and without dropout; its `base_model` is the backbone."""
     tokenizer: str | None
-    """As JSON of the `tokenizers` package; None where the folder has none."""
+    """Tokenizer as JSON of the `tokenizers` package; None if the folder has none."""
     special_tokens: Mapping[str, str]
     has_language_head: bool
     """Whether the folder held the masked-LM head (a bare backbone does not)."""

@@ -52,7 +52,7 @@ class DamFit(runs.Trained):
     """
 
     tokens: int
-    """Of all documents that were read."""
+    """Number of tokens of all documents that were read."""
     precision: str
     fresh_head: bool
     """Whether the base had no masked-LM head, so that one tied to its embeddings was made."""
@@ -61,8 +61,8 @@ class DamFit(runs.Trained):
 
 
 class DamRun:
-    """What a training run works on: settings, processes, base model, precision, and the keys by which a
-    finished run is recognised.
+    """Inputs of a training run: settings, processes, base model, precision, and the keys by which a finished
+    run is recognised.
     """
 
     def __init__(self, settings: DamSettings, progress: Progress) -> None:

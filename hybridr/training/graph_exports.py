@@ -65,7 +65,8 @@ with extra("train", "exporting a model"):
 
 @dataclass(frozen=True)
 class GraphExport:
-    """What to export: a torch model (a `BackboneModel`), its tokenizer as JSON, and details for the manifest.
+    """Inputs of an export: a torch model (a `BackboneModel`), its tokenizer as JSON, and details for the
+    manifest.
 
     `parity` compares the opened folder with the model; `files` are further files by name.
     """

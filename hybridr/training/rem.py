@@ -55,7 +55,7 @@ UNUSED_HYPERCOMPLEX: dict[str, Any] = {
     "shared_W_phm": False,
     "shared_phm_rule": True,
 }
-"""What published files say about a layer that they do not have."""
+"""Entries of published files about a layer that they do not have."""
 CLASSES = {
     "dense": "{}Dense",
     "unicoil": "{}Unicoil",
@@ -231,9 +231,9 @@ class RemTraining(runs.Trained):
     parameters: int
     """Weights that were trained."""
     share: float
-    """Of the backbone's weights, 0..1."""
+    """Share of the backbone's weights that are trained, 0..1."""
     method: Mapping[str, Any] | None = None
-    """What the method, such as "idro", says of itself; None for none."""
+    """Statistics of the method, such as "idro"; None without one."""
 
 
 def train_rem(

@@ -27,13 +27,13 @@ R = TypeVar("R", bound="Trained")
 
 @dataclass
 class Training:
-    """What a run has done so far: one loss per step, other measured values, and where it was resumed."""
+    """Progress of a run: one loss per step, other measured values, and the step at which it was resumed."""
 
     losses: list[float] = field(default_factory=list)
     resumed_from: int = 0
     seconds: float = 0.0
     observed: dict[str, list[Any]] = field(default_factory=dict)
-    """What else each step measured, by name: numbers, or lists of them."""
+    """Other values measured at each step, by name: numbers, or lists of them."""
 
     def add(self, loss: float, observed: Mapping[str, Any]) -> None:
         """Add a step's loss and its other measured values."""

@@ -59,7 +59,7 @@ class TokenCache:
     ids: NDArray[np.uint32]
     """Token ids of all documents read, one after the other, without special tokens."""
     ends: NDArray[np.int64]
-    """Where each document read ends in `ids`."""
+    """End of each document in `ids`."""
     order: NDArray[np.int64]
     """The documents to train on, as positions in `ends`: no empty ones, each text once."""
     read: int
@@ -67,9 +67,9 @@ class TokenCache:
     tokens: int
     """Token ids of all documents read."""
     unknown: int
-    """How many of them stand for what the tokenizer does not know."""
+    """Number of ids that stand for words unknown to the tokenizer."""
     fingerprint: str
-    """Of the different texts, whatever the order they were read in; 64 hex digits."""
+    """Fingerprint of the distinct texts, whatever their order; 64 hex digits."""
 
     def __len__(self) -> int:
         return len(self.order)
@@ -243,7 +243,7 @@ class TokenWindows(NamedTuple):
     """
 
     ids: TokenIds
-    """What the model reads, `(tokens,)`."""
+    """Token ids that the model reads, `(tokens,)`."""
     lengths: TokenIds
     """Tokens of each document, `(documents,)`."""
     masked: TokenIds

@@ -179,7 +179,7 @@ def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tens
 
 
 OLDER_KEYS = {"global_rope_theta", "local_rope_theta", "layer_norm_epsilon"}
-"""What older configurations say in other words, and transformers still reads."""
+"""Keys of older configurations that transformers still reads."""
 NOT_HANDED_ON = {"transformers_version", "dtype", "architectures", "model_type", "_name_or_path"}
 
 

@@ -23,7 +23,7 @@ USED = {
     "multi_vector_encoder": "hybridr reindex NAME --token-encoder {}",
     "pair_scorer": "[search] rerank = 'cross', rerank_settings = {{folder = '{}'}} in hybridr.toml",
 }
-"""What to do with what was exported, by its entry in the manifest."""
+"""Next command for an exported folder, by its entry in the manifest."""
 FORMS = ("ranker", "pooling", "similarity")
 
 

@@ -41,7 +41,7 @@ class RuleAction:
 
 @dataclass(frozen=True)
 class RuleEdit:
-    """Who changes the rules, and whether they are changed at all."""
+    """Author of a change of rules, and whether it is a dry run."""
 
     by: Annotated[str | None, typer.Option(help="Who decides so.", show_default="the cluster's user")] = None
     dry_run: DryRun = False

@@ -24,7 +24,7 @@ class Sent(NamedTuple):
 
 
 class Dialect(Protocol):
-    """How requests and answers of OpenSearch's REST API are translated for one product.
+    """Translation of OpenSearch's REST requests and answers for one product.
 
     `like` is the version of OpenSearch whose requests the product understands (None: its own version);
     `lacking` maps features to the reason why the product has no such thing. `most_dimensions` is the largest

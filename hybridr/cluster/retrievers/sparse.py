@@ -17,7 +17,7 @@ from . import Retriever
 SPARSE_FIELD = "hybridr_sparse"
 MOST_ASKED = 400  # tokens of a query, the heaviest; OpenSearch takes 1,024 clauses in all
 UNSAFE = re.compile(r"[.%*\s\x00-\x1f]")
-"""What a feature's name must not hold: a dot begins another field, and `%` begins what stands for it here."""
+"""Characters that a feature's name must not hold: a dot begins another field, `%` begins our escapes."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,8 @@ class SparseRetriever(Retriever):
 
 
 class SparseState(RepresentationState):
-    """What an index remembers of its token weights: their encoder, the pruning (how many weights of a
-    document are kept, and the least as a share of its largest), and the spread of scores for queries of
-    length 1.
+    """State of an index's token weights: their encoder, the pruning (how many weights of a document are kept,
+    and the least as a share of its largest), and the spread of scores for queries of length 1.
     """
 
     about = "sparse weights"

@@ -14,26 +14,26 @@ from ..contract import Encoder
 from ..export.model_files import Exportable
 
 DOCUMENT_TOKENS = 128
-"""Of each document that an adapter is fitted to and that the gate compares: enough, and half the time."""
+"""Tokens of each document that the fit of an adapter and the gate read: enough, in half the time."""
 
 
 class Adapter(Protocol):
     """Fits an encoder to documents; its Settings have `fields`, `max_documents`, `held_out` and `seed`."""
 
     name: str
-    """That of the file."""
+    """Name of the adapter, which is that of its file."""
     title: str
-    """Its name in words, for manifests."""
+    """Name in words, for manifests."""
     strength: float
     """The share (0..1) of what is new, unless another is asked for."""
     fingerprint: str
-    """Of all that it starts from; 64 hex digits."""
+    """Fingerprint of all inputs, 64 hex digits."""
     candidate: Exportable
-    """What was fitted, once it is."""
+    """The fitted encoder, set by the fit."""
     encoder: Encoder
-    """What encodes as `candidate` does, and fast."""
+    """A faster encoder with the vectors of `candidate`."""
     old_encoder: Encoder
-    """What encodes as the base does, likewise; the gate compares both."""
+    """A fast encoder with the vectors of the base, with which the gate compares."""
 
     @property
     def Settings(self) -> type[Stage]:  # noqa: N802

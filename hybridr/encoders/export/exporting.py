@@ -139,12 +139,12 @@ def generated_texts(tokenizer: str, limit: int, count: int) -> list[str]:
 SPARSE, PAIRS, TOKENS = "export_sparse", "export_pairs", "export_multi_vector"
 SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
 GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
-"""What exports each ranker that gives no vector: functions of `training/graph_exports.py`."""
+"""Export function in `training/graph_exports.py` of each ranker that gives no vector."""
 GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
 
 
 KEPT_RECORDS = ("adaptation", "assembly")
-"""What is handed on when an encoder folder is exported again."""
+"""Entries of the manifest that are kept when an encoder folder is exported again."""
 
 
 def export(

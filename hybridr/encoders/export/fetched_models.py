@@ -17,7 +17,7 @@ from ...files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoin
 from ...records import Progress, silent
 
 HUB_WAIT_S = 3.0
-"""For what is packaged too: a hub that does not answer in this time is not waited for."""
+"""Seconds to wait for the model hub, also for models that are packaged."""
 OWNER = "jingtao"
 REM_FILE = "lora192-pa4.zip"
 SOURCES = {"en": "msmarco", "zh": "dureader"}
@@ -39,8 +39,8 @@ LOSSES = ("contrast", "distil")
 COCO_OWNER = "OpenMatch"
 COCO_USAGE = ("cls", "ip")
 COCO_FORMS = ("", "-msmarco", "-msmarco-idro-only", "-msmarco-warmup")
-"""As pretrained on the corpora of BEIR; then trained on MS MARCO: as published, without the pretraining, and
-by BM25's negatives only."""
+"""Suffixes of COCO-DR's checkpoints: pretrained on BEIR's corpora; then trained on MS MARCO; trained without
+the pretraining; trained by BM25's negatives only."""
 WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
 WANTED = ("*.json", "*.txt", "*.bin", "*.safetensors", "*.zip")
 UNWANTED = ("training_args.bin", "optimizer.*", "scheduler.*")
@@ -61,7 +61,7 @@ class Published:
     pooling: str
     similarity: str
     partner: str
-    """What it is assembled with: names of this table, * stands for anything; empty for a full model."""
+    """Models it can be assembled with: names of this table, * stands for anything; empty for a full model."""
     owner: str = OWNER
 
     @property

@@ -35,7 +35,7 @@ class TorchBiEncoder(TextModel):
 
 
 Exportable: TypeAlias = TorchBiEncoder | NumpyBiEncoder
-"""What an encoder folder is written of: a bi-encoder in torch, or its weights as arrays."""
+"""Content of an encoder folder: a bi-encoder in torch, or its weights as arrays."""
 
 CLASSES = {
     "bert": "BertModel",
@@ -44,7 +44,7 @@ CLASSES = {
     "distilbert": "DistilBertModel",
 }
 KEPT = ("vocab.txt", "losses.jsonl", "training.safetensors", "dam")
-"""What is handed on when a folder is exported again: files, and the DAM that was fitted."""
+"""Files that are kept when a folder is exported again, and the folder of its DAM."""
 
 
 def write_model(retriever: Exportable, folder: Path) -> None:

@@ -111,7 +111,7 @@ CONFIG = {
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
 }
-"""What is the same for all; the jars hold no configuration."""
+"""Configuration that all packaged models share; the jars hold none."""
 PRODUCT, ROUNDED = "MatMulInteger", "_quantized"
 
 

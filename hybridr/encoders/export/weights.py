@@ -126,7 +126,7 @@ WRAPPERS = (
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files of before PyTorch had it
 BEYOND = ".layer."
 ONE_THREAD: dict[str, Any] = {"limits": 1, "user_api": "blas"}
-"""Of numpy's BLAS: several wait for each other, spinning, on a machine at work."""
+"""Limit of numpy's BLAS to one thread: several spin while they wait for each other on a busy machine."""
 StoredWeights = Mapping[str, NDArray[np.float32]]
 
 
@@ -198,7 +198,7 @@ class NumpyBiEncoder(TextModel):
     """
 
     graph_only = False
-    """Whether transformers cannot open what it is exported as."""
+    """Whether transformers cannot open the exported form."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 
 
 class EncodedDocument(NamedTuple):
-    """What an encoder made of a text that is not empty.
+    """Output of an encoder for a text that is not empty.
 
     `vectors` are `(n, dim)`, one for each span of `split`. `kept` maps the name of a representation to what
     it keeps of each window of the text, or of the whole text if it has an encoder of its own.
@@ -54,23 +54,24 @@ class Representation(Protocol):
     name: ClassVar[str]
     help: ClassVar[str]
     setting: ClassVar[str]
-    """What asks for it, and where the record remembers its state: "representations", or one of its own."""
+    """Setting that asks for it, and key of the record for its state: "representations", or one of its own."""
     compared: ClassVar[str]
-    """What a verification and a plan call it."""
+    """Name in a verification and a plan."""
     freeing: ClassVar[str] = "leave it out of the setting representations"
-    """What to do where one of its fields is taken."""
+    """Hint for a user whose field has the name of one of its fields."""
     reads_tokens: ClassVar[bool] = True
-    """Whether it is made of the states of tokens; else of the vectors alone."""
+    """Whether it is computed from token states; else from the vectors alone."""
     hidden: ClassVar[bool] = False
-    """Whether a new index leaves its fields out of `_source`."""
+    """Whether a new index excludes its fields from `_source`."""
     shows: ClassVar[bool] = True
-    """Whether `exists` finds the documents with its fields, which fields of features do not let it."""
+    """Whether an `exists` query finds the documents with its fields; fields of features cannot be asked
+    so."""
     inside: ClassVar[bool] = True
-    """Whether an index that is there already can take it."""
+    """Whether it can be added to an existing index."""
     staged: ClassVar[str] = "they are read from the index's own texts"
     """Why the three stages do not make it; empty where they do, as vectors of spans."""
     windows: Windows | None = None
-    """How it has documents split."""
+    """Windows into which it splits documents."""
     settings: ReindexSettings
     encoder: Encoder
     state: Any

@@ -32,7 +32,7 @@ from ..settings import ReindexSettings
 from . import PackedTask, Task
 
 MOST_DEATHS = 5
-"""Of each worker, without one share done by any in between: then it is no accident. A machine takes many."""
+"""Most deaths for each worker without a share finished in between: fewer may be accidents."""
 ROUNDING = 1e-6
 FAREWELL_S = 20.0
 ANSWER_S = 10.0

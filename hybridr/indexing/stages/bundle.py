@@ -74,7 +74,7 @@ class Label(BaseModel):
 
 
 class Origin(Label):
-    """Where texts come from: the index, its uuid, and the fields they were joined from.
+    """Origin of texts: the index, its uuid, and the fields they were joined from.
 
     `settled` is the last `_seq_no` read of each shard; later operations were not read. None where the cluster
     does not tell.

@@ -101,7 +101,7 @@ class TextsExported(Reported):
 
 @dataclass(frozen=True)
 class Export:
-    """What the export of each shard needs: source, target folder, shares to read and progress."""
+    """Arguments of the export of each shard: source, target folder, shares to read and progress."""
 
     cluster: Cluster
     info: IndexInfo

@@ -59,9 +59,7 @@ VALUES_A_GROUP = 1 << 20  # of vectors; a row group is read whole
 
 @dataclass(frozen=True)
 class Encoding:
-    """What the encoding of each part needs: both folders, the recipe, and the sha256 of the parts of
-    texts.
-    """
+    """Arguments of the encoding of each part: both folders, the recipe, and the sha256 of texts' parts."""
 
     texts: StageFolder
     vectors: StageFolder

@@ -32,7 +32,7 @@ class Succession:
 
 
 class Ending(NamedTuple):
-    """How a reindex ended: count of rejected documents, whether the alias moved, and what moved with it.
+    """End of a reindex: count of rejected documents, whether the alias moved, and what moved with it.
 
     `tuned_before` names the index that had the alias before, if it was tuned; `along` the filtered aliases
     that moved too. `carried` counts writes of clients in other indices with vectors: `changed`, `deleted`,
@@ -60,7 +60,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Extent:
-    """How much a verification compares: a `sample` of whole documents, and no operation after `until`.
+    """Extent of a verification: a `sample` of whole documents, and no operation after `until`.
 
     `rejected` are ids that the engine refused, which may be missing. `source` is a recent description of the
     index to compare with.
@@ -103,7 +103,7 @@ class State(NamedTuple):
 
 
 class Target(Protocol):
-    """Where the vectors of an index go. `apart` says that this is a separate index, so that a rollback is
+    """Place of an index's vectors. `apart` says that this is a separate index, so that a rollback is
     possible.
     """
 

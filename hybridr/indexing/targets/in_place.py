@@ -141,7 +141,7 @@ class InPlace:
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
     ) -> Filling:
-        """Give every document changed after `since` the vector of its text, but for those with a fitting
+        """Write to every document changed after `since` the vector of its text, but for those with a fitting
         mark.
 
         Raises DataError for documents whose writer keeps versions of its own.

@@ -38,10 +38,12 @@ SAMPLE, MOST_TOKENS = 3_000, 300_000
 With 1,000 documents soft terms gain half as much on some collections."""
 LEAST_HEARD = 0.9  # of an index's documents; those that a run did not encode may be of another kind
 MOST_TERMS = 6_000
-"""Each costs every search; those that one document of the sample has help where texts are short or code."""
+"""Largest number of terms, since each costs every search. Terms that only one sampled document has are kept:
+they help where texts are short or code."""
 TABLE_BYTES = 9_500_000
 USUAL_OWN_COSINE = 0.78
-"""Where no term occurs twice; of the packaged encoder on open collections."""
+"""Mean cosine of a word with its own occurrences where no term occurs twice; the packaged encoder's on open
+collections."""
 COLLECTED = 60_000
 """Different terms that are collected: five times what a table holds, met in random order."""
 WORDS_OF_A_TEXT = 2_000

@@ -50,7 +50,7 @@ HOME = ".hybridr-terms-"
 BODY = hidden_body({"index_uuid": {"type": "keyword"}})
 PART_BYTES = 1_000_000
 MISSING_S = 1.0
-"""For how long a table found nowhere is not looked for again: the record names it before it is written."""
+"""Seconds for which a missing table is not looked for again: the record names it before it is written."""
 MOST_OPEN = 8
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 PART = re.compile(r"[0-9a-f]{64}-[0-9]+")

@@ -33,9 +33,9 @@ LETTERS = "A-Za-zÀ-ÖØ-öø-ɏΑ-ΡΣ-ώА-яЁё"
 WORD = re.compile(
     rf"[0-9]+(?:[.,][0-9]+)+(?![{LETTERS}0-9])|[{LETTERS}0-9]+(?:(?<=[{LETTERS}])'(?=[{LETTERS}])[{LETTERS}0-9]+)*"
 )
-"""What the standard tokenizer (UAX #29) reads as one word, in scripts that part words."""
+"""Words of the standard tokenizer (UAX #29), in scripts that separate words."""
 PARTING = r"\s\-/()\[\]{}!?\"&+=<>|@%$~^"
-"""What parts two words, whatever is beside it; `3.5` and `it's` are one word each."""
+"""Characters that always separate two words; `3.5` and `it's` are one word each."""
 OUTSIDE = re.compile(rf"[{PARTING},;:.']*")
 INSIDE = re.compile(rf"[{PARTING},;:.']*[{PARTING}][{PARTING},;:.']*")
 """Gaps around and between words."""
@@ -51,8 +51,7 @@ class WordSpan(NamedTuple):
 
 
 class KnownWords:
-    """What the searched fields of an index make of words: in each field a term and in how many documents it
-    is.
+    """Analysed words of an index's searched fields: for each field the term and its document frequency.
 
     Learnt from answers of the cluster, where it is `usable`: each field reads each word for itself. If an
     answer shows that this is not so, nothing is known from then on.

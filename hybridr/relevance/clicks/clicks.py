@@ -40,7 +40,8 @@ AT_ONCE_WRITTEN = 20_000
 MOST_A_DAY = 500
 """Searches and events of one client on one day; beyond, it is a machine."""
 LONG_LIST, MANY_SHOWN, GREEDY = 5, 40, 0.5
-"""Who clicked more than this share of so many documents, in lists of five or more, chooses nothing."""
+"""Clients that click more than this share of so many documents, in lists of five or more, are treated as
+bots."""
 TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
 CREATE TABLE search (id INTEGER, client INTEGER, day TEXT, text INTEGER, list INTEGER, teams TEXT);

@@ -33,7 +33,8 @@ from ...files.local import load_asset, numbered_lines, parsed_json
 
 QUERIES, EVENTS = "ubi_queries", "ubi_events"
 HITS = ("query_response_hit_ids", "query_response_objects_ids", "query_response_object_ids")
-"""Where a search keeps what it found: as the plugin writes it, and as its documentation spells it."""
+"""Fields in which a search keeps its hits: as the plugin writes them, and as its documentation spells
+them."""
 FIELDS = {
     QUERIES: [
         *("query_id", "client_id", "user_query", "timestamp", "object_id_field", "query_attributes"),
@@ -277,9 +278,9 @@ def names_by_id(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], field
 
 
 WAITING_BYTES = 16 * 2**20
-"""Of records that wait, as JSON."""
+"""Bytes of waiting records, as JSON."""
 GATHERING_S = 0.5
-"""How long records wait for others that are written with them."""
+"""Seconds that records wait for others, to be written together."""
 WRITTEN_TOGETHER = 1_000
 PATIENCE_S, END_S = 5.0, 10.0
 CameTo: TypeAlias = Literal["written", "no_room", "failed", "refused"]

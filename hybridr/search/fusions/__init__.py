@@ -28,7 +28,7 @@ BEYOND = 1e-12
 """The weight of the scores by which hits are found: lost in those that are scored again, and what is left for
 hits beyond the window, which follow in the order in which they were found on whichever page they are."""
 PINNED = 1e9
-"""What a pinned document scores more than the one below it; no boost is as large."""
+"""Distance of a pinned document's score from the next one; no boost is as large."""
 Scores: TypeAlias = Mapping[str, float]
 """Document id -> score, best first."""
 
@@ -264,8 +264,7 @@ class CompiledQuery:
 
 
 class CandidateLists(NamedTuple):
-    """What the retrievers return for a query, by name: the lists they found, and their true scores for all
-    candidates.
+    """Candidates of a query by retriever: the lists they found, and their true scores for all candidates.
 
     A document without a lexical score matches no word; one without a dense score has no vector. `signals` and
     `boosts` hold weight and scores of each further part.

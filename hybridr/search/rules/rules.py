@@ -43,7 +43,7 @@ MOST_RULES, MOST_BYTES_OF_RULES = 20_000, 20_000_000
 VERSIONS_KEPT = 20
 MOST_BOOKS = 8
 EDIT_ROUNDS, EDIT_WAIT_S = 5, 0.2
-"""How often others may be quicker, and how long their version may take until searches see it."""
+"""Rounds in which other editors may be quicker, and seconds until searches see their version."""
 MOST_LOOKED_UP = 1_000  # documents that are pinned
 BAD_REQUEST, ALREADY_THERE = 400, 409
 

@@ -25,7 +25,7 @@ MOST_CREDITED = 20  # documents: a cluster takes 1,024 clauses, and soft terms m
 CREDIT_DECIMALS = 6
 SAME = 0.9999  # cosine of a query with itself
 LOOKUP_S, AGAIN_S = 2.0, 10.0
-"""How long a look-up may take, and for how long none is tried after one that failed."""
+"""Seconds that a look-up may take, and seconds until the next one after a failure."""
 KNOWN_TEXTS, FRESH_S = 2_000, 60.0  # texts, and how long what was found for one counts
 
 

@@ -20,7 +20,7 @@ from ...indexing.terms.terms import Analysed
 from . import Place, QueryReading, Signal
 
 NEAREST = 30
-"""Where nearness begins: at the cosine of this neighbour."""
+"""Rank of the neighbour whose cosine counts as no similarity."""
 KEPT = 12  # of them: each costs a cluster time, and the last add next to nothing
 LEVELS = 8  # of nearness: terms of one level are one query, which halves a request
 SCALE = 0.39  # of a word itself, in the mean

@@ -1,5 +1,5 @@
-"""What an agent reads of an index beside searches: documents and fields within the scope of the index's name,
-and reports (inspection, reindex plan, evaluation), as text cut to a limit of bytes.
+"""Tools of an agent beside searches: documents and fields within the scope of the index's name, and reports
+(inspection, reindex plan, evaluation), as text cut to a limit of bytes.
 
 A tokenizer that works on bytes makes at most one token of a byte, so the limit of bytes bounds the tokens, in
 any language and for any model.
@@ -30,7 +30,7 @@ from ...errors import UNPRINTABLE, ClusterError, HybridrError
 from ...languages import without_tags
 
 ANSWER_BYTES = 8_000
-"""Of an answer, and so of its tokens."""
+"""Bytes of an answer, which bound its tokens."""
 LONGEST_OF_HIT = 300  # characters of a passage
 LONGEST_NAME = 200  # characters of an id as it is shown
 ROOM = 300  # bytes for what an answer ends with

@@ -73,7 +73,7 @@ from .preconditions import (
 
 @dataclass(frozen=True)
 class DeployResult:
-    """What deploying does: the exact requests in order, with ids that the cluster will assign in angle
+    """Result of a deployment: the exact requests in order, with ids that the cluster will assign in angle
     brackets.
 
     `settings` are missing cluster settings, `example` is a body to search with. `changed` is False if

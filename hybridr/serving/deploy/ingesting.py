@@ -59,7 +59,7 @@ if (parts.isEmpty()) { ctx.remove(params.text); } else { ctx[params.text] = Stri
 
 @dataclass(frozen=True)
 class Ingesting:
-    """What was or would be sent to give writes their vectors: the model, the pipeline, and its requests."""
+    """Requests (sent, or to be sent) that give writes their vectors, with the model and the pipeline."""
 
     index: str
     pipeline: str

@@ -170,7 +170,7 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 PageWork: TypeAlias = Callable[[Progress], dict[str, Any]]
-"""What reports its progress and gives its result as JSON values."""
+"""A function that reports its progress and returns JSON values."""
 
 
 class CompareRequest(BaseModel):

@@ -241,7 +241,7 @@ def read_requests(file: Path) -> RequestLog:
 
 REFUSED = (400, 413, 422)  # one request, and none of the others
 ODD = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
-"""What an odd request, or an odd answer, raises."""
+"""Errors raised by malformed requests and answers."""
 Send: TypeAlias = "Callable[[Mapping[str, Any]], dict[str, Any]]"
 """Asks the index with vectors for a body, and gives its answer."""
 

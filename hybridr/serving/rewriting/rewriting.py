@@ -28,15 +28,15 @@ OF_SOURCE = ("_source", "_source_includes", "_source_excludes")
 WITHIN = frozenset(
     ("q", "df", "default_operator", "from", "size", "sort", "stored_fields", *OF_TEXT, *OF_SOURCE)
 )
-"""What of an address `as_sent` writes into the body."""
+"""Parameters that `as_sent` moves into the body."""
 OF_BODY = ("source", "source_content_type")
 """A body in the address, for clients that cannot send one with GET."""
 UNREAD = {"search_pipeline": "pipeline", "source": "unreadable", "pit": "part"}
-"""What of an address keeps its search as it is, and why."""
+"""Parameters that leave a search unranked -> reason."""
 WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
-"""What has an answer without `_source` unless that is asked for, too."""
+"""Parts of a request whose answers omit `_source` unless it is requested."""
 OLD_NAMES = {"include": "includes", "exclude": "excludes"}
-"""Of two names of one part a cluster takes what comes last."""
+"""Old names of source filters. Of two names of one part the cluster uses the last."""
 MOST_PATTERNS = 20  # of one search, each of which may stand for all fields
 BUCKETS = ("aggregations", "aggs")
 
@@ -230,16 +230,16 @@ def strict_json(raw: bytes) -> Any:
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
 PLACES = frozenset(("_doc", "_shard_doc"))
-"""By what a search sorts that goes on and on, page by page."""
+"""Sorts of searches that read on page by page."""
 KEPT = frozenset(
     "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
     "terminate_after collapse min_score explain profile version seq_no_primary_term "
     "include_named_queries_score track_scores stats suggest stored_fields docvalue_fields fields "
     "script_fields".split()
 )
-"""What a search may say and still mean where its hits are ranked by `rescore`."""
+"""Parts of a search that keep their meaning if its hits are ranked by `rescore`."""
 FINDING = ("post_filter", "pit", "timeout", "terminate_after", "min_score")
-"""What of a search says which documents there are to be scored again."""
+"""Parts of a search that decide which documents are scored again."""
 BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
 
 

@@ -30,22 +30,22 @@ TrainingPrecision = Literal["fp32", "bf16"]
 
 
 class Objective(Protocol):
-    """What a training minimises; `parts` must depend only on weights, seed, step and rank."""
+    """Loss that a training minimises; `parts` must depend only on weights, seed, step and rank."""
 
     name: str
-    """That of the file."""
+    """Name of the objective, which is that of its file."""
     on: str
-    """What it is trained on: "documents", "labels" or "pairs"."""
+    """Kind of its training data: "documents", "labels" or "pairs"."""
     module: torch.nn.Module
     """The model, whose mode the loop sets."""
     weights: Mapping[str, torch.nn.Parameter]
-    """What is trained, by name, in a fixed order."""
+    """Trained weights by name, in a fixed order."""
     dropout: bool
     """Whether the model's own dropout is active."""
     shared_loss: bool
     """Whether every process computes the whole loss; else their losses add up."""
     recipe: Recipe
-    """How the weights are moved, as the settings say."""
+    """Optimiser and schedule of the weights, from the settings."""
     processes: Any
     """The `Processes` that train together."""
 
@@ -66,15 +66,15 @@ class FitsDam(Objective, Protocol):
     """An objective on documents without labels, which trains a DAM."""
 
     title: str
-    """Its name in words, for curves and manifests."""
+    """Name in words, for curves and manifests."""
     source: str
-    """Who described it, for model cards."""
+    """Authors and year, for model cards."""
     strength: float
     """The share (0..1) of the learnt change that is kept unless another is asked for."""
     budget: int
     """The tokens of its largest micro-batch."""
     documents: int
-    """How many are trained on."""
+    """Number of documents that are trained on."""
     unused: frozenset[str]
     """Settings that the result does not follow from."""
 
@@ -102,9 +102,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the weights are trained: steps, learning rate and its schedule, optimiser (AdamW or plain
-    "sgd").
-    """
+    """Optimisation of the weights: steps, learning rate, its schedule, optimiser (AdamW or plain "sgd")."""
 
     steps: int
     learning_rate: float
@@ -112,7 +110,7 @@ class Recipe:
     warm_up: int = 0
     """Steps in which the learning rate rises linearly."""
     decay: bool = False
-    """Whether it falls linearly to 0 afterwards; else it stays."""
+    """Whether the rate falls linearly to 0 afterwards; else it stays."""
     weight_decay: float = 0.0
     """Not on biases and LayerNorm."""
     clip: float = 1.0
@@ -121,7 +119,7 @@ class Recipe:
     checkpoint_every: int = 100
     optimizer: Literal["adamw", "sgd"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)
-    """Of AdamW, as `eps`."""
+    """Coefficients of AdamW, as `eps`."""
     eps: float = 1e-8
 
     def rate(self, step: int) -> float:

@@ -201,7 +201,7 @@ class Berm(Plain):
         self.objective, self.scores, self.ends = objective, scores, ends
         self.alpha, self.beta, self.released = alpha, beta, variant == "code"
         self.seen: dict[str, Any] = {}
-        """What the last step computed, by name."""
+        """Values of the last step, by name."""
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Berm:

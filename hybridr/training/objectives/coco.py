@@ -207,13 +207,13 @@ class Spans(NamedTuple):
 
     batch: MicroBatch
     places: Tensor
-    """Which of this process's rows a1 b1 a2 b2 … it holds, `(n,)`."""
+    """Indices of its rows among this process's a1 b1 a2 b2 …, `(n,)`."""
     seed: int
-    """Of dropout."""
+    """Seed of dropout."""
     value: Tensor | float = 0.0
-    """Its part of the contrast, where that is cached."""
+    """Part of the contrast, if that is cached."""
     gradient: Tensor | None = None
-    """Of the contrast by its vectors, `(n, dim)`; None for the only micro-batch."""
+    """Gradient of the contrast by its vectors, `(n, dim)`; None for the only micro-batch."""
 
 
 def draw_pairs(

@@ -24,7 +24,7 @@ class GreedyDro:
     """
 
     share: float = 0.25
-    """Of the samples that the worst groups make up, above 0 to 1."""
+    """Share of samples that the worst groups make up, above 0 to 1."""
     decay: float = 0.1
     """Weight of the new in the running means, 0..1."""
     floor: float = 0.01

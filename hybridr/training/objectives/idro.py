@@ -74,13 +74,13 @@ class IdroRule:
     """
 
     power: float = 0.25
-    """Of the group losses, 0 or more (alpha in the code, beta in the paper)."""
+    """Exponent of the group losses, 0 or more (alpha in the code, beta in the paper)."""
     decay: float = 0.1
-    """Of the former weights, 0..1; "code" only."""
+    """Weight of the former weights, 0..1; "code" only."""
     rate: float = 0.05
     """Step of the weights (1 / tau)."""
     floor: float = 0.01
-    """Least weight; "code" only."""
+    """Smallest weight of a group; "code" only."""
     variant: str = "code"
 
     def start(self, count: int) -> Tensor:
@@ -144,7 +144,7 @@ class Grouped(Plain):
         self.weights = weights.to(objective.processes.device)
         self.used = used
         self.seen: dict[str, Tensor] = {}
-        """What the last step computed, by name."""
+        """Values of the last step, by name."""
 
     @staticmethod
     def clusters(objective: EncodedApart, materials: Materials) -> Numbers:

@@ -62,7 +62,7 @@ class ComparedBatch:
 
 @dataclass(frozen=True)
 class Materials:
-    """What a method is created from besides the objective: settings and target texts."""
+    """Inputs of a method besides the objective: settings and target texts."""
 
     settings: RemSettings
     own: Any
@@ -169,7 +169,7 @@ class EncodedApart(Labelled):
 
     shared_loss = True
     rows_apart = False
-    """Whether a query's loss depends on its own documents only, and not on those of the others."""
+    """Whether the loss of a query depends on its own documents only."""
     method = Plain()
 
     def loss(self, part: Batch) -> Tensor:

@@ -216,7 +216,7 @@ class MicroBatch(NamedTuple):
     positions: Tensor
     """Masked positions in the flattened `ids`, `(masked,)`, filled up with zeros."""
     targets: Tensor
-    """What stood there, `(masked,)`; -100 where `positions` is filled up."""
+    """Masked tokens, `(masked,)`; -100 at padded `positions`."""
     divisor: int
     """Masked tokens of the whole batch over all processes."""
 

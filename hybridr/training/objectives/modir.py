@@ -83,9 +83,9 @@ class Game:
     """The settings of the adversarial training; defaults are those of Xin et al. 2022."""
 
     loss: str = "confusion"
-    """What the encoder minimises: "confusion", "minimax" or "gan"."""
+    """Loss of the encoder: "confusion", "minimax" or "gan"."""
     weight: float = 1.0
-    """Of that loss (lambda) in the first step; it halves every `half_life` steps."""
+    """Weight of that loss (lambda) in the first step; it halves every `half_life` steps."""
     half_life: float = 10_000
     queue: int = 1000
     """Steps whose vectors the classifier is trained on: so many entries are read in every step."""
@@ -94,9 +94,9 @@ class Game:
     traversal: Traversal = "all"
     """Whether reading begins at the oldest entry, at the second (as released), or only the newest is read."""
     bound: float = 5.0
-    """Of the logits, plus or minus; beyond it there is no gradient."""
+    """Largest absolute value of the logits; beyond it there is no gradient."""
     recipe: Recipe = Recipe(steps=0, learning_rate=5e-6, seed=0)
-    """How the classifier is moved; its rate is constant."""
+    """Optimisation of the classifier; its rate is constant."""
 
     def __post_init__(self) -> None:
         if self.queue % self.entries:
@@ -229,7 +229,7 @@ class Modir(Plain):
         self.classifier = Classifier(game, classifier.to(device))
         self.diagnosis = diagnosis
         self.seen: dict[str, Any] = {}
-        """What the last step computed, by name."""
+        """Values of the last step, by name."""
 
     @staticmethod
     def kept_vectors(own: Any) -> int:
@@ -353,7 +353,7 @@ class Diagnosis:
         ]
         self.objective, self.every, self.seed = objective, every, seed
         self.last = dict.fromkeys(("queries", "documents"), 0.0)
-        """What was measured last."""
+        """The last measurement."""
 
     def now(self) -> dict[str, float]:
         """Encode the samples, train a classifier, and return its accuracy for queries and documents."""
