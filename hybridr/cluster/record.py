@@ -127,8 +127,7 @@ class Record(Part):
     original: dict[str, Any] = {}
     synced: dict[int, int] | None = None
     carried: dict[int, int] | None = None
-    """Position up to which writes of clients were carried into the next index or discarded; for an index that
-    was replaced."""
+    """Position up to which clients' writes were carried on or discarded, in an index that was replaced."""
     carried_into: Uuid = ""
     """The uuid of that other index; none where it was copied to the source, or given up."""
     not_carried: tuple[str, ...] = ()
