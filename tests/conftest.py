@@ -175,6 +175,14 @@ def minilm_encoder_folder(own_home: Path) -> Path:
     return minilm_encoder()
 
 
+@pytest.fixture(scope="session")
+def tiny(own_home: Path) -> Path:
+    """Export an encoder of two small layers: real, and fast."""
+    from support.tiny import tiny_retriever  # imports torch, which few tests need
+
+    return exporting.export(tiny_retriever(), own_home / "tiny")
+
+
 @pytest.fixture
 def all_texts_of_parity(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare as many texts as users do; the suite exports some two hundred encoders, with fewer."""

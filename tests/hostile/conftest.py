@@ -1,4 +1,4 @@
-"""One small encoder, from which the hostile ones are made."""
+"""What no model has a right to."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.encoders.export.exporting import export
-from support.tiny import tiny_retriever
-
 
 @pytest.fixture(scope="session")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Export an encoder of two small layers."""
-    return export(tiny_retriever(), tmp_path_factory.mktemp("hostile") / "encoder")
+def encoder(tiny: Path) -> Path:
+    """Name the small encoder from which the hostile ones are made."""
+    return tiny
 
 
 @pytest.fixture

@@ -256,7 +256,7 @@ TARGETS = (
     Target(
         "record", 90, 40, values, each(lambda one: checked(one, "x"), RECORD, Record.model_fields, DataError)
     ),
-    Target("settings", 14, 200, values, of_settings),
+    Target("settings", 4, 200, values, of_settings),
     Target("entry", 300, 9, values, each(of_entry, ENTRY, ENTRY, ModelError)),
     Target("manifest", 60, 11, values, each(of_manifest, {}, MANIFEST_PARTS, DataError)),
     Target("lora", 240, 7, values, each(of_design, LORA, LORA, ModelError)),
@@ -265,7 +265,7 @@ TARGETS = (
     Target("model", 10, 28, values, of_model),
     Target("embedding", 180, 6, values, of_request(EmbeddingRequest, EMBEDDING)),
     Target("search", 180, 8, values, of_request(SearchRequest, {"query": "a"})),
-    Target("queries", 180, len(PLACES), values, of_queries),
+    Target("queries", 240, len(PLACES), values, of_queries),
     Target("formats", 140, len(READERS), texts, of_texts),
     Target("weights", 20, 9, texts, of_weights),
     Target("toml", 100, 1, texts, of_toml),

@@ -13,7 +13,6 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.contract import checked_texts
-from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.indexing.terms import storage
 from hybridr.relevance import answering
@@ -25,7 +24,6 @@ from support.books import PROPERTIES, document, make
 from support.commands import Cli
 from support.corpus import drop_indices
 from support.deployed import Server, fill_library, serving_index, with_vectors
-from support.tiny import tiny_retriever
 
 REMEMBERED = {"_encode": (50_000, np.stack), "_read": (1_500, list)}
 """Texts at most, of which a vector has 1.5 kB and a reading 100 kB; and what becomes of those of a call."""
@@ -39,12 +37,6 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture(scope="session")
 def minilm(minilm_encoder_folder: Path) -> Path:
     return minilm_encoder_folder
-
-
-@pytest.fixture(scope="session")
-def tiny(own_home: Path) -> Path:
-    """Export an encoder of two small layers: real, and fast."""
-    return export(tiny_retriever(), own_home / "tiny")
 
 
 @pytest.fixture(params=["cluster", "elastic"])

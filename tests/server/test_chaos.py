@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from hybridr.cluster.embedded import process
-from hybridr.encoders.export.exporting import export
 from support.chaos import SEED_VARIABLE, WITHOUT_CATCHING_UP, Chaos, assert_equal, at_work
 from support.chaos_node import NODE, ChaosNode
-from support.tiny import tiny_retriever
 from support.traffic import make_source
 
 pytestmark = pytest.mark.node
@@ -36,12 +34,6 @@ def chaos_node(own_home: Path) -> Iterator[ChaosNode]:
         logging.getLogger("opensearch").setLevel(logging.NOTSET)
 
 
-@pytest.fixture(scope="module")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Export an encoder of two small layers: real, and fast."""
-    return export(tiny_retriever(), tmp_path_factory.mktemp("chaos") / "tiny")
-
-
 @pytest.fixture
 def dice() -> random.Random:
     """Roll from a seed that is printed; HYBRIDR_CHAOS_SEED repeats one."""
@@ -52,11 +44,9 @@ def dice() -> random.Random:
 
 @pytest.mark.timeout(900)  # a node starts twice
 @pytest.mark.attack(72, 73)
-def test_nothing_is_lost_whatever_is_killed(
-    chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
-) -> None:
+def test_nothing_is_lost_whatever_is_killed(chaos_node: ChaosNode, tiny: Path, dice: random.Random) -> None:
     """Two commands at once, of which one is killed, then the node; `make chaos` kills more of everything."""
-    chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "gust", 600, dice), tiny_folder, dice)
+    chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "gust", 600, dice), tiny, dice)
     with at_work(chaos) as (_, writers):
         one, other = chaos.pair(32, "--accept-rejects")
         chaos.kill(one)
@@ -72,9 +62,9 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
 
     @pytest.mark.timeout(1800)  # a node starts three times
     def test_nothing_is_lost_in_three_destinations(
-        chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
+        chaos_node: ChaosNode, tiny: Path, dice: random.Random
     ) -> None:
-        chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "storm", 1_200, dice), tiny_folder, dice)
+        chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "storm", 1_200, dice), tiny, dice)
         with at_work(chaos) as (reader, writers):
             stamp("first destination")
             one, other = chaos.pair(32)
@@ -124,10 +114,10 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
         assert len(seen) >= 3
 
     @pytest.mark.timeout(MINUTES * 60 + 3600)
-    def test_a_storm_of_minutes(chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random) -> None:
+    def test_a_storm_of_minutes(chaos_node: ChaosNode, tiny: Path, dice: random.Random) -> None:
         began, kills = time.monotonic(), chaos_node.kills
         corpus = make_source(chaos_node.cluster, "tempest", 1_200, dice, POISONED)
-        chaos = Chaos(chaos_node, corpus, tiny_folder, dice)
+        chaos = Chaos(chaos_node, corpus, tiny, dice)
         rounds = 0
         with at_work(chaos) as (reader, writers):
             while time.monotonic() - began < MINUTES * 60 or chaos_node.kills - kills < KILLS:
@@ -153,10 +143,10 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
         assert chaos.blocked == 1
 
     def test_without_the_catch_up_passes_it_would_be(
-        chaos_node: ChaosNode, tiny_folder: Path, dice: random.Random
+        chaos_node: ChaosNode, tiny: Path, dice: random.Random
     ) -> None:
         corpus = make_source(chaos_node.cluster, "calm", 600, dice)
-        chaos = Chaos(chaos_node, corpus, tiny_folder, dice, per_second=150)
+        chaos = Chaos(chaos_node, corpus, tiny, dice, per_second=150)
         with at_work(chaos) as (_, writers):
             done = chaos.fill_while_written(writers, WITHOUT_CATCHING_UP)
             assert done["switched"]

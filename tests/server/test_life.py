@@ -83,7 +83,7 @@ def live(cluster: Cluster, steps: int) -> int:
 
 
 @pytest.mark.timeout(36_000 if STEPS else 900)
-@pytest.mark.parametrize(("product", "steps"), [("cluster", 90), ("elastic", 30)])
+@pytest.mark.parametrize(("product", "steps"), [("cluster", 90), ("elastic", 60)])
 def test_nothing_that_anybody_wrote_is_lost(product: str, steps: int, request: pytest.FixtureRequest) -> None:
     done = live(request.getfixturevalue(product), STEPS or steps)
     assert done

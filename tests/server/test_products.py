@@ -36,7 +36,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
 from hybridr.serving.settings import ServeSettings
 from hybridr.status import leftovers
-from hybridr.status.standing import remove
+from hybridr.status.standing import remove, status
 from support.commands import Cli
 from support.corpus import (
     delete,
@@ -133,6 +133,32 @@ def test_three_stages_and_what_changed_since(product: Cluster, name: str, tmp_pa
     again = import_vectors(product, name, tmp_path, encoder, ReindexSettings(term_table=False))
     assert (again.encoded, again.skipped) == (0, 61), "those of no part count too"
     assert reindex(product, name, ENCODER, ReindexSettings(term_table=False)).skipped == 61
+
+
+def test_three_generations(product: Cluster, name: str) -> None:
+    """Writers of each side between each; `status` is right to the document after every step."""
+    fill_index(product, name, 20, settings={"number_of_shards": 2, "number_of_replicas": 0})
+    settings = ReindexSettings(term_table=False)
+    alias = reindex(product, name, ENCODER, settings).alias or ""
+    for number in range(1, 3):
+        put_documents(product, alias, [100 + number, number], suffix=f" by a client {number}")
+        delete(product, alias, f"d{9 + number}")
+        put_documents(product, name, [200 + number], suffix=" by the source")
+        before, source = sources(product, alias), sources(product, name)
+        expected = before | {f"d{200 + number}": source[f"d{200 + number}"]}
+        encoder = HashingEncoder(salt=str(number))
+        assert reindex(product, name, encoder, settings).destination == f"{name}-hybridr-{number + 1}"
+        product.refresh(alias)
+        assert sources(product, alias) == expected
+        *older, held = status(product, name).holdings
+        none = {"conflicts": 0, "deletes_known": True}
+        assert held.writes == {"changed": 2 * number, "deleted": number, **none}
+        assert held.current == held.documents == len(expected)
+        assert not any(one.writes and (one.writes["changed"] or one.writes["deleted"]) for one in older)
+        assert verify(product, name, encoder).problems() == []
+    remove(product, name, copy_back=True)
+    product.refresh(name)
+    assert sources(product, name) == expected
 
 
 @pytest.fixture(scope="module")

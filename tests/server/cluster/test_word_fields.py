@@ -58,37 +58,33 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "keyword": ({"name": {"type": "keyword", "fields": {"text": TEXT}}}, ("name.text",)),
     "one of two": ({"title": TEXT, "body": hidden("all"), "all": TEXT}, ("title", "all")),
     "stored": ({"title": TEXT, "body": hidden("all", store=True), "all": TEXT}, ("title", "all")),
+    "kinds of OpenSearch": (
+        {"body": {"type": "search_as_you_type"}, "mo": {"type": "match_only_text"}},
+        ("body", "mo"),
+    ),
 }
-AS_YOU_TYPE: dict[str, Any] = {"body": {"type": "search_as_you_type"}, "mo": {"type": "match_only_text"}}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_are_searched_where_the_application_can(product: Cluster, name: str, kind: str) -> None:
-    check_kind(product, name, *KINDS[kind])
-
-
-def test_kinds_of_text_of_opensearch(cluster: Cluster, index_name: str) -> None:
-    check_kind(cluster, index_name, AS_YOU_TYPE, ("body", "mo"))
-
-
-def check_kind(product: Cluster, name: str, properties: dict[str, Any], searched: tuple[str, ...]) -> None:
-    filled(product, name, properties)
-    seen = inspect_index(product, name)
+def test_words_are_searched_where_the_application_can(cluster: Cluster, index_name: str, kind: str) -> None:
+    properties, searched = KINDS[kind]
+    filled(cluster, index_name, properties)
+    seen = inspect_index(cluster, index_name)
     assert seen.lexical_fields == searched
     assert {field.name for field in seen.fields if field.searched} == set(searched)
     settings = ReindexSettings(term_table=False)
-    dry = plan(product, name, ENCODER, settings)
+    dry = plan(cluster, index_name, ENCODER, settings)
     assert (dry.record.fields, dry.record.lexical_fields) == (seen.text_fields, searched)
-    assert reindex(product, name, ENCODER, settings).documents == 20
+    assert reindex(cluster, index_name, ENCODER, settings).documents == 20
     for again in (None, ReindexSettings(term_table=False, vectors="byte")):  # another generation
         if again:
-            reindex(product, name, ENCODER, again)
-        record = resolve(product, name).record
+            reindex(cluster, index_name, ENCODER, again)
+        record = resolve(cluster, index_name).record
         assert (record.fields, record.lexical_fields) == (seen.text_fields, searched)
         for mode in ("lexical", "hybrid"):
-            hits = Search(product, name, ENCODER, mode=mode)("seal machine", 5)
+            hits = Search(cluster, index_name, ENCODER, mode=mode)("seal machine", 5)
             assert [bool(hit.text) for hit in hits] == [True] * 5
-        assert verify(product, name, ENCODER).ok
+        assert verify(cluster, index_name, ENCODER).ok
 
 
 HOPELESS: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
@@ -112,33 +108,24 @@ HOPELESS: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", HOPELESS)
+@pytest.mark.parametrize(("kind", "in_place"), [*((kind, False) for kind in HOPELESS), ("nowhere", True)])
 def test_what_no_query_finds_is_refused_before_the_first_write(
-    product: Cluster, name: str, kind: str
+    cluster: Cluster, index_name: str, kind: str, in_place: bool
 ) -> None:
-    check_refused(product, name, kind, in_place=False)
-
-
-@pytest.mark.parametrize("kind", HOPELESS)
-def test_in_place_it_is_refused_too(cluster: Cluster, index_name: str, kind: str) -> None:
-    check_refused(cluster, index_name, kind, in_place=True)
-
-
-def check_refused(product: Cluster, name: str, kind: str, *, in_place: bool) -> None:
     properties, documents, fields = HOPELESS[kind]
     index = {"number_of_replicas": 0, **({"knn": True} if in_place else {})}
-    create(product, name, properties, index, dynamic="false")
+    create(cluster, index_name, properties, index, dynamic="false")
     for number, source in enumerate(documents or [{"body": text(number)} for number in range(5)]):
-        product.request("PUT", path_of(name, "_doc", str(number)), source, {"refresh": "true"})
-    before = product.index_info(name)
+        cluster.request("PUT", path_of(index_name, "_doc", str(number)), source, {"refresh": "true"})
+    before = cluster.index_info(index_name)
     settings = ReindexSettings(fields=fields, in_place=in_place)
     for attempt in (plan, reindex):
         with pytest.raises(HybridrError, match="words cannot be searched in") as caught:
-            attempt(product, name, ENCODER, settings)
+            attempt(cluster, index_name, ENCODER, settings)
         assert "lexical_fields" in str(caught.value.hint)
-    assert [info.name for info in product.indices(f"{name}*")] == [name]
-    assert product.index_info(name).mappings == before.mappings
-    seen = inspect_index(product, name, fields=fields)
+    assert [info.name for info in cluster.indices(f"{index_name}*")] == [index_name]
+    assert cluster.index_info(index_name).mappings == before.mappings
+    seen = inspect_index(cluster, index_name, fields=fields)
     assert any("lexical_fields" in line for line in seen.advice) == (not seen.lexical_fields)
 
 

@@ -1,4 +1,4 @@
-"""What vectors add to the answers of an application that asks as before, on both products."""
+"""What vectors add to the answers of an application that asks as before."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from support.commands import Cli
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, filled_index
 
-pytestmark = [pytest.mark.node, pytest.mark.elastic]
+pytestmark = pytest.mark.node
 TEXT = {"type": "text"}
 PAGE = {"query": {"match": {"body": "harbour"}}, "size": 10}
 
 
 @pytest.fixture
-def name(product: Cluster, name: str) -> str:
+def name(cluster: Cluster, index_name: str) -> str:
     documents = [{"title": f"Boat {n}", "body": f"boat {n} lies in the harbour " * 8} for n in range(20)]
-    return make(product, name, documents, properties={"title": TEXT, "body": TEXT})
+    return make(cluster, index_name, documents, properties={"title": TEXT, "body": TEXT})
 
 
 def hits(cluster: Cluster, index: str, **more: Any) -> list[dict[str, Any]]:
@@ -42,34 +42,34 @@ def line_to_type(output: str) -> dict[str, Any]:
 
 
 def test_the_line_that_is_printed_makes_answers_as_small_as_before(
-    product: Cluster, name: str, minilm: Path, cli: Cli
+    cluster: Cluster, name: str, tiny: Path, cli: Cli
 ) -> None:
-    before = hits(product, name)
-    command = ["reindex", name, "--alias", f"{name}-live", "--encoder", str(minilm)]
-    command += ["--no-term-table", "--url", product.url]
+    before = hits(cluster, name)
+    command = ["reindex", name, "--alias", f"{name}-live", "--encoder", str(tiny)]
+    command += ["--no-term-table", "--url", cluster.url]
     dry = line_to_type(cli.typed([*command, "--dry-run"]).out)
     typed = line_to_type(cli.typed(command).out)
     assert dry == typed == {"_source": {"excludes": ["hybridr_vector"]}}
-    assert hits(product, f"{name}-live", **typed) == before
-    whole = hits(product, f"{name}-live")
+    assert hits(cluster, f"{name}-live", **typed) == before
+    whole = hits(cluster, f"{name}-live")
     assert len(as_json(whole)) > 5 * len(as_json(before))
     # The second generation says it too.
     assert line_to_type(cli.typed([*command, "--vectors", "byte"]).out) == typed
 
 
 def test_a_partial_update_through_the_alias_keeps_the_vector_and_a_sync_renews_it(
-    product: Cluster, name: str
+    cluster: Cluster, name: str
 ) -> None:
     encoder, alias = HashingEncoder(), f"{name}-hybridr"
-    reindex(product, name, encoder, ReindexSettings(term_table=False))
-    product.request("POST", path_of(alias, "_update", "3"), {"doc": {"price": 7}}, {"refresh": "true"})
+    reindex(cluster, name, encoder, ReindexSettings(term_table=False))
+    cluster.request("POST", path_of(alias, "_update", "3"), {"doc": {"price": 7}}, {"refresh": "true"})
     with_vector = {"query": {"exists": {"field": "hybridr_vector"}}, "size": 0, "track_total_hits": True}
-    found = product.request("POST", path_of(alias, "_search"), with_vector)
+    found = cluster.request("POST", path_of(alias, "_search"), with_vector)
     assert found["hits"]["total"]["value"] == 20
-    [held] = status(product, name).holdings
+    [held] = status(cluster, name).holdings
     assert held.writes["changed"] == 1
-    assert sync(product, name, encoder).renewed == 1
-    assert verify(product, name, encoder).ok
+    assert sync(cluster, name, encoder).renewed == 1
+    assert verify(cluster, name, encoder).ok
 
 
 def test_in_place_the_mark_is_left_out_too(cluster: Cluster, index_name: str) -> None:

@@ -22,22 +22,22 @@ from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, sources, update
 from support.hashing import HashingEncoder
 
-pytestmark = [pytest.mark.node, pytest.mark.elastic]
+pytestmark = pytest.mark.node
 ENCODER, OTHER = HashingEncoder(), HashingEncoder(salt="other")
 TWO_SHARDS: dict[str, Any] = {"number_of_replicas": 0, "number_of_shards": 2}
 
 
 @pytest.fixture
-def name(product: Cluster, name: str) -> str:
+def name(cluster: Cluster, index_name: str) -> str:
     """Name an index with 20 documents."""
-    fill_index(product, name, 20, settings=TWO_SHARDS)
-    return name
+    fill_index(cluster, index_name, 20, settings=TWO_SHARDS)
+    return index_name
 
 
 @pytest.fixture
-def alias(product: Cluster, name: str) -> str:
+def alias(cluster: Cluster, name: str) -> str:
     """Name what clients of its first copy write to."""
-    return again(product, name, ENCODER).alias or ""
+    return again(cluster, name, ENCODER).alias or ""
 
 
 def again(cluster: Cluster, name: str, encoder: HashingEncoder = OTHER, **settings: Any) -> ReindexResult:
@@ -57,18 +57,18 @@ def texts(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
     return sources(cluster, index)
 
 
-def test_a_second_reindex_shows_the_alias_what_it_showed(product: Cluster, name: str) -> None:
-    again(product, name, ENCODER, alias=f"{name}-app")
-    write_through(product, f"{name}-app")
-    before, source = texts(product, f"{name}-app"), texts(product, name)
-    done = again(product, name, alias=f"{name}-app")
+def test_a_second_reindex_shows_the_alias_what_it_showed(cluster: Cluster, name: str) -> None:
+    again(cluster, name, ENCODER, alias=f"{name}-app")
+    write_through(cluster, f"{name}-app")
+    before, source = texts(cluster, f"{name}-app"), texts(cluster, name)
+    done = again(cluster, name, alias=f"{name}-app")
     assert done.destination == f"{name}-hybridr-2"
     assert done.carried == {"changed": 3, "deleted": 1, "conflicts": 0}
     assert done.from_clients == 3
-    assert texts(product, f"{name}-app") == before
-    assert texts(product, name) == source, "the source stays as it is"
-    assert verify(product, name, OTHER).problems() == []
-    first, second = status(product, name).holdings
+    assert texts(cluster, f"{name}-app") == before
+    assert texts(cluster, name) == source, "the source stays as it is"
+    assert verify(cluster, name, OTHER).problems() == []
+    first, second = status(cluster, name).holdings
     none = {"changed": 0, "deleted": 0, "conflicts": 0, "deletes_known": True}
     assert first.writes == none
     assert second.writes == none | {"changed": 3, "deleted": 1}
@@ -77,118 +77,118 @@ def test_a_second_reindex_shows_the_alias_what_it_showed(product: Cluster, name:
 
 @pytest.mark.parametrize("synced", [False, True], ids=["before a sync", "after a sync"])
 def test_removal_refuses_while_any_generation_holds_what_clients_wrote(
-    product: Cluster, name: str, alias: str, synced: bool, cli: Cli
+    cluster: Cluster, name: str, alias: str, synced: bool, cli: Cli
 ) -> None:
-    write_through(product, alias)
+    write_through(cluster, alias)
     if synced:
-        sync(product, name, ENCODER)
-    again(product, name)
-    expected = texts(product, alias)
+        sync(cluster, name, ENCODER)
+    again(cluster, name)
+    expected = texts(cluster, alias)
     with pytest.raises(ClusterError, match="changed 3 documents in .*-hybridr-2' and deleted 1") as said:
-        remove(product, name)
+        remove(cluster, name)
     assert "--copy-back" in str(said.value.hint)
-    assert cli(product, f"remove {name} --yes", code=1).out == "", "refused before anything is listed"
-    assert texts(product, alias) == expected
-    said = cli(product, f"remove {name} --yes --copy-back").out
+    assert cli(cluster, f"remove {name} --yes", code=1).out == "", "refused before anything is listed"
+    assert texts(cluster, alias) == expected
+    said = cli(cluster, f"remove {name} --yes --copy-back").out
     assert "3 documents copied back to the source, 1 deleted there" in said
-    assert texts(product, name) == expected
-    assert [info.name for info in product.indices(f"{name}*")] == [name]
+    assert texts(cluster, name) == expected
+    assert [info.name for info in cluster.indices(f"{name}*")] == [name]
 
 
-def test_written_by_name_into_an_index_that_was_left(product: Cluster, name: str, alias: str) -> None:
-    write_through(product, alias)
-    again(product, name)
+def test_written_by_name_into_an_index_that_was_left(cluster: Cluster, name: str, alias: str) -> None:
+    write_through(cluster, alias)
+    again(cluster, name)
     left = f"{name}-hybridr-1"
-    put_documents(product, left, [3, 7], suffix=" late")
-    bulk(product, left, [{"index": {"_id": "late"}}, {"text": "yellow"}])
-    delete(product, left, "d8")
-    delete(product, left, "own")
+    put_documents(cluster, left, [3, 7], suffix=" late")
+    bulk(cluster, left, [{"index": {"_id": "late"}}, {"text": "yellow"}])
+    delete(cluster, left, "d8")
+    delete(cluster, left, "own")
     with pytest.raises(ClusterError, match="changed 3 documents in .*-hybridr-1' and deleted 1"):
-        remove(product, name)
-    assert status(product, name).holdings[0].writes == {
+        remove(cluster, name)
+    assert status(cluster, name).holdings[0].writes == {
         "changed": 3,
         "deleted": 1,
         "conflicts": 0,
         "deletes_known": True,
     }
-    sync(product, name, OTHER)
-    shown = texts(product, alias)
+    sync(cluster, name, OTHER)
+    shown = texts(cluster, alias)
     assert (shown["d3"]["text"][-5:], shown["d7"]["text"][-5:], shown["late"]) == (
         " late",
         " late",
         {"text": "yellow"},
     )
     assert not {"d8", "own", "d5"} & shown.keys()
-    assert not any(status(product, name).holdings[0].writes[one] for one in ("changed", "deleted"))
-    assert verify(product, name, OTHER).problems() == []
+    assert not any(status(cluster, name).holdings[0].writes[one] for one in ("changed", "deleted"))
+    assert verify(cluster, name, OTHER).problems() == []
 
 
-def test_the_same_reindex_again_keeps_what_clients_wrote(product: Cluster, name: str, alias: str) -> None:
-    write_through(product, alias)
-    put_documents(product, name, [9], suffix=" by the source")
-    delete(product, name, "d10")
-    done = again(product, name, ENCODER)
+def test_the_same_reindex_again_keeps_what_clients_wrote(cluster: Cluster, name: str, alias: str) -> None:
+    write_through(cluster, alias)
+    put_documents(cluster, name, [9], suffix=" by the source")
+    delete(cluster, name, "d10")
+    done = again(cluster, name, ENCODER)
     assert done.destination == f"{name}-hybridr-1"
-    shown = texts(product, alias)
+    shown = texts(cluster, alias)
     assert {"own", "d3"} <= shown.keys()
     assert not {"d5", "d10"} & shown.keys()
     assert shown["d9"]["text"].endswith(" by the source")
-    assert verify(product, name, ENCODER).problems() == []
+    assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_verify_and_status_tell_the_same_after_a_delete(product: Cluster, name: str, alias: str) -> None:
-    delete(product, alias, "d5")
+def test_verify_and_status_tell_the_same_after_a_delete(cluster: Cluster, name: str, alias: str) -> None:
+    delete(cluster, alias, "d5")
     for _ in range(2):
-        found = verify(product, name, ENCODER)
+        found = verify(cluster, name, ENCODER)
         assert found.problems() == []
         assert [one.looked_at for one in found.findings if one.name == "deleted by clients"] == [1]
-        (held,) = status(product, name).holdings
+        (held,) = status(cluster, name).holdings
         assert held.writes is not None
         assert (held.writes["deleted"], held.lag and held.lag.inserts) == (1, 0)
-        sync(product, name, ENCODER)
-    put_documents(product, name, [5], suffix=" changed since")
-    assert [line[:7] for line in verify(product, name, ENCODER).problems()] == ["count: ", "missing"]
-    sync(product, name, ENCODER)
-    assert verify(product, name, ENCODER).problems() == []
+        sync(cluster, name, ENCODER)
+    put_documents(cluster, name, [5], suffix=" changed since")
+    assert [line[:7] for line in verify(cluster, name, ENCODER).problems()] == ["count: ", "missing"]
+    sync(cluster, name, ENCODER)
+    assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_back_and_forth(product: Cluster, name: str, alias: str) -> None:
+def test_back_and_forth(cluster: Cluster, name: str, alias: str) -> None:
     """A rollback is not refused for what the older index has; what came later is in both afterwards."""
-    write_through(product, alias)
-    again(product, name)
-    assert rollback(product, name)["writes"]["changed"] == 0
-    again(product, name)
-    put_documents(product, alias, [3, 6], suffix=" later")
-    delete(product, alias, "own")
-    expected = texts(product, alias)
+    write_through(cluster, alias)
+    again(cluster, name)
+    assert rollback(cluster, name)["writes"]["changed"] == 0
+    again(cluster, name)
+    put_documents(cluster, alias, [3, 6], suffix=" later")
+    delete(cluster, alias, "own")
+    expected = texts(cluster, alias)
     with pytest.raises(ClusterError, match="changed 2 documents .* deleted 1"):
-        rollback(product, name)
-    assert rollback(product, name, copy_back=True)["to"] == f"{name}-hybridr-1"
-    assert texts(product, alias) == expected
-    sync(product, name, ENCODER)
-    assert texts(product, alias) == expected
-    assert verify(product, name, ENCODER).problems() == []
+        rollback(cluster, name)
+    assert rollback(cluster, name, copy_back=True)["to"] == f"{name}-hybridr-1"
+    assert texts(cluster, alias) == expected
+    sync(cluster, name, ENCODER)
+    assert texts(cluster, alias) == expected
+    assert verify(cluster, name, ENCODER).problems() == []
 
 
 def test_written_while_the_alias_moves(
-    product: Cluster, name: str, alias: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, name: str, alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_through(product, alias)
-    bulk(product, alias, [{"index": {"_id": "other"}}, {"text": "velvet"}])
+    write_through(cluster, alias)
+    bulk(cluster, alias, [{"index": {"_id": "other"}}, {"text": "velvet"}])
     original = switching.switch
 
     def switch(*arguments: Any) -> None:
-        put_documents(product, alias, [11], suffix=" before")
+        put_documents(cluster, alias, [11], suffix=" before")
         original(*arguments)
         left = f"{name}-hybridr-1"
-        put_documents(product, left, [3, 12], suffix=" under way")
-        delete(product, left, "d13")
-        delete(product, left, "own")
-        put_documents(product, alias, [14], suffix=" after")
+        put_documents(cluster, left, [3, 12], suffix=" under way")
+        delete(cluster, left, "d13")
+        delete(cluster, left, "own")
+        put_documents(cluster, alias, [14], suffix=" after")
 
     monkeypatch.setattr(switching, "switch", switch)
-    again(product, name)
-    shown = texts(product, alias)
+    again(cluster, name)
+    shown = texts(cluster, alias)
     assert shown["d11"]["text"].endswith(" before")
     assert all(shown[one]["text"].endswith(" under way") for one in ("d3", "d12"))
     assert shown["d14"]["text"].endswith(" after")
@@ -197,115 +197,89 @@ def test_written_while_the_alias_moves(
 
 
 def test_an_older_index_that_is_filled_again_from_a_later_one(
-    product: Cluster, name: str, alias: str
+    cluster: Cluster, name: str, alias: str
 ) -> None:
     """What was carried there bears the number of a later index."""
-    again(product, name)
-    bulk(product, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
-    delete(product, alias, "d5")
-    expected = texts(product, alias)
-    assert again(product, name, ENCODER).destination == f"{name}-hybridr-1"
-    assert texts(product, alias) == expected
-    assert verify(product, name, ENCODER).problems() == []
+    again(cluster, name)
+    bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
+    delete(cluster, alias, "d5")
+    expected = texts(cluster, alias)
+    assert again(cluster, name, ENCODER).destination == f"{name}-hybridr-1"
+    assert texts(cluster, alias) == expected
+    assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_verify_asks_for_words_that_the_index_has(product: Cluster, name: str) -> None:
+def test_verify_asks_for_words_that_the_index_has(cluster: Cluster, name: str) -> None:
     """The longest text of the source is no longer in the index, since a client changed it there."""
-    bulk(product, name, [{"index": {"_id": "long"}}, {"text": "unheard word " * 9}])
-    alias = again(product, name, ENCODER).alias or ""
-    bulk(product, alias, [{"index": {"_id": "long"}}, {"text": "short"}])
-    sync(product, name, ENCODER)
-    assert verify(product, name, ENCODER).problems() == []
+    bulk(cluster, name, [{"index": {"_id": "long"}}, {"text": "unheard word " * 9}])
+    alias = again(cluster, name, ENCODER).alias or ""
+    bulk(cluster, alias, [{"index": {"_id": "long"}}, {"text": "short"}])
+    sync(cluster, name, ENCODER)
+    assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_four_generations(product: Cluster, name: str, alias: str) -> None:
-    """Writers of each side between each; `status` is right to the document after every step."""
-    expected = texts(product, name)
-    for number in range(1, 4):
-        put_documents(product, alias, [100 + number, number], suffix=f" by a client {number}")
-        delete(product, alias, f"d{9 + number}")
-        put_documents(product, name, [200 + number], suffix=" by the source")
-        before, source = texts(product, alias), texts(product, name)
-        expected = before | {f"d{200 + number}": source[f"d{200 + number}"]}
-        encoder = HashingEncoder(salt=str(number))
-        assert again(product, name, encoder).destination == f"{name}-hybridr-{number + 1}"
-        assert texts(product, alias) == expected
-        *older, held = status(product, name).holdings
-        assert held.writes == {
-            "changed": 2 * number,
-            "deleted": number,
-            "conflicts": 0,
-            "deletes_known": True,
-        }
-        assert held.current == held.documents == len(expected)
-        assert not any(one.writes and (one.writes["changed"] or one.writes["deleted"]) for one in older)
-        assert verify(product, name, encoder).problems() == []
-    remove(product, name, copy_back=True)
-    assert texts(product, name) == expected
-
-
-def test_copied_back_twice_without_a_round_between(product: Cluster, name: str, alias: str) -> None:
+def test_copied_back_twice_without_a_round_between(cluster: Cluster, name: str, alias: str) -> None:
     """What hybridr copied to the source is no change of the source; what others write there is one."""
-    again(product, name)
-    put_documents(product, alias, [3, 4, 5, 6], suffix=" first")
-    assert rollback(product, name, copy_back=True)["returned"]["changed"] == 4
-    put_documents(product, alias, [3], suffix=" second")
-    put_documents(product, alias, [5], suffix=" second")
-    delete(product, alias, "d4")
-    put_documents(product, name, [5], suffix=" by the source")
-    expected = texts(product, alias)
-    done = rollback(product, name, copy_back=True)
+    again(cluster, name)
+    put_documents(cluster, alias, [3, 4, 5, 6], suffix=" first")
+    assert rollback(cluster, name, copy_back=True)["returned"]["changed"] == 4
+    put_documents(cluster, alias, [3], suffix=" second")
+    put_documents(cluster, alias, [5], suffix=" second")
+    delete(cluster, alias, "d4")
+    put_documents(cluster, name, [5], suffix=" by the source")
+    expected = texts(cluster, alias)
+    done = rollback(cluster, name, copy_back=True)
     assert done["returned"] == {"changed": 1, "deleted": 1, "conflicts": 1, "deletes_known": True}
-    shown = texts(product, name)
+    shown = texts(cluster, name)
     assert shown["d5"]["text"].endswith(" by the source")
     assert shown | {"d5": expected["d5"]} == expected
 
 
 @pytest.mark.parametrize("copy_back", [False, True], ids=["a round", "a way back"])
-def test_written_after_a_way_back(product: Cluster, name: str, alias: str, copy_back: bool, cli: Cli) -> None:
+def test_written_after_a_way_back(cluster: Cluster, name: str, alias: str, copy_back: bool, cli: Cli) -> None:
     """`sync`, or `remove` that copies back, keeps what clients wrote and deleted after a copy back."""
-    again(product, name)
-    put_documents(product, alias, [3, 4], suffix=" first")
-    rollback(product, name, copy_back=True)
-    put_documents(product, alias, [3], suffix=" second")
-    delete(product, alias, "d4")
-    expected = texts(product, alias)
+    again(cluster, name)
+    put_documents(cluster, alias, [3, 4], suffix=" first")
+    rollback(cluster, name, copy_back=True)
+    put_documents(cluster, alias, [3], suffix=" second")
+    delete(cluster, alias, "d4")
+    expected = texts(cluster, alias)
     if copy_back:
-        cli(product, f"remove {name} --yes --copy-back")
-        assert texts(product, name) == expected
+        cli(cluster, f"remove {name} --yes --copy-back")
+        assert texts(cluster, name) == expected
     else:
-        sync(product, name, ENCODER)
-        assert texts(product, alias) == expected
-        assert not product.index_info(alias).record.taken
-        assert verify(product, name, ENCODER).problems() == []
+        sync(cluster, name, ENCODER)
+        assert texts(cluster, alias) == expected
+        assert not cluster.index_info(alias).record.taken
+        assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_removal_names_what_both_sides_changed(product: Cluster, name: str, alias: str) -> None:
+def test_removal_names_what_both_sides_changed(cluster: Cluster, name: str, alias: str) -> None:
     numbers = list(range(1, 8))
-    put_documents(product, alias, numbers, suffix=" by a client")
-    put_documents(product, name, numbers, suffix=" by the source")
-    put_documents(product, alias, [9], suffix=" by a client alone")
+    put_documents(cluster, alias, numbers, suffix=" by a client")
+    put_documents(cluster, name, numbers, suffix=" by the source")
+    put_documents(cluster, alias, [9], suffix=" by a client alone")
     with pytest.raises(ClusterError, match="both changed 7 documents: d1, d2, d3, d4, d5 and 2 more") as said:
-        remove(product, name, copy_back=True)
+        remove(cluster, name, copy_back=True)
     assert f"hybridr remove {name} --discard" in str(said.value.hint)
-    assert texts(product, name)["d9"]["text"].endswith(" by a client alone")
+    assert texts(cluster, name)["d9"]["text"].endswith(" by a client alone")
     for number in numbers[:4]:
-        put_documents(product, name, [number], suffix=" by a client")
+        put_documents(cluster, name, [number], suffix=" by a client")
     with pytest.raises(ClusterError, match="both changed 3 documents: d5, d6, d7"):
-        remove(product, name, copy_back=True)
-    remove(product, name, discard=True)
-    assert texts(product, name)["d5"]["text"].endswith(" by the source")
-    assert texts(product, name)["d1"]["text"].endswith(" by a client")
+        remove(cluster, name, copy_back=True)
+    remove(cluster, name, discard=True)
+    assert texts(cluster, name)["d5"]["text"].endswith(" by the source")
+    assert texts(cluster, name)["d1"]["text"].endswith(" by a client")
 
 
 def test_the_commands_say_what_is_behind_and_what_would_be_refused(
-    product: Cluster, name: str, alias: str, cli: Cli
+    cluster: Cluster, name: str, alias: str, cli: Cli
 ) -> None:
-    again(product, name)
-    put_documents(product, name, [100], suffix=" by the source")
-    delete(product, name, "d9")
-    put_documents(product, alias, [3, 4], suffix=" by a client")
-    at, older = ["--url", product.url], f"{name}-hybridr-1"
+    again(cluster, name)
+    put_documents(cluster, name, [100], suffix=" by the source")
+    delete(cluster, name, "d9")
+    put_documents(cluster, alias, [3, 4], suffix=" by a client")
+    at, older = ["--url", cluster.url], f"{name}-hybridr-1"
     said = cli.typed(["remove", name, *at, "--dry-run"]).out
     assert "it would be refused: clients changed 2 documents" in said
     assert f"'{name}' does not have that" in said
@@ -316,17 +290,17 @@ def test_the_commands_say_what_is_behind_and_what_would_be_refused(
     assert f"{lacks.format(1, 1)}, which it would get first, without vectors, and 0 of its doc" in planned
     said = cli.typed(["rollback", name, *at, "--copy-back"]).out
     assert f"{lacks.format(0, 0)}, and 3 of its documents have no vector yet: hybridr sync {alias}" in said
-    (first, _) = status(product, name).holdings
+    (first, _) = status(cluster, name).holdings
     assert first.current == first.documents - 3
-    sync(product, name, ENCODER)
-    assert verify(product, name, ENCODER).problems() == []
+    sync(cluster, name, ENCODER)
+    assert verify(cluster, name, ENCODER).problems() == []
 
 
 @pytest.mark.parametrize("begun_before", [False, True])
 def test_what_clients_write_where_another_reindex_moved_the_alias_comes_along(
-    product: Cluster, name: str, alias: str, monkeypatch: pytest.MonkeyPatch, begun_before: bool
+    cluster: Cluster, name: str, alias: str, monkeypatch: pytest.MonkeyPatch, begun_before: bool
 ) -> None:
-    put_documents(product, alias, [3, 4], suffix=" first")
+    put_documents(cluster, alias, [3, 4], suffix=" first")
     others, rival = "hybridr.indexing.targets.beside.require_verified", ReindexSettings(m=12)
 
     def stopped(*_: Any) -> None:
@@ -334,22 +308,22 @@ def test_what_clients_write_where_another_reindex_moved_the_alias_comes_along(
 
     def overtaken(*_: Any) -> None:
         monkeypatch.undo()
-        assert reindex(product, name, ENCODER, rival).switched
-        put_documents(product, alias, [3, 50], suffix=" then")
-        delete(product, alias, "d6")
+        assert reindex(cluster, name, ENCODER, rival).switched
+        put_documents(cluster, alias, [3, 50], suffix=" then")
+        delete(cluster, alias, "d6")
 
     if begun_before:
         monkeypatch.setattr(others, stopped)
         with pytest.raises(ClusterError, match="stopped"):
-            reindex(product, name, ENCODER, rival)
+            reindex(cluster, name, ENCODER, rival)
     monkeypatch.setattr(others, overtaken)
-    done = reindex(product, name, ENCODER, ReindexSettings(m=8))
-    there = texts(product, alias)
+    done = reindex(cluster, name, ENCODER, ReindexSettings(m=8))
+    there = texts(cluster, alias)
     assert done.switched
     assert {doc_id: there[doc_id]["text"][-5:] for doc_id in ("d3", "d50")} == {"d3": " then", "d50": " then"}
     assert "d6" not in there
-    remove(product, name, copy_back=True)
-    assert texts(product, name) == there
+    remove(cluster, name, copy_back=True)
+    assert texts(cluster, name) == there
 
 
 def before_request(cluster: Cluster, ending: str, act: Callable[[Any], Any]) -> Cluster:
@@ -366,32 +340,32 @@ def before_request(cluster: Cluster, ending: str, act: Callable[[Any], Any]) -> 
     return interrupted
 
 
-def test_of_two_that_make_the_alias_the_later_one_has_it_alone(product: Cluster, name: str) -> None:
+def test_of_two_that_make_the_alias_the_later_one_has_it_alone(cluster: Cluster, name: str) -> None:
     alias = f"{name}-hybridr"
 
     def overtaken(_: Any) -> None:
-        assert again(product, name, ENCODER, m=8).switched
-        put_documents(product, alias, [3, 50], suffix=" by a client")
-        delete(product, alias, "d6")
-        delete(product, name, "d7")
+        assert again(cluster, name, ENCODER, m=8).switched
+        put_documents(cluster, alias, [3, 50], suffix=" by a client")
+        delete(cluster, alias, "d6")
+        delete(cluster, name, "d7")
 
-    done = again(before_request(product, "/_aliases", overtaken), name, ENCODER)
-    assert [info.name for info in product.indices(alias)] == [done.destination]
-    there = texts(product, alias)
-    assert there.keys() == {*texts(product, name), "d50"} - {"d6"}
+    done = again(before_request(cluster, "/_aliases", overtaken), name, ENCODER)
+    assert [info.name for info in cluster.indices(alias)] == [done.destination]
+    there = texts(cluster, alias)
+    assert there.keys() == {*texts(cluster, name), "d50"} - {"d6"}
     assert (there["d3"]["text"].endswith(" by a client"), "d7" in there) == (True, False)
 
 
-def test_what_a_dying_process_wrote_late_is_taken_away_by_the_next_round(product: Cluster, name: str) -> None:
+def test_what_a_dying_process_wrote_late_is_taken_away_by_the_next_round(cluster: Cluster, name: str) -> None:
     """Its page was on its way while the source deleted a document and another process did all the work."""
     deleted, alias = [], f"{name}-hybridr"
 
     def overtaken(body: Any) -> None:
         deleted.append(json.loads(body.splitlines()[0])["index"]["_id"])
-        delete(product, name, deleted[0])
-        assert again(product, name, ENCODER).switched
+        delete(cluster, name, deleted[0])
+        assert again(cluster, name, ENCODER).switched
 
-    dying = before_request(product, "/_bulk", overtaken)
+    dying = before_request(cluster, "/_bulk", overtaken)
     sending = dying.request
 
     def request(method: str, path: str, *rest: Any, **options: Any) -> Any:
@@ -403,6 +377,6 @@ def test_what_a_dying_process_wrote_late_is_taken_away_by_the_next_round(product
     dying.request = request  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         again(dying, name, ENCODER)
-    assert texts(product, alias).keys() - texts(product, name).keys() == {*deleted}
-    assert sync(product, name, ENCODER).deleted == 1
-    assert texts(product, alias) == texts(product, name)
+    assert texts(cluster, alias).keys() - texts(cluster, name).keys() == {*deleted}
+    assert sync(cluster, name, ENCODER).deleted == 1
+    assert texts(cluster, alias) == texts(cluster, name)

