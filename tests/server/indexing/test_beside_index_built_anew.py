@@ -156,11 +156,10 @@ def written_to(cluster: Cluster, kind: str, name: str) -> tuple[str, str, str]:
     return source, first, alias
 
 
-@pytest.mark.parametrize("kind", ["same name", "alias"])
 def test_what_clients_wrote_beside_the_earlier_source_is_not_left_in_silence(
-    cluster: Cluster, index_name: str, kind: str
+    cluster: Cluster, index_name: str
 ) -> None:
-    source, first, alias = written_to(cluster, kind, index_name)
+    source, first, alias = written_to(cluster, "alias", index_name)
     for verb in (plan, reindex):
         with pytest.raises(ClusterError, match=f"lacks 2 documents as clients wrote .* '{first}'") as refused:
             verb(cluster, index_name, HashingEncoder(), ReindexSettings())
@@ -174,19 +173,13 @@ def test_what_clients_wrote_beside_the_earlier_source_is_not_left_in_silence(
     assert done.switched
 
 
-@pytest.mark.parametrize("kind", ["same name", "alias"])
-def test_with_discard_it_stays_where_it_is(cluster: Cluster, index_name: str, kind: str) -> None:
-    source, first, alias = written_to(cluster, kind, index_name)
-    assert again(cluster, index_name, DISCARD).switched
-    assert sources(cluster, alias) == sources(cluster, source)
-    assert sources(cluster, first)["own"]["text"] == "zephyr"
-
-
 def test_an_earlier_index_that_clients_wrote_in_is_removed_only_with_discard(
     cluster: Cluster, index_name: str
 ) -> None:
-    _, first, _ = written_to(cluster, "same name", index_name)
-    again(cluster, index_name, DISCARD)
+    source, first, alias = written_to(cluster, "same name", index_name)
+    assert again(cluster, index_name, DISCARD).switched
+    assert sources(cluster, alias) == sources(cluster, source)
+    assert sources(cluster, first)["own"]["text"] == "zephyr"
     assert "--discard deletes them" in remove(cluster, first, dry_run=True)["refusal"]["hint"]
     with pytest.raises(ClusterError, match="lacks 2 documents"):
         remove(cluster, first)

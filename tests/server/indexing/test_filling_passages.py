@@ -199,14 +199,6 @@ def test_refused_before_anything_is_sent(cluster: Cluster, index_name: str) -> N
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-def test_a_limit_of_nested_objects_has_room_for_passages(cluster: Cluster, index_name: str) -> None:
-    make(cluster, index_name, 4, **{"mapping.nested_objects.limit": 3})
-    done = reindex(cluster, index_name, encoder(), PASSAGES)
-    assert (done.rejected, done.switched) == (0, True)
-    settings = cluster.index_info(done.destination).settings
-    assert settings["index.mapping.nested_objects.limit"] == str(3 + PASSAGES.max_passages)
-
-
 def test_a_document_with_too_many_nested_objects_is_refused_by_name(
     cluster: Cluster, index_name: str
 ) -> None:

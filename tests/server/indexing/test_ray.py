@@ -74,17 +74,17 @@ def vectors(cluster: Cluster, index: str) -> dict[str, tuple[Any, ...]]:
 @pytest.mark.model
 @pytest.mark.usefixtures("fresh_vectors")
 def test_vectors_are_those_of_threads_to_the_bit(cluster: Cluster, index_name: str, minilm: Path) -> None:
-    fill_index(cluster, index_name, 120, settings={"number_of_replicas": 0, "number_of_shards": 2})
+    fill_index(cluster, index_name, 60, settings={"number_of_replicas": 0, "number_of_shards": 2})
     encoder, seen = load_encoder(minilm, threads=4), []
     plain = ReindexSettings(term_table=False, force=True)
     threads = reindex(cluster, index_name, encoder, plain)
     expected, copied = vectors(cluster, threads.destination), sources(cluster, threads.destination)
     remove(cluster, index_name)
     done = reindex(cluster, index_name, encoder, on_ray(force=True), progress=lambda *told: seen.append(told))
-    assert (done.encoded, done.skipped, done.documents, done.switched) == (120, 0, 120, True)
+    assert (done.encoded, done.skipped, done.documents, done.switched) == (60, 0, 60, True)
     assert vectors(cluster, done.destination) == expected
     assert sources(cluster, done.destination) == copied
-    assert [told for told in seen if told[0] == "encode and write"][-1] == ("encode and write", 120, 120)
+    assert [told for told in seen if told[0] == "encode and write"][-1] == ("encode and write", 60, 60)
 
 
 def test_workers_that_are_killed_lose_nothing(cluster: Cluster, index_name: str, tmp_path: Path) -> None:

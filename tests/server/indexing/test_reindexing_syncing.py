@@ -38,7 +38,6 @@ from support.corpus import (
     reindexed,
     sources,
     text_number,
-    touching_pipeline,
     update,
 )
 from support.hashing import HashingEncoder
@@ -170,21 +169,6 @@ def test_what_clients_write_gets_its_vector_and_is_never_overwritten(
     found = cluster.request("GET", path_of(alias, "_doc", "d4"))["_source"]
     assert "hybridr_vector" not in found
 
-    # A final pipeline does not run on copies, and goes on running on what clients write.
-    pipeline = touching_pipeline(cluster, index_name)
-    destination = cluster.index_info(alias).name
-    cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": pipeline}})
-    put_documents(cluster, index_name, [4], suffix=" changed")
-    assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
-    assert "touched" not in sources(cluster, alias)["d4"]
-    put_documents(cluster, alias, [6])
-    assert sources(cluster, alias)["d6"]["touched"]
-    wrapper = f"hybridr-{destination}-final"
-    assert cluster.index_info(alias).settings["index.final_pipeline"] == wrapper
-    cluster.request("PUT", path_of(destination, "_settings"), {"index": {"final_pipeline": None}})
-    for name in (wrapper, pipeline):
-        cluster.request("DELETE", f"/_ingest/pipeline/{name}")
-
 
 def test_a_later_change_of_the_source_replaces_what_clients_wrote(
     cluster: Cluster, index_name: str, alias: str
@@ -267,9 +251,9 @@ def test_refusals(cluster: Cluster, index_name: str, cli: Cli) -> None:
     assert "--dry-run tells of one round" in said.err
 
 
-def test_every_goes_on_until_it_is_told_to_stop(cluster: Cluster, index_name: str, minilm: Path) -> None:
+def test_every_goes_on_until_it_is_told_to_stop(cluster: Cluster, index_name: str, tiny: Path) -> None:
     fill_index(cluster, index_name, 5)
-    on = ["--encoder", str(minilm), "--url", cluster.url]
+    on = ["--encoder", str(tiny), "--url", cluster.url]
     assert hybridr_cli.main(["reindex", index_name, *on, "--quiet"]) == 0
     command = [sys.executable, "-m", "hybridr_cli", "sync", index_name, *on, "--every", "0.2s", "--json"]
     command += ["--metrics", "0"]
@@ -293,11 +277,11 @@ def test_every_goes_on_until_it_is_told_to_stop(cluster: Cluster, index_name: st
 
 
 def test_a_refused_document_ends_a_single_round_with_3(
-    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
+    cluster: Cluster, index_name: str, tiny: Path, cli: Cli
 ) -> None:
     """Clients of the copy made `surprise` a number there before the source had it."""
     fill_index(cluster, index_name, 3)
-    on = ["--encoder", str(minilm), "--url", cluster.url]
+    on = ["--encoder", str(tiny), "--url", cluster.url]
     cli.typed(["reindex", index_name, *on])
     destination = f"{index_name}-hybridr-1"
     number = {"properties": {"surprise": {"type": "integer"}}}
@@ -312,23 +296,3 @@ def test_settings_that_decide_the_vectors_come_from_the_index(cluster: Cluster, 
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
     alias = f"{index_name}-hybridr"
     assert len(cluster.request("GET", path_of(alias, "_doc", "d9"))["_source"]["embedding"]) == 16
-
-
-def test_a_document_made_again_long_after_its_deletion_stays_that_of_the_client(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
-    """Once the tombstone is collected, its version begins at 1 again."""
-    [made] = [info.name for info in cluster.indices(alias)]
-    cluster.request("PUT", path_of(made, "_settings"), {"index.gc_deletes": "1ms"})
-    delete(cluster, alias, "d3")
-    time.sleep(1.5)
-    delete(cluster, alias, "d4")  # collects what is old
-    put_documents(cluster, alias, [3], suffix=" of the client")
-    version = cluster.request("GET", path_of(made, "_doc", "d3"))["_version"]
-    assert version == 1
-    again = reindex(cluster, index_name, HashingEncoder())
-    assert (again.switched, sources(cluster, alias)["d3"]["text"]) == (
-        True,
-        text_number(3) + " of the client",
-    )
-    assert "d4" not in sources(cluster, alias)

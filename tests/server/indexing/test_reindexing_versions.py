@@ -135,7 +135,7 @@ def test_what_clients_change_while_it_is_encoded_stays(
     done = sync(cluster, index_name, HashingEncoder(before=overtake))
     assert (done.renewed, done.waiting) == (0, 1)
     expected = {"deleted": None, "made again": "made again", "the same number": "state 50 once more"}
-    for _ in range(2):
-        held = sources(cluster, alias).get("d3", {}).get("text")
-        assert held == expected[change]
-        sync(cluster, index_name, ENCODER)
+    for again in (sync, reindex):
+        assert sources(cluster, alias).get("d3", {}).get("text") == expected[change]
+        again(cluster, index_name, ENCODER)
+    assert sources(cluster, alias).get("d3", {}).get("text") == expected[change]

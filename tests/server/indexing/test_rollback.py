@@ -64,13 +64,11 @@ def write_through(cluster: Cluster, alias: str) -> None:
     delete(cluster, alias, "d5")
 
 
-@pytest.mark.parametrize("synced", [False, True], ids=["before a sync", "after a sync"])
-def test_what_clients_wrote_is_copied_back(
-    cluster: Cluster, index_name: str, alias: str, synced: bool
+def test_what_clients_wrote_is_copied_back_after_a_sync(
+    cluster: Cluster, index_name: str, alias: str
 ) -> None:
     write_through(cluster, alias)
-    if synced:
-        sync(cluster, index_name, HashingEncoder())
+    sync(cluster, index_name, HashingEncoder())
     there = sources(cluster, alias)
     done = rollback(cluster, index_name, copy_back=True)
     assert done["returned"] == {"changed": 3, "deleted": 1, "conflicts": 0, "deletes_known": True}
@@ -92,6 +90,9 @@ def test_without_a_word_it_refuses_with_the_counts(cluster: Cluster, index_name:
     preview = rollback(cluster, index_name, dry_run=True)
     assert preview["writes"]["changed"] == 3
     assert "--copy-back" in preview["refusal"]["hint"], "the dry run says what the run would"
+    for verb in (rollback, remove):
+        with pytest.raises(SettingsError, match="--copy-back keeps .* --discard gives it up"):
+            verb(cluster, index_name, copy_back=True, discard=True)
     assert resolve(cluster, alias).name != index_name
     assert rollback(cluster, index_name, discard=True, drop=True)["dropped"]
     assert sources(cluster, index_name) == before
@@ -113,28 +114,21 @@ def test_what_both_sides_changed_stays_as_it_is(cluster: Cluster, index_name: st
     assert sources(cluster, done["from"])["d3"]["text"].endswith(" by a client")
 
 
-def test_what_the_source_deleted_later_is_not_brought_back(
+def test_what_the_source_did_since_the_last_round_is_neither_deleted_nor_brought_back(
     cluster: Cluster, index_name: str, alias: str
 ) -> None:
+    """Uneven shards: one shard's operations go on behind the other's, and behind what was copied."""
     put_documents(cluster, alias, [3], suffix=" by a client")
     sync(cluster, index_name, HashingEncoder())
     delete(cluster, index_name, "d3")
     delete(cluster, index_name, "d7")
-    done = rollback(cluster, index_name)
-    assert done["writes"]["changed"] == 0
-    assert not {"d3", "d7"} & sources(cluster, index_name).keys()
-
-
-def test_what_the_source_took_since_the_last_round_is_not_taken_for_deleted(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
-    """Uneven shards: one shard's operations go on behind the other's, and behind what was copied."""
     lines = [({"index": {"_id": f"n{n}", "routing": "r"}}, {"text": "zephyr"}) for n in range(60)]
     bulk(cluster, index_name, [line for pair in lines for line in pair])
     delete(cluster, alias, "d5")
     done = rollback(cluster, index_name, copy_back=True)
-    assert (done["returned"]["deleted"], done["returned"]["deletes_known"]) == (1, True)
-    assert len(sources(cluster, index_name)) == 40 + 60 - 1
+    assert done["returned"] == {"changed": 0, "deleted": 1, "conflicts": 0, "deletes_known": True}
+    assert len(sources(cluster, index_name)) == 40 + 60 - 3
+    assert not {"d3", "d7"} & sources(cluster, index_name).keys()
 
 
 def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, index_name: str) -> None:
@@ -167,22 +161,6 @@ def test_a_source_that_refuses_keeps_the_alias(cluster: Cluster, index_name: str
     assert str(file) in str(said.value.hint)
     assert file.stat().st_mode & 0o777 == 0o600
     assert resolve(cluster, alias).name != index_name
-
-
-def test_a_write_under_way_while_the_alias_moves_is_not_lost(
-    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def switch(cluster: Cluster, alias: str, old: Any, new: str) -> None:
-        original(cluster, alias, old, new)
-        bulk(cluster, old.name, [{"index": {"_id": "late"}}, {"text": "zephyr"}])
-        delete(cluster, old.name, "d8")
-
-    original = rollback_module.switch
-    monkeypatch.setattr(rollback_module, "switch", switch)
-    done = rollback(cluster, index_name, copy_back=True)
-    assert (done["returned"]["changed"], done["returned"]["deleted"]) == (1, 1)
-    assert sources(cluster, index_name)["late"] == {"text": "zephyr"}
-    assert "d8" not in sources(cluster, index_name)
 
 
 @contextmanager
@@ -391,11 +369,12 @@ def test_an_older_index_gets_what_the_source_changed_before_the_alias_moves(
 
 
 def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
-    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, index_name: str, alias: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = resolve(cluster, alias).name
     before_call(monkeypatch, rollback_module, "switch", lambda: put_documents(cluster, alias, [70]))
-    rollback(cluster, index_name)
+    said = cli(cluster, "rollback --drop", index_name).out
+    assert f"deleted 1 meanwhile: {left} is kept" in said
     assert "d70" not in sources(cluster, alias)
     with pytest.raises(ClusterError, match=f"changed 1 documents in '{left}'"):
         remove(cluster, index_name)
@@ -403,23 +382,26 @@ def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
     assert "d70" in sources(cluster, alias)
 
 
-def test_what_a_client_deletes_or_changes_after_the_move_stays_so(
+def test_a_write_under_way_while_the_alias_moves_is_kept_and_a_later_one_stays_so(
     cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_documents(cluster, alias, [3, 60, 61], suffix=" by a client")
     original = rollback_module.switch
 
-    def switch(*arguments: Any) -> None:
-        original(*arguments)
+    def switch(cluster: Cluster, alias: str, old: Any, new: str) -> None:
+        original(cluster, alias, old, new)
+        bulk(cluster, old.name, [{"index": {"_id": "late"}}, {"text": "zephyr"}])
+        delete(cluster, old.name, "d8")
         delete(cluster, alias, "d60")
         put_documents(cluster, alias, [3, 61], suffix=" and again")
 
     monkeypatch.setattr(rollback_module, "switch", switch)
     done = rollback(cluster, index_name, copy_back=True, drop=True)
-    assert done["returned"]["conflicts"] == 0
+    assert done["returned"] == {"changed": 4, "deleted": 1, "conflicts": 0, "deletes_known": True}
     assert done["dropped"]
     there = sources(cluster, alias)
-    assert "d60" not in there
+    assert there["late"] == {"text": "zephyr"}
+    assert not {"d8", "d60"} & there.keys()
     assert {there[doc_id]["text"][-10:] for doc_id in ("d3", "d61")} == {" and again"}
 
 
@@ -471,16 +453,6 @@ def test_documents_that_never_arrived_are_not_deleted_in_the_source(
     assert resolve(cluster, alias).name != index_name
 
 
-def test_an_index_that_clients_write_in_meanwhile_is_not_dropped(
-    cluster: Cluster, index_name: str, alias: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = resolve(cluster, alias).name
-    before_call(monkeypatch, rollback_module, "switch", lambda: put_documents(cluster, alias, [70]))
-    said = cli(cluster, "rollback --drop", index_name).out
-    assert f"deleted 1 meanwhile: {left} is kept" in said
-    assert "d70" in sources(cluster, left)
-
-
 def test_what_is_discarded_takes_nothing_from_the_older_index(
     cluster: Cluster, index_name: str, alias: str
 ) -> None:
@@ -489,10 +461,3 @@ def test_what_is_discarded_takes_nothing_from_the_older_index(
     delete(cluster, alias, "d60")
     rollback(cluster, index_name, discard=True)
     assert {"d60", "d61"} <= sources(cluster, alias).keys()
-
-
-def test_what_clients_wrote_has_one_fate(cluster: Cluster, index_name: str, alias: str) -> None:
-    for verb in (rollback, remove):
-        with pytest.raises(SettingsError, match="--copy-back keeps .* --discard gives it up"):
-            verb(cluster, index_name, copy_back=True, discard=True)
-    assert resolve(cluster, alias).name != index_name

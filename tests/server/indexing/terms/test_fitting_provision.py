@@ -51,7 +51,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("in_place", "workers"), [(False, 1), (True, 1), (False, 3)])
+@pytest.mark.parametrize(("in_place", "workers"), [(True, 1), (False, 3)])
 def test_a_reindex_fits_a_table_once_of_the_states_that_made_the_vectors(
     cluster: Cluster, index_name: str, fits: list[str], in_place: bool, workers: int
 ) -> None:
@@ -132,11 +132,9 @@ def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
     }
 
 
-@pytest.mark.parametrize("after", [0, 1, 2])
 def test_killed_between_parts_it_is_whole_after_the_next_run(
     cluster: Cluster,
     bare: str,
-    after: int,
     other_machine: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -144,7 +142,7 @@ def test_killed_between_parts_it_is_whole_after_the_next_run(
 
     def killed(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
         if method == "PUT" and path.startswith(f"/{HOME}") and "/_doc/" in path:
-            if len(written) == after:
+            if written:
                 raise KeyboardInterrupt
             written.append(path)
         return request(self, method, path, *rest, **options)
