@@ -94,9 +94,7 @@ def test_a_document_that_moves_leaves_no_copy_behind(cluster: Cluster, tenants: 
     require_equal(cluster, tenants)
 
 
-@pytest.mark.parametrize(
-    ("way", "synced"), [("rollback", False), ("rollback", True), ("remove", True), ("reindex", False)]
-)
+@pytest.mark.parametrize(("way", "synced"), [("remove", True), ("reindex", False)])
 def test_what_clients_move_and_write_under_one_id_is_all_kept(
     cluster: Cluster, tenants: str, way: str, synced: bool
 ) -> None:

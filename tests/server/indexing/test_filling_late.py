@@ -100,7 +100,7 @@ def change(cluster: Cluster, index: str) -> None:
     put_documents(cluster, index, [1], suffix=" updated")
     delete(cluster, index, "d2")
     delete(cluster, index, "d3")
-    time.sleep(1.5)  # its version is forgotten where `gc_deletes` says so
+    time.sleep(0.6)  # its version is forgotten where `gc_deletes` says so
     put_documents(cluster, index, [3], suffix=" reborn")
 
 
@@ -126,7 +126,7 @@ def test_a_late_page_changes_nothing(
     before = sources(cluster, destination), vectors(cluster, destination)
     assert before[0] == sources(cluster, index_name)
     if forgetful:
-        time.sleep(1.5)
+        time.sleep(0.6)
     [worker] = workers
     worker.write()
     assert not worker.raised

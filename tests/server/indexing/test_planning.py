@@ -19,14 +19,14 @@ pytestmark = pytest.mark.node
 
 
 def test_dry_run_shows_the_requests_and_sends_none(
-    cluster: Cluster, index_name: str, cli: Cli, minilm: Path
+    cluster: Cluster, index_name: str, cli: Cli, tiny: Path
 ) -> None:
     fill_index(cluster, index_name, 5)
     before = sorted(info.name for info in cluster.indices("*"))
-    arguments = ["reindex", index_name, "--encoder", str(minilm), "--dry-run", "--json"]
+    arguments = ["reindex", index_name, "--encoder", str(tiny), "--dry-run", "--json"]
     shown = cli.typed([*arguments, "--url", cluster.url]).json
     assert [request["method"] for request in shown["requests"]] == ["PUT", "POST", "PUT", "POST"]
-    assert shown["requests"][0]["body"]["mappings"]["properties"]["hybridr_vector"]["dimension"] == 384
+    assert shown["requests"][0]["body"]["mappings"]["properties"]["hybridr_vector"]["dimension"] == 32
     assert sorted(info.name for info in cluster.indices("*")) == before
     cluster.request("PUT", shown["requests"][0]["path"], shown["requests"][0]["body"])
 

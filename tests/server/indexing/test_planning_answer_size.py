@@ -42,10 +42,10 @@ def line_to_type(output: str) -> dict[str, Any]:
 
 
 def test_the_line_that_is_printed_makes_answers_as_small_as_before(
-    cluster: Cluster, name: str, tiny: Path, cli: Cli
+    cluster: Cluster, name: str, minilm: Path, cli: Cli
 ) -> None:
     before = hits(cluster, name)
-    command = ["reindex", name, "--alias", f"{name}-live", "--encoder", str(tiny)]
+    command = ["reindex", name, "--alias", f"{name}-live", "--encoder", str(minilm)]
     command += ["--no-term-table", "--url", cluster.url]
     dry = line_to_type(cli.typed([*command, "--dry-run"]).out)
     typed = line_to_type(cli.typed(command).out)

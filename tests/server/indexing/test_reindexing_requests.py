@@ -26,12 +26,12 @@ def test_a_fresh_reindex_describes_an_index_so_often(
     cluster: Cluster,
     index_name: str,
     sent: list[tuple[str, str]],
-    minilm: Path,
+    tiny: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(destinations, "TURN_S", 60.0)  # a view grows old on a slow machine
     fill_index(cluster, index_name, 60)
     sent.clear()
-    done = reindex(cluster, index_name, minilm, ReindexSettings())
+    done = reindex(cluster, index_name, tiny, ReindexSettings())
     assert (done.encoded, done.switched) == (60, True)
     assert sum(method == "GET" and api_of(path) == "index" for method, path in sent) == LOOKS
