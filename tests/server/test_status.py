@@ -73,11 +73,11 @@ def test_status_of_what_was_never_reindexed_rolled_back_or_lost_its_source(
         assert (found.holdings[0].lag, found.holdings[0].writes) == (None, None)
 
 
-def test_status_knows_the_encoders_folder(cluster: Cluster, index_name: str, minilm: Path, cli: Cli) -> None:
+def test_status_knows_the_encoders_folder(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
     fill_index(cluster, index_name, 3)
-    cli(cluster, f"reindex {index_name} --encoder {minilm}")
+    cli(cluster, f"reindex {index_name} --encoder {tiny}")
     (shown,) = cli(cluster, f"status {index_name} --json").json["holdings"]
-    assert shown["encoder_folder"] == str(minilm)
+    assert shown["encoder_folder"] == str(tiny)
     told = cli(cluster, f"status {index_name}").out
     assert "3 of 3 documents current (100.0%)" in told
     assert "behind the source: 0 inserts, 0 updates, 0 deletes" in told
@@ -185,15 +185,15 @@ def test_removal_leaves_files_of_another_cluster_s_index_of_the_same_name(
 
 @pytest.mark.usefixtures("few_terms")
 def test_what_is_not_built_yet_is_told_by_status_and_search(
-    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
+    cluster: Cluster, index_name: str, tiny: Path, cli: Cli
 ) -> None:
     """The alias moves before the table of terms and the calibration are there."""
     fill_index(cluster, index_name, 30)
-    encoder = load_encoder(minilm)
+    encoder = load_encoder(tiny)
     for term_table, missing in ((False, "soft terms and confidence"), (True, "confidence")):
         done = reindex(cluster, index_name, encoder, ReindexSettings(term_table=term_table))
         assert done.switched
         assert f"go without {missing}" in cli(cluster, f"status {index_name}").out
-        assert f"go without {missing}" in cli(cluster, f"search {index_name} anchor --encoder {minilm}").err
+        assert f"go without {missing}" in cli(cluster, f"search {index_name} anchor --encoder {tiny}").err
     calibrate(cluster, done.destination, encoder)
     assert status(cluster, index_name).holdings[0].unfinished == ""

@@ -11,7 +11,7 @@ import pytest
 
 from hybridr import ReindexSettings, Search
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.errors import ClusterError, SettingsError
+from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import ReindexResult, reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
@@ -66,10 +66,6 @@ def test_small_vectors_find_what_floats_find(
         shares = [overlap(small[query.query_id], large[query.query_id]) for query in QUERIES]
         assert np.mean(shares) > 0.9, mode
         assert Search(cluster, done.destination, encoder(), mode)(text_number(5), 3)[0].doc_id == "d5"
-
-
-@pytest.mark.parametrize("form", SMALL)
-def test_scores_are_those_of_floats(cluster: Cluster, made: dict[str, ReindexResult], form: str) -> None:
     exact, found = (
         Search(cluster, made[one].destination, encoder(), "dense").run(QUERIES, 10) for one in ("float", form)
     )
@@ -125,22 +121,6 @@ def test_the_dry_run_tells_what_each_form_costs(
     shown = cli.typed([*command, "--vectors", "byte", "--dry-run"]).out
     assert "the estimate of OpenSearch's documentation" in shown
     assert "* lucene byte " in shown
-    assert not cluster.indices(f"{index_name}-hybridr-*")
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "said"),
-    [
-        ({"vectors": "on_disk", "compression": "32x"}, ClusterError, "would kill this embedded node"),
-        ({"vectors": "sq", "compression": "4x"}, SettingsError, "a level of on_disk"),
-    ],
-)
-def test_refused_before_anything_is_sent(
-    cluster: Cluster, index_name: str, settings: dict[str, Any], error: type[Exception], said: str
-) -> None:
-    fill_index(cluster, index_name, 3)
-    with pytest.raises(error, match=said):
-        reindex(cluster, index_name, encoder(), ReindexSettings(**settings))
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 

@@ -108,10 +108,10 @@ def test_fields_that_were_named_once_are_taken_again_everywhere(
 
 
 def test_a_change_of_fields_is_said_in_the_dry_run_and_in_the_run(
-    cluster: Cluster, index_name: str, cli: Cli, minilm: Path
+    cluster: Cluster, index_name: str, cli: Cli, tiny: Path
 ) -> None:
     two_fields(cluster, index_name)
-    common = ["--encoder", str(minilm), "--no-term-table", "--url", cluster.url]
+    common = ["--encoder", str(tiny), "--no-term-table", "--url", cluster.url]
     line = "other fields than now: note (now body, note)"
 
     def said(*options: str) -> str:
