@@ -41,7 +41,7 @@ def test_rows_are_fifteen_or_more_each_with_a_source_and_a_name_of_its_own() -> 
 def test_the_page_has_the_table_and_six_rows_are_shown_on_nodes() -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     assert text == page.page_now(), "python tests/support/known_problems.py"
-    assert text.count(f"`{page.TESTS}::") >= 6
+    assert text.count(f"`{page.TESTS}/") >= 6
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.terms.storage import HOME, open_term_table
 from hybridr.records import Document, Qrels, Query
 from hybridr.relevance.learning import learn
+from hybridr.search import calibration
 from hybridr.search.past_queries import memory_name
 from hybridr.status.standing import status
 from support.hashing import HashingEncoder
@@ -48,6 +49,14 @@ class Judged(NamedTuple):
     queries: list[Query]
     qrels: Qrels
     encoder: Encoder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_probes() -> Iterator[None]:
+    """Measure the scale of a shape of queries with five texts; users get 50."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "PROBED", 5)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +124,7 @@ def both(users: dict[str, Connecting], admin: Cluster, tmp_path: Path) -> Callab
 
 @pytest.mark.parametrize(
     ("index", "verb", "ask", "most"),
-    [(INDEX, "search", answers, 4), (OTHER, "search", answers, 4), (INDEX, "tune", tried, 15)],
+    [(INDEX, "search", answers, 2), (OTHER, "search", answers, 2), (INDEX, "tune", tried, 15)],
     ids=["long texts", "short texts", "tune"],
 )
 def test_every_way_of_asking_equals_itself_asked_as_admin(both, held, index, verb, ask, most):

@@ -12,6 +12,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.dialects.elastic import Elastic
+from hybridr.cluster.known_problems import problems_of_index
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import ClusterSettings, LoadSettings
 from hybridr.doctor.diagnosis import cluster_checks
@@ -24,6 +25,7 @@ from hybridr.search.search import Search
 from hybridr.serving.deploy.deploying import deploy
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
+from support.known_problems import shown
 
 pytestmark = pytest.mark.elastic
 WORDS = (
@@ -138,3 +140,16 @@ def test_vectors_of_the_users_own_are_copied_as_they_are(elastic: Cluster, loade
     assert {name: copied[name] for name in source} == source
     before, after = (elastic.index_info(name).mappings["properties"] for name in (loaded, made.destination))
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+@shown("quantized-by-default")
+def test_elasticsearch_quantizes_by_default(elastic: Cluster) -> None:
+    index = "t-known-quantized"
+    vector = {"type": "dense_vector", "dims": 64, "similarity": "cosine"}
+    elastic.request("PUT", f"/{index}", {"mappings": {"properties": {"v": vector}}})
+    try:
+        info = elastic.index_info(index)
+        assert info.mappings["properties"]["v"]["index_options"]["type"] == "int8_hnsw"
+        assert {problem.name for problem in problems_of_index(elastic, info)} == {"quantized-by-default"}
+    finally:
+        elastic.request("DELETE", f"/{index}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -19,8 +18,9 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from support.corpus import create
 from support.hashing import HashingEncoder
+from support.known_problems import shown
 
-NODE, SECURE, ELASTIC = pytest.mark.node, pytest.mark.secure, pytest.mark.elastic
+NODE, SECURE = pytest.mark.node, pytest.mark.secure
 VECTOR = {
     "type": "knn_vector",
     "dimension": 4,
@@ -29,12 +29,6 @@ VECTOR = {
 NMSLIB = {"name": "hnsw", "engine": "nmslib", "space_type": "l2"}
 DOCUMENT = {"title": "marble gardens", "myVec": [1, 2, 3, 4], "parts": {"some_vec": [4, 3, 2, 1]}}
 MIXED = {"title": {"type": "text"}, "myVec": VECTOR, "parts": {"properties": {"some_vec": VECTOR}}}
-Test = TypeVar("Test", bound=Callable[..., object])
-
-
-def shown(name: str) -> Callable[[Test], Test]:
-    """Name the problem that a test shows on a node; the page links to it."""
-    return lambda test: test
 
 
 def names(cluster: Cluster, index: str) -> set[str]:
@@ -139,16 +133,3 @@ def test_2_19_gives_no_inner_hits_of_hybrid_queries(secure_node: NodeState) -> N
     finally:
         older.request("DELETE", f"/{index}")
         older.request("DELETE", pipeline)
-
-
-@ELASTIC
-@shown("quantized-by-default")
-def test_elasticsearch_quantizes_by_default(elastic: Cluster) -> None:
-    index = "t-known-quantized"
-    vector = {"type": "dense_vector", "dims": 64, "similarity": "cosine"}
-    elastic.request("PUT", f"/{index}", {"mappings": {"properties": {"v": vector}}})
-    try:
-        assert elastic.index_info(index).mappings["properties"]["v"]["index_options"]["type"] == "int8_hnsw"
-        assert names(elastic, index) == {"quantized-by-default"}
-    finally:
-        elastic.request("DELETE", f"/{index}")

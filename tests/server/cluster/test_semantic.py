@@ -1,5 +1,4 @@
-"""Indices with semantic fields: OpenSearch's with a model behind them; Elasticsearch's documents of before
-8.18 in a node that has no such type, whose mapping is told otherwise."""
+"""Indices with semantic fields of OpenSearch, with a model behind them."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings, Search
-from hybridr.cluster import record
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.doctor.inspection import inspect_index
 from hybridr.errors import ClusterError, DataError, SettingsError
@@ -24,7 +22,7 @@ from support.corpus import bulk, create, drop_indices, text_number
 from support.hashing import HashingEncoder
 from support.meanings import LUCENE, Meanings, another_model, stored, with_model
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.ml]
 REPLACED = ReindexSettings(replace_semantic=True)
 INDEX, ALIAS = "meanings", "meanings-hybridr"
 
@@ -63,7 +61,6 @@ def meanings(model: Meanings) -> Iterator[Meanings]:
     drop_indices(model.cluster, f"{INDEX}*")
 
 
-@pytest.mark.ml
 def test_nothing_is_written_before_somebody_says_so(meanings: Meanings) -> None:
     with pytest.raises(DataError, match=r"body \(semantic of model .+at its cost") as refusal:
         reindex(meanings.cluster, INDEX, HashingEncoder())
@@ -75,7 +72,6 @@ def test_nothing_is_written_before_somebody_says_so(meanings: Meanings) -> None:
     assert [info.name for info in meanings.cluster.indices(f"{INDEX}*")] == [INDEX]
 
 
-@pytest.mark.ml
 def test_inspect_names_the_fields_and_their_model(meanings: Meanings, cli: Cli) -> None:
     inspection = inspect_index(meanings.cluster, INDEX)
     made = f"semantic of model {meanings.model_id}"
@@ -94,7 +90,6 @@ def test_inspect_names_the_fields_and_their_model(meanings: Meanings, cli: Cli) 
     assert f"the cluster runs a model for all ({made}), body ({made})" in shown
 
 
-@pytest.mark.ml
 def test_inspect_tells_embeddings_of_two_models(meanings: Meanings) -> None:
     cluster, encoder = meanings.cluster, HashingEncoder()
     assert reindex(cluster, INDEX, encoder, REPLACED).switched
@@ -112,7 +107,6 @@ def test_inspect_tells_embeddings_of_two_models(meanings: Meanings) -> None:
         assert stored(cluster, ALIAS)["d1"] == {"body": "a zephyr", "more": "umbrella"}
 
 
-@pytest.mark.ml
 def test_text_goes_along_and_comes_back_and_no_model_runs(meanings: Meanings) -> None:
     cluster, encoder = meanings.cluster, HashingEncoder()
     before, asked = stored(cluster, INDEX), len(meanings.server.received)
@@ -156,7 +150,6 @@ def test_text_goes_along_and_comes_back_and_no_model_runs(meanings: Meanings) ->
     assert after == {doc_id: source for doc_id, source in before.items() if doc_id != "d1"}
 
 
-@pytest.mark.ml
 def test_a_copy_needs_no_model_and_the_way_back_of_writes_does(meanings: Meanings, tmp_path: Path) -> None:
     cluster, encoder = meanings.cluster, HashingEncoder()
     before = stored(cluster, INDEX)
@@ -172,60 +165,3 @@ def test_a_copy_needs_no_model_and_the_way_back_of_writes_does(meanings: Meaning
             rollback(cluster, INDEX, copy_back=True)
         assert rollback(cluster, INDEX, discard=True)["to"] == INDEX
     assert stored(cluster, INDEX) == before
-
-
-INFERENCE = {"inference_id": "elser", "chunks": [{"text": "a chunk", "embeddings": {"a": 1.2}}]}
-
-
-@pytest.fixture
-def legacy(elastic: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """An index as Elasticsearch before 8.18 keeps it; the core of 8.15 has no `semantic_text`."""
-    stand_in = {"type": "object", "enabled": False}
-    properties = {"title": {"type": "text"}, "body": stand_in, "all": stand_in}
-    elastic.request("PUT", path_of(INDEX), {"mappings": {"properties": properties}})
-    lines: list[dict[str, Any]] = []
-    for number in range(12):
-        body = {"text": text_number(number), "inference": INFERENCE}
-        lines += [{"index": {"_id": f"d{number}"}}, {"body": body, "all": {"inference": INFERENCE}}]
-    lines += [{"index": {"_id": "list"}}, {"body": {"text": ["one", "two"], "inference": INFERENCE}}]
-    lines += [{"index": {"_id": "null"}}, {"body": None}, {"index": {"_id": "none"}}, {"title": "no body"}]
-    bulk(elastic, INDEX, lines)
-    read = record.plain_mappings
-
-    def as_semantic(mappings: dict[str, Any]) -> Any:
-        fields = mappings.get("properties", {})
-        said = {name: {"type": "semantic_text", "inference_id": "elser"} for name in ("body", "all")}
-        told = {name: said.get(name, field) if field == stand_in else field for name, field in fields.items()}
-        return read({**mappings, "properties": told})
-
-    monkeypatch.setattr(record, "plain_mappings", as_semantic)
-    yield elastic
-    drop_indices(elastic, f"{INDEX}*")
-
-
-@pytest.mark.elastic
-def test_documents_of_elasticsearch_before_8_18(legacy: Cluster) -> None:
-    encoder, before = HashingEncoder(), stored(legacy, INDEX)
-    assert inspect_index(legacy, INDEX).text_fields == ("title", "body")
-    with pytest.raises(DataError, match="body \\(semantic_text of model elser\\)"):
-        reindex(legacy, INDEX, encoder)
-    done = reindex(legacy, INDEX, encoder, REPLACED)
-    copies = stored(legacy, done.destination)
-    assert copies["d3"]["body"] == text_number(3)
-    assert copies["list"]["body"] == ["one", "two"]
-    assert copies["null"]["body"] is None
-    assert "all" not in copies["d3"]
-    assert "body" not in copies["none"]
-    made = legacy.request("GET", path_of(done.destination))[done.destination]["mappings"]["properties"]
-    assert made["body"] == made["all"] == {"type": "text"}
-    assert verify(legacy, INDEX, encoder).ok
-    assert Search(legacy, INDEX, encoder)(text_number(3))[0].doc_id == "d3"
-    body = {"text": "a zephyr", "inference": INFERENCE}
-    bulk(legacy, INDEX, [{"index": {"_id": "new"}}, {"body": body}])
-    assert sync(legacy, INDEX, encoder, REPLACED).unlike == ()
-    assert verify(legacy, INDEX, encoder).ok
-    bulk(legacy, ALIAS, [{"index": {"_id": "d1"}}, {"body": "umbrella"}])
-    assert rollback(legacy, INDEX, copy_back=True)["returned"]["changed"] == 1
-    after = stored(legacy, INDEX)
-    assert (after.pop("d1"), after.pop("new")) == ({"body": "umbrella"}, {"body": body})
-    assert after == {doc_id: source for doc_id, source in before.items() if doc_id != "d1"}
