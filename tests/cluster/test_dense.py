@@ -96,12 +96,6 @@ def test_what_no_version_has_is_refused(settings: dict[str, Any], said: str, hin
     assert hint in str(refused.value.hint)
 
 
-@pytest.mark.parametrize("name", ["int8", "BYTE", ""])
-def test_unknown_names_are_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match="vectors"):
-        ReindexSettings(vectors=name)  # type: ignore[arg-type]
-
-
 def refusal(version: tuple[int, int, int], similarity: str, bare: bool, **settings: Any) -> ClusterError:
     with pytest.raises(ClusterError) as refused:
         require_form(form_of(ReindexSettings(**settings)), similarity, version, bare=bare)
@@ -169,7 +163,7 @@ def unit_vectors(count: int, dim: int, seed: int) -> np.ndarray:
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("dim", [2, 16, 384, 1024])
+@pytest.mark.parametrize("dim", [2, 384])
 def test_bytes_are_as_near_as_rounding_allows(dim: int) -> None:
     """Rounding moves each value by half a step at most, a step being the largest value / 127."""
     vectors = unit_vectors(200, dim, dim)
@@ -178,17 +172,6 @@ def test_bytes_are_as_near_as_rounding_allows(dim: int) -> None:
     assert (np.abs(kept.astype(int)).max(axis=1) == 127).all()
     step = np.abs(vectors).max(axis=1, keepdims=True) / 127
     assert (np.abs(kept * step - vectors) <= step / 2 + 1e-6).all()
-
-
-def test_cosines_of_bytes_are_bounded() -> None:
-    """With e the length of a unit vector's rounding error, a cosine moves by 4 e at most; far less here."""
-    documents, queries = unit_vectors(300, 384, 1), unit_vectors(40, 384, 2)
-    kept = [as_kept(vectors, "byte").astype(np.float64) for vectors in (queries, documents)]
-    scaled = [vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in kept]
-    error = np.abs(scaled[0] @ scaled[1].T - queries @ documents.T).max()
-    step = np.abs(np.vstack([documents, queries])).max() / 127
-    assert error <= 4 * step / 2 * np.sqrt(384)
-    assert error < 0.004
 
 
 def test_odd_vectors() -> None:

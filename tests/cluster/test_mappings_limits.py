@@ -21,7 +21,6 @@ from hybridr.cluster.mappings import (
     limit,
     mapping_obstacles,
     mapping_size,
-    narrow_windows,
     raised_limits,
     require_none,
     rescore_window,
@@ -162,14 +161,6 @@ def test_copies_of_each_shard() -> None:
     assert copies_of({"index.number_of_replicas": "2"}) == 3
     assert copies_of({"index.number_of_replicas": "2", "index.auto_expand_replicas": "false"}) == 3
     assert copies_of({"index.number_of_replicas": "2", "index.auto_expand_replicas": "0-all"}) == 1
-
-
-def test_a_narrow_window_is_told_with_its_setting() -> None:
-    assert narrow_windows(index()) == []
-    [rescore] = narrow_windows(index(max_rescore_window="50"))
-    assert "index.max_rescore_window is 50" in rescore
-    [result] = narrow_windows(index(max_result_window="60"))
-    assert "index.max_result_window is 60" in result
 
 
 @pytest.mark.parametrize(

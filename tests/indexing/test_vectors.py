@@ -177,14 +177,6 @@ def test_a_part_that_is_damaged_later_is_not_taken_for_whole(folder: Path) -> No
     check_whole(folder)
 
 
-def test_a_part_of_texts_that_cannot_be_read_names_the_whole_command(folder: Path) -> None:
-    part = folder / "texts" / NAMES[1]
-    part.write_bytes(b"")
-    with pytest.raises(DataError, match=f"{NAMES[1]} cannot be read") as damaged:
-        encode_texts(folder, HashingEncoder())
-    assert damaged.value.hint == f"rm {part}; hybridr export-text NAME --out {folder}"
-
-
 def test_a_link_out_of_the_folder_is_not_followed(folder: Path, tmp_path: Path) -> None:
     part = folder / "texts" / NAMES[2]
     part.rename(tmp_path / "elsewhere.parquet")

@@ -72,28 +72,28 @@ def refused(cluster: Cluster, name: str, settings: ReindexSettings = PLAIN) -> C
     ],
 )
 def test_a_limit_of_the_mapping_that_is_used_up_leaves_room_in_the_copy(
-    product: Cluster, name: str, limits: dict[str, int], passages: bool
+    cluster: Cluster, index_name: str, limits: dict[str, int], passages: bool
 ) -> None:
-    made(product, name, fields=keywords(3), **limits)
+    made(cluster, index_name, fields=keywords(3), **limits)
     settings = PLAIN.model_copy(update={"passages": passages})
-    done = reindex(product, name, ENCODER, settings)
+    done = reindex(cluster, index_name, ENCODER, settings)
     assert (done.documents, done.switched) == (30, True)
-    again = reindex(product, name, ENCODER, settings.model_copy(update={"m": 8}))
+    again = reindex(cluster, index_name, ENCODER, settings.model_copy(update={"m": 8}))
     assert (again.documents, again.switched) == (30, True), "the second time too"
     assert again.destination != done.destination
 
 
-def test_sync_follows_a_source_whose_limit_was_raised(product: Cluster, name: str) -> None:
-    made(product, name, fields=keywords(3), **{"mapping.total_fields.limit": 6})
-    destination = reindex(product, name, ENCODER, PLAIN).destination
-    put(product, name, {"index.mapping.total_fields.limit": 40})
+def test_sync_follows_a_source_whose_limit_was_raised(cluster: Cluster, index_name: str) -> None:
+    made(cluster, index_name, fields=keywords(3), **{"mapping.total_fields.limit": 6})
+    destination = reindex(cluster, index_name, ENCODER, PLAIN).destination
+    put(cluster, index_name, {"index.mapping.total_fields.limit": 40})
     more = {f"n{number}": {"type": "keyword"} for number in range(30)}
-    product.request("PUT", path_of(name, "_mapping"), {"properties": more})
-    update(product, name, "d7", text="a document of many fields", n3="x", n29="y")
-    sync(product, name, ENCODER)
-    info = product.index_info(destination)
+    cluster.request("PUT", path_of(index_name, "_mapping"), {"properties": more})
+    update(cluster, index_name, "d7", text="a document of many fields", n3="x", n29="y")
+    sync(cluster, index_name, ENCODER)
+    info = cluster.index_info(destination)
     assert more.keys() <= info.mappings["properties"].keys()
-    assert verify(product, name, ENCODER).ok
+    assert verify(cluster, index_name, ENCODER).ok
 
 
 def test_fields_in_place_meet_the_limit_before_anything_is_sent(cluster: Cluster, index_name: str) -> None:
@@ -108,20 +108,21 @@ def test_fields_in_place_meet_the_limit_before_anything_is_sent(cluster: Cluster
     assert reindex(cluster, index_name, ENCODER, inside).encoded == 0, "the second time its fields are there"
 
 
-def test_a_limit_below_what_the_source_has_is_named(product: Cluster, name: str) -> None:
+def test_a_limit_below_what_the_source_has_is_named(cluster: Cluster, index_name: str) -> None:
     """It was lowered later: no note could be written into the mapping."""
-    made(product, name, fields=keywords(6))
-    put(product, name, {"index.mapping.total_fields.limit": 4})
-    error = refused(product, name)
+    made(cluster, index_name, fields=keywords(6))
+    put(cluster, index_name, {"index.mapping.total_fields.limit": 4})
+    error = refused(cluster, index_name)
     assert "index.mapping.total_fields.limit is 4, needed: 9" in error.message
     assert '"index.mapping.total_fields.limit": 9' in (error.hint or "")
 
 
 @pytest.mark.parametrize("block", ["read_only", "read"])
-def test_a_block_of_the_source_is_named(product: Cluster, name: str, block: str) -> None:
-    made(product, name)
-    put(product, name, {f"index.blocks.{block}": True})
-    error = refused(product, name)
+def test_a_block_of_the_source_is_named(cluster: Cluster, index_name: str, block: str) -> None:
+    made(cluster, index_name)
+    put(cluster, index_name, {f"index.blocks.{block}": True})
+    error = refused(cluster, index_name)
+    put(cluster, index_name, {f"index.blocks.{block}": None})
     assert f"index.blocks.{block}" in error.message + (error.hint or "")
 
 
@@ -141,30 +142,30 @@ def test_a_block_of_the_cluster_is_named(product: Cluster, name: str, setting: s
     assert setting in (error.hint or "")
 
 
-def test_shards_of_all_generations_count(product: Cluster, name: str) -> None:
-    made(product, name)
-    open_shards = product.request("GET", "/_cluster/health")["active_shards"]
+def test_shards_of_all_generations_count(cluster: Cluster, index_name: str) -> None:
+    made(cluster, index_name)
+    open_shards = cluster.request("GET", "/_cluster/health")["active_shards"]
     setting = "cluster.max_shards_per_node"
-    with cluster_setting(product, setting, open_shards):
-        assert f"{setting} is {open_shards}" in refused(product, name).message
-    with cluster_setting(product, setting, open_shards + 1):
-        reindex(product, name, ENCODER, PLAIN)
+    with cluster_setting(cluster, setting, open_shards):
+        assert f"{setting} is {open_shards}" in refused(cluster, index_name).message
+    with cluster_setting(cluster, setting, open_shards + 1):
+        reindex(cluster, index_name, ENCODER, PLAIN)
         second = PLAIN.model_copy(update={"m": 8})
-        error = refused(product, name, second)
+        error = refused(cluster, index_name, second)
         assert f"{setting} is {open_shards + 1:,} on 1 data node" in error.message
         assert "hybridr remove" in (error.hint or "")
-        assert reindex(product, name, ENCODER, PLAIN).encoded == 0, "the first generation goes on"
-    with cluster_setting(product, setting, open_shards + 2):
-        assert reindex(product, name, ENCODER, second).switched
+        assert reindex(cluster, index_name, ENCODER, PLAIN).encoded == 0, "the first generation goes on"
+    with cluster_setting(cluster, setting, open_shards + 2):
+        assert reindex(cluster, index_name, ENCODER, second).switched
 
 
-def test_replicas_that_are_put_back_count(product: Cluster, name: str) -> None:
-    made(product, name)
-    put(product, name, {"index.number_of_replicas": 1})
-    shards = product.request("GET", "/_cluster/health")
+def test_replicas_that_are_put_back_count(cluster: Cluster, index_name: str) -> None:
+    made(cluster, index_name)
+    put(cluster, index_name, {"index.number_of_replicas": 1})
+    shards = cluster.request("GET", "/_cluster/health")
     there = shards["active_shards"] + shards["unassigned_shards"]
-    with cluster_setting(product, "cluster.max_shards_per_node", there + 1):
-        assert "room for 2 more" in refused(product, name).message
+    with cluster_setting(cluster, "cluster.max_shards_per_node", there + 1):
+        assert "room for 2 more" in refused(cluster, index_name).message
 
 
 def test_every_reading_fits_into_a_small_window(product: Cluster, name: str) -> None:
@@ -238,12 +239,12 @@ def test_soft_terms_fit_into_the_clauses_that_a_cluster_takes(cluster: Cluster, 
 
 
 @pytest.mark.usefixtures("few_terms")
-def test_a_table_of_terms_without_room_for_its_index_is_told(product: Cluster, name: str) -> None:
-    made(product, name)
-    open_shards = product.request("GET", "/_cluster/health")["active_shards"]
-    with cluster_setting(product, "cluster.max_shards_per_node", open_shards + 1):
-        remarks = plan(product, name, ENCODER, ReindexSettings()).remarks
-        done = reindex(product, name, ENCODER)
+def test_a_table_of_terms_without_room_for_its_index_is_told(cluster: Cluster, index_name: str) -> None:
+    made(cluster, index_name)
+    open_shards = cluster.request("GET", "/_cluster/health")["active_shards"]
+    with cluster_setting(cluster, "cluster.max_shards_per_node", open_shards + 1):
+        remarks = plan(cluster, index_name, ENCODER, ReindexSettings()).remarks
+        done = reindex(cluster, index_name, ENCODER)
     assert any("cluster.max_shards_per_node leaves no room" in remark for remark in remarks)
     assert done.switched
     assert "cluster.max_shards_per_node" in done.term_table.described

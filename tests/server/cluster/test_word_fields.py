@@ -43,7 +43,6 @@ def filled(cluster: Cluster, name: str, properties: dict[str, Any], documents: A
 
 
 KINDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "catch-all": ({"title": hidden("all"), "body": hidden("all"), "all": TEXT}, ("all",)),
     "several": (
         {
             "title": hidden("titles", "all"),
@@ -56,7 +55,6 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "below": ({"body": hidden(fields={"words": TEXT})}, ("body.words",)),
     "keyword": ({"name": {"type": "keyword", "fields": {"text": TEXT}}}, ("name.text",)),
-    "one of two": ({"title": TEXT, "body": hidden("all"), "all": TEXT}, ("title", "all")),
     "stored": ({"title": TEXT, "body": hidden("all", store=True), "all": TEXT}, ("title", "all")),
     "kinds of OpenSearch": (
         {"body": {"type": "search_as_you_type"}, "mo": {"type": "match_only_text"}},
@@ -94,12 +92,6 @@ HOPELESS: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
         [{"raw": {"text": text(number)}} for number in range(5)],
         ("raw.text",),
     ),
-    "keyword, not indexed": (
-        {"body": {"type": "keyword", "index": False, "doc_values": False}},
-        None,
-        ("body",),
-    ),
-    "not mapped": ({"kind": {"type": "keyword"}}, [{"kind": "a", "x": text(1)}], ("x",)),
     "whole values": (
         {"body": {"type": "keyword"}},
         [{"body": f"{text(number)} " * 5} for number in range(5)],
