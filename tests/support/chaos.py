@@ -31,7 +31,12 @@ from support.traffic import Corpus, Reader, Writer, some_text, without_ours
 
 SEED_VARIABLE = "HYBRIDR_CHAOS_SEED"
 REFUSED = 3  # exit code of a client that met documents which the index refuses
-PLAIN = "import sys, hybridr_cli; sys.exit(hybridr_cli.main(sys.argv[1:]))"
+PLAIN = """
+import sys, hybridr_cli
+from hybridr.relevance import answering
+answering.ASKED = 40  # of the calibration at the end, in which nothing can be lost
+sys.exit(hybridr_cli.main(sys.argv[1:]))
+"""
 WITHOUT_CATCHING_UP = (
     """
 from hybridr.indexing import job, switching
@@ -47,14 +52,13 @@ class Client:
     """A process of `hybridr reindex`."""
 
     def __init__(self, arguments: Sequence[str], code: str = "") -> None:
-        run = ["-c", code] if code else ["-m", "hybridr_cli"]
         environment = os.environ | {
             "HYBRIDR_REINDEX_READ_DOCUMENTS": "50",
             "HYBRIDR_REINDEX_SLOW_SEARCH_MS": "0",
             "HYBRIDR_REINDEX_PATIENCE_S": "400",
         }
         self.process = subprocess.Popen(
-            [sys.executable, *run, "reindex", *arguments, "--precision", "fp32", "--json"],
+            [sys.executable, "-c", code or PLAIN, "reindex", *arguments, "--precision", "fp32", "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
