@@ -81,11 +81,3 @@ def test_nothing_is_lost_in_a_round_and_nothing_in_the_source(cluster: Cluster, 
     returned = [rollback(cluster, resized, copy_back=True)["returned"] for _ in range(2)]
     assert [counts["deleted"] + counts["conflicts"] for counts in returned] == [2, 0]
     assert texts(cluster, resized) == theirs
-
-
-def test_a_change_of_the_source_wins_over_a_client(cluster: Cluster, resized: str) -> None:
-    alias = reindex(cluster, resized, ENCODER).alias
-    write(cluster, alias, range(10), " by a client")
-    write(cluster, resized, range(10), " by the source")
-    sync(cluster, resized, ENCODER)
-    assert texts(cluster, alias) == texts(cluster, resized)

@@ -29,7 +29,6 @@ from support.term_weights import FIELD, TERM_WEIGHTS
 
 pytestmark = [pytest.mark.node, pytest.mark.usefixtures("further")]
 LONG = " ".join(f"w{number}" for number in range(600))
-BOTH = pytest.mark.parametrize("in_place", [False, True], ids=["beside", "in place"])
 
 
 @pytest.fixture
@@ -61,12 +60,12 @@ def assert_weights_fit(cluster: Cluster, name: str) -> None:
         assert found.get(FIELD) == recipe.values(said).get(FIELD), doc_id
 
 
-@BOTH
-def test_it_is_written_beside_the_others_and_asked_by_the_engine(
-    cluster: Cluster, source: str, in_place: bool
+def test_it_is_written_with_the_others_in_place_and_asked_by_the_engine(
+    cluster: Cluster, source: str
 ) -> None:
     before, encoder = sources(cluster, source), HashingEncoder()
-    done = reindex(cluster, source, encoder, wanted(in_place, token_bits=True, term_table=False))
+    settings = wanted(in_place=True, token_bits=True, term_table=False)
+    done = reindex(cluster, source, encoder, settings)
     assert (done.encoded, done.without_text) == (22, 1)
     assert_weights_fit(cluster, source)
     assert len(raw(cluster, done.destination)["long"][FIELD]) == 600, "weights reach the end of a document"
@@ -75,7 +74,7 @@ def test_it_is_written_beside_the_others_and_asked_by_the_engine(
     assert [name for name in before if name not in sources(cluster, done.destination)] == []
     query = {"query": {"rank_feature": {"field": f"{FIELD}.w599"}}}
     assert [hit["_id"] for hit in cluster.search(done.destination, query)["hits"]["hits"]] == ["long"]
-    again = reindex(cluster, source, encoder, wanted(in_place, token_bits=True, term_table=False))
+    again = reindex(cluster, source, encoder, settings)
     assert (again.encoded, again.skipped, again.destination) == (0, 23, done.destination)
 
 

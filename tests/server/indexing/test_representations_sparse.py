@@ -24,7 +24,6 @@ from support.in_place_index import clients_write, knn_index, problems, raw
 from support.sparse import exported
 
 pytestmark = pytest.mark.node
-BOTH = pytest.mark.parametrize("in_place", [False, True], ids=["beside", "in place"])
 
 
 @pytest.fixture
@@ -55,16 +54,13 @@ def assert_weights_fit(cluster: Cluster, name: str, most: int = 400) -> None:
         assert found[SPARSE_FIELD] == pytest.approx(weights, rel=1e-3, abs=1e-4), doc_id
 
 
-@BOTH
-def test_weights_are_written_resumed_synced_and_removed(
-    cluster: Cluster, source: str, in_place: bool
-) -> None:
+def test_weights_are_written_resumed_synced_and_removed(cluster: Cluster, source: str) -> None:
     before, encoder = raw(cluster, source), HashingEncoder()
-    done = reindex(cluster, source, encoder, wanted(in_place))
+    done = reindex(cluster, source, encoder, wanted(in_place=True))
     assert (done.encoded, done.without_text) == (22, 1)
     assert_weights_fit(cluster, source)
     assert problems(cluster, source) == {}
-    again = reindex(cluster, source, encoder, wanted(in_place))
+    again = reindex(cluster, source, encoder, wanted(in_place=True))
     assert (again.encoded, again.skipped, again.destination) == (0, 23, done.destination)
     clients_write(cluster, source, done.destination, "signs", "written where the weights are")
     sync(cluster, source, encoder)
@@ -74,14 +70,10 @@ def test_weights_are_written_resumed_synced_and_removed(
     fingerprint = SparseEncoder(exported()).fingerprint
     assert holding.representations == (f"sparse weights by {fingerprint[:12]}, at most 400 a document",)
     script = {"script": {"source": f"ctx._source.{SPARSE_FIELD}.clear()"}}
-    if in_place:
-        cluster.request("POST", path_of(source, "_update", "d1"), script, {"refresh": "true"})
-        assert problems(cluster, source) == {"sparse weights": ["d1"]}
-        assert SPARSE_FIELD in remove(cluster, source)["fields"]
-        assert raw(cluster, source)["d2"] == before["d2"]
-    else:
-        remove(cluster, source, discard=True)
-        assert raw(cluster, source)["d2"] == before["d2"]
+    cluster.request("POST", path_of(source, "_update", "d1"), script, {"refresh": "true"})
+    assert problems(cluster, source) == {"sparse weights": ["d1"]}
+    assert SPARSE_FIELD in remove(cluster, source)["fields"]
+    assert raw(cluster, source)["d2"] == before["d2"]
 
 
 def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(
