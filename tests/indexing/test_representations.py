@@ -29,7 +29,7 @@ from hybridr.indexing.representations.sparse import pruned
 from hybridr.records import Windows
 from hybridr.settings import resolve_stage
 from support.bits import read_bits
-from support.hashing import HashingEncoder
+from support.hashing import HashingEncoder, ProductEncoder
 from support.members import one_more
 from support.term_weights import FIELD, TERM_WEIGHTS
 
@@ -136,6 +136,8 @@ def test_members_say_what_stands_in_their_way() -> None:
     blind: Any = Blind()
     with pytest.raises(ModelError, match="does not show the states of its tokens, which --token-bits needs"):
         bits.check(cluster, blind, ReindexSettings(token_bits=True))
+    with pytest.raises(ModelError, match="compares by cosine"):
+        bits.check(cluster, ProductEncoder(), ReindexSettings(token_bits=True))
     with pytest.raises(SettingsError, match="--token-bits and --passages exclude each other"):
         bits.check(cluster, HashingEncoder(), ReindexSettings(token_bits=True, passages=True))
 

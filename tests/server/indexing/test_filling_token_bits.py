@@ -14,7 +14,7 @@ from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import held_bytes
 from hybridr.doctor.forecasting import preview
 from hybridr.encoders.bits import mean_from_text
-from hybridr.errors import DataError, ModelError, SettingsError
+from hybridr.errors import DataError, ModelError
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.status.standing import remove
 from support.bits import read_bits
@@ -105,21 +105,7 @@ def test_the_plan_tells_size_and_mapping(cluster: Cluster, source: str) -> None:
     assert preview(cluster, source, HashingEncoder(), ReindexSettings()).to_json()["token_bytes"] == 0
 
 
-def test_refusals(cluster: Cluster, source: str) -> None:
-    class Vectors:
-        """An encoder that shows no tokens."""
-
-        similarity, dim, max_tokens, fingerprint = "cosine", 16, 256, "f" * 64
-
-    class Products(HashingEncoder):
-        similarity = "ip"
-
-    with pytest.raises(ModelError, match="does not show the states of its tokens"):
-        reindex(cluster, source, Vectors(), BESIDE)
-    with pytest.raises(ModelError, match="compares by cosine"):
-        reindex(cluster, source, Products(), BESIDE)
-    with pytest.raises(SettingsError, match="--token-bits and --passages exclude each other"):
-        reindex(cluster, source, HashingEncoder(), BESIDE.model_copy(update={"passages": True}))
+def test_a_field_of_that_name_is_refused(cluster: Cluster, source: str) -> None:
     field = {"properties": {BITS_FIELD: {"type": "keyword"}}}
     cluster.request("PUT", path_of(source, "_mapping"), field)
     for settings in (BESIDE, IN_PLACE):
