@@ -52,6 +52,10 @@ from support.hashing import HashingEncoder
 from support.workers import Telling, settled_count, told_in, until
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
+ON_ELASTICSEARCH = pytest.mark.parametrize("product", ["elastic"], indirect=True)
+"""OpenSearch has others: kills are in `test_chaos.py`, stages in `test_transfer_importing.py`, drops and
+removals in `test_roles.py`.
+"""
 COUNT = 160
 ENCODER = HashingEncoder()
 Judged = tuple[list[Query], Qrels]
@@ -64,6 +68,7 @@ def written(cluster: Cluster, index: str) -> int:
     return cluster.count(index)
 
 
+@ON_ELASTICSEARCH
 def test_kill_9_then_the_same_command(product: Cluster, name: str, tiny: Path, cli: Cli) -> None:
     """Nothing is lost and nothing encoded twice; then verified and rolled back."""
     fill_index(product, name, COUNT)
@@ -84,6 +89,7 @@ def test_kill_9_then_the_same_command(product: Cluster, name: str, tiny: Path, c
     assert rollback(product, name)["to"] == name
 
 
+@ON_ELASTICSEARCH
 def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product: Cluster, name: str) -> None:
     fill_index(product, name, 30)
     reindex(product, name, HashingEncoder())
@@ -99,6 +105,7 @@ def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product: Clus
         remove(product, name)
 
 
+@ON_ELASTICSEARCH
 def test_two_processes_at_once_make_one_index(product: Cluster, name: str, tmp_path: Path) -> None:
     """Each helps the other: what one wrote before, the other finds there."""
     fill_index(product, name, COUNT)
@@ -115,6 +122,7 @@ def test_two_processes_at_once_make_one_index(product: Cluster, name: str, tmp_p
     assert verify(product, name, Telling(tmp_path), sample=COUNT).ok
 
 
+@ON_ELASTICSEARCH
 def test_three_stages_and_what_changed_since(product: Cluster, name: str, tmp_path: Path) -> None:
     fill_index(product, name, 60, settings={"number_of_shards": 2, "number_of_replicas": 0})
     assert export_text(product, name, tmp_path).documents == 60
