@@ -18,7 +18,9 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import rejects_of
 from hybridr.errors import DataError
+from hybridr.indexing import filling
 from hybridr.indexing.reindexing import reindex, sync
+from hybridr.indexing.targets import beside
 from hybridr.status.standing import remove, status
 from support.commands import Cli
 from support.corpus import bulk, put_documents, sources, text_number, update
@@ -197,6 +199,11 @@ def test_refused_documents_leave_it_incomplete(cluster: Cluster, index_name: str
     assert raw(cluster, index_name)["bad"] == {"text": "a bad one", "late": "not a number"}
 
 
+def test_refused_documents_exit_3(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
+    refusing_index(cluster, index_name)
+    assert "1 refused by the index" in cli(cluster, f"reindex {index_name} --in-place", code=3).out
+
+
 # --- other clusters and rights
 
 
@@ -218,3 +225,16 @@ def test_the_older_version_with_tls(secure_node: state.NodeState, index_name: st
     remove(secure, index_name)
     assert raw(secure, index_name)["d6"] == before["d6"]
     secure.request("DELETE", path_of(index_name))
+
+
+def test_without_the_right_to_ask_for_checkpoints(
+    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in (filling, beside):
+        monkeypatch.setattr(user, "settled_position", lambda *_, **__: None)
+    knn_index(cluster, index_name, 40, refresh_interval="1s")
+    assert reindex(cluster, index_name, HashingEncoder(), IN_PLACE).encoded == 40
+    assert cluster.index_info(index_name).record.synced is None
+    update(cluster, index_name, "d4", text="changed")
+    assert did(sync(cluster, index_name, HashingEncoder())) == (0, 0, 1, 0)
+    assert_vectors_fit(cluster, index_name)

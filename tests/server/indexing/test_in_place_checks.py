@@ -197,3 +197,15 @@ def test_versions_that_writers_number_are_refused(cluster: Cluster, index_name: 
     with pytest.raises(DataError, match="version_type=external"):
         reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     assert cluster.index_info(index_name) == before
+
+
+def test_what_an_update_does_to_a_version_of_its_own(cluster: Cluster, index_name: str) -> None:
+    """Why they are refused: the writer's next version is no longer newer."""
+    knn_index(cluster, index_name, 10)
+    for version in ("1", "2"):  # one for each write: nothing tells them from the server's own
+        external = {"version": version, "version_type": "external", "refresh": "true"}
+        cluster.request("PUT", path_of(index_name, "_doc", "own"), {"text": f"anchor {version}"}, external)
+    reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
+    external["version"] = "3"
+    with pytest.raises(ClusterError, match="version conflict"):
+        cluster.request("PUT", path_of(index_name, "_doc", "own"), {"text": "anchor 3"}, external)
