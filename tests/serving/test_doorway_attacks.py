@@ -399,6 +399,8 @@ def test_an_answer_that_nobody_reads_is_not_kept(monkeypatch):
     with connection:
         connection.connect(("127.0.0.1", server.listener.getsockname()[1]))
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        connection.settimeout(60)
+        connection.recv(1, socket.MSG_PEEK)  # the answer begins
         time.sleep(0.8)
         said = drained(connection, 1.0)
     assert said.startswith(b"HTTP/1.1 200")

@@ -52,7 +52,7 @@ def folder(cluster: Cluster, minilm: Path, tmp_path_factory: pytest.TempPathFact
     yield place
     cluster.request("DELETE", path_of("_data_stream", STREAM))
     cluster.request("DELETE", path_of("_index_template", STREAM))
-    for info in [*cluster.indices("t-odd-*"), *cluster.indices(CLOSED)]:
+    for info in cluster.indices("t-odd-*"):
         cluster.request("DELETE", path_of(info.name))
 
 
