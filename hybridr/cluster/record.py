@@ -430,7 +430,7 @@ def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
 
 
 def turns_of(name: str) -> str:
-    """Return how the names of aliases begin by which a source's record is written (`turn_of`)."""
+    """Return the prefix of the aliases by which a source's record is written (`turn_of`)."""
     return f"{name}-hybridr_turn_"
 
 

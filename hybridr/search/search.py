@@ -188,8 +188,9 @@ class Search:
             moved = [hit._replace(rank=hit.rank + len(pinned)) for hit in others]
             scores = [hit.score for hit in pinned] + ([] if others.best is None else [others.best])
             hits = Hits([*pinned[offset : offset + k], *moved], max(scores, default=None))
-        wordless = self.answers.known is not None and is_wordless(self.context, rules.text)
-        return self.answers.rated(hits, self.at_least, wordless=wordless) if boost is None else hits
+        if boost is not None or self.answers.known is None:
+            return hits
+        return self.answers.rated(hits, self.at_least, wordless=is_wordless(self.context, rules.text))
 
     def remarks_on(self, text: str) -> list[str]:
         """Return remarks to read before trusting the hits for a text."""
@@ -306,9 +307,7 @@ class Search:
             raise SettingsError(reason, hint="--fusion pipeline")
 
     def at_hand(self, text: str) -> bool:
-        """Return whether the body for a text can be made without a request: its analysis is cached and
-        nothing is due.
-        """
+        """Return whether the body for a text needs no request: its analysis is cached, nothing is due."""
         scripts = self.context.fusion.scripts
         due = (scripts is not None and scripts.due) or self.signals.due(text)
         return not due and self.context.feedback is None and self.analysis.remembers(text)

@@ -320,10 +320,8 @@ def remove_earlier(
     if not discard:
         check = partial(require_none_behind, cluster, info, source, "deletes them")
         refusal = refusal_by(check, dry_run=dry_run)
-    requests, files = (
-        requests_beside(cluster, info),
-        [text for text in texts_of_indices() if text.uuid == info.uuid],
-    )
+    requests = requests_beside(cluster, info)
+    files = [text for text in texts_of_indices() if text.uuid == info.uuid]
     takings = aliases_off([info], aliases_made(source.name, [info]), source.name)
 
     def look_again() -> None:

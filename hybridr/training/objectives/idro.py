@@ -135,7 +135,7 @@ class Grouped(Plain):
     own_settings = ClusteringSettings
 
     def __init__(self, objective: EncodedApart, groups: Numbers, weights: Tensor, used: str) -> None:
-        """Take the group of every query, numbers from 0, and the initial weights `(k,)`.
+        """Store the group of each query, numbered from 0, and the initial weights `(k,)`.
 
         `used` says which weights make the loss of a step: the "former", or the "new" ones computed in it.
         """
