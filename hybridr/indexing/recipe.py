@@ -68,12 +68,12 @@ def measured_cosines(
 
 
 def spread_of(cosines: NDArray[np.float64]) -> dict[str, float] | None:
-    """Return spread and mean of the cosines of each text's query with all texts but its own; None without a
-    spread.
+    """Return spread and mean of the cosines of each text's query with all texts but its own; None where the
+    spread, as it is kept, is none.
     """
     np.fill_diagonal(cosines, np.nan)
-    spread, mean = spread_and_mean(cosines)
-    return {"spread": round(spread, 5), "mean": round(mean, 5)} if spread else None
+    spread, mean = (round(value, 5) for value in spread_and_mean(cosines))
+    return {"spread": spread, "mean": mean} if spread else None
 
 
 def cosines_of(

@@ -58,6 +58,14 @@ def test_too_few_texts_measure_nothing() -> None:
     assert recipe(HashingEncoder(dim=32)).cosines([TEXTS[0]] * FEWEST_MEASURED) is None
 
 
+def test_vectors_that_differ_by_rounding_alone_have_no_spread() -> None:
+    class Alike(HashingEncoder):
+        def _vector(self, text: str) -> np.ndarray:
+            return np.ones(32) / 32**0.5 + 1e-7 * super()._vector(text)
+
+    assert recipe(Alike(dim=32)).cosines(TEXTS) is None
+
+
 def test_cosines_are_measured_again_with_queries_that_are_evened_out() -> None:
     encoder = HashingEncoder(dim=32)
     measured = recipe(encoder).cosines(TEXTS)

@@ -207,7 +207,7 @@ def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(
             work.result()
     pairs = zip((1, 2), ENCODERS, strict=True)
     assert ranked <= {f"{index_name}-hybridr-{number} {encoder}" for number, encoder in pairs}
-    assert failed <= {404}, "the alias is gone"
+    assert failed <= {404, 503}, "the alias is gone, or its index while it was searched"
 
 
 @pytest.mark.parametrize("status", [404, 503])
