@@ -46,6 +46,14 @@ def indented(text: str) -> str:
     return re.sub(r"\n(?! )", "\n  ", printable(text))
 
 
+def quantity(count: int, noun: str) -> str:
+    """Return a count with its noun, such as "1 query" or "2,000 queries"."""
+    if count == 1:
+        return f"1 {noun}"
+    plural = re.sub("ch$", "che", re.sub("y$", "ie", noun))
+    return f"{count:,} {plural}s"
+
+
 def how_to_install(extra: str) -> str:
     """Return the command that installs an extra of hybridr from its checkout: no package index has it."""
     return f'in a clone of hybridr: pip install ".[{extra}]"'

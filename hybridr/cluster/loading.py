@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import ClusterError, DataError, SettingsError
+from ..errors import ClusterError, DataError, SettingsError, quantity
 from ..files.formats import read_corpus
 from ..files.local import fingerprint, load_asset, sha256_of
 from ..languages import ANALYZERS, analyzer_for, guess_language
@@ -145,7 +145,8 @@ def is_loaded(cluster: Cluster, settings: LoadSettings, job: str, total: int) ->
     loading = cluster.index_info(index).record.load
     if loading is None or loading.job != job:
         raise DataError(
-            f"index '{index}' exists and holds {cluster.count(index)} documents of another file or settings",
+            f"index '{index}' exists and holds {quantity(cluster.count(index), 'document')} of another "
+            "file or settings",
             hint="--replace deletes it first, or choose another --index",
         )
     return loading.state == "complete" and cluster.count(index) + loading.rejected >= total
@@ -161,7 +162,7 @@ def index_to_replace(cluster: Cluster, settings: LoadSettings) -> IndexInfo | No
     if info.name != settings.index:
         raise DataError(
             f"'{settings.index}' is an alias of the index '{info.name}', which holds "
-            f"{cluster.count(info.name):,} documents",
+            f"{quantity(cluster.count(info.name), 'document')}",
             hint=f"--index {info.name} deletes that index and loads it anew, or choose another --index",
         )
     return info

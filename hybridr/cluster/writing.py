@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ..errors import ClusterError, DataError, Unreachable
+from ..errors import ClusterError, DataError, Unreachable, quantity
 from ..files.local import append_private, most_bytes, parsed_json, read_within, replacing, storing
 from ..files.remembered import REJECTS, file_of_index
 from .connection import Cluster, as_json, path_of
@@ -235,7 +235,7 @@ def write(
         left = send_once(cluster, index, left, outcome, rejects, patience_s, params or {})
         if left:
             raise Unreachable(
-                f"'{index}' has refused {len(left)} documents as too busy for {patience_s:.0f} s",
+                f"'{index}' has refused {quantity(len(left), 'document')} as too busy for {patience_s:.0f} s",
                 hint="run the same command again later; what is written stays",
             )
         return outcome

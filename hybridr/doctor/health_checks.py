@@ -35,7 +35,7 @@ from ..encoders.machine import (
     read_cpu,
     read_gpus,
 )
-from ..errors import AccessDenied, ClusterError, how_to_install
+from ..errors import AccessDenied, ClusterError, how_to_install, quantity
 from ..files.local import cache_folder, data_folder
 from ..indexing.targets import target_of
 
@@ -120,7 +120,8 @@ def check_vectors(cluster: Cluster, seen: Seen) -> Check:
     """Return the check of one index: its size, and every trap that applies."""
     info = seen.info
     traps = [*owner_traps(seen), *setting_traps(seen), *known_traps(cluster, seen), *state_traps(seen)]
-    what, size = f"vectors {info.name}", f"{seen.documents:,} documents in {seen.segments} segments"
+    what = f"vectors {info.name}"
+    size = f"{quantity(seen.documents, 'document')} in {quantity(seen.segments, 'segment')}"
     if not traps:
         return Check(what, True, f"{size}, no known trap")
     summary = f"{size}: {'; '.join(trap for trap, _ in traps)}"

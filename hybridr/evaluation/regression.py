@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..errors import DataError, SettingsError
+from ..errors import DataError, SettingsError, quantity
 from ..files.local import fingerprint, parsed_json, read_within, write_json
 from ..records import Qrels
 from .significance import ALPHA, TIE, holm, paired_t
@@ -138,7 +138,7 @@ def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Ba
         before, now = earlier[system][measure], current[system][measure]
         if missing := sorted(before.keys() ^ now.keys()):
             raise DataError(
-                f"{len(missing):,} queries are in one of baseline and run only, such as '{missing[0]}'",
+                f"only one of baseline and run has {quantity(len(missing), 'query')}, such as '{missing[0]}'",
                 hint=f"evaluate the same queries, or {WRITE_HINT}",
             )
         columns.append([value - before[query_id] for query_id, value in now.items()])

@@ -50,7 +50,7 @@ from ..cluster.mappings import (
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..cluster.stored_source import require_whole_source
 from ..encoders.contract import Encoder
-from ..errors import ClusterError, DataError, SettingsError
+from ..errors import ClusterError, DataError, SettingsError, quantity
 from ..files.local import fingerprint
 from .client_writes import (
     WRITTEN,
@@ -209,7 +209,7 @@ def remarks_of(
     for name, writes in carried.items():
         if writes:
             lines.append(
-                f"written by clients in '{name}', comes along: {len(writes.changed):,} documents, "
+                f"written by clients in '{name}', comes along: {quantity(len(writes.changed), 'document')}, "
                 f"{len(writes.deleted):,} deletes; {len(writes.conflicts):,} were changed in the source too"
             )
         if not writes.deletes_known:

@@ -34,7 +34,7 @@ from ..cluster.reading import (
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.semantic import as_stored_with, plain_source
 from ..cluster.writing import refused_ids
-from ..errors import ClusterError, NotFound, SettingsError
+from ..errors import ClusterError, NotFound, SettingsError, quantity
 from ..files.local import fingerprint
 from .job import INSERTED, Stored, is_current, look_up
 from .lag import Numbered, differing
@@ -118,8 +118,9 @@ def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> No
     have.
     """
     if writes:
+        changed = len(writes.changed) + len(writes.conflicts)
         raise ClusterError(
-            f"clients changed {len(writes.changed) + len(writes.conflicts)} documents in '{info.name}' and "
+            f"clients changed {quantity(changed, 'document')} in '{info.name}' and "
             f"deleted {len(writes.deleted)}; '{lacking}' does not have that",
             hint=hint,
         )
@@ -173,7 +174,7 @@ def require_none_behind(cluster: Cluster, old: IndexInfo, source: IndexInfo, fat
     copying = as_json({"source": written, "dest": {"index": source.name}}).decode()
     part = f" the first {NAMED_IDS}" if len(ids) > NAMED_IDS else ""
     raise ClusterError(
-        f"'{source.name}' was built anew and lacks {len(ids):,} documents as clients wrote them in "
+        f"'{source.name}' was built anew and lacks {quantity(len(ids), 'document')} as clients wrote them in "
         f"'{old.name}'",
         hint=f"POST /_reindex {copying} writes{part} over what is there; --discard {fate}",
     )

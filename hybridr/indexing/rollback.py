@@ -40,7 +40,7 @@ from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import shards_in
 from ..cluster.semantic import as_stored_with
 from ..cluster.writing import Action, Rejects, bulk_action, with_room, write_past_pipelines
-from ..errors import AccessDenied, ClusterError, DataError, NotFound
+from ..errors import AccessDenied, ClusterError, DataError, NotFound, quantity
 from ..files.local import fingerprint
 from ..files.remembered import REJECTS, file_of_index
 from .client_writes import (
@@ -402,7 +402,7 @@ class Courier(ClientWrites):
         deletable = hidden // 2  # a document that was written and deleted leaves two operations
         if missing > deletable:
             raise ClusterError(
-                f"'{self.info.name}' lacks {missing:,} documents of '{self.source}', and at most "
+                f"'{self.info.name}' lacks {quantity(missing, 'document')} of '{self.source}', and at most "
                 f"{deletable:,} were deleted in it: the others never arrived",
                 hint=f"hybridr reindex {self.source}   brings them; --discard leaves clients' writes behind",
             )
@@ -453,7 +453,7 @@ class Courier(ClientWrites):
         missed, rejected = self.write(actions, index)
         if rejected:
             raise ClusterError(
-                f"'{index}' refuses {rejected} documents that were written in '{self.info.name}'",
+                f"'{index}' refuses {quantity(rejected, 'document')} written in '{self.info.name}'",
                 hint=f"reasons in {self.rejects.file}; {self.remedy(index)}--discard leaves them behind",
             )
         return missed

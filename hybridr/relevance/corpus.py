@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from ..cluster.connection import Cluster, path_of
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import read_documents, text_of
-from ..errors import DataError
+from ..errors import DataError, quantity
 from ..evaluation.label_free import draw_probes
 from ..files.formats import document_of, read_document_file, read_table, short_digest
 from ..files.local import fingerprint
@@ -115,7 +115,9 @@ def read_target(
         texts = tuple(probe.text for probe in probes)
         made_from = tuple(probe.position for probe in probes)
     if len(texts) < LEAST_QUERIES:
-        raise DataError(f"{name}: {len(texts)} queries, {LEAST_QUERIES} are needed", hint=GIVE_QUERIES)
+        raise DataError(
+            f"{name}: {quantity(len(texts), 'query')}, {LEAST_QUERIES} are needed", hint=GIVE_QUERIES
+        )
     key = fingerprint([drawn.fingerprint, list(texts)])
     return TargetDomain(name, tuple(drawn.documents), texts, made_from, key)
 

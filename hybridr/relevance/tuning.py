@@ -27,7 +27,7 @@ from ..cluster.destinations import is_destination, resolve, write_record
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Tuned
 from ..encoders.contract import Encoder
-from ..errors import DataError, SettingsError
+from ..errors import DataError, SettingsError, quantity
 from ..evaluation.evaluation import checked_qrels, judged_queries, parse_measure, without_relevant
 from ..families import member_of
 from ..files.formats import read_query_log
@@ -105,7 +105,8 @@ def weigh_by_log(
         by_vectors.append(nearness.get(best_word, 0.0) / nearness[nearest])
     if len(by_words) < LEAST_LOGGED:
         raise DataError(
-            f"{len(by_words)} queries of the log find anything; {LEAST_LOGGED} are needed to tell a weight",
+            f"{quantity(len(by_words), 'query')} of the log found something; "
+            f"{LEAST_LOGGED} are needed to tell a weight",
             hint="leave the log away: the default is kept",
         )
     support = math.log(max(np.mean(by_words), 0.01) / max(np.mean(by_vectors), 0.01))

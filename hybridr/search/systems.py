@@ -14,7 +14,7 @@ from ..cluster.destinations import resolve
 from ..cluster.fields import choose_text_fields
 from ..cluster.reading import count_missing, groups_of, sources_by_id, text_of
 from ..cluster.record import IndexInfo
-from ..errors import DataError, SettingsError
+from ..errors import DataError, SettingsError, quantity
 from ..evaluation.evaluation import (
     MEASURES,
     Evaluation,
@@ -238,7 +238,7 @@ def evaluate_systems(
             listed = set(doc_ids)
             records = (record for record in read_corpus(beir) if record["_id"] in listed)
             texts = {record["_id"]: document_of(record, beir).contents for record in records}
-        title = f"{name}: {evaluation.queries} queries"
+        title = f"{name}: {quantity(evaluation.queries, 'query')}"
         with replacing(report, private=bool(texts)) as temporary:
             temporary.write_text(rendered(evaluation, kind, title, texts), encoding="utf-8")
     return evaluation

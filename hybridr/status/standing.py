@@ -27,7 +27,7 @@ from ..cluster.mappings import unlike
 from ..cluster.reading import Key
 from ..cluster.record import IndexInfo, Record, can_be_name
 from ..cluster.remote_models import DEPLOYED, model_state, send_all
-from ..errors import AccessDenied, ClusterError, NotFound
+from ..errors import AccessDenied, ClusterError, NotFound, quantity
 from ..files.remembered import Text, delete_texts, folder_of, texts, texts_of_indices
 from ..indexing.client_writes import (
     find_writes,
@@ -407,7 +407,7 @@ def require_no_loss(
             count = len(writes.conflicts)
             ids = ", ".join(first) + (f" and {count - len(first):,} more" if count > len(first) else "")
             raise ClusterError(
-                f"'{source}' and clients of '{info.name}' both changed {count:,} documents: {ids}",
+                f"'{source}' and clients of '{info.name}' both changed {quantity(count, 'document')}: {ids}",
                 hint=f"hybridr remove {source} --discard keeps those of '{source}'; to keep the clients', "
                 f"write them into '{source}' as they are in '{info.name}', then --copy-back again",
             )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import default_rng
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, quantity
 from ..records import Progress, silent
 from .judged import Judged, read_negatives, read_scores
 from .ranker import Ranker, Tokens
@@ -219,13 +219,14 @@ class Batches:
         self.per_epoch = len(examples.queries) // size
         if not self.per_epoch:
             raise DataError(
-                f"{len(examples.queries)} queries can be trained on, a batch takes {size}",
+                f"found {quantity(len(examples.queries), 'query')} to train on, a batch takes {size}",
                 hint="[rem] batch_size lowers that (all processes together take N each)",
             )
         widest = max(len(row) for row in examples.positives)
         if len(examples.documents) < widest + per_query:
             raise DataError(
-                f"the corpus holds {len(examples.documents)} documents, too few for {per_query} negatives",
+                f"the corpus holds {quantity(len(examples.documents), 'document')}, too few for "
+                f"{per_query} negatives",
                 hint="[rem] negatives_per_query lowers that",
             )
 

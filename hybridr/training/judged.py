@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.random import default_rng
 
-from ..errors import DataError, SettingsError
+from ..errors import DataError, SettingsError, quantity
 from ..evaluation.label_free import Bm25
 from ..files.document_forms import identifier_of
 from ..files.formats import (
@@ -318,7 +318,7 @@ def read_negatives(
             yield query_id, [numbers[doc_id] for doc_id in doc_ids]
     if missing := judgements.queries.keys() - seen:
         raise DataError(
-            f"{file} lacks {len(missing)} queries that the qrels have, such as '{min(missing)}'",
+            f"{file} lacks {quantity(len(missing), 'query')} that the qrels have, such as '{min(missing)}'",
             hint=MINE_AGAIN,
         )
 

@@ -39,7 +39,7 @@ def test_a_fall_fails_where_it_is_large_and_significant() -> None:
     assert change.failure == "more than --at-most 0.05"
     [change] = compare_with_baseline(values(*lower), values(*earlier), Bars(allow=0, at_most=0))
     assert not change.failure, "it rose"
-    with pytest.raises(DataError, match="1 queries are in one of baseline and run only, such as 'q3'"):
+    with pytest.raises(DataError, match="only one of baseline and run has 1 query, such as 'q3'"):
         compare_with_baseline(values(*earlier), values(0.5, 0.6, 0.7), Bars())
 
 

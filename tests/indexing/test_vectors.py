@@ -201,7 +201,7 @@ def test_texts_that_are_not_all_there_are_refused(folder: Path, tmp_path: Path) 
 def test_a_part_that_another_process_has_is_left_to_it(folder: Path) -> None:
     with claimed(folder / "vectors" / NAMES[1]) as ours:
         assert ours
-        with pytest.raises(DataError, match=f"1 parts of .* are with another process, such as {NAMES[1]}"):
+        with pytest.raises(DataError, match=f"another process has 1 part of .*, such as {NAMES[1]}"):
             encode_texts(folder, HashingEncoder())
     assert StageFolder.vectors(folder).parts() == [NAMES[0], NAMES[2]]
     assert encode_texts(folder, HashingEncoder()).before == 40

@@ -64,5 +64,5 @@ def test_it_stays_within_its_bounds_and_few_queries_move_it_less(weighed: Any) -
 
 
 def test_too_few_queries_are_refused(weighed: Any) -> None:
-    with pytest.raises(DataError, match=f"99 queries of the log find anything; {LEAST_LOGGED} are needed"):
+    with pytest.raises(DataError, match=f"99 queries of the log found something; {LEAST_LOGGED} are needed"):
         weighed(0.7, 0.7, TEXTS[:99])

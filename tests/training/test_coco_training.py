@@ -264,7 +264,7 @@ def test_too_few_documents_are_refused(dam: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="1 different texts; 2 are needed"):
         fit_dam([Document("a", "balan bason. misot kolan.")] * 9, same_text)
     settings = dam_settings(dam, tmp_path / "short", objective="coco")
-    with pytest.raises(DataError, match="1 documents have 3 tokens, enough for a span; 2 are needed"):
+    with pytest.raises(DataError, match="1 document of 3 tokens, enough for a span; 2 are needed"):
         fit_dam([Document("a", "balan bason. misot kolan."), Document("b", "balan")], settings)
 
 

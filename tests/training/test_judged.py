@@ -119,7 +119,7 @@ def test_the_files_of_ddr(tmp_path: Path) -> None:
         ("q1 0 d1 0\n", "", "no query has a document of grade 1"),
         ("q9 0 d1 1\n", "", "1 judged queries have no text, such as 'q9'"),
         ("q1 0 d9 1\n", "q1\td1\n", "lacks document 'd9', relevant to query 'q1'"),
-        ("q1 0 d1 1\nq2 0 d2 1\n", "q1\td3 d4\n", "lacks 1 queries that the qrels have, such as 'q2'"),
+        ("q1 0 d1 1\nq2 0 d2 1\n", "q1\td3 d4\n", "lacks 1 query that the qrels have, such as 'q2'"),
         ("q1 0 d1 1\n", "q1\td3\nq3\td4\n", "query 'q3' is not in the qrels"),
         ("q1 0 d1 1\n", "q1\td3\nq1\td4\n", "query 'q1' comes for the second time"),
         ("q1 0 d1 1\n", "q1\td3 d1\n", "document 'd1' is a negative of query 'q1' and relevant"),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -29,12 +31,13 @@ def export_text(
     done = session.index(name).export_text(out, settings, progress=session.output.progress)
     session.output.result(done.to_json())
     session.output.line(
-        f"{out}: {done.documents:,} documents of '{done.index}' in {done.parts:,} parts, "
+        f"{out}: {quantity(done.documents, 'document')} of '{done.index}' in {quantity(done.parts, 'part')}, "
         f"{done.before:,} were there, text from {', '.join(done.fields)}, in {done.seconds:.0f} s"
     )
     if done.written or done.gone:
         session.output.line(
-            f"since these texts were read the index took {done.written:,} documents, and {done.gone:,} of "
+            f"since these texts were read the index took {quantity(done.written, 'document')}, "
+            f"and {done.gone:,} of "
             "these texts were changed or deleted: import-vectors sees to both, another --out reads all anew"
         )
     session.output.line(f"next: hybridr encode {out}   here, or where the folder is copied to")
@@ -61,10 +64,11 @@ def encode(
     done = encode_texts(folder, found_folder(encoder, progress), settings, progress=progress)
     session.output.result(done.to_json())
     session.output.line(
-        f"{folder}: {done.documents:,} documents in {done.parts:,} parts, {done.before:,} were encoded "
+        f"{folder}: {quantity(done.documents, 'document')} in {quantity(done.parts, 'part')}, "
+        f"{done.before:,} were encoded "
         f"before, encoder {done.encoder[:12]}, in {done.seconds:.0f} s"
     )
-    session.output.line(f"next: hybridr import-vectors NAME {folder}")
+    session.output.line(f"next: hybridr import-vectors {done.index} {folder}")
 
 
 @verb(app, "import-vectors", cluster=True)
@@ -94,5 +98,5 @@ def import_vectors(
         session.output.line(f"{ready:,} documents have their vectors in {folder}")
         return show_plan(session, plan)
     done = index.import_vectors(folder, encoder=encoder, settings=settings, search=search, progress=progress)
-    session.output.note(f"{done.taken:,} vectors from {folder}")
+    session.output.note(f"{quantity(done.taken, 'vector')} from {folder}")
     show_result(session, done, name)

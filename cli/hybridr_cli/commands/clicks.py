@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..session import Session
 from ..verbs import app, verb
 
@@ -52,7 +54,10 @@ def show(session: Session, report: ClickReport) -> None:
     """Print what a click log held and which judgements came of it."""
     line = session.output.line
     machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
-    line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
+    line(
+        f"{quantity(report.searches, 'search')} and {quantity(report.clicks, 'click')} of "
+        f"{quantity(report.clients, 'client')}{machines}"
+    )
     line(
         f"{report.repeated:.0%} of people's searches had been asked before; {report.covered:.0%} ask one of "
         f"the {report.judged:,} queries that are judged now, with {report.relevant:,} relevant answers"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import DryRun, Searched
 from ..options import Only
 from ..session import Session
@@ -65,7 +67,7 @@ def show_verdicts(session: Session, file: Path, explained: Explained) -> None:
     out.table(["words asked of", "requests", "ranked"], fields)
     if log.unreadable:
         places = ", ".join(map(str, log.unreadable[:5])) + ", …" * (len(log.unreadable) > 5)
-        out.line(f"{len(log.unreadable):,} lines NOT READ, no request: {places}")
+        out.line(f"{quantity(len(log.unreadable), 'line')} NOT READ, no request: {places}")
     out.line(f"{explained.ranked} of {len(explained.verdicts)} are ranked; the others go on as they are")
 
 

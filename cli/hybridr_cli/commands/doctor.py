@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import names
 from ..session import Session
 from ..verbs import app, verb
@@ -63,8 +65,8 @@ def render(session: Session, inspection: Inspection) -> None:
     """Print the report of `inspect`."""
     say = session.output.line
     say(
-        f"{inspection.index}: {inspection.documents:,} documents in {inspection.shards} shard(s), "
-        f"{inspection.sampled:,} read"
+        f"{inspection.index}: {quantity(inspection.documents, 'document')} in "
+        f"{quantity(inspection.shards, 'shard')}, {inspection.sampled:,} read"
     )
     unit = inspection.lengths.unit
     columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "used", "why")
@@ -94,7 +96,7 @@ def described(inspection: Inspection) -> str:
         return said
     over = round(lengths.cut * (1 - inspection.empty) * inspection.documents)
     return (
-        f"{said}, {lengths.cut:.1%} (about {over:,} documents) over the limit of {lengths.limit}, "
+        f"{said}, {lengths.cut:.1%} (about {quantity(over, 'document')}) over the limit of {lengths.limit}, "
         f"which cuts off {lengths.lost or 0:.1%} of all tokens"
     )
 

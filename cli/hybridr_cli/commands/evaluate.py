@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import EncoderFolder, JudgedOptions, names
 from ..session import Session
 from ..verbs import app, verb
@@ -108,7 +110,7 @@ def evaluate(
         settings = session.settings(SearchSettings)
         evaluation = index.evaluate(judged_queries, comparison, encoder=encoder, settings=settings, **output)
     written = evaluation.write_runs(files.runs) if files.runs else {}
-    render(session, evaluation, f"{name or 'runs'}: {evaluation.queries} queries", files, written)
+    render(session, evaluation, f"{name or 'runs'}: {quantity(evaluation.queries, 'query')}", files, written)
     if gate.write and not evaluation.falls:
         session.output.note(f"baseline written: {gate.write}")
     if evaluation.falls:
@@ -153,6 +155,6 @@ def render(
     for file in written.values():
         out.note(f"run written: {file}")
     if written and (left_out := evaluation.unwritable()):
-        out.note(f"left out of the runs: {len(left_out):,} documents whose ids hold blanks (TREC)")
+        out.note(f"left out of the runs: {quantity(len(left_out), 'document')} whose ids hold blanks (TREC)")
     if files.report:
         out.note(f"report written: {files.report}")

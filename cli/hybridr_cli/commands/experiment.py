@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import DryRun, EncoderFolder, Searched
 from ..session import Session
 from ..verbs import group, verb
@@ -48,7 +50,10 @@ def report(session: Session, name: Searched) -> None:
     machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
     ended = f", ended ({report.ended})" if report.ended else ""
     line(f"{report.index}: {a} against {b} since {report.began}{ended}")
-    line(f"{report.searches:,} searches and {report.clicks:,} clicks of {report.clients:,} clients{machines}")
+    line(
+        f"{quantity(report.searches, 'search')} and {quantity(report.clicks, 'click')} of "
+        f"{quantity(report.clients, 'client')}{machines}"
+    )
     if report.remark:
         line(f"nothing to report yet: {report.remark}")
     line(f"chosen more from {a}: {report.a:,}; from {b}: {report.b:,}; from neither: {report.ties:,}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import DryRun, EncoderFolder, JudgedOptions, Searched
 from ..session import Session
 from ..verbs import app, verb
@@ -52,8 +54,9 @@ def learn(
 def show_assessed(session: Session, said: Assessment) -> None:
     """Print what a language model judged, and how far it agrees with people."""
     line, unread = session.output.line, f", {said.unread:,} without a grade" if said.unread else ""
-    line(f"{said.judge}: {said.queries:,} queries judged, {said.relevant:,} documents relevant")
-    line(f"  asked now about {said.asked:,} documents{unread}")
+    queries = quantity(said.queries, "query")
+    line(f"{said.judge}: {queries} judged, {quantity(said.relevant, 'document')} relevant")
+    line(f"  asked now about {quantity(said.asked, 'document')}{unread}")
     for pair in said.agreement:
         [judge] = [judge for judge in pair["judges"] if judge != said.judge]
         kappa = "all the same" if pair["kappa"] is None else f"kappa {pair['kappa']:.2f}"
@@ -74,7 +77,8 @@ def show(session: Session, name: str, result: LearnResult, dry_run: bool) -> Non
     out = session.output
     would = "would be learnt" if dry_run else "learnt"
     out.line(
-        f"{result.index}: {result.queries:,} queries with {result.documents:,} relevant documents {would}"
+        f"{result.index}: {quantity(result.queries, 'query')} with {result.documents:,} relevant "
+        f"documents {would}"
     )
     out.line(f"queries from a cosine of {result.least:.2f} on are like them")
     if result.unused:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import DryRun
 from ..session import Session
 from ..verbs import app, verb
@@ -33,10 +35,11 @@ def load(
         tried = "dry run, " if dry_run else ""
         first = ""
         if result.replaced is not None:
-            first = f"the index of that name with {result.replaced:,} documents "
+            first = f"the index of that name with {quantity(result.replaced, 'document')} "
             first += "is deleted first; " if dry_run else "was deleted first; "
         session.output.line(
-            f"{tried}{result.index}: {first}{result.documents:,} documents, language {result.language}, "
+            f"{tried}{result.index}: {first}{quantity(result.documents, 'document')}, "
+            f"language {result.language}, "
             f"analyser {result.analyzer}"
         )
     if result.rejected:

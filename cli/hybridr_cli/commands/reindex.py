@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..session import Session
 from ..verbs import app, verb
 
@@ -52,7 +54,7 @@ def show_plan(session: Session, todo: Plan) -> None:
     out, record, proposal = session.output, todo.record, todo.proposal
     out.result(todo.to_json() | {"dry_run": True})
     place = f"'{record.source}'" + (" itself" if record.in_place else "")
-    out.line(f"{proposal.documents:,} documents of {place}, text from {', '.join(record.fields)}")
+    out.line(f"{quantity(proposal.documents, 'document')} of {place}, text from {', '.join(record.fields)}")
     out.line(
         f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {record.encoder[:12]}"
     )
@@ -109,7 +111,7 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
         out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")
     if done.carried and any(done.carried.values()):
         out.line(
-            f"written by clients before, carried along: {done.carried['changed']:,} documents, "
+            f"written by clients before, carried along: {quantity(done.carried['changed'], 'document')}, "
             f"{done.carried['deleted']:,} deletes; {done.carried['conflicts']:,} were changed elsewhere too, "
             "and that was taken"
         )
@@ -135,7 +137,7 @@ def show_counts(session: Session, done: ReindexResult, index: str, already: str)
     session.output.result(done.to_json())
     from_clients = f" ({done.from_clients:,} of them written by clients)" if done.from_clients else ""
     session.output.line(
-        f"{index}: {done.documents:,} documents, {done.encoded:,} encoded{from_clients}, "
+        f"{index}: {quantity(done.documents, 'document')}, {done.encoded:,} encoded{from_clients}, "
         f"{done.skipped:,} were {already} already, {done.without_text:,} without text, "
         f"in {done.seconds:.0f} s"
     )

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import DryRun, Reindexed, Yes
 from ..session import Session
 from ..verbs import app, verb
@@ -39,12 +41,14 @@ def rollback(
         out.line(f"alias {alias} stays on {done['from']}, which is not dropped: {command}   moves it")
     if dry_run:
         out.line(
-            f"clients changed {writes['changed']:,} documents there, deleted {writes['deleted']:,}, and "
+            f"clients changed {quantity(writes['changed'], 'document')} there, "
+            f"deleted {writes['deleted']:,}, and "
             f"{writes['conflicts']:,} were changed on both sides"
         )
     elif returned["changed"] or returned["deleted"]:
         out.line(
-            f"{returned['changed']:,} documents copied back to the source, {returned['deleted']:,} deleted"
+            f"{quantity(returned['changed'], 'document')} copied back to the source, "
+            f"{returned['deleted']:,} deleted"
         )
     if returned["conflicts"]:
         out.line(
@@ -109,7 +113,7 @@ def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
     """Print what a removal deletes and restores; `fate` is "to be deleted" or DELETED."""
     if returned := todo["returned"]:
         session.output.line(
-            f"{returned['changed']:,} documents copied back to the source, "
+            f"{quantity(returned['changed'], 'document')} copied back to the source, "
             f"{returned['deleted']:,} deleted there"
         )
     for index in todo["indices"]:
@@ -121,7 +125,8 @@ def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
                 session.output.line(f"alias {what['alias']}: {kind} {what['index']}")
     if fields := todo.get("fields"):
         done = "taken" if fate == DELETED else "to be taken"
-        session.output.line(f"{' and '.join(fields)}: {done} out of {todo['documents']:,} documents")
+        documents = quantity(todo["documents"], "document")
+        session.output.line(f"{' and '.join(fields)}: {done} out of {documents}")
         if fate != DELETED:
             session.output.line(
                 f"the fields stay in the mapping of {todo['source']}: OpenSearch cannot take them out of it"

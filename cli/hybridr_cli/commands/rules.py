@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import DryRun, Searched
 from ..session import Session
 from ..verbs import app, verb
@@ -130,7 +132,7 @@ def exported(session: Session, version: RulesVersion, file: str | None) -> None:
             session.output.line(line)
         return
     Path(file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    session.output.line(f"{len(lines):,} rules of version {version.version} in {file}")
+    session.output.line(f"{quantity(len(lines), 'rule')} of version {version.version} in {file}")
 
 
 def changed(session: Session, done: RulesChange, dry_run: bool) -> None:
@@ -138,7 +140,7 @@ def changed(session: Session, done: RulesChange, dry_run: bool) -> None:
     now = done.now
     session.output.result({"version": now.version, "rules": len(now.rules), "missing": list(done.missing)})
     tried, would = ("dry run, ", "would be ") if dry_run else ("", "")
-    session.output.line(f"{tried}{len(now.rules):,} rules {would}in force, version {now.version}")
+    session.output.line(f"{tried}{quantity(len(now.rules), 'rule')} {would}in force, version {now.version}")
     if done.missing:
         names = ", ".join(done.missing[:5]) + ", …" * (len(done.missing) > 5)
         session.output.warning(f"the index has no such documents, pinned in vain: {names}")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from math import floor
 from typing import TYPE_CHECKING, Any
 
+from hybridr.errors import quantity
+
 from ..arguments import Reindexed
 from ..session import Session
 from ..verbs import app, verb
@@ -20,7 +22,7 @@ def status(session: Session, name: Reindexed) -> None:
     result = session.index(name).status()
     out = session.output
     out.result(result.to_json())
-    documents = "gone" if result.documents is None else f"{result.documents:,} documents"
+    documents = "gone" if result.documents is None else quantity(result.documents, "document")
     out.line(f"source {result.source}: {documents}")
     for alias, narrowed in result.parts.items():
         out.line(f"  alias {alias} ({' and '.join(narrowed)}) shows a part of it")
@@ -60,7 +62,7 @@ def show(session: Session, source: str, holding: IndexStatus) -> None:
     where = "in place, " if holding.in_place else ""
     named = [f"{alias} (a part)" if alias in holding.parts else alias for alias in holding.aliases]
     out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(named) or 'none'}")
-    out.line(f"  {holding.current:,} of {due:,} documents current ({share:.1%})")
+    out.line(f"  {holding.current:,} of {quantity(due, 'document')} current ({share:.1%})")
     if holding.warning:
         out.line(f"  WARNING, forced: {holding.warning}")
     show_progress(session, source, holding)

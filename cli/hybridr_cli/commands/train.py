@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..output import Output
 from ..session import Session
 from ..verbs import group, verb
@@ -151,7 +153,8 @@ def train_relevance(session: Session, labels: Labels, domain: Domain, settings: 
     if trained.method:
         output.line(f"method     {trained.method['source']}; its course is in losses.jsonl and manifest.json")
     if trained.dropped:
-        output.line(f"left out   {trained.dropped:,} queries of which the teacher scored too few documents")
+        dropped = quantity(trained.dropped, "query")
+        output.line(f"left out   {dropped} of which the teacher scored too few documents")
     output.line(f"folder     {trained.folder}")
     output.line(f"next       {following(settings.dam, trained)}")
     output.result(asdict(trained) | {"folder": str(trained.folder)})

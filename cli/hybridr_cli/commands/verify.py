@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hybridr.errors import quantity
+
 from ..arguments import EncoderFolder, Reindexed
 from ..session import Session
 from ..verbs import app, verb
@@ -85,7 +87,7 @@ def recalled(session: Session, index: Index, encoder: Path | None, sample: int, 
         )
         for share in result.shares
     ]
-    title = f"{result.index}: {result.documents:,} documents"
+    title = f"{result.index}: {quantity(result.documents, 'document')}"
     session.output.table(("asked with", "walk", "k", "found of the k nearest", "ms"), rows, title=title)
     session.output.line(result.advice or "what is searched finds enough")
     return result.ok

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...cluster.reading import Position, Share
 from ...encoders.contract import offers_of
-from ...errors import DataError, FingerprintMismatch, extra
+from ...errors import DataError, FingerprintMismatch, extra, quantity
 from ...files.local import (
     MANIFEST_FILE,
     acquired_lock,
@@ -206,7 +206,7 @@ class StageFolder:
         """
         parts, manifest, folder = self.parts(), self.manifest(), self.folder
         if manifest is None:
-            problem = f"{folder} has {len(parts)} parts and no manifest: that stage has not ended"
+            problem = f"{folder} has {quantity(len(parts), 'part')} and no manifest: that stage has not ended"
             raise DataError(problem if parts else f"there is nothing in {folder}", hint=self.command)
         named = set(manifest.get("outputs", ["its outputs"]))
         if missing := sorted(named.difference(parts)):

@@ -39,7 +39,7 @@ from ...cluster.routing import shards_in
 from ...cluster.stored_source import require_whole_source
 from ...encoders.contract import Encoder, Vectors
 from ...encoders.passages import Split
-from ...errors import AccessDenied, ClusterError, DataError, SettingsError
+from ...errors import AccessDenied, ClusterError, DataError, SettingsError, quantity
 from ...files.local import write_manifest
 from ...records import Progress, Reported, silent
 from ..filling import encode, prefetched, write_pages
@@ -425,7 +425,7 @@ def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
     for doc_id, digest, whole, start, end, own in zip(*columns, vectors_in(table, dim), strict=True):
         spans = tuple(zip(start, end, strict=True))
         if len(spans) != len(own) or not np.isfinite(own).all():
-            counts = f"{len(own)} vectors for {len(spans)} spans"
+            counts = f"{quantity(len(own), 'vector')} for {quantity(len(spans), 'span')}"
             raise ValueError(f"document '{doc_id}' has {counts}, or no numbers")
         rows[doc_id] = Row(digest, own, Split(spans, whole))
     return rows

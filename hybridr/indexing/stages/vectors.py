@@ -21,7 +21,7 @@ from ...cluster.reading import SourceDocument
 from ...encoders.contract import Encoder, base_of, offers_of
 from ...encoders.opening import load_encoder
 from ...encoders.passages import Split
-from ...errors import DataError, SettingsError
+from ...errors import DataError, SettingsError, quantity
 from ...files.local import fingerprint, write_manifest
 from ...files.remembered import remember_encoder
 from ...records import Progress, Reported, silent
@@ -71,9 +71,12 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Encoded(Reported):
-    """The result of encoding texts: documents and parts in the folder, and how many were encoded before."""
+    """The result of encoding texts: their index, documents and parts in the folder, and how many were encoded
+    before.
+    """
 
     folder: Path
+    index: str
     documents: int
     before: int
     parts: int
@@ -123,7 +126,8 @@ def encode_texts(
         in_threads(partial(encode_part, task, meter), waiting, settings.workers, task.stop)
     finish_vectors(task, manifest, origin)
     meter.add(total - meter.done)  # by other processes
-    return Encoded(folder, total, before, len(sizes), task.making.encoder, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Encoded(folder, origin.index, total, before, len(sizes), task.making.encoder, seconds)
 
 
 def made_parts(task: Encoding) -> list[str]:
@@ -215,7 +219,7 @@ def finish_vectors(task: Encoding, texts: dict[str, Any], origin: Origin) -> Non
     names, making, folder = made_parts(task), task.making.to_json(), task.vectors.folder
     if missing := sorted(task.digests.keys() - set(names)):
         raise DataError(
-            f"{len(missing)} parts of {folder} are with another process, such as {missing[0]}",
+            f"another process has {quantity(len(missing), 'part')} of {folder}, such as {missing[0]}",
             hint=f"when it has ended: {task.vectors.command}   does what is left",
         )
     base = base_of(offers_of(task.recipe.encoder).folder)

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message
 from ...cluster.connection import Cluster
 from ...cluster.reading import hits_by_id, text_of
 from ...cluster.record import IndexInfo
-from ...errors import UNPRINTABLE, ClusterError, HybridrError
+from ...errors import UNPRINTABLE, ClusterError, HybridrError, quantity
 from ...languages import without_tags
 
 ANSWER_BYTES = 8_000
@@ -221,7 +221,8 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
     kinds = dict(sorted(types.items())[:MOST_FIELDS])
     values = values_of_fields(cluster, info, kinds)
     searched = ", ".join(map(shown_name, info.record.fields[:MOST_FIELDS]))
-    head = f"{info.name}: {cluster.count(info):,} documents. Searched by meaning and words: | {searched}"
+    head = f"{info.name}: {quantity(cluster.count(info), 'document')}. "
+    head += f"Searched by meaning and words: | {searched}"
     lines = [f"| {shown_name(name)} ({kind}){values.get(name, '')}" for name, kind in kinds.items()]
     text, count = as_much_as_fits(f"{WARNED}\n{head}\nFields for filters:", lines)
     left = len(types) - count
@@ -347,7 +348,8 @@ def inspection_text(index: str, report: Mapping[str, Any]) -> str:
     lengths, language = report["lengths"], report["language"]
     cut = "" if lengths["cut"] is None else f", {lengths['cut']:.1%} longer than the limit {lengths['limit']}"
     lines = [
-        f"{report['index']}: {report['documents']:,} documents in {report['shards']} shards, "
+        f"{report['index']}: {quantity(report['documents'], 'document')} in "
+        f"{quantity(report['shards'], 'shard')}, "
         f"{report['sampled']:,} read",
         f"text: {names(report['text_fields'])}; words are searched in {names(report['lexical_fields'])}",
         f"lengths: median {lengths['median']}, p90 {lengths['p90']} {lengths['unit']}{cut}",
@@ -369,7 +371,7 @@ def plan_text(index: str, report: Mapping[str, Any]) -> str:
     """Return the plan of a reindex as text: documents, sizes, disk, time and requests."""
     disk, requests = report["disk"], report["requests"]
     lines = [
-        f"{report['documents']:,} documents, text from {names(report['fields'])}, "
+        f"{quantity(report['documents'], 'document')}, text from {names(report['fields'])}, "
         f"words from {names(report['lexical_fields'])}",
         f"vectors and graph: about {report['vector_bytes'] / 1e6:,.1f} MB a copy",
         disk

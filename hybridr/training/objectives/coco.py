@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from ...encoders.contract import Usage
-from ...errors import DataError, ModelError, SettingsError, extra
+from ...errors import DataError, ModelError, SettingsError, extra, quantity
 from ..backbone import Dam, read_tensors
 from ..settings import DamSettings
 from ..token_cache import (
@@ -74,8 +74,8 @@ class SpansAndMaskedLm(MaskedLm):
         self.cache = replace(self.cache, order=self.cache.order[fit])
         if self.documents < LEAST_DOCUMENTS:
             raise DataError(
-                f"{self.documents} documents have {LEAST_SPAN} tokens, enough for a span; {LEAST_DOCUMENTS} "
-                "are needed to tell them apart",
+                f"found {quantity(self.documents, 'document')} of {LEAST_SPAN} tokens, enough for a span; "
+                f"{LEAST_DOCUMENTS} are needed to tell them apart",
                 hint="train on more documents, or with --objective mlm",
             )
         if settings.batch_size < LEAST_DOCUMENTS:

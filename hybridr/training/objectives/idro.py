@@ -13,7 +13,7 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ...errors import DataError, extra
+from ...errors import DataError, extra, quantity
 from ...settings import Stage
 from ..batches import Numbers
 from ..runs import Training
@@ -41,7 +41,7 @@ def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
         from sklearn.cluster import KMeans
     if len(vectors) < count:
         raise DataError(
-            f"{len(vectors)} queries cannot make {count} clusters",
+            f"{quantity(len(vectors), 'query')} cannot make {count} clusters",
             hint="--method-settings clusters=N lowers their number",
         )
     drawn = default_rng([seed, 7]).permutation(len(vectors))[: FITTED * count]

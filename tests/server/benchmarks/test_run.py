@@ -179,7 +179,7 @@ def test_an_index_of_another_collection_is_left_alone(
     cluster.request("PUT", f"/{index_name}/_doc/1", {"text": "mine"}, {"refresh": "true"})
     assert bench() == 1
     assert cluster.count(index_name) == 1
-    assert "holds 1 documents of another file" in capsys.readouterr().err
+    assert "holds 1 document of another file" in capsys.readouterr().err
     assert not bench.result.exists()
 
 

@@ -117,7 +117,7 @@ def test_a_source_is_not_replaced_while_clients_wrote_what_it_lacks(
     uuid = cluster.index_info(index_name).uuid
     for name in (index_name, made.destination):
         for dry_run in (True, False):
-            with pytest.raises(ClusterError, match="clients changed 1 documents") as refusal:
+            with pytest.raises(ClusterError, match="clients changed 1 document") as refusal:
                 Index(cluster, name).load(folder, settings, dry_run=dry_run)
             assert f"hybridr remove {index_name} --discard" in str(refusal.value.hint)
     assert cluster.index_info(index_name).uuid == uuid

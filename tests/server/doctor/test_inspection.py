@@ -55,7 +55,7 @@ def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm) -> 
 
 def test_the_command_prints_a_table_and_json(cluster: Cluster, books: str, cli: Cli) -> None:
     shown = cli(cluster, f"inspect {books}").out
-    assert f"{books}: 300 documents in 2 shard(s), 300 read" in shown
+    assert f"{books}: 300 documents in 2 shards, 300 read" in shown
     assert "headline + book.body + comments.words: median" in shown
     report = cli(cluster, f"inspect {books} --json --fields headline").json
     assert report["text_fields"] == ["headline"]

@@ -195,7 +195,7 @@ def test_what_clients_write_while_an_earlier_index_is_removed_keeps_it(
     built_anew(cluster, index_name, 5)
     alias = f"{index_name}-hybridr"
     before_call(monkeypatch, standing, "requests_beside", lambda: put_documents(cluster, alias, [30]))
-    with pytest.raises(ClusterError, match="lacks 1 documents"):
+    with pytest.raises(ClusterError, match="lacks 1 document"):
         remove(cluster, first)
     assert holders(cluster, f"{index_name}-hybridr") == [first]
 
@@ -210,7 +210,7 @@ def test_what_clients_write_during_the_fill_stops_the_switch(
         put_documents(cluster, f"{index_name}-hybridr", [30])
 
     monkeypatch.setattr("hybridr.indexing.targets.beside.require_verified", verified)
-    with pytest.raises(ClusterError, match="lacks 1 documents as clients wrote"):
+    with pytest.raises(ClusterError, match="lacks 1 document as clients wrote"):
         again(cluster, index_name)
     assert holders(cluster, f"{index_name}-hybridr") == [first]
     assert again(cluster, index_name, DISCARD).switched
@@ -223,11 +223,11 @@ def test_what_clients_write_right_before_the_switch_is_told_after_it(
     built_anew(cluster, index_name, 5)
     alias = f"{index_name}-hybridr"
     before_call(monkeypatch, switching, "switch", lambda: put_documents(cluster, alias, [30]))
-    with pytest.raises(ClusterError, match=f"lacks 1 documents as clients wrote them in '{first}'"):
+    with pytest.raises(ClusterError, match=f"lacks 1 document as clients wrote them in '{first}'"):
         again(cluster, index_name)
     assert holders(cluster, f"{index_name}-hybridr") == [f"{index_name}-hybridr-2"]
     assert again(cluster, index_name).destination == f"{index_name}-hybridr-2"
-    with pytest.raises(ClusterError, match="lacks 1 documents"):
+    with pytest.raises(ClusterError, match="lacks 1 document"):
         remove(cluster, first)
 
 
@@ -238,7 +238,7 @@ def test_only_what_is_lacking_is_named_to_be_copied(cluster: Cluster, index_name
     sync(cluster, index_name, HashingEncoder())
     bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
     built_anew(cluster, index_name, 5)
-    with pytest.raises(ClusterError, match="lacks 1 documents") as refused:
+    with pytest.raises(ClusterError, match="lacks 1 document") as refused:
         again(cluster, index_name)
     assert '{"ids":{"values":["own"]}}' in str(refused.value.hint)
 

@@ -155,7 +155,7 @@ def test_a_source_that_refuses_keeps_the_alias(cluster: Cluster, index_name: str
     cluster.request("PUT", path_of(index_name, "_settings"), {"index": {"blocks.write": None}})
     cluster.request("PUT", path_of(index_name, "_mapping"), {"dynamic": "strict"})
     bulk(cluster, alias, [{"index": {"_id": "odd"}}, {"text": "x", "surprise": 1}])
-    with pytest.raises(ClusterError, match="refuses 1 documents") as said:
+    with pytest.raises(ClusterError, match="refuses 1 document") as said:
         rollback(cluster, index_name, copy_back=True)
     file = file_of_index(REJECTS, f"{index_name}-hybridr-1-returned", cluster.index_info(alias).uuid)
     assert str(file) in str(said.value.hint)
@@ -376,7 +376,7 @@ def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
     said = cli(cluster, "rollback --drop", index_name).out
     assert f"deleted 1 meanwhile: {left} is kept" in said
     assert "d70" not in sources(cluster, alias)
-    with pytest.raises(ClusterError, match=f"changed 1 documents in '{left}'"):
+    with pytest.raises(ClusterError, match=f"changed 1 document in '{left}'"):
         remove(cluster, index_name)
     reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=8))
     assert "d70" in sources(cluster, alias)

@@ -242,7 +242,7 @@ def test_the_command(cluster: Cluster, tmp_path: Path, cli: Cli) -> None:
         return cli.typed(["rules", INDEX, *words, "--url", cluster.url]).out
 
     assert "no rules" in run()
-    assert "1 rules in force" in run(
+    assert "1 rule in force" in run(
         "add", "sale", "--text", TEXT, "--pin", "d5", "--pin", "d6", "--by", "eve"
     )
     assert "pin d5, d6" in run("list")
@@ -253,7 +253,7 @@ def test_the_command(cluster: Cluster, tmp_path: Path, cli: Cli) -> None:
     assert "dry run, 2 rules would be in force" in run("add", "x", "--text", "y", "--ban", "d5", "--dry-run")
     assert "pin d5, d6" in run("list")
     run("remove", "sale")
-    assert "dry run, 1 rules would be in force" in run("import", str(file), "--dry-run")
+    assert "dry run, 1 rule would be in force" in run("import", str(file), "--dry-run")
     assert "no rules" in run()
     run("import", str(file))
     assert json.loads(run("export"))["pin"] == ["d5", "d6"]

@@ -98,7 +98,7 @@ async def drive(client: Client, *reports: str) -> None:
 async def drive_reports(client: Client) -> None:
     said, failed = await call(client, "inspect")
     assert not failed, said
-    assert f"| {INDEX}: 42 documents in 1 shards" in said
+    assert f"| {INDEX}: 42 documents in 1 shard" in said
     assert re.search(r'^\| field "text" \(text\), filled 100%, encoded', said, re.M)
     said, failed = await call(client, "plan")
     assert not failed, said
@@ -434,7 +434,7 @@ def test_no_field_s_name_speaks_to_an_agent_or_stops_the_tool(oddly_named: Agent
     described, read = anyio.run(asked)
     first, head, title, *lines = described.splitlines()
     assert first == WARNED
-    assert head.startswith("t-agents-names-hybridr-1: 1 documents. Searched by meaning and words: | ")
+    assert head.startswith("t-agents-names-hybridr-1: 1 document. Searched by meaning and words: | ")
     assert title == "Fields for filters:"
     assert lines
     assert all(line.startswith('| "') for line in lines)

@@ -202,7 +202,7 @@ def test_what_clients_write_while_all_is_removed_is_not_lost(
         assert remove(cluster, name, copy_back=True)["returned"] == {"changed": 1, "deleted": 0}
         assert "d70" in sources(cluster, name)
         return
-    with pytest.raises(ClusterError, match=f"changed 1 documents in '{made.destination}'") as refused:
+    with pytest.raises(ClusterError, match=f"changed 1 document in '{made.destination}'") as refused:
         remove(cluster, name)
     assert "--copy-back" in str(refused.value.hint)
     assert cluster.index_info(made.destination).aliases == before, "as if nothing had been tried"
