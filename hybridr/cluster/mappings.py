@@ -168,7 +168,7 @@ class Obstacle:
         return f"{self.setting} is {self.value}, needed: {self.needed}"
 
 
-def require_none(obstacles: Iterable[Obstacle], what: str) -> None:
+def require_no_obstacle(obstacles: Iterable[Obstacle], what: str) -> None:
     """Raise ClusterError if there are obstacles to `what`; the message names each with its remedy."""
     listed = list(obstacles)
     if listed:
@@ -216,6 +216,11 @@ def block_obstacles(info: IndexInfo, blocks: Iterable[str]) -> list[Obstacle]:
         for name in names
         if str(info.settings.get(name)).lower() == "true"
     ]
+
+
+def alias_obstacles(cluster: Cluster, info: IndexInfo) -> list[Obstacle]:
+    """Return the blocks of an index that forbid moving an alias to or from it, and notes in its mapping."""
+    return block_obstacles(info, INDEX_BLOCKS if cluster.dialect.name == "plain" else ALLOWING_BLOCKS)
 
 
 def cluster_settings(cluster: Cluster) -> dict[str, str]:

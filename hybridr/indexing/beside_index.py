@@ -38,14 +38,12 @@ from ..cluster.destinations import (
 )
 from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import (
-    ALLOWING_BLOCKS,
-    INDEX_BLOCKS,
-    block_obstacles,
+    alias_obstacles,
     is_beyond_change,
     mapping_obstacles,
     narrow_windows,
     raised_limits,
-    require_none,
+    require_no_obstacle,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
 from ..cluster.stored_source import require_whole_source
@@ -224,9 +222,8 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
             f"'{info.name}' holds its vectors itself",
             hint=f"{command_for(info)} goes on there; hybridr remove {info.name}   takes them away first",
         )
-    blocks = INDEX_BLOCKS if cluster.dialect.name == "plain" else ALLOWING_BLOCKS
-    obstacles = [*block_obstacles(info, blocks), *mapping_obstacles(info, {})]
-    require_none(obstacles, f"the note in the mapping of '{info.name}' that names the new index")
+    obstacles = [*alias_obstacles(cluster, info), *mapping_obstacles(info, {})]
+    require_no_obstacle(obstacles, f"the note in the mapping of '{info.name}' that names the new index")
     require_whole_source(info)
     require_no_loss(cluster, info)
     require_searchable(cluster, info)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..cluster.connection import IndexView
 from ..cluster.destinations import destinations, is_copy, is_destination
 from ..cluster.known_problems import require_no_loss
-from ..cluster.mappings import IN_PLACE_BLOCKS, block_obstacles, require_none
+from ..cluster.mappings import IN_PLACE_BLOCKS, block_obstacles, require_no_obstacle
 from ..cluster.reading import SourceDocument, text_of
 from ..cluster.record import MARK_FIELD, IndexInfo
 from ..cluster.stored_source import DERIVED, require_whole_source
@@ -123,7 +123,7 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
             f"'{info.name}' has its vectors in '{generations[-1].name}' already",
             hint=f"go on there: hybridr reindex {info.name}   or take that away: hybridr remove {info.name}",
         )
-    require_none(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
+    require_no_obstacle(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
     require_whole_source(info)
     require_no_loss(view.cluster, info)
     # What is refused from here on, an index beside it could take.

@@ -20,7 +20,7 @@ from ..cluster.mappings import (
     cluster_settings,
     copies_of,
     kept_free,
-    require_none,
+    require_no_obstacle,
     room_for_shards,
     script_obstacles,
     shard_obstacles,
@@ -245,7 +245,7 @@ def check_limits(
     try:
         shards = shards_of(cluster)
     except AccessDenied:
-        require_none(obstacles, f"vectors for '{source.name}'")
+        require_no_obstacle(obstacles, f"vectors for '{source.name}'")
         return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
     added = 0
     if not inside:
@@ -253,7 +253,7 @@ def check_limits(
         added = source.shards * max(0, copies_of(source.settings) - there)
         primaries = source.shards if creates else 0
         obstacles += shard_obstacles(settings, shards, source.settings, primaries, added)
-    require_none(obstacles, f"vectors for '{source.name}'")
+    require_no_obstacle(obstacles, f"vectors for '{source.name}'")
     if side_index and added + 1 > room_for_shards(settings, shards) and not cluster.exists(side_index):
         return [f"{SHARDS_PER_NODE} leaves no room for {side_index}: searches would go without soft terms"]
     return []

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -21,7 +20,13 @@ from ..cluster.destinations import (
     resolve,
     write_record,
 )
-from ..cluster.mappings import add_missing_fields, carry_over, missing_fields
+from ..cluster.mappings import (
+    add_missing_fields,
+    alias_obstacles,
+    carry_over,
+    missing_fields,
+    require_no_obstacle,
+)
 from ..cluster.reading import (
     Key,
     Position,
@@ -82,21 +87,28 @@ def rollback(
     that move too), dropped, the alias actions, counts of writes and of returned documents, and `behind`, what
     an older index lacks. With `dry_run` nothing is changed, and `refusal` holds the error that would be
     raised. `stays` maps aliases that the index keeps to what moves them. Raises NotFound if nothing was
-    switched, ClusterError if there are such writes and neither `copy_back` nor `discard` was given.
+    switched, ClusterError for a block of an index, and if there are such writes and neither `copy_back` nor
+    `discard` was given.
     """
     current = way_back(cluster, name)
     alias, previous = current.record.alias, current.record.previous
     to_source = previous == current.record.source
-    before = None if to_source else Older(cluster, cluster.index_info(previous), current)
+    older = cluster.index_info(previous)
+    before = None if to_source else Older(cluster, older, current)
     seen = settled_position(cluster, current.name)
     writes = find_writes(cluster, current, before.info if before else None)
     if before is not None:
         writes.deleted |= {document.key for page in before.deleted_later() for document in page}
-    refusal = None
-    if not (copy_back or discard):
-        hint = f"--copy-back copies them to '{current.record.source}' first, --discard leaves them behind"
-        check = partial(require_none, writes, current, previous, hint)
-        refusal = refusal_by(check, dry_run=dry_run)
+
+    def check() -> None:
+        """Raise ClusterError if a block forbids the move, or if writes of clients have no fate."""
+        blocks = [block for info in (current, older) for block in alias_obstacles(cluster, info)]
+        require_no_obstacle(blocks, f"the way back of '{alias}'")
+        if not (copy_back or discard):
+            hint = f"--copy-back copies them to '{current.record.source}' first, --discard leaves them behind"
+            require_none(writes, current, previous, hint)
+
+    refusal = refusal_by(check, dry_run=dry_run)
     actions = switch_actions(alias, current, previous)
     along = companions(alias, current, previous)
     given_up = None if copy_back or discard else seen

@@ -23,7 +23,7 @@ from ..cluster.destinations import (
     require_single,
     require_whole,
 )
-from ..cluster.mappings import unlike
+from ..cluster.mappings import alias_obstacles, require_no_obstacle, unlike
 from ..cluster.reading import Key
 from ..cluster.record import IndexInfo, Record, can_be_name
 from ..cluster.remote_models import DEPLOYED, model_state, send_all
@@ -266,8 +266,8 @@ def remove(
     returned = {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and there else None
     if returned:
         return_all(view, generations, returned)
-    check = partial(require_no_loss, view, source, generations, copied=copy_back)
-    refusal = refusal_by(check, dry_run=dry_run) if target.apart and not discard else None
+    check = partial(require_removable, view, source, generations, copied=copy_back, discard=discard)
+    refusal = refusal_by(check, dry_run=dry_run) if target.apart else None
     requests, models = withdraw(cluster, generations, dry_run=True), model_deletions(cluster, generations)
 
     def look_again() -> None:
@@ -413,6 +413,20 @@ def require_no_loss(
             )
         if at_last or not copied:
             require_none(writes, info, source, hint)
+
+
+def require_removable(
+    view: IndexView, source: str, generations: list[IndexInfo], *, copied: bool, discard: bool
+) -> None:
+    """Raise ClusterError if a block keeps aliases from the source, and unless `discard` what
+    `require_no_loss` raises.
+    """
+    takings = aliases_off(generations, aliases_made(source, generations), source)
+    if any(taking.to for taking in takings) and view.cluster.exists(source):
+        blocks = alias_obstacles(view.cluster, view.index_info(source))
+        require_no_obstacle(blocks, f"the way of aliases back to '{source}'")
+    if not discard:
+        require_no_loss(view, source, generations, copied=copied)
 
 
 def return_all(view: IndexView, generations: list[IndexInfo], returned: dict[str, int]) -> None:

@@ -22,7 +22,7 @@ from hybridr.cluster.mappings import (
     mapping_obstacles,
     mapping_size,
     raised_limits,
-    require_none,
+    require_no_obstacle,
     rescore_window,
     script_obstacles,
     shard_obstacles,
@@ -114,11 +114,11 @@ def test_fields_in_place_need_room_under_each_limit() -> None:
 def test_every_obstacle_is_named_at_once() -> None:
     blocked = index(**{"blocks.read_only": "true", "blocks.read": "true", "blocks.write": "false"})
     with pytest.raises(ClusterError) as refused:
-        require_none(block_obstacles(blocked, ("read_only", "read", "write")), "the work")
+        require_no_obstacle(block_obstacles(blocked, ("read_only", "read", "write")), "the work")
     assert "index.blocks.read_only is true" in refused.value.message
     assert "index.blocks.read is true" in refused.value.message
     assert 'PUT /docs/_settings {"index.blocks.read": null}' in (refused.value.hint or "")
-    require_none([], "the work")
+    require_no_obstacle([], "the work")
 
 
 @pytest.mark.parametrize("name", ["read_only", "read_only_allow_delete", "create_index"])

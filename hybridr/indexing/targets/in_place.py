@@ -17,7 +17,7 @@ from ...cluster.destinations import (
     rewrite,
     write_record,
 )
-from ...cluster.mappings import mapping_obstacles, narrow_windows, require_none
+from ...cluster.mappings import mapping_obstacles, narrow_windows, require_no_obstacle
 from ...cluster.reading import (
     ALL,
     ID_PAGE,
@@ -102,7 +102,7 @@ class InPlace:
         in_place = is_in_place(info)
         proposal = propose(cluster, info, encoder, settings, view)
         ours = {**proposal.mappings, MARK_FIELD: MARK_MAPPING}
-        require_none(mapping_obstacles(info, ours), f"the fields of vectors in '{info.name}'")
+        require_no_obstacle(mapping_obstacles(info, ours), f"the fields of vectors in '{info.name}'")
         job = fingerprint([encoder.fingerprint, proposal.job_settings])
         if in_place:
             check_known(info, job, proposal.fields_change)
