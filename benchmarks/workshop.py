@@ -21,6 +21,7 @@ from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.machine import read_cpu
 from hybridr.evaluation.label_free import Bm25, best
 from hybridr.files.local import replacing
+from hybridr.files.programs import locked
 from hybridr.records import Qrels, Run
 from hybridr.training.settings import DamSettings, RemSettings
 from rankings import as_run, completed
@@ -69,7 +70,8 @@ class Workshop:
         # Once for all trainings, in whose time it is not.
         folder = self.work / f"negatives-{settings.mined}-{len(asked.queries)}"
         mined = mine(asked, folder, settings.mined, progress=reporter(name))
-        taught = self.teacher(asked, mined) if settings.loss == "distil" else None
+        with locked(self.work / "teacher.lock"):  # two processes would score the same pairs
+            taught = self.teacher(asked, mined) if settings.loss == "distil" else None
         settings = settings.model_copy(update={"negatives": mined, "teacher": taught})
         trained = train_rem(judged, settings, target=target, progress=reporter(name))
         self.seconds[name] = trained.seconds
