@@ -63,7 +63,7 @@ def test_int8_documents_are_found_by_fp32_queries(
     assert [search(text, k=1)[0].doc_id for text in TEXTS[:20]] == [f"d{number}" for number in range(20)]
     assert verify(cluster, filled, wide, sample=64).ok
 
-    bulk(cluster, filled, [{"index": {"_id": "zz"}}, {"text": TEXTS[0]}])
+    bulk(cluster, filled, [{"index": {"_id": "~"}}, {"text": TEXTS[0]}])  # behind all made ids
     cli(cluster, f"sync {filled} --encoder {folder}")
     cluster.refresh(info.name)
     np.testing.assert_allclose(vectors(cluster, filled)[-1], narrow[0], atol=1e-5)  # in int8 as recorded
@@ -96,7 +96,7 @@ def test_what_auto_chose_is_recorded_and_kept(
     assert reindex(cluster, filled, plain).encoded == 5
     kept = resolve(cluster, filled).record
     assert (kept.precision, kept.arithmetic) == ("int8", record.arithmetic)
-    bulk(cluster, filled, [{"index": {"_id": "zz"}}, {"text": TEXTS[0]}])
+    bulk(cluster, filled, [{"index": {"_id": "~"}}, {"text": TEXTS[0]}])  # behind all made ids
     cli(cluster, f"sync {filled} --encoder {plain}")
     narrow = load_encoder(plain, precision="int8").encode_documents(TEXTS[:1])
     cluster.refresh(resolve(cluster, filled).name)
