@@ -70,9 +70,10 @@ class Workshop:
         # Once for all trainings, in whose time it is not.
         folder = self.work / f"negatives-{settings.mined}-{len(asked.queries)}"
         mined = mine(asked, folder, settings.mined, progress=reporter(name))
-        with locked(self.work / "teacher.lock"):  # two processes would score the same pairs
-            taught = self.teacher(asked, mined) if settings.loss == "distil" else None
-        settings = settings.model_copy(update={"negatives": mined, "teacher": taught})
+        settings = settings.model_copy(update={"negatives": mined})
+        if settings.loss == "distil":
+            with locked(self.work / "teacher.lock"):  # two processes would score the same pairs
+                settings = settings.model_copy(update={"teacher": self.teacher(asked, mined)})
         trained = train_rem(judged, settings, target=target, progress=reporter(name))
         self.seconds[name] = trained.seconds
         return str(trained.folder)

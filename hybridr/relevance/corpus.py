@@ -128,7 +128,7 @@ def language_of_most(documents: Sequence[Document]) -> str:
 
 
 def clipped(document: Document) -> Document:
-    """Return a document with its texts cut to LONGEST_TEXT characters."""
+    """Return a document whose title and text are cut to LONGEST_TEXT characters each."""
     return document._replace(text=document.text[:LONGEST_TEXT], title=document.title[:LONGEST_TEXT])
 
 

@@ -37,8 +37,8 @@ def export_text(
     if done.written or done.gone:
         session.output.line(
             f"since these texts were read the index took {quantity(done.written, 'document')}, "
-            f"and {done.gone:,} of "
-            "these texts were changed or deleted: import-vectors sees to both, another --out reads all anew"
+            f"and {done.gone:,} of these texts were changed or deleted: import-vectors sees to both, "
+            "another --out reads all anew"
         )
     session.output.line(f"next: hybridr encode {out}   here, or where the folder is copied to")
 
@@ -65,8 +65,7 @@ def encode(
     session.output.result(done.to_json())
     session.output.line(
         f"{folder}: {quantity(done.documents, 'document')} in {quantity(done.parts, 'part')}, "
-        f"{done.before:,} were encoded "
-        f"before, encoder {done.encoder[:12]}, in {done.seconds:.0f} s"
+        f"{done.before:,} were encoded before, encoder {done.encoder[:12]}, in {done.seconds:.0f} s"
     )
     session.output.line(f"next: hybridr import-vectors {done.index} {folder}")
 

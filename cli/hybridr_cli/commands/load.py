@@ -39,8 +39,7 @@ def load(
             first += "is deleted first; " if dry_run else "was deleted first; "
         session.output.line(
             f"{tried}{result.index}: {first}{quantity(result.documents, 'document')}, "
-            f"language {result.language}, "
-            f"analyser {result.analyzer}"
+            f"language {result.language}, analyser {result.analyzer}"
         )
     if result.rejected:
         session.output.line(f"{result.rejected} refused by the index, reasons in {result.rejects_file}")

@@ -379,13 +379,13 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
     for filling in in_threads(work, sorted(ready.digests), job.settings.workers, job.stop):
         total.add(filling)
 
-    def later(stage: str, done: int, total: int | None = None, note: str = "") -> None:
-        """Report progress of documents that changed since the export."""
+    def report_changes(stage: str, done: int, total: int | None = None, note: str = "") -> None:
+        """Report progress on documents that changed since the export."""
         progress("since the export", done, total, note)
 
     # What an earlier run wrote, and the source deleted before the export, is found by looking at everything.
     since = None if todo.exists else ready.origin.position
-    rest = Beside().fill(job, since=since, progress=later)
+    rest = Beside().fill(job, since=since, progress=report_changes)
     if since is None:  # then everything was counted there once more, with what was just written
         written = total.encoded + total.without_text
         total.skipped, rest.skipped = max(total.skipped, rest.skipped - written), 0

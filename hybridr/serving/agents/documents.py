@@ -349,8 +349,7 @@ def inspection_text(index: str, report: Mapping[str, Any]) -> str:
     cut = "" if lengths["cut"] is None else f", {lengths['cut']:.1%} longer than the limit {lengths['limit']}"
     lines = [
         f"{report['index']}: {quantity(report['documents'], 'document')} in "
-        f"{quantity(report['shards'], 'shard')}, "
-        f"{report['sampled']:,} read",
+        f"{quantity(report['shards'], 'shard')}, {report['sampled']:,} read",
         f"text: {names(report['text_fields'])}; words are searched in {names(report['lexical_fields'])}",
         f"lengths: median {lengths['median']}, p90 {lengths['p90']} {lengths['unit']}{cut}",
         f"language: {language['code']}, {language['share']:.0%} of the texts; analyser {report['analyzer']}",
