@@ -422,8 +422,8 @@ def require_removable(
     `require_no_loss` raises.
     """
     takings = aliases_off(generations, aliases_made(source, generations), source)
-    if any(taking.to for taking in takings) and view.cluster.exists(source):
-        blocks = alias_obstacles(view.cluster, view.index_info(source))
+    if any(taking.to for taking in takings):
+        blocks = [block for there in view.indices(source) for block in alias_obstacles(view.cluster, there)]
         require_no_obstacle(blocks, f"the way of aliases back to '{source}'")
     if not discard:
         require_no_loss(view, source, generations, copied=copied)
