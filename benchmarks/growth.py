@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hybridr.cluster.settings import VectorSettings
 from hybridr.cluster.vector_forms import cost_of, form_of
-from hybridr.doctor.forecasting import Housing, Quantity, Speed, duration_of, node_s
+from hybridr.doctor.forecasting import DataNodes, Quantity, Speed, estimated_duration, writing_processor_s
 from study import Record, machine_of, table
 
 WORDS = 12
@@ -58,13 +58,16 @@ def compared(found: Record) -> list[tuple[float, float]]:
     settings, measured = found["settings"], found["steps"]["reindex"]
     documents, alone = settings["documents"], measured["alone"]
     speed = sum(sample["documents"] for sample in alone) / sum(sample["seconds"] for sample in alone)
-    quantity, housing = Quantity(documents, documents, DIM), Housing(1, found["machine"]["cores"])
+    quantity, data_nodes = Quantity(documents, documents, DIM), DataNodes(1, found["machine"]["cores"])
     form = form_of(VectorSettings(vectors=settings["vectors"]))
     vector_bytes = cost_of(form, documents, DIM, LINKS, VERSION).disk_bytes
     source_bytes = found["steps"]["load"]["index"]["store_bytes"]
     return [
-        (duration_of(quantity, housing, Speed(speed, beside=True), 1).total, measured["seconds"]),
-        (node_s(quantity, 1), measured["node_cpu_s"]),
+        (
+            estimated_duration(quantity, data_nodes, Speed(speed, shares_processors=True), 1).total,
+            measured["seconds"],
+        ),
+        (writing_processor_s(quantity, 1), measured["node_cpu_s"]),
         ((source_bytes + vector_bytes) / 1e6, measured["index"]["store_bytes"] / 1e6),
     ]
 

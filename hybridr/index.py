@@ -211,10 +211,10 @@ class Index:
         >>> docs.plan_reindex(encoder=encoder).destination
         'docs-hybridr-1'
         """
-        from .doctor.forecasting import preview
+        from .doctor.forecasting import estimated_plan
 
         model, settings = self._document_encoder(encoder, reindex_settings(settings, search), progress)
-        return preview(self.cluster, self.name, model, settings)
+        return estimated_plan(self.cluster, self.name, model, settings)
 
     def reindex(
         self,

@@ -24,15 +24,22 @@ from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.scripts import scripts_refused
 from ..search.settings import SearchSettings
 from ..serving.deploy.deploying import deployments, server_problem
-from .health_checks import Check, check_known_problems, denied, grant, machine_checks, vector_checks
+from .health_checks import (
+    Check,
+    check_known_problems,
+    grant_advice,
+    machine_checks,
+    refusal_text,
+    vector_checks,
+)
 
 ANSWER_S = 15.0
 MODULES = ("analysis-common", "lang-painless")
-OPTIONAL = "opensearch-ml"
-FULL = 0.10
-"""Free share of a disk below which OpenSearch moves shards away."""
+OPTIONAL_PLUGIN = "opensearch-ml"
+LEAST_FREE = 0.10
+"""Share of a disk that should be free; with less, OpenSearch moves shards away."""
 STAGES = 3
-START = "hybridr node start"
+START_COMMAND = "hybridr node start"
 
 
 def diagnose(settings: ClusterSettings, *, progress: Progress = silent) -> list[Check]:
@@ -59,32 +66,32 @@ def check_node() -> Check:
     running = [f"'{state.name}' {state.version} at {state.url}" for state in states if state.running]
     stopped = [f"'{state.name}' is stopped" for state in states if not state.running]
     summary = ", ".join(running + stopped) or "no embedded node"
-    return Check("node", True if running else None, summary, "" if running else START)
+    return Check("node", True if running else None, summary, "" if running else START_COMMAND)
 
 
 def cluster_checks(settings: ClusterSettings) -> list[Check]:
-    """Check the cluster, as far as it answers."""
-    patience = min(settings.timeout_s, ANSWER_S)
+    """Return all checks of the cluster; only a failed one if it does not answer. Raises SettingsError."""
+    timeout_s = min(settings.timeout_s, ANSWER_S)
     try:
-        cluster = Cluster.connect(settings.model_copy(update={"timeout_s": patience}))
+        cluster = Cluster.connect(settings.model_copy(update={"timeout_s": timeout_s}))
     except SettingsError:
         raise
     except HybridrError as error:
-        nobody = isinstance(error, Unreachable) and START in (error.hint or "")
-        fix = f"{START}   or the right --url" if nobody else error.hint
-        return [Check("cluster", False, error.message, fix or START)]
-    number, of_parts = cluster.info["version"]["number"], cluster.dialect.has_parts
+        nothing_runs = isinstance(error, Unreachable) and START_COMMAND in (error.hint or "")
+        fix = f"{START_COMMAND}   or the right --url" if nothing_runs else error.hint
+        return [Check("cluster", False, error.message, fix or START_COMMAND)]
+    number, has_plugins = cluster.info["version"]["number"], cluster.dialect.has_parts
     return [
         Check("cluster", True, f"{cluster.dialect.product} {number} at {cluster.url}"),
         check_health(cluster),
         check_cluster_disk(cluster),
-        *(check_parts(cluster, "plugins", PLUGINS, cluster.parts("plugins")) if of_parts else ()),
+        *(check_parts(cluster, "plugins", PLUGINS, cluster.parts("plugins")) if has_plugins else ()),
         *check_parts(cluster, "modules", MODULES, cluster.parts("modules")),
         *check_use(cluster),
-        *([check_engines(cluster)] if of_parts else ()),
+        *([check_engines(cluster)] if has_plugins else ()),
         check_known_problems(cluster),
         *vector_checks(cluster),
-        *(check_deployments(cluster) if of_parts else ()),
+        *(check_deployments(cluster) if has_plugins else ()),
     ]
 
 
@@ -93,7 +100,7 @@ def check_health(cluster: Cluster) -> Check:
     try:
         health = cluster.request("GET", "/_cluster/health")
     except AccessDenied as error:
-        return Check("health", None, denied(error), grant("the cluster"))
+        return Check("health", None, refusal_text(error), grant_advice("the cluster"))
     with cluster.understood("GET /_cluster/health"):
         state = f"{health['status']}, {health['number_of_nodes']} node(s)"
     return Check("health", health["status"] != "red", state, "GET /_cluster/allocation/explain   says why")
@@ -102,22 +109,23 @@ def check_health(cluster: Cluster) -> Check:
 def check_cluster_disk(cluster: Cluster) -> Check:
     """Check the disk of the node with the smallest free share.
 
-    The check fails below the flood stage, where OpenSearch refuses writes; a little above it is a remark.
+    The check fails below the flood stage, where OpenSearch refuses writes; from there to LEAST_FREE it is a
+    remark.
     """
     try:
         answer = cluster.request("GET", "/_nodes/stats/fs")
         settings = cluster_settings(cluster)
     except AccessDenied as error:
-        return Check("cluster disk", None, denied(error), grant("the cluster"))
+        return Check("cluster disk", None, refusal_text(error), grant_advice("the cluster"))
     with cluster.understood("GET /_nodes/stats/fs"):
         disks = [node.get("fs", {}).get("total", {}) for node in answer["nodes"].values()]
     disks = [disk for disk in disks if disk.get("total_in_bytes")]
     if not disks:
-        return Check("cluster disk", None, "not told by the nodes")
+        return Check("cluster disk", None, "the nodes do not report their disks")
     fullest = min(disks, key=lambda disk: disk["available_in_bytes"] / disk["total_in_bytes"])
     free, total = fullest["available_in_bytes"], fullest["total_in_bytes"]
     room = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
-    if free >= FULL * total:
+    if free >= LEAST_FREE * total:
         return Check("cluster disk", True, room)
     refuses_writes = not free or free < kept_free(settings, WATERMARK, total)
     fix = f"free some: writes are refused at {watermark_of(settings, WATERMARK)}"
@@ -136,23 +144,25 @@ def check_parts(
     fix = "use a complete distribution: modules come with it"
     if kind == "plugins":
         fix = "; ".join(f"bin/opensearch-plugin install {name} on every node" for name in missing)
-    if kind == "plugins" and OPTIONAL not in present:
+    if kind == "plugins" and OPTIONAL_PLUGIN not in present:
         state += (
-            f"; without {OPTIONAL}, which `hybridr deploy --way neural` and `--way transparent` need: "
-            f"bin/opensearch-plugin install {OPTIONAL} on every node"
+            f"; without {OPTIONAL_PLUGIN}, which `hybridr deploy --way neural` and `--way transparent` need: "
+            f"bin/opensearch-plugin install {OPTIONAL_PLUGIN} on every node"
         )
-    ok = not missing or (False if cluster.dialect.has_parts else None)  # scripts only save requests
-    yield Check(kind, ok, state, fix)
+    if not missing:
+        yield Check(kind, True, state, fix)
+    else:  # Elasticsearch needs modules only for scripts, which save requests
+        yield Check(kind, False if cluster.dialect.has_parts else None, state, fix)
 
 
 def check_engines(cluster: Cluster) -> Check:
-    """Check which vector engines are safe to use."""
+    """Return which vector engines are safe to use."""
     if not cluster.nodes:
-        state = "lucene; whether this is an embedded node, which faiss would kill, cannot be seen"
+        state = "lucene; faiss would kill an embedded node, and this user may not see whether this is one"
         return Check("engines", None, state, "grant cluster:monitor/nodes/info")
     if is_bare(cluster):
         return Check("engines", True, "lucene only: a faiss field would kill this embedded node")
-    return Check("engines", True, "lucene; faiss where the k-NN plugin came with its native library")
+    return Check("engines", True, "lucene; faiss if the k-NN plugin has its native library")
 
 
 def check_deployments(cluster: Cluster) -> list[Check]:
@@ -160,22 +170,22 @@ def check_deployments(cluster: Cluster) -> list[Check]:
     try:
         deployed = deployments(cluster)
     except ClusterError as error:
-        fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
-        return [Check("deployments", None, denied(error), fix)]
+        fix = grant_advice("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
+        return [Check("deployments", None, refusal_text(error), fix)]
     checks = []
     for info, deployment in deployed:
-        what = f"deployment {info.name}"
+        title = f"deployment {info.name}"
         if deployment.missing and info.record.deployment:
-            again = command_of(info, info.record.deployment)
-            checks.append(Check(what, False, f"{deployment.way}: {'; '.join(deployment.missing)}", again))
+            problems = f"{deployment.way}: {'; '.join(deployment.missing)}"
+            checks.append(Check(title, False, problems, command_of(info, info.record.deployment)))
         elif problem := server_problem(deployment, info.record.encoder):
             name = shlex.quote(info.record.source or info.name)
-            checks.append(Check(what, False, problem, f"hybridr serve --index {name}"))
+            checks.append(Check(title, False, problem, f"hybridr serve --index {name}"))
         else:
             parts = [deployment.way, f"pipeline {deployment.pipeline}"]
             parts += [f"model {deployment.model} is deployed"] if deployment.model else []
             parts += [f"the server at {deployment.server} answers"] if deployment.server else []
-            checks.append(Check(what, True, ", ".join(parts)))
+            checks.append(Check(title, True, ", ".join(parts)))
     return checks
 
 
@@ -183,50 +193,51 @@ PLUGINS = ("opensearch-knn", "opensearch-neural-search")
 
 
 def check_use(cluster: Cluster) -> Iterator[Check]:
-    """Create a small index, write and search in it as hybridr does, and remove it again; yield the checks."""
+    """Create a small index, write and search in it as hybridr does, and delete it; yield the checks."""
     name = f"hybridr-doctor-{secrets.token_hex(4)}"
-    seen = cluster.parts("plugins") if cluster.nodes else frozenset(PLUGINS)
-    vectors = PLUGINS[0] in seen or not cluster.dialect.has_parts
-    refused: dict[str, str] = {}
+    plugins = cluster.parts("plugins") if cluster.nodes else frozenset(PLUGINS)
+    with_vectors = PLUGINS[0] in plugins or not cluster.dialect.has_parts
+    refusals: dict[str, str] = {}
     try:
-        for what, step in steps(cluster, name, vectors):
-            if (reason := failure(step)) is not None:
-                refused[what] = reason
-            if what == "create" and refused:
+        for title, step in trial_steps(cluster, name, with_vectors):
+            if (reason := try_step(step)) is not None:
+                refusals[title] = reason
+            if title == "create" and refusals:
                 break
-        if "create" not in refused:
+        if "create" not in refusals:
             yield check_scripts(cluster, name)
-        if not refused and vectors and PLUGINS[1] in seen:
+        if not refusals and with_vectors and PLUGINS[1] in plugins:
             yield check_hybrid(cluster, name)
     finally:
-        left = None if "create" in refused else failure(lambda: cluster.request("DELETE", path_of(name)))
-    if left is not None:
-        refused["delete"] = f"{left}; the index '{name}' is still there"
-    if refused:
-        refusals = "; ".join(f"{what}: {reason}" for what, reason in refused.items())
+        problem = None if "create" in refusals else try_step(lambda: cluster.request("DELETE", path_of(name)))
+    if problem is not None:
+        refusals["delete"] = f"{problem}; the index '{name}' is still there"
+    if refusals:
+        problems = "; ".join(f"{title}: {reason}" for title, reason in refusals.items())
         fix = "solve that on the cluster first"
-        if "missing " in refusals:
-            fix = grant(f"{name.rpartition('-')[0]}-* and the indices you use")
-        yield Check("rights", False, refusals, fix)
+        if "missing " in problems:
+            fix = grant_advice(f"{name.rpartition('-')[0]}-* and the indices you use")
+        yield Check("rights", False, problems, fix)
     else:
-        done = ", ".join(what for what, _ in steps(cluster, name, vectors))
-        yield Check("rights", True, f"{done}, delete (tried on '{name}', which was removed)")
+        titles = ", ".join(title for title, _ in trial_steps(cluster, name, with_vectors))
+        yield Check("rights", True, f"{titles}, delete (tried on '{name}', which was removed)")
 
 
-def steps(cluster: Cluster, name: str, vectors: bool) -> list[tuple[str, Callable[[], Any]]]:
-    """Return the steps to try on the temporary index, by name; the first creates it."""
-    lines = '{"index":{"_id":"1"}}\n{"text":"doctor"' + (',"vector":[0.6,0.8]}' if vectors else "}") + "\n"
+def trial_steps(cluster: Cluster, name: str, with_vectors: bool) -> list[tuple[str, Callable[[], Any]]]:
+    """Return the requests to try on the temporary index, with their titles; the first creates it."""
+    vector = ',"vector":[0.6,0.8]' if with_vectors else ""
+    lines = '{"index":{"_id":"1"}}\n{"text":"doctor"' + vector + "}\n"
     alias = {"actions": [{"add": {"index": name, "alias": f"{name}-alias"}}]}
     settings: dict[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0}
     properties: dict[str, Any] = {"text": {"type": "text"}}
-    if vectors:  # of lucene, the only engine that kills no node
-        settings["knn"], lucene = True, VectorSettings(engine="lucene")
-        properties["vector"] = vector_mapping(2, "cosine", lucene, cluster.version)
+    if with_vectors:  # by lucene, the only engine that crashes no node
+        settings["knn"] = True
+        properties["vector"] = vector_mapping(2, "cosine", VectorSettings(engine="lucene"), cluster.version)
     body = {"settings": {"index": settings}, "mappings": {"properties": properties}}
     refresh = {"index.refresh_interval": "5s"}
 
-    def open_view() -> None:  # unlike in reading, a failing close counts
-        """Open and close a point in time; unlike in reading, a failing close counts."""
+    def open_view() -> None:
+        """Open and close a point in time. A close that fails counts here, unlike in `cluster.reading`."""
         path = path_of(name, "_search", "point_in_time")
         view = cluster.request("POST", path, params={"keep_alive": "1m"})["pit_id"]
         cluster.request("DELETE", "/_search/point_in_time", {"pit_id": [view]})
@@ -246,13 +257,13 @@ def check_scripts(cluster: Cluster, name: str) -> Check:
     """Check whether searches may run the script that adds up true scores."""
     if (reason := scripts_refused(cluster, name)) is None:
         return Check("scripts", True, "searches may run them: hybrid search adds up true scores")
-    lost = "hybrid search adds up true scores in several requests; the transparent way of deploy is refused"
-    fix = "allow them, or let clients ask hybridr serve --proxy lexical"
-    return Check("scripts", None, f"{reason}: {lost}", fix)
+    effect = "hybrid search needs several requests for true scores, and deploy --way transparent is refused"
+    fix = "allow scripts, or send searches to hybridr serve --proxy lexical"
+    return Check("scripts", None, f"{reason}: {effect}", fix)
 
 
 def check_hybrid(cluster: Cluster, name: str) -> Check:
-    """Check that a hybrid query works with a pipeline sent in the request."""
+    """Check that a hybrid query works with a pipeline in the request: the score is 1."""
     queries = [lexical_query("doctor", ["text"]), dense_query([0.6, 0.8], "vector", 1)]
     body = {
         "query": hybrid_query(queries, 1),
@@ -261,22 +272,22 @@ def check_hybrid(cluster: Cluster, name: str) -> Check:
     try:
         hits = cluster.search(name, body)["hits"]["hits"]
     except ClusterError as error:
-        return Check("hybrid search", False, denied(error), error.hint or "")
+        return Check("hybrid search", False, refusal_text(error), error.hint or "")
     score = hits[0]["_score"] if hits else 0.0
     fused = score is not None and 0.99 < score <= 1.01
     state = f"one document by both retrievers, fused score {score:.2f}"
-    fix = "reinstall opensearch-neural-search: its pipeline does not run"
+    fix = "reinstall opensearch-neural-search: its search pipeline does not work"
     return Check("hybrid search", fused, state, fix)
 
 
-def failure(step: Callable[[], Any]) -> str | None:
-    """Run a step; return why the cluster refused it, or refused an item of a bulk request; None if it
+def try_step(step: Callable[[], Any]) -> str | None:
+    """Run a step; return why the cluster refused it or the first item of its bulk request, None if it
     worked.
     """
     try:
         answer = step()
     except ClusterError as error:
-        return denied(error)
+        return refusal_text(error)
     if isinstance(answer, dict) and answer.get("errors"):
         return str(next(iter(answer["items"][0].values()))["error"]["reason"])
     return None

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
-from math import log2
+from math import ceil, log2
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,10 @@ SEED = 13
 WIDTH = 384  # of states, where an encoder shows none
 
 
-def table_document_s(proposal: Proposal) -> float:
-    """Return the measured seconds that the term table takes for a document whose token states are known."""
+def table_s_per_document(proposal: Proposal) -> float:
+    """Return the measured seconds that the term table takes for a document whose token states are known; 0 if
+    the encoder gives none, or a sample has no text.
+    """
     cluster, info, encoder = proposal.cluster, proposal.info, proposal.encoder
     if not reads_tokens(encoder):
         return 0.0
@@ -69,7 +72,7 @@ def table_document_s(proposal: Proposal) -> float:
         return 0.0
     readings = encoder.read_documents([text.text for text in texts], max_tokens=proposal.settings.max_tokens)
     sums = StateSums(encoder.width)
-    sums.add_all(cluster, info.name, texts[:2], readings[:2])  # the first request also makes things ready
+    sums.add_all(cluster, info.name, texts[:2], readings[:2])  # not timed: the first request is slower
     started = time.perf_counter()
     for first in range(0, len(texts), READ_TOGETHER):
         part = slice(first, first + READ_TOGETHER)
@@ -80,55 +83,58 @@ def table_document_s(proposal: Proposal) -> float:
 def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     """Return the estimated seconds of a calibration, measured with some unanswerable queries.
 
-    Each query is encoded, expanded to near terms, and sent as a search like those of the new index. There are
-    no vectors yet; their share of a search is small. A term is looked up in the table once, however many
-    queries contain it.
+    Each query is encoded, expanded to near terms, and sent as a search like those of the new index, but
+    without vectors, whose share of a search is small. A term is looked up in the table once, however many
+    queries contain it. seconds = (reading + searching) per query * queries + lookups.
     """
     cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
     queries = unanswerable_queries(PROBED_QUERIES)
-    length = mean_words([text[:LONGEST] for text in texts]) / mean_words(queries)
-    questions = ASKED + min(DRAWN, proposal.documents) * max(1.0, length)  # a search takes time by its words
+    length = mean_word_count([text[:LONGEST] for text in texts]) / mean_word_count(queries)
+    query_count = ASKED + min(DRAWN, proposal.documents) * max(
+        1.0, length
+    )  # a search takes time by its words
     analysis = Analysis(cluster, info, fields)
-    proposal.encoder.encode_queries(queries[:1])  # the first calls also make things ready
+    proposal.encoder.encode_queries(queries[:1])  # not timed: the first calls are slower
     cluster.msearch(info, [probe_body(info, fields, queries[0], [])])
     started = time.perf_counter()
     proposal.encoder.encode_queries(queries)
-    words = [
+    terms_by_query = [
         dict.fromkeys(word.term for word in analysed.words if word.idf) for analysed in analysis.of(queries)
     ]
     reading_s = time.perf_counter() - started
     near: dict[str, list[str]] = {}
     if proposal.settings.term_table:
-        there = (word for text in texts for word in text.lower().split() if word.isalnum())
-        queried = (term for part in words for term in part)
-        terms = tuple(islice(dict.fromkeys((*queried, *there)), MOST_TERMS)) or ("",)
+        document_words = (word for text in texts for word in text.lower().split() if word.isalnum())
+        query_terms = dict.fromkeys(term for terms in terms_by_query for term in terms)
+        table_terms = tuple(islice(dict.fromkeys((*query_terms, *document_words)), MOST_TERMS)) or ("",)
         width = proposal.encoder.width if reads_tokens(proposal.encoder) else WIDTH
-        # Of the words that such a table would have; its vectors mean nothing.
-        vectors = np.random.default_rng(SEED).standard_normal((len(terms), width), dtype=np.float32)
-        table = TermTable(terms, of_length_one(vectors).astype(np.float16), 1.0, "", {})
+        # Random vectors: only the size of the table matters for the time.
+        vectors = np.random.default_rng(SEED).standard_normal((len(table_terms), width), dtype=np.float32)
+        table = TermTable(table_terms, of_length_one(vectors).astype(np.float16), 1.0, "", {})
         table.near(table.terms[0], NEAREST)
         started = time.perf_counter()
-        for term in {term for part in words for term in part}:
+        for term in query_terms:
             near[term] = [neighbour for neighbour, _ in table.near(term, NEAREST)[:KEPT]]
     lookups_s = (time.perf_counter() - started) if near else 0.0
-    expanded = min(MOST_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES) // ((KEPT + 1) * len(fields))
+    clause_room = min(MOST_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES)
+    most_groups = max(0, clause_room // ((KEPT + 1) * len(fields)))
     bodies = [
-        probe_body(info, fields, query, [near[term] for term in part if term in near][: max(0, expanded)])
-        for query, part in zip(queries, words, strict=True)
+        probe_body(info, fields, query, [near[term] for term in terms if term in near][:most_groups])
+        for query, terms in zip(queries, terms_by_query, strict=True)
     ]
     started = time.perf_counter()
     cluster.msearch(info, bodies)
     searching_s = time.perf_counter() - started
-    more = distinct_words(unanswerable_queries(ASKED)) / distinct_words(queries)
-    return (reading_s + searching_s) / len(queries) * questions + lookups_s * more
+    word_ratio = distinct_word_count(unanswerable_queries(ASKED)) / distinct_word_count(queries)
+    return (reading_s + searching_s) / len(queries) * query_count + lookups_s * word_ratio
 
 
-def mean_words(texts: Sequence[str]) -> float:
+def mean_word_count(texts: Sequence[str]) -> float:
     """Return the mean number of words of a text, at least 1."""
     return max(1.0, sum(map(word_count, texts)) / max(1, len(texts)))
 
 
-def distinct_words(queries: Sequence[str]) -> int:
+def distinct_word_count(queries: Sequence[str]) -> int:
     """Return the number of different words in queries."""
     return len({word for query in queries for word in WORD.findall(query.lower())})
 
@@ -136,7 +142,9 @@ def distinct_words(queries: Sequence[str]) -> int:
 def probe_body(
     info: IndexInfo, fields: Sequence[str], query: str, groups: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    """Return a search body like those of an index with vectors: a query, and the near terms of its words."""
+    """Return a search body like those of an index with vectors: a query, and `groups`, the near terms of each
+    of its words.
+    """
     lexical = {"multi_match": {"query": query, "fields": list(fields)}}
     near = []
     for terms in groups:
@@ -149,16 +157,16 @@ def probe_body(
     return {"size": 1, "_source": False, "query": lexical, "rescore": rescore}
 
 
-READ_S = 2.5e-4  # by the clock: a page is searched, and looked up where it goes
-INDEX_S = 3.7e-4  # of the node's processors: a document is read, written without its vector, verified
-STEP_S = 8.6e-5  # of the node's processors: one of log2(n) steps into a graph of 384 values each
-DIMENSIONS = 384  # of the vectors that were measured
-VERIFY_S = 6e-5  # by the clock: its state is read on both sides, by four at once
-ENCODED_AGAIN = 64  # documents whose vectors are compared with their text encoded again
+READ_S = 2.5e-4  # by the clock, a document: its page is searched, and its state looked up in the target
+INDEX_S = 3.7e-4  # of processors, a document: it is read, written without its vector, and verified
+STEP_S = 8.6e-5  # of processors: one of the log2(n) steps that insert a vector of DIMENSIONS into the graph
+DIMENSIONS = 384
+VERIFY_S = 6e-5  # by the clock, a document: four threads compare its state on both sides
+ENCODED_AGAIN = 64  # documents whose texts are encoded again, to compare the vectors
 START_S = 2.5
 """Seconds that do not depend on the size: starting the process, opening the encoder, creating the index,
 moving the alias."""
-STREAMS = 2  # of a node's threads that one reindex keeps busy: its requests, and the merges behind them
+STREAMS = 2  # threads of a node that one reindex keeps busy: its requests, and the merges that follow
 
 
 @dataclass(frozen=True)
@@ -171,8 +179,8 @@ class Quantity:
 
 
 @dataclass(frozen=True)
-class Housing:
-    """The data nodes that are written to, and the number of their processors together."""
+class DataNodes:
+    """The number of data nodes, and of their processors together."""
 
     nodes: int
     processors: int
@@ -182,18 +190,18 @@ class Housing:
 class Speed:
     """Documents that the encoder encodes per second.
 
-    `beside` says that encoder and node share their processors. `most_per_second` limits what is written, not
-    what is verified.
+    `shares_processors` says that encoder and node run on the same machine. `limit_per_second` limits writing,
+    not verifying.
     """
 
     documents_per_second: float
-    beside: bool = False
-    most_per_second: float | None = None
+    shares_processors: bool = False
+    limit_per_second: float | None = None
 
 
 @dataclass(frozen=True)
 class Duration:
-    """The estimated seconds of a reindex by the clock; the first three overlap.
+    """The estimated seconds of a reindex by the clock; reading, encoding and writing overlap.
 
     `total` includes the start and the end of a run. `table` is the time of the term table, `calibrating` that
     of the calibration.
@@ -220,67 +228,70 @@ class Duration:
         }
 
 
-def duration_of(
+def estimated_duration(
     quantity: Quantity,
-    housing: Housing,
+    data_nodes: DataNodes,
     speed: Speed,
     shards: int,
     done: int = 0,
     table: float = 0.0,
     calibrating: float = 0.0,
 ) -> Duration:
-    """Return the estimated duration of filling an index with so many primary shards.
+    """Return the estimated duration of filling an index with so many primary `shards`.
 
-    `done` documents are there already: they are only read and verified. The index has no replicas meanwhile,
-    so nodes without a primary shard have nothing to do. `table` and `calibrating` are as in `Duration`.
+    `done` documents are filled already: they are only read and verified. The index has no replicas during the
+    run, so nodes without a primary shard have nothing to do. `table` and `calibrating` are as in `Duration`.
     """
-    left = max(0, quantity.documents - done)
+    unfilled = max(0, quantity.documents - done)
     reading = quantity.documents * READ_S
     fastest = speed.documents_per_second
-    encoding = left / min(fastest, speed.most_per_second or fastest)
-    work = node_s(quantity, shards) * left / max(1, quantity.documents)
-    busy = min(1.0, shards / housing.nodes)
-    writing = work / min(housing.processors * busy, STREAMS)
-    shared = work / housing.processors if speed.beside else 0.0
-    again = min(ENCODED_AGAIN, quantity.documents) / fastest
-    verifying = quantity.documents * VERIFY_S + again
-    total = max(reading, encoding + shared, writing) + table + verifying + calibrating + START_S
+    encoding = unfilled / min(fastest, speed.limit_per_second or fastest)
+    processor_s = writing_processor_s(quantity, shards) * unfilled / max(1, quantity.documents)
+    busy_share = min(1.0, shards / data_nodes.nodes)
+    writing = processor_s / min(data_nodes.processors * busy_share, STREAMS)
+    node_share = processor_s / data_nodes.processors if speed.shares_processors else 0.0
+    verifying = quantity.documents * VERIFY_S + min(ENCODED_AGAIN, quantity.documents) / fastest
+    total = max(reading, encoding + node_share, writing) + table + verifying + calibrating + START_S
     return Duration(reading, encoding, writing, verifying, total, table, calibrating)
 
 
-def node_s(quantity: Quantity, shards: int) -> float:
-    """Return the processor seconds of all nodes for writing documents, and vectors into their graphs."""
+def writing_processor_s(quantity: Quantity, shards: int) -> float:
+    """Return the processor seconds that all nodes together need to write documents, and vectors into graphs.
+
+    documents * INDEX_S + vectors * STEP_S * log2(vectors a shard) * dim / DIMENSIONS
+    """
     steps = log2(max(2.0, quantity.vectors / shards)) * quantity.dim / DIMENSIONS
     return quantity.documents * INDEX_S + quantity.vectors * STEP_S * steps
 
 
-TIMED = 512  # documents that are counted and timed
-TIMED_S = 10.0  # after so many seconds no more of them are encoded
-LEAST_S = 1.0  # a GPU is through a sample before its clock is up
+TIMED = 512  # sampled documents whose encoding is timed
+TIMED_S = 10.0  # longest time of encoding
+LEAST_S = 1.0  # shortest: a GPU boosts its clock only after some time
 
 
-def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
-    """Return the plan of a reindex with the estimated seconds of each stage, without sending anything.
+def estimated_plan(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
+    """Return the plan of a reindex with the estimated seconds of each stage; nothing is written.
 
-    Raises the errors of `plan`.
+    Raises the errors of `plan`, and DataError if a sample of the documents has no text.
     """
-    todo = plan(cluster, name, encoder, settings)
-    proposal = todo.proposal
+    reindex_plan = plan(cluster, name, encoder, settings)
+    proposal = reindex_plan.proposal
     texts = [text for text in proposal.sample(TIMED) if text]
     if not texts:
         raise DataError(
-            f"no text in a sample of '{proposal.info.name}'", hint=f"hybridr inspect {proposal.info.name}"
+            f"no text in a sample of '{proposal.info.name}'",
+            hint=f"hybridr inspect {quote(proposal.info.name)}",
         )
     done, has_table, has_cosines = 0, False, is_unit(proposal.encoder)
-    if todo.exists:
-        target = cluster.index_info(todo.destination)
+    if reindex_plan.exists:
+        target = cluster.index_info(reindex_plan.destination)
         done = target_of(settings).state(cluster, target).current
         has_table = target.record.term_table is not None
         has_cosines = has_cosines or target.record.cosines is not None
-    measured = documents_a_second(proposal, texts)
+    measured = encoding_speed(proposal, texts)
     speed = Speed(measured, is_embedded(cluster), settings.max_docs_per_second)
-    table = 0.0 if has_table else table_seconds(proposal, speed, texts, done)
-    calibrating = permitted(partial(calibration_s, proposal, texts))
+    table = 0.0 if has_table else table_s(proposal, speed, texts, done)
+    calibrating = seconds_or_zero(partial(calibration_s, proposal, texts))
     if not has_cosines:
         calibrating += min(COMPARED, proposal.documents) / measured
     quantity = Quantity(proposal.documents, proposal.vectors, proposal.encoder.dim)
@@ -288,65 +299,70 @@ def preview(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSett
         nodes = cluster.request("GET", "/_nodes/os")["nodes"].values()
     except AccessDenied:
         nodes = []
-    data = [node for node in nodes if any("data" in role for role in node["roles"])]
-    processors = sum(node["os"]["allocated_processors"] for node in data)
-    shards, housing = proposal.info.shards, Housing(max(1, len(data)), max(1, processors))
-    duration = duration_of(quantity, housing, speed, shards, done, table, calibrating)
+    nodes = [node for node in nodes if any("data" in role for role in node["roles"])]
+    processors = sum(node["os"]["allocated_processors"] for node in nodes)
+    shards, data_nodes = proposal.info.shards, DataNodes(max(1, len(nodes)), max(1, processors))
+    duration = estimated_duration(quantity, data_nodes, speed, shards, done, table, calibrating)
     stages = {stage: round(seconds, 3) for stage, seconds in duration.stages.items()}
-    return replace(todo, seconds=round(duration.total, 3), stages=stages)
+    return replace(reindex_plan, seconds=round(duration.total, 3), stages=stages)
 
 
-def table_seconds(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 0) -> float:
+def table_s(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 0) -> float:
     """Return the estimated seconds of the term table; `done` documents of the index are filled already.
 
-    If states cannot come from the filling, the encoder reads a sample again, up to a number of tokens.
+    If filling gives too few token states, the encoder reads up to SAMPLE documents or MOST_TOKENS again.
     """
     recipe, settings = proposal.recipe, proposal.settings
     if not settings.term_table or table_obstacle(recipe.windows, proposal.encoder):
         return 0.0
-    sampled, late = min(SAMPLE, proposal.documents), done > (1 - LEAST_HEARD) * proposal.documents
-    document_s = permitted(partial(table_document_s, proposal))
-    if not (late or settings.runner != "threads" or not recipe.shows_states):
-        return sampled * document_s
-    read = min(sampled, MOST_TOKENS / encoded_tokens(proposal, texts))
-    return read * (document_s + 1 / speed.documents_per_second)
+    sample_size = min(SAMPLE, proposal.documents)
+    document_s = seconds_or_zero(partial(table_s_per_document, proposal))
+    enough_unfilled = done <= (1 - LEAST_HEARD) * proposal.documents
+    if enough_unfilled and settings.runner == "threads" and recipe.shows_states:
+        return sample_size * document_s
+    reread = min(sample_size, MOST_TOKENS / mean_encoded_tokens(proposal, texts))
+    return reread * (document_s + 1 / speed.documents_per_second)
 
 
-def permitted(measure: Callable[[], float]) -> float:
-    """Return what `measure` returns; 0 if this user lacks the rights."""
+def seconds_or_zero(measure: Callable[[], float]) -> float:
+    """Return the seconds that `measure` returns; 0 if this user lacks the rights for it."""
     try:
         return measure()
     except AccessDenied:
         return 0.0
 
 
-def documents_a_second(proposal: Proposal, texts: Sequence[str]) -> float:
-    """Return the measured speed of encoding whole documents as a reindex does, timed for TIMED_S at most."""
+def encoding_speed(proposal: Proposal, texts: Sequence[str]) -> float:
+    """Return the measured documents per second of encoding as a reindex encodes, timed for TIMED_S at most.
+
+    Vectors are timed; a document has `proposal.vectors / proposal.documents` of them in the mean.
+    """
     encode, offers = proposal.recipe.encode, offers_of(proposal.encoder)
-    together = offers.documents_at_once
-    ordered = sorted([*texts] * -(-together // len(texts)), key=len)
-    count = -(-len(ordered) // together)
-    parts = [ordered[number::count] for number in range(count)]  # each has texts of all lengths
-    encode(ordered[:1])  # the first call also makes things ready
+    batch_size = offers.documents_at_once
+    by_length = sorted([*texts] * ceil(batch_size / len(texts)), key=len)
+    count = ceil(len(by_length) / batch_size)
+    batches = [by_length[number::count] for number in range(count)]  # each has texts of all lengths
+    encode(by_length[:1])  # not timed: the first call is slower
     started, encoded = time.perf_counter(), 0
 
-    def begun() -> Iterator[list[str]]:
-        """Yield parts of the texts again and again until enough time was measured."""
+    def repeated_batches() -> Iterator[list[str]]:
+        """Yield the batches, repeatedly, until enough time was measured."""
         nonlocal encoded
-        for part in cycle(parts):
+        for batch in cycle(batches):
             took = time.perf_counter() - started
-            if took > TIMED_S or (encoded >= len(ordered) and took > LEAST_S):
+            if took > TIMED_S or (encoded >= len(by_length) and took > LEAST_S):
                 return
-            encoded += len(part)
-            yield part
+            encoded += len(batch)
+            yield batch
 
-    done = sum(map(len, mapped(lambda part: encode(part)[0], begun(), offers.calls_at_once)))
+    encoded_batches = mapped(lambda batch: encode(batch)[0], repeated_batches(), offers.calls_at_once)
+    vectors = sum(map(len, encoded_batches))
     took = time.perf_counter() - started
-    return proposal.documents * done / (took * proposal.vectors)
+    return proposal.documents * vectors / (took * proposal.vectors)
 
 
-def encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float:
-    """Return the mean number of tokens that are encoded of a document; 1 if the encoder cannot count."""
+def mean_encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float:
+    """Return the mean number of tokens that are encoded per document; 1 if the encoder cannot count."""
     if (counts := offers_of(proposal.encoder).counts) is None:
         return 1.0
     lengths = counts(texts)

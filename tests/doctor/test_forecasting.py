@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr.doctor import forecasting
-from hybridr.doctor.forecasting import documents_a_second
+from hybridr.doctor.forecasting import encoding_speed
 from hybridr.encoders.contract import ENCODED_TOGETHER, Offers
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.settings import ReindexSettings
@@ -31,6 +31,6 @@ def test_speed_is_measured_with_as_many_documents_as_a_reindex_gives(together, c
     recipe = TextRecipe(encoder, ReindexSettings(), ("text",))  # type: ignore[arg-type]
     proposal = SimpleNamespace(encoder=encoder, recipe=recipe, documents=1000, vectors=2000)
     texts = [f"text {number}" for number in range(512)]
-    assert documents_a_second(proposal, texts) == pytest.approx(10_000 / 2)  # type: ignore[arg-type]
+    assert encoding_speed(proposal, texts) == pytest.approx(10_000 / 2)  # type: ignore[arg-type]
     assert set(given[1:]) == calls
     assert 10_000 <= sum(given[1:]) < 20_000

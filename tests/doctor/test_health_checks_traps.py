@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
-from hybridr.doctor.health_checks import Seen, check_vectors
+from hybridr.doctor.health_checks import IndexStatistics, check_vectors
 
 RECORD = {
     **{"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"},
@@ -30,7 +30,7 @@ def seen(settings=None, vector=None, **changes):
     mappings = {"_meta": {"hybridr": record}, "properties": {"v": VECTOR | (vector or {})}}
     info = IndexInfo("docs-hybridr", usual | (settings or {}), mappings, {})
     counted = {"status": "green", "segments": 10, "documents": 100, "deleted": 3}
-    return Seen(info, **{**counted, "source": source(), **changes})
+    return IndexStatistics(info, **{**counted, "source": source(), **changes})
 
 
 def source(*destinations: str, uuid: str = "1") -> IndexInfo:
@@ -60,17 +60,17 @@ def test_a_sound_index_passes() -> None:
             "hybridr reindex NAME --engine lucene",
         ),
         (seen(segments=60), "30 segments a shard", "max_num_segments=1"),
-        (seen(deleted=70), "41% of what is walked", "only_expunge_deletes"),
+        (seen(deleted=70), "41% of the documents in the graph", "only_expunge_deletes"),
         (seen(status="yellow"), "replicas have no node", '"index.number_of_replicas": 0'),
         (seen({"index.blocks.write": "true"}), "index.blocks.write", '{"index.blocks.write": null}'),
         (seen({"index.blocks.read_only_allow_delete": "true"}), "cannot write", "read_only_allow_delete"),
-        (seen(source=source("other")), "which does not know it", "hybridr status docs"),
-        (seen(source=source(uuid="another")), "which does not know it", "hybridr status docs"),
-        (seen(source=None), "its source 'docs' is gone", "restore it first"),
+        (seen(source=source("other")), "which does not list it", "hybridr status docs"),
+        (seen(source=source(uuid="another")), "which does not list it", "hybridr status docs"),
+        (seen(source=None), "its source 'docs' is gone", "restore the source first"),
         (seen(record={"in_place": True}), "a copy of 'docs', with its record", "hybridr sync docs-hybridr"),
     ],
 )
-def test_each_trap_is_named_with_its_way_out(one: Seen, found: str, fix: str) -> None:
+def test_each_trap_is_named_with_its_way_out(one: IndexStatistics, found: str, fix: str) -> None:
     check = check_vectors(CLUSTER, one)
     assert check.ok is None
     assert found in check.found

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
-from hybridr.doctor.recall import USUAL, Recall, Walk, WalkShare, overlap, walk_advice, walks
+from hybridr.doctor.recall import DEFAULT_WIDTH, Recall, Walk, WalkShare, found_share, walk_advice, walks
 
 TRUE = {"a": 0.9, "b": 0.8, "c": 0.8, "d": 0.8, "e": 0.5}
 
@@ -28,7 +28,7 @@ TRUE = {"a": 0.9, "b": 0.8, "c": 0.8, "d": 0.8, "e": 0.5}
     ],
 )
 def test_ties_count_and_later_ones_do_not(walked: list[str], k: int, share: float) -> None:
-    assert overlap(TRUE, walked, k) == share
+    assert found_share(TRUE, walked, k) == share
 
 
 def info_of(vectors: str) -> IndexInfo:
@@ -54,10 +54,10 @@ def shares(vectors: str, **found: float) -> list[WalkShare]:
         ("float", {"wide200": 0.96}, ""),
         ("float", {"wide400": 0.97}, "--depth 200 for hybridr's searches, ef_search 400"),
         ("float", {"wide1000": 0.97}, "--depth 500"),
-        ("float", {}, "[reindex] m and ef_construction"),
+        ("float", {}, "raise m and ef_construction in [reindex]"),
         ("on_disk", {"again5": 0.99}, "ef_search 200, oversample_factor 5"),
-        ("on_disk", {}, "on_disk vectors lose them: hybridr reindex docs --vectors float"),
-        ("byte", {}, "byte vectors lose them"),
+        ("on_disk", {}, "on_disk vectors lose neighbours: hybridr reindex docs --vectors float"),
+        ("byte", {}, "byte vectors lose neighbours"),
     ],
 )
 def test_the_cheapest_way_that_finds_enough_is_advised(vectors, found, said):
@@ -68,7 +68,7 @@ def test_the_cheapest_way_that_finds_enough_is_advised(vectors, found, said):
 
 @pytest.mark.parametrize(("mean", "ok"), [(0.96, True), (0.94, True), (0.92, False)])
 def test_only_what_is_surely_too_little_fails(mean: float, ok: bool) -> None:
-    found = Recall("docs", 1000, shares("float", wide200=mean), Walk(USUAL).name, "")
+    found = Recall("docs", 1000, shares("float", wide200=mean), Walk(DEFAULT_WIDTH).name, "")
     assert found.ok is ok
 
 

@@ -21,7 +21,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.settings import LoadSettings
 from hybridr.cluster.writing import HeldRejects, bulk_action, write
-from hybridr.doctor.forecasting import preview
+from hybridr.doctor.forecasting import estimated_plan
 from hybridr.doctor.inspection import inspect_index
 from hybridr.doctor.recall import measure_recall
 from hybridr.errors import AccessDenied, NotFound
@@ -144,7 +144,7 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert len(list(read_index(cluster, INDEX, (), silent))) == 40
     assert bytes_of((cluster, INDEX)) > 0
     assert inspect_index(cluster, INDEX).documents == 40
-    assert preview(bob("reindex"), INDEX, ENCODER, ReindexSettings()).proposal.documents == 40
+    assert estimated_plan(bob("reindex"), INDEX, ENCODER, ReindexSettings()).proposal.documents == 40
     done = reindex(bob("reindex"), INDEX, ENCODER)
     assert (done.encoded, done.rejected, done.switched) == (40, 0, True)
     info = admin.index_info(done.destination)

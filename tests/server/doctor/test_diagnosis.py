@@ -10,7 +10,7 @@ from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.doctor.diagnosis import diagnose, steps
+from hybridr.doctor.diagnosis import diagnose, trial_steps
 from hybridr.doctor.health_checks import Check
 from support.commands import Cli
 from support.corpus import reindexed
@@ -34,7 +34,7 @@ def test_a_complete_node_passes_and_nothing_is_left_behind(cluster: Cluster) -> 
 
 
 def test_the_probe_never_asks_for_an_engine_that_kills(cluster: Cluster, index_name: str) -> None:
-    (_, create), *_ = steps(cluster, index_name, True)
+    (_, create), *_ = trial_steps(cluster, index_name, True)
     create()
     mapping = cluster.index_info(index_name).mappings["properties"]["vector"]
     assert mapping["method"]["engine"] == "lucene"
@@ -162,7 +162,7 @@ def test_indices_with_vectors_are_looked_at(cluster: Cluster, index_name: str) -
     assert "no graph is built" in found[f"vectors {made}"].found
     assert "replicas have no node" in found[f"vectors {made}"].found
     assert "index.blocks.write: hybridr sync cannot write" in found[f"vectors {made}"].found
-    assert f"the vectors of '{index_name}', which does not know it" in found[f"vectors {stranger}"].found
+    assert f"names '{index_name}' as its source, which does not list it" in found[f"vectors {stranger}"].found
     assert found["scripts"].ok is None
     assert "search.allow_expensive_queries is false" in found["scripts"].found
     assert [check for check in found.values() if check.ok is False] == []

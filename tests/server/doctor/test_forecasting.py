@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.doctor import forecasting
-from hybridr.doctor.forecasting import PROBED_QUERIES, START_S, preview
+from hybridr.doctor.forecasting import PROBED_QUERIES, START_S, estimated_plan
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import AccessDenied, DataError
 from hybridr.indexing.reindexing import reindex
@@ -40,7 +40,7 @@ def texts(cluster: Cluster) -> Iterator[Cluster]:
 
 def test_the_index_is_read_and_stays_as_it_is(texts: Cluster) -> None:
     before = texts.index_info(INDEX)
-    todo = preview(texts, INDEX, HashingEncoder(), ReindexSettings())
+    todo = estimated_plan(texts, INDEX, HashingEncoder(), ReindexSettings())
     assert todo.seconds is not None
     assert todo.seconds > START_S
     assert texts.index_info(INDEX) == before
@@ -50,7 +50,7 @@ def test_the_index_is_read_and_stays_as_it_is(texts: Cluster) -> None:
 def test_a_run_that_goes_on_takes_what_the_index_lacks(
     cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forecasting, "documents_a_second", lambda *_: 10.0)
+    monkeypatch.setattr(forecasting, "encoding_speed", lambda *_: 10.0)
     monkeypatch.setattr(forecasting, "table_document_s", lambda *_: TABLE_S)
     monkeypatch.setattr(forecasting, "calibration_s", lambda *_: 7.0)
     monkeypatch.setattr(storage, "LEAST_TERMS", 1)
@@ -58,7 +58,7 @@ def test_a_run_that_goes_on_takes_what_the_index_lacks(
     told = ReindexSettings(term_table=False)
 
     def seconds(settings: ReindexSettings) -> float:
-        found = preview(cluster, index_name, HashingEncoder(), settings).seconds
+        found = estimated_plan(cluster, index_name, HashingEncoder(), settings).seconds
         assert found is not None
         return found
 
@@ -89,13 +89,13 @@ def test_a_run_that_goes_on_takes_what_the_index_lacks(
 
 def test_an_index_without_text_is_refused(texts: Cluster) -> None:
     with pytest.raises(DataError, match="text"):
-        preview(texts, f"{INDEX}-empty", HashingEncoder(), ReindexSettings())
+        estimated_plan(texts, f"{INDEX}-empty", HashingEncoder(), ReindexSettings())
 
 
 def test_what_follows_the_encoding_is_measured_on_the_index(texts: Cluster, minilm: Path) -> None:
     """The stages of the estimate are those of the run by name, and nothing is left behind."""
     before = texts.index_info(INDEX)
-    todo = preview(texts, INDEX, load_encoder(minilm), ReindexSettings())
+    todo = estimated_plan(texts, INDEX, load_encoder(minilm), ReindexSettings())
     assert todo.seconds == pytest.approx(sum(todo.stages.values()), abs=0.01)
     assert todo.stages["term table"] > 0
     assert todo.stages["calibrate"] > 0
@@ -124,7 +124,7 @@ def test_the_probe_of_a_calibration_fits_into_the_clauses_that_a_cluster_takes(
             for number, query in enumerate(unanswerable_queries(PROBED_QUERIES))
         },
     )
-    todo = preview(cluster, index_name, HashingEncoder(), ReindexSettings(fields=tuple(fields)))
+    todo = estimated_plan(cluster, index_name, HashingEncoder(), ReindexSettings(fields=tuple(fields)))
     assert todo.stages["calibrate"] > 0
 
 
@@ -132,4 +132,4 @@ def test_what_may_not_be_asked_is_left_out_of_the_estimate(monkeypatch: pytest.M
     def refused() -> float:
         raise AccessDenied("no")
 
-    assert forecasting.permitted(refused) == 0.0
+    assert forecasting.seconds_or_zero(refused) == 0.0

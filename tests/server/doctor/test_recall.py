@@ -10,7 +10,7 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
-from hybridr.doctor.recall import USUAL, Walk, measure_recall
+from hybridr.doctor.recall import DEFAULT_WIDTH, Walk, measure_recall
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search import checks
@@ -55,7 +55,7 @@ def test_a_sound_graph_finds_all(cluster: Cluster, index_name: str) -> None:
     found = measure_recall(cluster, index_name, encoder(), sample=10)
     assert found.ok
     assert found.advice == ""
-    assert {(one.asked, one.k, one.mean) for one in found.shares if one.walk == Walk(USUAL).name} == {
+    assert {(one.asked, one.k, one.mean) for one in found.shares if one.walk == Walk(DEFAULT_WIDTH).name} == {
         (asked, k, 1.0) for asked in ("documents", "queries") for k in (10, 100)
     }
 

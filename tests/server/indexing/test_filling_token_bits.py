@@ -12,7 +12,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import held_bytes
-from hybridr.doctor.forecasting import preview
+from hybridr.doctor.forecasting import estimated_plan
 from hybridr.encoders.bits import mean_from_text
 from hybridr.errors import DataError, ModelError
 from hybridr.indexing.reindexing import reindex, sync
@@ -96,13 +96,13 @@ def test_bits_of_another_text_are_found_and_removing_takes_them_out(cluster: Clu
 
 
 def test_the_plan_tells_size_and_mapping(cluster: Cluster, source: str) -> None:
-    todo = preview(cluster, source, HashingEncoder(), BESIDE)
+    todo = estimated_plan(cluster, source, HashingEncoder(), BESIDE)
     tokens = 20 * 6 + 1 + 2 + 1 + 600
     assert todo.to_json()["token_bytes"] == pytest.approx(tokens * 8 * (1 + 4 / 3), rel=0.01)
     body: dict[str, Any] = todo.requests[0]["body"]
     assert body["mappings"]["properties"][BITS_FIELD] == {"type": "binary", "doc_values": True}
     assert BITS_FIELD in body["mappings"]["_source"]["excludes"]
-    assert preview(cluster, source, HashingEncoder(), ReindexSettings()).to_json()["token_bytes"] == 0
+    assert estimated_plan(cluster, source, HashingEncoder(), ReindexSettings()).to_json()["token_bytes"] == 0
 
 
 def test_a_field_of_that_name_is_refused(cluster: Cluster, source: str) -> None:

@@ -12,7 +12,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.token_field import held_bytes
-from hybridr.doctor.forecasting import preview
+from hybridr.doctor.forecasting import estimated_plan
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing import representations
 from hybridr.indexing.recipe import TextRecipe
@@ -80,7 +80,7 @@ def test_it_is_written_with_the_others_in_place_and_asked_by_the_engine(
 
 def test_plan_status_rollback_and_removal_know_it(cluster: Cluster, source: str) -> None:
     before = raw(cluster, source)
-    todo = preview(cluster, source, HashingEncoder(), wanted())
+    todo = estimated_plan(cluster, source, HashingEncoder(), wanted())
     assert todo.requests[0]["body"]["mappings"]["properties"][FIELD] == {"type": "rank_features"}
     assert todo.to_json()["token_bytes"] > 0
     assert todo.proposal.remarks == ["term weights: about 0.0 MB a copy"]
