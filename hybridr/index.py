@@ -224,7 +224,7 @@ class Index:
         search: SearchSettings | None = None,
         progress: Progress = silent,
     ) -> ReindexResult:
-        """Write vectors into a new index beside this one, verify it and switch an alias.
+        """Write vectors into a new index beside this one, verify it and move an alias to it.
 
         Then measure what scores mean, by the ranking of `search`, whose `lexical_fields` hold here too.
         Running it again goes on where it stopped.

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 Reindexed = Annotated[str, typer.Argument(help="The index that was reindexed.")]
 Searched = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
 EncoderFolder = Annotated[
-    Path | None, typer.Option(help="Encoder folder or name.", show_default="the one that wrote the vectors")
+    Path | None, typer.Option(help="Encoder folder or name.", show_default="the encoder of the index")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be done, without changing anything.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class JudgedOptions:
     split: Annotated[str, typer.Option(help="Split of the folder's qrels.")] = "test"
     judgements: Annotated[
         bool,
-        typer.Option("--judgements", help="Those made in the page of `hybridr serve`."),
+        typer.Option("--judgements", help="Use the judgements made in the page of `hybridr serve`."),
     ] = False
 
     def named(self) -> JudgedQueries:

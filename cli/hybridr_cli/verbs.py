@@ -23,7 +23,7 @@ class Shared:
     """The options of every verb."""
 
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")] = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no remarks.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show neither progress nor notes.")] = False
     config: Annotated[Path | None, typer.Option(help="Settings file.", show_default="./hybridr.toml")] = None
 
 

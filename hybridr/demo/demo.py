@@ -67,7 +67,7 @@ class Demonstration:
 
 def demonstrate(
     *,
-    documents: int = 300,
+    documents: int = 250,
     node_settings: NodeSettings | None = None,
     adapt_settings: AdaptSettings | None = None,
     progress: Progress = silent,

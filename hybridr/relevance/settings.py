@@ -17,9 +17,11 @@ class TuneSettings(Stage):
 
     table: ClassVar[str] = "tune"
 
-    measure: NoOption[str] = Field("nDCG@10", min_length=1, description="what judged queries are measured by")
+    measure: NoOption[str] = Field(
+        "nDCG@10", min_length=1, description="measure that judged queries are compared by"
+    )
     query_log: Path | None = Field(
         None,
-        description="queries that users typed, one per line, nobody judged: chooses the weight of vectors",
+        description="unjudged queries of users, one per line: only the weight of vectors is chosen",
     )
-    dry_run: bool = Field(False, description="find out, write nothing")
+    dry_run: bool = Field(False, description="measure without writing anything")

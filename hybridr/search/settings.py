@@ -34,52 +34,55 @@ class SearchSettings(Stage):
     table: ClassVar[str] = "search"
 
     fusion: Annotated[str, OneOf("search.fusions", "auto")] = Field(
-        "auto", description="how the retrievers are joined"
+        "auto", description="how the scores of the retrievers are combined"
     )
     normalization: NoOption[Literal["min_max", "l2", "z_score", "rrf"]] = Field(
-        "min_max", description="what a pipeline does to the scores of a retriever"
+        "min_max", description="how a search pipeline normalises the scores of each retriever"
     )
     dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense retriever, 0 to 1")
     retrievers: NoOption[
         dict[Annotated[str, OneOf("cluster.retrievers")], Annotated[float, Field(gt=0, le=1)]]
     ] = Field(
         {},
-        description="further retrievers of hybrid search, each with its weight beside words and vectors",
+        description="further retrievers of hybrid search and their weights",
     )
     sparse_encoder: NoOption[Path | None] = Field(
-        None, description="folder of an index's sparse encoder; None: where this machine knows it to lie"
+        None, description="folder of the sparse encoder of the index; None: the one last used on this machine"
     )
     signals: tuple[Annotated[str, OneOf("search.signals", "auto", "all", "none")], ...] = Field(
-        ("auto",), description="further parts of a score; auto: all usual ones that the index can give"
+        ("auto",), description="further parts of the score; auto: all default signals that the index supports"
     )
     boost: Annotated[str, AfterValidator(checked_boost)] = Field(
-        "", description=f"what fields add to hybrid scores beside relevance: {GRAMMAR}; empty: nothing"
+        "", description=f"boosts by field values, added to hybrid scores: {GRAMMAR}; empty: none"
     )
     evened: NoOption[bool] = Field(
         True, description="even out the vectors of queries, where the index knows how: docs/ranking.md"
     )
     depth: int = Field(100, ge=1, le=10_000, description="candidates of each retriever")
     recall: NoOption[Finds] = Field(
-        "all", description="what hybrid searches find; all: neighbours too; lexical: what words match"
+        "all",
+        description="which documents hybrid searches find; all: by words or vectors; lexical: only by words",
     )
     at_least: float = Field(
         0.0,
         ge=0,
         lt=1,
-        description="find nothing where the best hit has less confidence, 0 to 1, such as 0.95; 0: anything",
+        description="return no hits if the best one has less confidence (0 to 1), such as 0.95; 0: no limit",
     )
     rerank: Annotated[tuple[Annotated[str, OneOf("search.rerankers", "none")], ...], ONE_OR_SEVERAL] = Field(
-        ("none",), description="what orders the best `depth` hits anew, one after the other"
+        ("none",), description="re-rankers for the best `depth` hits, applied in this order"
     )
     rerank_settings: NoOption[OwnSettings] = Field({}, description="settings of the re-rankers, by name")
     lexical_fields: NoOption[tuple[str, ...]] = Field(
-        (), description="text fields whose words count, NAME or NAME^BOOST; empty: those of the reindex"
+        (), description="fields searched by BM25, NAME or NAME^BOOST; empty: those of the reindex"
     )
     query_template: Path | None = Field(
         None,
-        description="file with your own lexical query, {{query}} for the text; None: the text in all fields",
+        description="file with your own lexical query, {{query}} stands for the text; None: multi_match",
     )
-    tuned: bool = Field(True, description="take what `hybridr tune` found for the index, where not given")
+    tuned: bool = Field(
+        True, description="use the values that `hybridr tune` chose for the index, unless given here"
+    )
 
     @property
     def shares(self) -> dict[str, float]:
@@ -109,10 +112,10 @@ def with_tuning(
         return settings
     if (fusion := values.get("fusion", "auto")) not in ("auto", *names_of(FUSIONS)):
         raise SettingsError(
-            f"'{info.name}' was tuned for the fusion '{fusion}', which there is not here",
+            f"'{info.name}' was tuned for the fusion '{fusion}', which this version does not have",
             hint=f"hybridr tune {info.record.source or info.name} --reset",
         )
-    if info.record.remembers and "signals" in values:  # what people judged is no tuning's choice
+    if info.record.remembers and "signals" in values:  # tuning does not decide about judged documents
         values["signals"] = (*values["signals"], "memory")
     own_values = {name: getattr(settings, name) for name in settings.model_fields_set}
     return SearchSettings(**{**values, **own_values})

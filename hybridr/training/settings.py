@@ -29,11 +29,13 @@ class AdaptSettings(Stage):
         None, description="REM to join, as folder, zip or published name; the base is a DAM then"
     )
     objective: Annotated[str | None, OneOf((ADAPTERS, OBJECTIVES), on="documents")] = Field(
-        None, description="what is learnt"
+        None, description="training objective"
     )
-    fields: tuple[str, ...] = Field((), description="text fields of the index; empty: as `inspect` would")
+    fields: tuple[str, ...] = Field(
+        (), description="text fields of the index; empty: those that `inspect` proposes"
+    )
     max_documents: int | None = Field(
-        None, ge=10, description="random sample; None: 2,000 for a retriever, all for a DAM"
+        None, ge=10, description="size of the random sample; None: 2,000 for a retriever, all for a DAM"
     )
     steps: int | None = Field(None, ge=1, le=1_000_000, description="optimiser steps")
     batch_size: NoOption[int | None] = Field(None, ge=2, le=4096, description="documents per step")
@@ -42,13 +44,13 @@ class AdaptSettings(Stage):
         None,
         ge=0,
         le=1,
-        description="share of what is new, the learnt change or the second retriever; None: .3, 1 for a DAM",
+        description="weight of the learnt change or of the second retriever; None: .3, 1 for a DAM",
     )
     pooling: NoOption[Literal["mean", "cls"] | None] = Field(
-        None, description="how tokens become one vector, with a REM; None: as published, mean"
+        None, description="pooling of token vectors, with a REM; None: as published, mean"
     )
     similarity: NoOption[Literal["ip", "cosine"] | None] = Field(
-        None, description="how two vectors are compared, with a REM; None: as published, ip"
+        None, description="similarity of two vectors, with a REM; None: as published, ip"
     )
     max_tokens: NoOption[int | None] = Field(
         None, ge=16, le=512, description="input limit; None: 256 (retriever), 512 (DAM), or the model's own"
@@ -58,14 +60,14 @@ class AdaptSettings(Stage):
     )
     objective_settings: NoOption[OwnSettings] = Field(
         {},
-        description="of the objective, such as held_out, second, span_tokens: NAME=VALUE,NAME=VALUE",
+        description="settings of the objective, such as held_out, second, span_tokens: NAME=VALUE,NAME=VALUE",
     )
     seed: NoOption[int] = Field(13, ge=0, description="seed of sample, batches and probes")
-    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="device to train on")
     any_language: Annotated[bool, Option("--yes")] = Field(
         False, description="fit an English model to any language"
     )
-    force: bool = Field(False, description="export the adapted encoder against the gate's advice")
+    force: bool = Field(False, description="export the adapted encoder although the gate rejects it")
 
     def own(self, stage: type[Stage]) -> dict[str, Any]:
         """Return the values that the objective's settings class `stage` shares, and the objective's own
@@ -83,9 +85,15 @@ class DamSettings(Stage):
 
     out: Path = Field(Path("dam"), description="folder of the DAM")
     base: str = Field("minilm", min_length=1, description="source DAM: minilm, a published name, a folder")
-    objective: Annotated[str, OneOf(OBJECTIVES, on="documents")] = Field("mlm", description="what is learnt")
-    fields: tuple[str, ...] = Field((), description="text fields; empty: title and text, or as `inspect`")
-    max_documents: NoOption[int | None] = Field(None, ge=2, description="random sample of a larger corpus")
+    objective: Annotated[str, OneOf(OBJECTIVES, on="documents")] = Field(
+        "mlm", description="training objective"
+    )
+    fields: tuple[str, ...] = Field(
+        (), description="text fields; empty: title and text, or those that `inspect` proposes"
+    )
+    max_documents: NoOption[int | None] = Field(
+        None, ge=2, description="size of a random sample of the corpus; None: all"
+    )
     steps: int = Field(20_000, ge=1, le=10_000_000, description="optimiser steps")
     batch_size: int = Field(512, ge=1, le=65_536, description="documents per step, over all processes")
     learning_rate: NoOption[float] = Field(2e-5, gt=0, lt=1, description="learning rate after the warm-up")
@@ -104,9 +112,7 @@ class DamSettings(Stage):
     span_tokens: NoOption[int] = Field(
         30, ge=8, le=510, description="coco: longest span, in tokens of the model"
     )
-    pooling: NoOption[Literal["cls", "mean"]] = Field(
-        "cls", description="coco: how a span becomes one vector"
-    )
+    pooling: NoOption[Literal["cls", "mean"]] = Field("cls", description="coco: pooling of a span")
     head_layers: NoOption[int | None] = Field(
         None, ge=0, le=24, description="coco: layers of a Condenser head; None: those of the base, or 0"
     )
@@ -114,13 +120,13 @@ class DamSettings(Stage):
         None, ge=0, description="coco: layer that the Condenser head reads; None: the middle one"
     )
     dropout: NoOption[float] = Field(
-        0.0, ge=0, lt=1, description="share dropped in training; 0 costs nothing, BERT was trained with 0.1"
+        0.0, ge=0, lt=1, description="dropout in training; 0 is fastest, BERT was trained with 0.1"
     )
     seed: NoOption[int] = Field(13, ge=0, description="seed of sample, windows, masks and head")
-    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="device to train on")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     held_out: NoOption[int] = Field(
-        200, ge=0, description="documents kept from training, to measure the loss on"
+        200, ge=0, description="documents held out from training, to measure the loss on"
     )
 
 
@@ -129,36 +135,34 @@ class RemSettings(Stage):
 
     table: ClassVar[str] = "rem"
 
-    dam: str = Field(
-        min_length=1, description="DAM, as published name or folder of a backbone; must be given"
-    )
+    dam: str = Field(min_length=1, description="DAM: published name or folder of a backbone; required")
     out: Path = Field(Path("rem"), description="folder of the REM")
-    rem: str | None = Field(None, description="a REM to train on (few-shot); None: a fresh one")
-    full: bool = Field(False, description="train all weights and no REM: the baseline DR")
+    rem: str | None = Field(None, description="REM to continue training (few-shot); None: a new one")
+    full: bool = Field(False, description="train all weights instead of a REM: the baseline DR")
     loss: Annotated[str, OneOf(OBJECTIVES, on="labels")] = Field(
-        "contrast", description="what the REM learns by; pairwise with idro and groupdro unless it is given"
+        "contrast", description="loss; default with idro and groupdro: pairwise"
     )
     method: Annotated[str | None, OneOf(OBJECTIVES, on="method")] = Field(
-        None, description="what stands on top of the loss; modir comes of itself with --invariant-to"
+        None, description="method on top of the loss; --invariant-to implies modir"
     )
-    method_settings: OwnSettings = Field({}, description="of the method: NAME=VALUE,NAME=VALUE")
+    method_settings: OwnSettings = Field({}, description="settings of the method: NAME=VALUE,NAME=VALUE")
     episodes: NoOption[int] = Field(
-        1, ge=1, le=100, description="rounds of training; each mines negatives (and clusters) anew"
+        1, ge=1, le=100, description="rounds of training; each mines new negatives (and clusters)"
     )
     design: NoOption[Literal["lora", "parallel", "both"]] = Field(
         "lora", description="adapters of the REM; both: as published"
     )
     rank: NoOption[int] = Field(192, ge=1, le=4096, description="LoRA rank; alpha is the same")
     ranker: Literal["dense", "unicoil", "splade", "colbert", "rerank"] = Field(
-        "dense", description="what the REM makes of the backbone's output"
+        "dense", description="kind of ranker that the REM makes of the backbone"
     )
     flops: NoOption[float] = Field(
         1e-3, ge=0, le=10, description="weight of the penalty on dense vectors, splade only"
     )
-    pooling: NoOption[Literal["mean", "cls"]] = Field("mean", description="how tokens become one vector")
-    similarity: NoOption[Literal["ip", "cosine"]] = Field("ip", description="how two vectors are compared")
+    pooling: NoOption[Literal["mean", "cls"]] = Field("mean", description="pooling of token vectors")
+    similarity: NoOption[Literal["ip", "cosine"]] = Field("ip", description="similarity of two vectors")
     inv_temperature: NoOption[float | None] = Field(
-        None, gt=0, le=1000, description="what scores are multiplied by; None: 1 for ip, 20 for cosine"
+        None, gt=0, le=1000, description="factor of the scores in the loss; None: 1 for ip, 20 for cosine"
     )
     negatives: NoOption[Path | None] = Field(
         None, description="file of negatives (qid<TAB>d1 d2 ...); None: mined by BM25"
@@ -169,21 +173,25 @@ class RemSettings(Stage):
     negatives_per_query: NoOption[int] = Field(
         3, ge=0, le=255, description="hard negatives drawn per query; 0: only the batch's other positives"
     )
-    teacher: Path | None = Field(None, description="for distil: a teacher's scores, as JSONL or TSV")
-    max_queries: NoOption[int | None] = Field(None, ge=1, description="random sample of more queries")
+    teacher: Path | None = Field(None, description="scores of a teacher, JSONL or TSV; for --loss distil")
+    max_queries: NoOption[int | None] = Field(
+        None, ge=1, description="size of a random sample of the queries; None: all"
+    )
     batch_size: int = Field(32, ge=1, le=4096, description="queries per step and process")
-    epochs: NoOption[int] = Field(5, ge=1, le=10_000, description="visits of every query")
+    epochs: NoOption[int] = Field(5, ge=1, le=10_000, description="passes over all queries")
     steps: int | None = Field(None, ge=1, le=10_000_000, description="optimiser steps, instead of epochs")
     learning_rate: NoOption[float | None] = Field(
-        None, gt=0, lt=1, description="constant learning rate; None: 2e-5, with full 1e-5"
+        None, gt=0, lt=1, description="constant learning rate; None: 2e-5, or 1e-5 with full"
     )
     max_query_tokens: NoOption[int] = Field(24, ge=3, le=512, description="longest query")
     max_document_tokens: NoOption[int] = Field(128, ge=3, le=512, description="longest document")
-    dropout: NoOption[bool] = Field(True, description="the frozen backbone's dropout is active, as in DDR")
+    dropout: NoOption[bool] = Field(
+        True, description="keep dropout active in the frozen backbone, as DDR does"
+    )
     precision: NoOption[Literal["auto", "fp32", "bf16"]] = Field(
         "auto", description="number format of training"
     )
-    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="where the model is trained")
+    device: NoOption[Literal["auto", "cpu", "cuda"]] = Field("auto", description="device to train on")
     checkpoint_every: NoOption[int] = Field(100, ge=1, description="steps between checkpoints")
     seed: NoOption[int] = Field(2022, ge=0, description="seed of sample, weights, batches and dropout")
 

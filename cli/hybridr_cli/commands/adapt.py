@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 @verb(app, "adapt", cluster=True)
 def adapt(
     session: Session,
-    index: Annotated[str, typer.Option(help="Index whose documents are read.")],
+    index: Annotated[str, typer.Option(help="Index to read documents from.")],
     judgements: JudgedOptions,
     settings: AdaptSettings,
 ) -> None:
-    """Fit an encoder to an index without labels; the unadapted one is kept if the gate says no.
+    """Adapt an encoder to an index without labels; it is used only if it passes a test (the gate).
 
-    With 30 or more judged queries of your own the adapted one is kept only if it ranks them better.
+    With 30 or more judged queries of your own, it is used only if it ranks them better.
     """
     target = session.index(index)
     queries = judgements.of(target)

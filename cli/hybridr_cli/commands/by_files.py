@@ -25,9 +25,9 @@ def export_text(
     session: Session,
     name: Annotated[str, typer.Argument(help="Index to read; it stays as it is.")],
     settings: Annotated[ReindexSettings, Only("fields")],
-    out: Annotated[Path, typer.Option(help="Folder to write into.")],
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
 ) -> None:
-    """Write the texts of an index as Parquet: the first of three stages, with `encode`, `import-vectors`."""
+    """Export the texts of an index as Parquet; then run `encode` and `import-vectors`."""
     done = session.index(name).export_text(out, settings, progress=session.output.progress)
     session.output.result(done.to_json())
     session.output.line(
@@ -56,7 +56,7 @@ def encode(
         typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default="MiniLM"),
     ] = None,
 ) -> None:
-    """Encode texts of Parquet beside them; no cluster is asked. Interrupted, the same command goes on."""
+    """Encode exported texts; needs no cluster. If interrupted, the same command resumes."""
     from hybridr.indexing.stages.vectors import encode_texts
     from hybridr.search.checks import found_folder
 
@@ -84,10 +84,13 @@ def import_vectors(
     ],
     encoder: Annotated[
         str | None,
-        typer.Option(help="The encoder, for what changed.", show_default="the one that encoded, if here"),
+        typer.Option(
+            help="Encoder for documents that changed since.",
+            show_default="the one that encoded, if on this machine",
+        ),
     ] = None,
 ) -> None:
-    """Write vectors of Parquet into a new index beside the old one, verify it, switch an alias."""
+    """Write encoded vectors into a new index beside the old one, verify it, move an alias to it."""
     from hybridr.search.settings import SearchSettings
 
     index, progress = session.index(name), session.output.progress

@@ -21,13 +21,14 @@ def clicks(
     session: Session,
     index: Annotated[str, typer.Argument(help="Index or alias whose documents were shown.")],
     log: Annotated[
-        Path | None, typer.Option(help="A log as JSON lines.", show_default="what UBI keeps in the cluster")
+        Path | None,
+        typer.Option(help="Click log as JSON lines.", show_default="the UBI indices of the cluster"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the judgements, for --beir.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write the judgements to, for --beir.")] = None,
 ) -> None:
-    """Tell which documents people's clicks make relevant, and how far a log can be trusted.
+    """Show which documents are relevant by the clicks of users, and how far the log can be trusted.
 
-    Reads only, but for the folder. `hybridr learn INDEX --beir DIR` remembers what it holds.
+    Writes nothing except the folder. `hybridr learn INDEX --beir DIR` stores its judgements in the index.
     """
     from hybridr.errors import HybridrError
 

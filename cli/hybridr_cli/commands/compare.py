@@ -26,9 +26,9 @@ def compare(
         str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
     ] = None,
 ) -> None:
-    """Measure encoders on 2,000 documents of an index, and say which one to take. Changes nothing.
+    """Compare encoders on 2,000 documents of an index, and recommend one. Changes nothing.
 
-    By 30 judged queries or more, else by queries made from documents. Interrupted, it goes on.
+    Uses judged queries if there are at least 30, else queries made from documents. It can be resumed.
     """
     target = session.index(index)
     comparison = target.compare(

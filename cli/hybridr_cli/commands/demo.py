@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @verb(app, "demo")
 def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> None:
-    """Try everything: start a node, load the Python docs, adapt, reindex, search, evaluate."""
+    """Try everything: start a node, load the Python documentation, adapt, reindex, search, evaluate."""
     from hybridr.cluster.embedded.configuration import licence_of
     from hybridr.demo.demo import demonstrate
     from hybridr.training.settings import AdaptSettings

@@ -30,19 +30,19 @@ def deploy(
     settings: DeploySettings,
     search: Annotated[SearchSettings, Only("fusion", "boost", "query_template")],
     ingest: Annotated[
-        bool, typer.Option("--ingest", help="Vectors at write time too: an ingest pipeline of the index.")
+        bool, typer.Option("--ingest", help="Add vectors when documents are written, by an ingest pipeline.")
     ] = False,
     dry_run: DryRun = False,
     explain: Annotated[
-        Path | None, typer.Option(help="Requests of an application: what would become of each.")
+        Path | None, typer.Option(help="File of requests of an application: show what would happen to each.")
     ] = None,
 ) -> None:
-    """Let an index be asked for hybrid results through plain REST; undo: hybridr undeploy.
+    """Make an index answer plain REST searches with hybrid results; undo: hybridr undeploy.
 
-    client: `hybrid` queries are fused by default. neural: and hold text instead of vectors.
-    transparent: ordinary searches for a text are ranked as hybridr search does, or by --fusion pipeline;
-    --boost adds to that. HYBRIDR_DEPLOY_TOKEN is the server's bearer token. --explain FILE says which
-    requests the transparent way ranks, and why not the others: one a line, a search body or {"path":
+    client: `hybrid` queries with vectors are fused by default. neural: the same with text instead of vectors.
+    transparent: ordinary full-text searches are ranked as by hybridr search, or by --fusion pipeline;
+    --boost adds to that. HYBRIDR_DEPLOY_TOKEN is the server's bearer token. --explain FILE shows which
+    requests the transparent way ranks, and why not the others: one per line, a search body or {"path":
     "/docs/_search?from=10", "body": {...}}.
     """
     index = session.index(name)
@@ -77,7 +77,7 @@ def undeploy(
     name: Annotated[str, typer.Argument(help="Index, alias or source that was deployed.")],
     dry_run: DryRun = False,
 ) -> None:
-    """Take away what `hybridr deploy` made; the vectors stay."""
+    """Remove what `hybridr deploy` created; the vectors stay."""
     requests = session.index(name).undeploy(dry_run=dry_run)
     session.output.result({"name": name, "requests": requests, "undeployed": not dry_run})
     session.output.requests(requests)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @verb(app, "doctor", cluster=True)
 def doctor(session: Session) -> None:
-    """Check node, cluster, rights and machine; one line each, with its fix. Exit 1 if something fails.
+    """Check node, cluster, rights and machine; one line per check, with its fix. Exit 1 if a check fails.
 
-    On the cluster it makes an index hybridr-doctor-… with one document and removes it again.
+    It creates an index hybridr-doctor-… with one document on the cluster and deletes it again.
     """
     from hybridr.doctor.diagnosis import diagnose
 
@@ -50,7 +50,7 @@ def inspect(
     ] = None,
     encoder: Annotated[
         Path | None,
-        typer.Option(help="Encoder whose tokens are counted.", show_default="the packaged one"),
+        typer.Option(help="Encoder to count tokens with.", show_default="the packaged one"),
     ] = None,
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
@@ -114,7 +114,7 @@ def row(field: FieldReport) -> tuple[Any, ...]:
 
 @verb(app, "models")
 def models(session: Session) -> None:
-    """List what goes by a name: encoders by language, and published DAMs, REMs and baselines to assemble."""
+    """List models with a name: encoders by language, and published DAMs, REMs and baselines."""
     from dataclasses import asdict
 
     from hybridr.encoders.export.fetched_models import published

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 class Measured:
     """The options for what is measured: systems, run files, measures, baseline and qrels."""
 
-    qrels: Annotated[Path | None, typer.Option(help="Qrels of TREC or BEIR instead of the split's.")] = None
+    qrels: Annotated[Path | None, typer.Option(help="TREC or BEIR qrels instead of those of the split.")] = (
+        None
+    )
     systems: Annotated[
         str, typer.Option(help="bm25, template, rm3, dense, hybrid, hybrid-stock, hybrid+cross, …")
     ] = "bm25,dense,hybrid"
@@ -39,7 +41,7 @@ class Measured:
         str, typer.Option(help="As in ir-measures: nDCG@10, R@1000, RR@10, AP, Judged@10, …")
     ] = "nDCG@10,R@100"
     baseline: Annotated[
-        str | None, typer.Option(help="What the others are tested against.", show_default="the first")
+        str | None, typer.Option(help="System that the others are tested against.", show_default="the first")
     ] = None
 
 
@@ -47,9 +49,9 @@ class Measured:
 class Written:
     """The options for the files to write."""
 
-    runs: Annotated[Path | None, typer.Option(help="Folder for TREC run files.")] = None
+    runs: Annotated[Path | None, typer.Option(help="Folder to write TREC run files to.")] = None
     report: Annotated[
-        Path | None, typer.Option(help="File for a report: .md, or .html with the top tens.")
+        Path | None, typer.Option(help="Report to write: .md, or .html with the top ten hits.")
     ] = None
 
 
@@ -58,17 +60,17 @@ class Gate:
     """The options for comparing with an earlier evaluation, so that CI fails if a measure fell."""
 
     write: Annotated[
-        Path | None, typer.Option(help="File for the values of each query, a baseline for --against.")
+        Path | None, typer.Option(help="File to write the values of each query to, a baseline for --against.")
     ] = None
     against: Annotated[
         Path | None,
-        typer.Option(help="File of an earlier --write; exit code 4 where a measure of a system fell."),
+        typer.Option(help="File of an earlier --write; exit code 4 if a measure of a system fell."),
     ] = None
     allow: Annotated[
-        float, typer.Option(help="Falls up to this are no failure; larger ones are where p < .05.")
+        float, typer.Option(help="Largest fall that is tolerated; a larger one fails if p < .05.")
     ] = 0.005
     at_most: Annotated[
-        float | None, typer.Option(help="A larger fall is a failure without a test.", show_default=False)
+        float | None, typer.Option(help="A fall beyond this fails without a test.", show_default=False)
     ] = None
 
 
@@ -80,11 +82,11 @@ def evaluate(
     files: Written,
     gate: Gate,
     name: Annotated[
-        str | None, typer.Argument(help="Index that holds the collection; none: only the files of --run.")
+        str | None, typer.Argument(help="Index with the collection; none: only the files of --run.")
     ] = None,
     encoder: EncoderFolder = None,
 ) -> None:
-    """Measure systems of an index, and run files, on judged queries: intervals and paired tests."""
+    """Measure rankings of an index, and TREC runs, on judged queries, with intervals and paired tests."""
     from hybridr import Compared
     from hybridr.errors import SettingsError
     from hybridr.search.settings import SearchSettings

@@ -17,7 +17,7 @@ from ..verbs import group, verb
 if TYPE_CHECKING:
     from hybridr.relevance.experiments import ExperimentStep
 
-experiment = group("experiment", "Prove a ranking by the clicks of users, promote it, and take it back.")
+experiment = group("experiment", "Test a ranking by the clicks of users, promote it, and undo that.")
 RANKING = "today, learnt, tuned, or a file with a table [search]"
 
 
@@ -30,10 +30,10 @@ def start(
     encoder: EncoderFolder = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Have `hybridr serve --ubi` show two rankings in one list; all other searches rank by the first.
+    """Make `hybridr serve --ubi` interleave two rankings; all other searches use the first.
 
-    `today` is how the index ranks now, beside `learnt` without what `learn` remembers, beside `tuned` without
-    what `tune` chose.
+    `today` is the present ranking of the index: without what `learn` stored if the other is `learnt`, without
+    what `tune` chose if the other is `tuned`.
     """
     done = session.index(name).experiment.start(a, b, encoder=encoder, dry_run=dry_run)
     if done.remark:
@@ -43,7 +43,7 @@ def start(
 
 @verb(experiment, "report", cluster=True)
 def report(session: Session, name: Searched) -> None:
-    """Show which ranking people chose from, and whether that is decided; look as often as you like."""
+    """Show which ranking users click more, and whether that is significant, however often you look."""
     report = session.index(name).experiment.report(progress=session.output.progress)
     session.output.result(report.to_json())
     line, (a, b) = session.output.line, report.names
@@ -68,7 +68,7 @@ def report(session: Session, name: Searched) -> None:
 
 @verb(experiment, "stop", cluster=True)
 def stop(session: Session, name: Searched, dry_run: DryRun = False) -> None:
-    """End an experiment: the index ranks as before it."""
+    """End an experiment; the index ranks as before."""
     show(session, session.index(name).experiment.stop(dry_run=dry_run), dry_run)
 
 
@@ -78,12 +78,12 @@ def promote(
     name: Searched,
     winner: Annotated[
         Literal["a", "b"] | None,
-        typer.Option(help="Which one.", show_default="the one that the report names"),
+        typer.Option(help="Ranking to promote.", show_default="the winner of the report"),
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take it back: rank as before.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the promotion.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Have all searches of the index rank by the winner, which ends the experiment."""
+    """Make all searches of the index use the winner, and end the experiment."""
     done = session.index(name).experiment.promote(winner, undo=undo, dry_run=dry_run)
     show(session, done, dry_run, "" if undo else f"undo: hybridr experiment promote {name} --undo")
 

@@ -60,13 +60,13 @@ def export(
     ] = None,
     precision: Annotated[Number, typer.Option(help="fp32, or int8 beside it.")] = Number.fp32,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write.", show_default="in place, or FOLDER-encoder")
+        Path | None, typer.Option(help="Folder to write to.", show_default="in place, or FOLDER-encoder")
     ] = None,
     documents: Annotated[
-        Path | None, typer.Option(help="JSONL or BEIR folder to measure nDCG on; 128 are read.")
+        Path | None, typer.Option(help="JSONL or BEIR folder to measure nDCG on; 128 documents are read.")
     ] = None,
 ) -> None:
-    """Write an encoder folder: ONNX beside the weights, checked against torch."""
+    """Export a model as an encoder folder: ONNX beside the weights, checked against torch."""
     from hybridr.encoders.export.exporting import export, export_target, model_folder
     from hybridr.errors import SettingsError
 

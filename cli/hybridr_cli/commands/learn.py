@@ -28,12 +28,12 @@ def learn(
     assessor: AssessorSettings,
     encoder: EncoderFolder = None,
     dry_run: DryRun = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Forget all that was learnt.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Delete everything learnt.")] = False,
 ) -> None:
-    """Remember judged queries: searches like them find their relevant documents higher.
+    """Store judged queries; similar searches then rank their relevant documents higher.
 
-    What was learnt before is replaced. Nothing is trained, and of queries no text is kept. --dry-run measures
-    what it would bring.
+    Earlier judged queries are replaced. Nothing is trained, and the text of queries is not stored. --dry-run
+    measures the gain.
     """
     index = session.index(name)
     if forget:

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 @verb(app, "load", cluster=True)
 def load(
     session: Session,
-    folder: Annotated[Path, typer.Argument(help="BEIR folder, JSON lines or an array, with '_id's.")],
+    folder: Annotated[
+        Path, typer.Argument(help="BEIR folder, JSON lines or a JSON array; documents have an '_id'.")
+    ],
     settings: LoadSettings,
     dry_run: DryRun = False,
 ) -> None:
-    """Load a BEIR folder or a JSONL file into a new index."""
+    """Load a BEIR folder or a JSON file into a new index."""
     result = session.index(settings.index).load(
         folder, settings, dry_run=dry_run, progress=session.output.progress
     )

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from hybridr.cluster.embedded.state import NodeState
     from hybridr.cluster.settings import NodeSettings
 
-node = group("node", "Start and stop an OpenSearch of our own, for trying and tests.")
+node = group("node", "Start and stop a local OpenSearch node, for trials and tests.")
 
 
 @verb(node, "start")
 def start(session: Session, settings: NodeSettings) -> None:
-    """Start a node, installed on first use, and leave it running."""
+    """Start a node in the background; the first start installs it."""
     from hybridr.cluster.embedded.configuration import licence_of
     from hybridr.cluster.embedded.process import start
 
@@ -37,9 +37,9 @@ def stop(
     session: Session,
     settings: Annotated[NodeSettings, Only("name")],
     every: Annotated[bool, typer.Option("--all", help="Stop every node.")] = False,
-    delete_data: Annotated[bool, typer.Option("--delete-data", help="Delete its data as well.")] = False,
+    delete_data: Annotated[bool, typer.Option("--delete-data", help="Also delete its data.")] = False,
 ) -> None:
-    """Stop a node; its data stay."""
+    """Stop a node; its data is kept."""
     from hybridr.cluster.embedded.process import stop
     from hybridr.cluster.embedded.state import nodes
 
@@ -53,7 +53,7 @@ def stop(
 @verb(node, "status")
 def status(
     session: Session,
-    name: Annotated[str | None, typer.Option(help="Which node.", show_default="all of them")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the node.", show_default="all of them")] = None,
 ) -> None:
     """List the nodes."""
     from hybridr.cluster.embedded.state import damaged_states, nodes
@@ -77,7 +77,7 @@ def logs(
     session: Session,
     settings: Annotated[NodeSettings, Only("name")],
 ) -> None:
-    """Show the last 200 lines that a node logged."""
+    """Show the last 200 log lines of a node."""
     from hybridr.cluster.embedded.process import logs
 
     lines = logs(settings.name)

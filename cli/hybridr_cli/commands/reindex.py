@@ -29,7 +29,7 @@ def reindex(
         typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default=MADE),
     ] = None,
 ) -> None:
-    """Write vectors into a new index beside the old one, verify it, switch an alias."""
+    """Write vectors into a new index beside the old one, verify it, move an alias to it."""
     from hybridr.search.settings import SearchSettings
 
     index, progress = session.index(name), session.output.progress

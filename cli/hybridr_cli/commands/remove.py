@@ -20,17 +20,17 @@ def rollback(
     session: Session,
     name: Reindexed,
     copy_back: Annotated[
-        bool, typer.Option("--copy-back", help="Copy what clients wrote since to the source first.")
+        bool, typer.Option("--copy-back", help="First copy what clients wrote since then to the source.")
     ] = False,
     discard: Annotated[
-        bool, typer.Option("--discard", help="Roll back although the source lacks what clients wrote.")
+        bool, typer.Option("--discard", help="Roll back although the source lacks those documents.")
     ] = False,
     drop: Annotated[
-        bool, typer.Option("--drop", help="Also delete the index that is left, and what was made for it.")
+        bool, typer.Option("--drop", help="Also delete the index with vectors and what belongs to it.")
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Point the alias back to what it stood for before the last reindex."""
+    """Move the alias back to where it pointed before the last reindex."""
     done = session.index(name).rollback(copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run)
     session.output.result(done | {"dry_run": dry_run})
     out, writes, returned = session.output, done["writes"], done["returned"]
@@ -80,15 +80,15 @@ def remove(
     session: Session,
     name: Annotated[str, typer.Argument(help="The index that was reindexed; it stays.")],
     copy_back: Annotated[
-        bool, typer.Option("--copy-back", help="Copy what clients wrote to the source first.")
+        bool, typer.Option("--copy-back", help="First copy what clients wrote to the source.")
     ] = False,
     discard: Annotated[
-        bool, typer.Option("--discard", help="Although the source lacks what clients wrote.")
+        bool, typer.Option("--discard", help="Remove although the source lacks what clients wrote.")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete all that hybridr made for an index, and put its aliases back; never the index itself."""
+    """Delete everything that hybridr created for an index and restore its aliases; never the index itself."""
     from hybridr.errors import ClusterError
 
     index = session.index(name)
@@ -157,7 +157,7 @@ def clean(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """List, then delete this machine's files that hold text of documents: rejects, token caches."""
+    """List, then delete, files on this machine that contain document text: rejects, token caches."""
     from hybridr.files.remembered import delete_texts, texts
 
     listed = texts(name)

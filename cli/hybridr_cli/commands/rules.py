@@ -25,19 +25,23 @@ SHOWN_LEFT_OUT = 20  # rules
 class RuleCondition:
     """The options for the queries for which a new rule holds; one of them is given."""
 
-    text: Annotated[str | None, typer.Option(help="The whole query is this; case does not count.")] = None
-    words: Annotated[str | None, typer.Option(help="All these words are in it.")] = None
-    prefix: Annotated[str | None, typer.Option(help="It begins with this.")] = None
-    pattern: Annotated[str | None, typer.Option(help="This regular expression is found in it.")] = None
+    text: Annotated[str | None, typer.Option(help="The query equals this text; case is ignored.")] = None
+    words: Annotated[str | None, typer.Option(help="The query contains all these words.")] = None
+    prefix: Annotated[str | None, typer.Option(help="The query begins with this text.")] = None
+    pattern: Annotated[
+        str | None, typer.Option(help="The query matches this regular expression somewhere.")
+    ] = None
 
 
 @dataclass(frozen=True)
 class RuleAction:
     """The options for what a new rule does."""
 
-    pin: Annotated[list[str] | None, typer.Option(help="Document to put on top; may be repeated.")] = None
-    ban: Annotated[list[str] | None, typer.Option(help="Document never to show; may be repeated.")] = None
-    filter: Annotated[str | None, typer.Option(help="A query in JSON that every hit has to match.")] = None
+    pin: Annotated[
+        list[str] | None, typer.Option(help="Id of a document to put on top; may be repeated.")
+    ] = None
+    ban: Annotated[list[str] | None, typer.Option(help="Id of a document to hide; may be repeated.")] = None
+    filter: Annotated[str | None, typer.Option(help="Query in JSON that every hit must match.")] = None
     replace: Annotated[str | None, typer.Option(help="Search for this text instead.")] = None
 
 
@@ -45,7 +49,9 @@ class RuleAction:
 class RuleEdit:
     """Author of a change of rules, and whether it is a dry run."""
 
-    by: Annotated[str | None, typer.Option(help="Who decides so.", show_default="the cluster's user")] = None
+    by: Annotated[str | None, typer.Option(help="Author of the rule.", show_default="the cluster's user")] = (
+        None
+    )
     dry_run: DryRun = False
 
 
@@ -63,12 +69,14 @@ def rules(
     *,
     condition: RuleCondition,
     action: RuleAction,
-    version: Annotated[int | None, typer.Option(min=1, help="List or export the rules as they were.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="List or export this earlier version of the rules.")
+    ] = None,
     edit: RuleEdit,
 ) -> None:
-    """Pin, ban or filter documents of single queries, or search for another text: whatever ranks.
+    """Pin, hide or filter documents for certain queries, or replace the query text.
 
-    Searches, /search and /v1/rank keep to a rule some seconds later. A rule of the same name is replaced.
+    Searches, /search and /v1/rank apply a rule within seconds. A rule of the same name is replaced.
     """
     from hybridr.search.rules.rules import read_rules
 

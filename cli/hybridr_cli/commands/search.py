@@ -35,8 +35,8 @@ class Page:
         str | None,
         typer.Option("--size", "--top-k", "--limit", hidden=True, callback=refuse_size),
     ] = None
-    offset: Annotated[int, typer.Option("--from", min=0, help="Hits to skip: pages.")] = 0
-    filter: Annotated[str | None, typer.Option(help="A query in JSON that every hit has to match.")] = None
+    offset: Annotated[int, typer.Option("--from", min=0, help="Number of hits to skip, for pages.")] = 0
+    filter: Annotated[str | None, typer.Option(help="Query in JSON that every hit must match.")] = None
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ def search(
     ranking: Ranked,
     settings: SearchSettings,
     request: Annotated[
-        bool, typer.Option("--request", help="Print the body for plain REST, do not search.")
+        bool, typer.Option("--request", help="Print the request body for plain REST instead of searching.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show what each part adds to the score, not the texts.")
+        bool, typer.Option("--explain", help="Show what each part adds to the score, instead of the texts.")
     ] = False,
 ) -> None:
     """Search in one of three modes, with highlighted text and the raw score of each retriever."""

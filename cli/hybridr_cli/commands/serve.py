@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 def serve(
     session: Session, settings: ServeSettings, search: Annotated[SearchSettings, Only("query_template")]
 ) -> None:
-    """Serve vectors at /v1/embeddings as OpenAI's API does; with --index /search, and a page at /.
+    """Serve embeddings as OpenAI's API does; with --index also /search and a web page.
 
-    The page compares rankings side by side, and people judge documents there, from which it tunes.
+    In the page you compare rankings side by side and judge documents; it tunes by the judgements.
 
-    The model's name says the side: hybridr-query for queries, hybridr-passage for documents.
-    HYBRIDR_SERVE_TOKEN makes every request but /healthz and the empty page need that bearer token.
-    /metrics is for Prometheus, /docs tells the API. The log goes to stderr as JSON; --quiet leaves errors
-    only.
+    Embeddings of queries: model hybridr-query; of documents: hybridr-passage. HYBRIDR_SERVE_TOKEN is the
+    bearer token of all requests except /healthz and the empty page. /metrics is for Prometheus, /docs
+    describes the API. The log goes to stderr as JSON; with --quiet errors only.
     """
     from hybridr.serving.page.workbench import open_workbench
 
@@ -49,15 +48,15 @@ def serve(
 @verb(app, "mcp", cluster=True)
 def mcp(
     session: Session,
-    names: Annotated[list[str], typer.Argument(metavar="INDEX...", help="Indices that agents may ask.")],
+    names: Annotated[list[str], typer.Argument(metavar="INDEX...", help="Indices that agents may search.")],
     settings: McpSettings,
     serving: Annotated[ServeSettings, Only("encoder")],
 ) -> None:
-    """Let agents search: read-only tools of the Model Context Protocol, by stdio.
+    """Let agents search: read-only tools of the Model Context Protocol, over stdio.
 
-    They are search, get, fields, inspect, plan (what `reindex` would do) and, with --beir, evaluate; filters
-    only compare. --http answers at /mcp on this machine, to clients that bear HYBRIDR_MCP_TOKEN. [mcp]
-    description in the settings file tells a model what the indices hold.
+    The tools are search, get, fields, inspect, plan (what `reindex` would do) and, with --beir, evaluate.
+    Filters are comparisons only. --http serves /mcp on this machine; clients send HYBRIDR_MCP_TOKEN as
+    bearer token. [mcp] description in the settings file describes the indices to the model.
     """
     from hybridr.search.settings import SearchSettings
     from hybridr.serving.agents.agents import open_agents

@@ -25,14 +25,16 @@ def shadow(
     queries: Annotated[
         Path | None,
         typer.Option(
-            help='One request a line: a search body, {"path": …, "body": …}, or {"query": "text"}; .gz too.',
+            help='Requests: per line a search body, {"path": …, "body": …}, or {"query": "text"}; or .gz.',
             show_default="what `hybridr serve --shadow` kept",
         ),
     ] = None,
     encoder: EncoderFolder = None,
-    report: Annotated[Path | None, typer.Option(help="HTML file, the largest changes side by side.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="HTML file to write, with the largest changes side by side.")
+    ] = None,
 ) -> None:
-    """Tell how another ranking would change what users get, before any of them sees it. Changes nothing."""
+    """Show how another ranking would change the results of users, before they see it. Changes nothing."""
     from hybridr.search.settings import SearchSettings
 
     index, out = session.index(name), session.output

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @verb(app, "status", cluster=True)
 def status(session: Session, name: Reindexed) -> None:
-    """Show how current the vectors are, what was made for the index, and its history. Changes nothing."""
+    """Show how current the vectors are, what hybridr created, and its history. Changes nothing."""
     result = session.index(name).status()
     out = session.output
     out.result(result.to_json())

@@ -32,13 +32,15 @@ def sync(
     name: Reindexed,
     settings: Annotated[ReindexSettings, OPTIONS],
     encoder: EncoderFolder = None,
-    every: Annotated[str | None, typer.Option(help="Again and again: 30s, 5m, 1h; Ctrl-C ends it.")] = None,
+    every: Annotated[
+        str | None, typer.Option(help="Repeat at this interval: 30s, 5m, 1h; Ctrl-C ends it.")
+    ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="[HOST:]PORT where --every tells Prometheus of its rounds.")
+        str | None, typer.Option(help="[HOST:]PORT for Prometheus metrics of the rounds of --every.")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Bring what was written since into the index with vectors, from its source and by clients."""
+    """Update the index with vectors: changes of its source, and vectors for documents that clients wrote."""
     from hybridr.errors import SettingsError
     from hybridr.indexing.reindexing import seconds_of
 

@@ -31,16 +31,17 @@ dam = group("dam", "Train a domain module (DAM) on documents without labels.")
 class Documents:
     """The options for where the documents are; one of them is given."""
 
-    index: Annotated[str | None, typer.Option(help="Index whose documents are read.")] = None
-    beir: Annotated[Path | None, typer.Option(help="Instead: a BEIR folder.")] = None
+    index: Annotated[str | None, typer.Option(help="Index to read documents from.")] = None
+    beir: Annotated[Path | None, typer.Option(help="BEIR folder instead of --index.")] = None
     file: Annotated[
-        Path | None, typer.Option(help="Instead: JSONL (NAME.jsonl), or docid<TAB>text lines, gzip allowed.")
+        Path | None,
+        typer.Option(help="JSONL (NAME.jsonl) or docid<TAB>text lines, also gzipped, instead of --index."),
     ] = None
 
 
 @verb(dam, "train", cluster=True)
 def train_domain(session: Session, place: Documents, settings: DamSettings) -> None:
-    """Train a DAM without labels, from a source DAM; the same command goes on after a stop."""
+    """Train a DAM without labels, from a source DAM; the same command resumes."""
     from hybridr.errors import SettingsError
     from hybridr.relevance.corpus import CorpusFile
     from hybridr.training.dam import fit_dam
@@ -78,12 +79,12 @@ class Labels:
 
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with labelled queries.")] = None
     split: Annotated[str, typer.Option(help="Split of its qrels.")] = "train"
-    qrels: Annotated[Path | None, typer.Option(help="Instead of --beir: TREC qrels.")] = None
+    qrels: Annotated[Path | None, typer.Option(help="TREC qrels instead of --beir.")] = None
     queries: Annotated[Path | None, typer.Option(help="With --qrels: queries, id<TAB>text.")] = None
     corpus: Annotated[Path | None, typer.Option(help="With --qrels: documents, id<TAB>text.")] = None
     index: Annotated[
         str | None,
-        typer.Option(help="Index of the same corpus whose BM25 finds negatives."),
+        typer.Option(help="Index of the same corpus, to mine negatives by BM25."),
     ] = None
 
     def read(self) -> Judged:
@@ -107,12 +108,13 @@ class Domain:
     """The options for a target domain whose vectors shall not differ from those of the labels (MoDIR)."""
 
     invariant_to: Annotated[
-        str | None, typer.Option(help="Index, BEIR folder or JSONL of a domain to be invariant to.")
+        str | None, typer.Option(help="Index, BEIR folder or JSONL of the domain to be invariant to.")
     ] = None
     target_queries: Annotated[
         Path | None,
         typer.Option(
-            help="With --invariant-to: queries of it, one per line.", show_default="made from its documents"
+            help="With --invariant-to: queries of that domain, one per line.",
+            show_default="made from its documents",
         ),
     ] = None
 

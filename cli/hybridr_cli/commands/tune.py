@@ -26,11 +26,11 @@ def tune(
     settings: TuneSettings,
     search: Annotated[SearchSettings, Only("query_template", "rerank")],
     encoder: EncoderFolder = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Take back all that was tuned.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Undo all tuning.")] = False,
 ) -> None:
-    """Choose how the retrievers are joined by judged queries; by a query log alone, the weight of vectors.
+    """Choose the fusion and its weights by judged queries; by a query log alone, the weight of vectors.
 
-    Only what was shown to gain is written, and searches use it from then on; --reset takes it back.
+    Only a proven gain is written; searches use it from then on. --reset undoes it.
     """
     index, dry = session.index(name), settings.dry_run
     if reset:

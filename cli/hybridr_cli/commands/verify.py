@@ -24,20 +24,23 @@ def verify(
     name: Reindexed,
     encoder: EncoderFolder = None,
     sample: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Documents compared whole, or asked with by --recall.")
+        int,
+        typer.Option(
+            min=1, max=10_000, help="Number of documents compared whole, or used as queries by --recall."
+        ),
     ] = 64,
     recall: Annotated[
-        bool, typer.Option("--recall", help="Compare the graph with exact search instead.")
+        bool, typer.Option("--recall", help="Compare the vector graph with exact search instead.")
     ] = False,
     queries: Annotated[
         Path | None,
-        typer.Option(help="Queries for --recall, one a line.", show_default="made of documents"),
+        typer.Option(help="Queries for --recall, one per line.", show_default="made from documents"),
     ] = None,
 ) -> None:
-    """Compare the vectors' index with its source; exit 1 when anything differs. Changes nothing.
+    """Compare the index with vectors with its source; exit 1 if anything differs. Changes nothing.
 
-    --recall: how many of the nearest vectors a search of the graph finds, and what would find more; exit 1
-    when it is surely less than 95% of the ten nearest.
+    --recall: the share of the nearest vectors that the vector graph finds, and which setting would find more;
+    exit 1 if it is significantly below 95% of the ten nearest.
     """
     from hybridr.errors import SettingsError
 
