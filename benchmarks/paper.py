@@ -25,7 +25,7 @@ from backbone import fetch_backbone
 from hybridr.errors import DataError, HybridrError
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.files.formats import read_beir
-from hybridr.files.local import acquired_lock, fingerprint, read_manifest
+from hybridr.files.local import acquire_lock, fingerprint, read_manifest
 from hybridr.files.programs import locked
 from hybridr.records import Document, Qrels, Query, Run
 from hybridr.training.rankers import assemble
@@ -311,7 +311,7 @@ def claimed(lock: Path) -> Iterator[None]:
     """Hold a lock file. Raises Taken where another process holds it."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
-        held = acquired_lock(lock, wait=False)
+        held = acquire_lock(lock, wait=False)
     except BlockingIOError:
         raise Taken from None
     with held:

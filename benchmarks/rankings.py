@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridr.evaluation.label_free import idf
-from hybridr.files.formats import ranked
+from hybridr.files.formats import trec_order
 from hybridr.records import Document, Qrels, Query, Run
 
 SEED, TOP = 0, 10
@@ -113,7 +113,7 @@ def explain(ours: Run, theirs: Run) -> dict[str, Any]:
 
 def top(scores: Mapping[str, float]) -> list[str]:
     """Give the ids of the best ten."""
-    return [doc for doc, _ in ranked(scores)[:TOP]]
+    return [doc for doc, _ in trec_order(scores)[:TOP]]
 
 
 def is_tie(scores: Mapping[str, float], one: Sequence[str], other: Sequence[str]) -> bool:

@@ -54,7 +54,7 @@ def quantity(count: int, noun: str) -> str:
     return f"{count:,} {plural}s"
 
 
-def how_to_install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """Return the command that installs an extra of hybridr from its checkout: no package index has it."""
     return f'in a clone of hybridr: pip install ".[{extra}]"'
 
@@ -131,7 +131,7 @@ class MissingExtra(HybridrError):
 
     def __init__(self, package: str, extra: str, verb: str) -> None:
         super().__init__(
-            f"{verb} needs the package '{package}', which is not installed", hint=how_to_install(extra)
+            f"{verb} needs the package '{package}', which is not installed", hint=install_command(extra)
         )
 
 

@@ -20,45 +20,47 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from .errors import SettingsError
 
 
-def names_of(family: str, **stated: Any) -> tuple[str, ...]:
+def member_names(family: str, **stated: Any) -> tuple[str, ...]:
     """Return the names of a family's members (such as `search.fusions`), in alphabetical order, without
     importing them.
 
     With `stated`, only members whose class states these constants, such as `on="documents"`.
     """
-    files = files_of(family)
+    files = member_files(family)
     if stated:
-        files = {name: file for name, file in files.items() if stated.items() <= statements(file).items()}
+        files = {
+            name: file for name, file in files.items() if stated.items() <= class_constants(file).items()
+        }
     return tuple(sorted(files))
 
 
-def files_of(family: str) -> dict[str, Path]:
+def member_files(family: str) -> dict[str, Path]:
     """Return the files of a family's folders by name."""
     folders = import_module(f"hybridr.{family}").__path__
     return {
         name: file
         for folder in folders
-        for name, file in members_in(folder, os.stat(folder).st_mtime_ns).items()
+        for name, file in files_in(folder, os.stat(folder).st_mtime_ns).items()
     }
 
 
 @cache
-def members_in(folder: str, changed: int) -> dict[str, Path]:
+def files_in(folder: str, changed: int) -> dict[str, Path]:
     """Return the member files of a folder; cached until its modification time `changed`, because settings ask
     thousands of times.
     """
     return {file.stem: file for file in Path(folder).glob("*.py") if file.stem != "__init__"}
 
 
-def statements(file: Path) -> dict[str, Any]:
+def class_constants(file: Path) -> dict[str, Any]:
     """Return the plain constants of the member's class without importing it; empty if the file has no
     member.
     """
-    return statements_in(file, os.stat(file).st_mtime_ns)
+    return constants_in(file, os.stat(file).st_mtime_ns)
 
 
 @cache
-def statements_in(file: Path, changed: int) -> dict[str, Any]:
+def constants_in(file: Path, changed: int) -> dict[str, Any]:
     """Return the constants of a file; cached until its modification time `changed`: to parse the objectives
     takes 40 ms, and each settings object of a training asks for them several times.
     """
@@ -80,10 +82,10 @@ def statements_in(file: Path, changed: int) -> dict[str, Any]:
 
 
 @cache
-def member_of(family: str, name: str) -> Any:
+def load_member(family: str, name: str) -> Any:
     """Return the class of one member, imported. Raises SettingsError for an unknown name."""
-    if name not in names_of(family):
-        raise SettingsError(f"no {family} '{name}': {', '.join(names_of(family))}")
+    if name not in member_names(family):
+        raise SettingsError(f"no {family} '{name}': {', '.join(member_names(family))}")
     module = import_module(f"hybridr.{family}.{name}")
     for value in vars(module).values():
         own = isinstance(value, type) and value.__module__ == module.__name__
@@ -105,14 +107,14 @@ class OneOf:
     @property
     def choices(self) -> tuple[str, ...]:
         """Return the valid names: the others, then the members."""
-        members = [name for family in self.families for name in names_of(family, **self.stated)]
+        members = [name for family in self.families for name in member_names(family, **self.stated)]
         return (*self.others, *members)
 
     @property
     def help(self) -> str:
         """Return the help texts of the members: "absolute: by their true scores; pipeline: …"."""
-        files = [file for family in self.families for file in files_of(family).items()]
-        said = {name: statements(file).get("help") for name, file in files}
+        files = [file for family in self.families for file in member_files(family).items()]
+        said = {name: class_constants(file).get("help") for name, file in files}
         return "; ".join(f"{name}: {said[name]}" for name in self.choices if said.get(name))
 
     def checked(self, value: Any) -> Any:
@@ -120,7 +122,7 @@ class OneOf:
         if value is not None and value not in self.choices:
             named = [f"'{name}'" for name in self.choices]
             expected = " or ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
-            if any(value in names_of(family) for family in self.families):
+            if any(value in member_names(family) for family in self.families):
                 stated = " and ".join(f'{name} = "{value}"' for name, value in self.stated.items())
                 expected += f" ({value}.py is there, but its class does not state {stated})"
             raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})

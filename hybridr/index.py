@@ -332,7 +332,7 @@ class Index:
     ) -> OnnxEncoder:
         """Open the given encoder, else the one that encoded the texts in `folder`."""
         from .encoders.opening import load_encoder
-        from .files.remembered import folder_of
+        from .files.remembered import known_encoder_folder
         from .indexing.planning import source_of
         from .indexing.stages.transfer import ready_in
         from .search.checks import found_folder
@@ -340,7 +340,7 @@ class Index:
         source_of(self.cluster.patient(settings.patience_s), self.name)
         making = ready_in(folder).making
         return load_encoder(
-            found_folder(encoder or folder_of(making.encoder), progress),
+            found_folder(encoder or known_encoder_folder(making.encoder), progress),
             precision=settings.chosen_precision or making.precision,
             backend=settings.backend or making.backend,
         )

@@ -118,7 +118,7 @@ def foreign_language(texts: Iterable[str], is_known: Callable[[str], bool]) -> L
     Texts that cannot be told (code, names, a few words) count among all, so they speak for nothing. Without
     foreign texts the code is `und` and the share 0.
     """
-    codes = [language_of(text) for text in texts if says_something(text)]
+    codes = [language_of(text) for text in texts if has_visible_text(text)]
     foreign = Counter(code for code in codes if code != UNKNOWN and not is_known(code))
     if not foreign:
         return LanguageGuess(UNKNOWN, 0.0, len(codes))
@@ -137,7 +137,7 @@ def analyzer_for(code: str) -> str:
     return ANALYZERS.get(folded) or ANALYZERS.get(folded.split("-")[0], "standard")
 
 
-def is_plain(analyzer: str, text: str) -> bool:
+def makes_latin_terms(analyzer: str, text: str) -> bool:
     """Whether an analyser makes terms of plain letters and digits from `text`, as that for English does.
 
     For an analyser of an unknown language the letters of the text decide.
@@ -148,7 +148,7 @@ def is_plain(analyzer: str, text: str) -> bool:
     return not letters or (2 * len(LATIN.findall(text)) > letters and not WIDE.search(text))
 
 
-def says_something(text: str) -> bool:
+def has_visible_text(text: str) -> bool:
     """Whether a text has a character that can be seen; blanks and control characters cannot."""
     return any(character.isprintable() and not character.isspace() for character in text)
 
@@ -173,7 +173,7 @@ def first_words(text: str, length: int) -> str:
     return words_between(text, 0, length)
 
 
-def middle_of(text: str, length: int = MIDDLE_WORDS) -> str:
+def middle_words(text: str, length: int = MIDDLE_WORDS) -> str:
     """Return a few words from the middle of a text: a query that its document answers."""
     start = max(0, (word_count(text) - length) // 2)
     return words_between(text, start, start + length)

@@ -123,7 +123,9 @@ def silent(stage: str, done: int, total: int | None = None, note: str = "") -> N
     """Ignore progress."""
 
 
-def counted(items: Iterable[T], progress: Progress, stage: str, total: int | None = None) -> Iterator[T]:
+def with_progress(
+    items: Iterable[T], progress: Progress, stage: str, total: int | None = None
+) -> Iterator[T]:
     """Yield `items`, reporting progress for each."""
     done = 0
     progress(stage, 0, total)

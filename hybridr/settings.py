@@ -81,7 +81,7 @@ class Stage(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise explained(type(self), error) from None
+            raise settings_error(type(self), error) from None
 
     def record(self) -> dict[str, Any]:
         """Return the values as JSON for a manifest; secrets are masked."""
@@ -97,7 +97,7 @@ class NoSettings(Stage):
 S = TypeVar("S", bound=Stage)
 
 
-def explained(stage: type[Stage], error: ValidationError) -> SettingsError:
+def settings_error(stage: type[Stage], error: ValidationError) -> SettingsError:
     """Return pydantic's error as a SettingsError with one line per problem, naming the nearest known name."""
     lines = []
     for problem in error.errors():
@@ -123,7 +123,7 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
         if path is not None:
             raise SettingsError(f"no settings file at {path}")
         return {}
-    if path is None and foreign_config() is not None:
+    if path is None and foreign_config_warning() is not None:
         return {}
     try:
         tables = tomllib.loads(text_within(file, MOST_SETTINGS))
@@ -135,7 +135,7 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
     return tables
 
 
-def foreign_config() -> str | None:
+def foreign_config_warning() -> str | None:
     """Return why the `./hybridr.toml` of this folder is ignored: another user owns it; None if it is not."""
     file = Path(CONFIG_FILE)
     if not (hasattr(os, "geteuid") and file.is_file()):
@@ -156,13 +156,13 @@ def resolve_stage(
 
     Raises SettingsError for invalid values, and as `check_credentials`.
     """
-    values, origin = merged(stage, flags, config)
+    values, origin = merge_values(stage, flags, config)
     if config is None:
         check_credentials(stage, values, origin)
     return stage(**values), origin
 
 
-def merged(
+def merge_values(
     stage: type[Stage], flags: Mapping[str, Any], config: Path | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the values that are set, and the origin of each field's value."""
@@ -218,6 +218,6 @@ def is_outside(name: str, value: Any) -> bool:
 def resolved_values(stage: type[Stage], *, config: Path | None = None) -> list[tuple[str, Any, str]]:
     """Return a stage's settings as (name, value, origin); a value that must be given by flag is None."""
     missing = {name: "(flag)" for name, field in stage.model_fields.items() if field.is_required()}
-    values, origin = merged(stage, missing, config)
+    values, origin = merge_values(stage, missing, config)
     record = stage(**values).record()
     return [(f"{stage.table}.{name}", value, origin[name]) for name, value in record.items()]

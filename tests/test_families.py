@@ -26,14 +26,14 @@ MEMBERS = (
 )
 TOLD = """
 import importlib, json, pkgutil, hybridr, hybridr_cli
-from hybridr.families import names_of
+from hybridr.families import member_names
 for one in pkgutil.walk_packages(hybridr.__path__, "hybridr."):
     importlib.import_module(one.name)
 from hybridr_cli.stages import PACKAGES, STAGES
 from hybridr_cli.options import marks_of
 fields = [field for stage in PACKAGES for field in STAGES[stage].model_fields.values()]
 choices = [mark.choices for field in fields for mark in marks_of(field)]
-families = {family: names_of(family) for family in FAMILIES}
+families = {family: member_names(family) for family in FAMILIES}
 print(json.dumps({"choices": sorted(set(sum(map(list, choices), []))), "families": families}))
 """
 
@@ -52,31 +52,31 @@ def test_real_members_come_and_go_by_their_files(copy: Path) -> None:
     without = told(copy)
     for member in MEMBERS:
         family, name = family_of(member), Path(member).stem
-        assert name in families.names_of(family)
+        assert name in families.member_names(family)
         assert name not in without["families"][family]
         assert name not in without["choices"]
 
 
 def test_a_family_is_listed_once_and_again_when_its_folder_changed(tmp_path, monkeypatch) -> None:
-    families.members_in.cache_clear()
+    families.files_in.cache_clear()
     monkeypatch.setattr(fusions, "__path__", [str(tmp_path)])
     (tmp_path / "one.py").touch()
-    assert [families.names_of("search.fusions") for _ in range(9)] == [("one",)] * 9
-    assert families.members_in.cache_info().misses == 1
+    assert [families.member_names("search.fusions") for _ in range(9)] == [("one",)] * 9
+    assert families.files_in.cache_info().misses == 1
     (tmp_path / "other.py").touch()
     os.utime(tmp_path, (1, 1))  # clocks of file systems tick coarsely
-    assert families.names_of("search.fusions") == ("one", "other")
+    assert families.member_names("search.fusions") == ("one", "other")
 
 
 def test_a_member_is_read_once_and_again_when_its_file_changed(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(fusions, "__path__", [str(tmp_path)])
     file = tmp_path / "one.py"
-    families.statements_in.cache_clear()
+    families.constants_in.cache_clear()
     for help_text in ("first", "second"):
         file.write_text(f'class One:\n    name = "one"\n    help = "{help_text}"\n')
         os.utime(file, (1, len(help_text)))
         assert [families.OneOf("search.fusions").help for _ in range(9)] == [f"one: {help_text}"] * 9
-    assert families.statements_in.cache_info().misses == 2
+    assert families.constants_in.cache_info().misses == 2
 
 
 def told(folder: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 
 import hybridr
 from hybridr.errors import HybridrError
-from hybridr.families import files_of, member_of, names_of, statements
+from hybridr.families import class_constants, load_member, member_files, member_names
 from support import house
 
 ROOT = house.ROOT
@@ -89,14 +89,14 @@ def test_a_family_has_a_protocol_a_test_and_a_row_on_the_page(family: str) -> No
     assert f"`{package}/{folder}/`" in page
     assert f"`tests/{package}/test_{folder}.py`" in page
     assert (ROOT / "tests" / package / f"test_{folder}.py").is_file()
-    assert set(names_of(family)) <= set(house.families()[family])
+    assert set(member_names(family)) <= set(house.families()[family])
 
 
 def test_every_member_of_a_family_can_be_loaded() -> None:
     for family, files in house.families().items():
         for name in files:
-            if family != "training.objectives" or "name" in statements(files_of(family)[name]):
-                assert member_of(family, name).name == name
+            if family != "training.objectives" or "name" in class_constants(member_files(family)[name]):
+                assert load_member(family, name).name == name
 
 
 def test_the_page_names_nothing_that_is_not_there() -> None:
@@ -236,7 +236,7 @@ def run_time_imports(path: Path) -> Iterator[str]:
 
 def test_nobody_knows_a_representation_by_its_name() -> None:
     """Else a further one would be more than a file: settings and record name some, legs and signals ask."""
-    told_of = {*names_of("indexing.representations"), "token_bits", "BITS_FIELD"}
+    told_of = {*member_names("indexing.representations"), "token_bits", "BITS_FIELD"}
     users = {
         str(path.relative_to(house.LIBRARY))
         for path in MODULES

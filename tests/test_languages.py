@@ -12,9 +12,9 @@ from hybridr.languages import (
     first_words,
     foreign_language,
     guess_language,
-    is_plain,
     language_of,
-    middle_of,
+    makes_latin_terms,
+    middle_words,
     word_count,
 )
 
@@ -174,24 +174,24 @@ def test_what_cannot_be_told_speaks_for_nothing():
 
 
 def test_terms_are_plain_by_analyser_then_by_script() -> None:
-    assert is_plain("english", "café")
-    assert not is_plain("cjk", "covid")
-    assert not is_plain("russian", "вирус")
-    assert not is_plain("french", "cafe")
-    assert is_plain("standard", "what is it")
-    assert is_plain("my_own", "2019")
-    assert not is_plain("standard", "病毒")
-    assert not is_plain("smartcn", "病毒 covid")
+    assert makes_latin_terms("english", "café")
+    assert not makes_latin_terms("cjk", "covid")
+    assert not makes_latin_terms("russian", "вирус")
+    assert not makes_latin_terms("french", "cafe")
+    assert makes_latin_terms("standard", "what is it")
+    assert makes_latin_terms("my_own", "2019")
+    assert not makes_latin_terms("standard", "病毒")
+    assert not makes_latin_terms("smartcn", "病毒 covid")
 
 
 def test_the_middle_of_a_text_is_a_few_words_whatever_the_script() -> None:
     words = [f"word{number}" for number in range(20)]
-    assert middle_of(" \n ".join(words)) == " ".join(words[7:12])
-    assert middle_of("two words") == "two words"
+    assert middle_words(" \n ".join(words)) == " ".join(words[7:12])
+    assert middle_words("two words") == "two words"
     chinese = "北京是中华人民共和国的首都和直辖市，也是全国的政治和文化中心。"
-    assert len(middle_of(chinese)) <= 10
-    assert middle_of(chinese) in chinese
-    assert middle_of("") == ""
+    assert len(middle_words(chinese)) <= 10
+    assert middle_words(chinese) in chinese
+    assert middle_words("") == ""
 
 
 def test_words_are_counted_in_any_script() -> None:

@@ -33,7 +33,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.encoders.contract import TokenEncoder
 from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import Evaluation, JudgedQueries, evaluate
-from hybridr.families import member_of, names_of
+from hybridr.families import load_member, member_names
 from hybridr.files.local import fingerprint, versions
 from hybridr.indexing.terms.fitting import fit_term_table, fitting_table
 from hybridr.indexing.terms.storage import keep_term_table
@@ -118,7 +118,7 @@ def load_while_fitted(found: Record) -> float:
 
 def usual_weights() -> dict[str, float]:
     """Give the weight of each signal."""
-    return {name: member_of(FAMILY, name).weight for name in names_of(FAMILY)}
+    return {name: load_member(FAMILY, name).weight for name in member_names(FAMILY)}
 
 
 def measure_set(

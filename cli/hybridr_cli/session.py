@@ -31,13 +31,13 @@ class Session:
     def __init__(
         self, values: Mapping[str, Any], connection: Mapping[str, Any] = NOTHING, verb: str = ""
     ) -> None:
-        from hybridr.settings import foreign_config
+        from hybridr.settings import foreign_config_warning
 
         launched = os.environ.get("RANK", "0")  # set by `accelerate launch` and its like
         self.output = Output(as_json=values["json"], quiet=values["quiet"], muted=launched != "0")
         self.config: Path | None = values["config"]
         self._connection, self.verb = connection, verb
-        if self.config is None and (reason := foreign_config()):
+        if self.config is None and (reason := foreign_config_warning()):
             self.output.warning(f"warning: {reason}")
 
     def settings(self, stage: type[S], **flags: Any) -> S:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ClusterError
-from ..families import member_of
+from ..families import load_member
 from .dialects import Dialect, Version
 from .failures import shortened, understood
 
@@ -58,7 +58,7 @@ def greeted(ask: Callable[[], Any], send: Callable[[str], Any], url: str) -> tup
             f"{product} {number} at {url}; hybridr needs {needed} or newer",
             hint="upgrade the cluster, or try it out with: hybridr node start",
         )
-    return info, member_of("cluster.dialects", dialect)(version)
+    return info, load_member("cluster.dialects", dialect)(version)
 
 
 def version_in(info: Any, url: str) -> Version:

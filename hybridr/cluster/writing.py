@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import ClusterError, DataError, Unreachable, quantity
-from ..files.local import append_private, most_bytes, parsed_json, read_within, replacing, storing
+from ..files.local import append_private, max_model_bytes, parsed_json, read_within, replacing, storing
 from ..files.remembered import REJECTS, file_of_index
 from .connection import Cluster, as_json, path_of
 from .failures import FORBIDDEN, NO_INDEX, error_of, shortened
@@ -93,7 +93,7 @@ class Rejects:
         """
         if not self.file.is_file():
             return set()
-        lines = read_within(self.file, most_bytes()).decode(errors="replace").splitlines()
+        lines = read_within(self.file, max_model_bytes()).decode(errors="replace").splitlines()
         return {line for line in lines if refused_id(line) is not None}
 
     def add(self, action: Action, reason: str) -> None:

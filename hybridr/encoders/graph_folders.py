@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from ..errors import DownloadError, FingerprintMismatch, ModelError
 from ..files.local import read_manifest, read_within
-from ..files.remembered import folder_of, remember_encoder
+from ..files.remembered import known_encoder_folder, remember_encoder
 from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, prefixed, require_no_links
 from .engines import GRAPHS, OUTPUT, open_engine, sound_graph
 from .opening import GraphEntry, Prefixes, checked_entry, physical_cores, require_outputs, tokenizer_in
@@ -72,7 +72,7 @@ def open_once(kind: type[F], folder: Path | None, fingerprint: str = "") -> F:
     Each folder is opened once. An empty `fingerprint` accepts any `folder`. Raises ModelError without a
     folder, FingerprintMismatch if it has another fingerprint.
     """
-    what, place = kind.entry.replace("_", " "), folder or folder_of(fingerprint)
+    what, place = kind.entry.replace("_", " "), folder or known_encoder_folder(fingerprint)
     if place is None:
         raise ModelError(f"the {what} {fingerprint[:12]} is not known on this machine", hint=kind.named)
     opened = _opened(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def open_once(kind: type[F], folder: Path | None, fingerprint: str = "") -> F:
             f"{place} is the {what} {opened.fingerprint[:12]}, the index was written by {fingerprint[:12]}",
             hint="give the folder of that one",
         )
-    if folder_of(opened.fingerprint) != place.resolve():
+    if known_encoder_folder(opened.fingerprint) != place.resolve():
         with suppress(DownloadError):  # what is asked does not fail because nothing can be written
             remember_encoder(opened.fingerprint, place)
     return opened

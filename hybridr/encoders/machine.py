@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..errors import DownloadError
 from ..files.local import fingerprint
-from ..files.remembered import changing, known_in
+from ..files.remembered import change_state_file, read_state_file
 
 AMX_FILE = "amx.json"
 
@@ -118,12 +118,12 @@ def amx_works(cpu: Cpu) -> bool | None:
     if (version := version_of("torch")) is None:
         return None
     key = fingerprint([cpu.model, sorted(cpu.flags), version])
-    answers = known_in(AMX_FILE)
+    answers = read_state_file(AMX_FILE)
     if key not in answers:
         works = survives(BF16_PRODUCT)
         if works is None:
             return None
-        with suppress(DownloadError), changing(AMX_FILE) as entries:  # else it is tried again next time
+        with suppress(DownloadError), change_state_file(AMX_FILE) as entries:  # else it is tried again
             entries.clear()
             entries[key] = works
         return works

@@ -32,7 +32,7 @@ from ..files.local import (
     sha256_of,
     text_within,
 )
-from ..files.remembered import changing, known_in
+from ..files.remembered import change_state_file, read_state_file
 from .contract import (
     ENCODED_TOGETHER,
     MOST_PROMPT,
@@ -438,10 +438,10 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     limits = os.environ.get(WITHOUT_AMX[0]), cores
     encoder = encoder_record(folder)["fingerprint"]
     key = fingerprint([cpu.model, sorted(cpu.flags), packages, limits, encoder, precision, backend])
-    answers = known_in(FILE)
+    answers = read_state_file(FILE)
     if key not in answers:
         answers[key] = backend_failure(folder, precision, backend)
-        with suppress(DownloadError), changing(FILE) as entries:  # else it is tried again next time
+        with suppress(DownloadError), change_state_file(FILE) as entries:  # else it is tried again next time
             entries[key] = answers[key]
     if reason := answers[key]:
         raise ModelError(

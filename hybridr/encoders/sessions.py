@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, first_line
-from ..files.local import most_memory, regular
+from ..files.local import max_graph_bytes, require_regular
 from .contract import Vectors
 
 # ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
@@ -103,7 +103,7 @@ def limit_memory() -> None:
     usual = dict.fromkeys(
         ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk"), -1
     )
-    limits = onnxruntime.OrtArenaCfg({"max_mem": most_memory(), **usual})
+    limits = onnxruntime.OrtArenaCfg({"max_mem": max_graph_bytes(), **usual})
     onnxruntime.create_and_register_allocator(place, limits)
 
 
@@ -125,7 +125,7 @@ def require_small_graph(path: Path) -> None:
     file.
     """
     limits = {field: (what, limit) for what, (field, limit) in MOST.items()}
-    with regular(path).open("rb") as file:
+    with require_regular(path).open("rb") as file:
         for field, end in messages(file, path.stat().st_size):
             counts: Counter[int] = Counter()
             for part, _ in messages(file, end) if field == GRAPH else ():

@@ -17,7 +17,15 @@ import ir_measures
 import numpy as np
 
 from ..errors import DataError, SettingsError
-from ..files.formats import fits_word, is_text, qrels_file, ranked, read_qrels, read_queries, write_run
+from ..files.formats import (
+    fits_word,
+    is_encodable,
+    qrels_file,
+    read_qrels,
+    read_queries,
+    trec_order,
+    write_run,
+)
 from ..files.local import below, is_file_name
 from ..records import Progress, Qrels, Query, Run, silent
 from .regression import MeanChange
@@ -68,7 +76,7 @@ def values_of(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence
 
 def places(scores: Mapping[str, float]) -> dict[str, float]:
     """Return document -> whole number without ties, in the order of the scores by trec_eval's rules."""
-    order = ranked(scores)
+    order = trec_order(scores)
     return {doc_id: float(len(order) - place) for place, (doc_id, _) in enumerate(order)}
 
 
@@ -198,7 +206,7 @@ class Evaluation:
         for query in changed[:MOST_DIFFERENT]:
             grades, tops = self.qrels[query.query_id], []
             for system in self.pair:
-                order = ranked(self.runs[system].get(query.query_id, {}))[:SHOWN]
+                order = trec_order(self.runs[system].get(query.query_id, {}))[:SHOWN]
                 tops.append([Placed(doc_id, score, grades.get(doc_id)) for doc_id, score in order])
             values = left[query.query_id], right[query.query_id]
             differences.append(Difference(query, values, (tops[0], tops[1])))
@@ -334,7 +342,7 @@ def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
 def check_ids(values: Mapping[str, Mapping[str, float]]) -> None:
     """Raise DataError for an id with half a surrogate pair, at which the measuring package would crash."""
     for name in chain(values, *values.values()):
-        if not name.isascii() and not is_text({"id": name}):
+        if not name.isascii() and not is_encodable({"id": name}):
             raise DataError(f"the id {name!a} holds half a character (a lone surrogate)")
 
 

@@ -31,7 +31,7 @@ CSV_TO_JSON = (
     "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{tab})]' "
     "< {file} > documents.jsonl"
 )
-ANSWERS = {
+RESPONSES = {
     ("hits", "hits"): ("an answer of _search", ".hits.hits[]"),
     ("response", "docs"): ("an answer of Solr", ".response.docs[]"),
     ("rows",): ("an answer of CouchDB", ".rows[].doc"),
@@ -47,7 +47,7 @@ TEXT_TYPES = ("$oid", "$uuid", "$symbol", "$numberDecimal")
 """Types of mongoexport's extended JSON that are read as text; so a decimal keeps all digits."""
 
 
-def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:
+def valid_id(value: Any, where: str, name: str = "'_id'") -> str:
     """Return an id as text. Raises DataError, with `where`, for what is neither a string nor a whole
     number.
     """
@@ -56,7 +56,7 @@ def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:
     if not isinstance(value, str):
         excerpt = json.dumps(value, ensure_ascii=True)[:60]
         raise DataError(
-            f"{where}: {name} is {excerpt}, {kind_of(value)}; a string or a whole number is needed",
+            f"{where}: {name} is {excerpt}, {type_name(value)}; a string or a whole number is needed",
             hint="write ids as strings",
         )
     if not value.strip():
@@ -64,7 +64,7 @@ def identifier_of(value: Any, where: str, name: str = "'_id'") -> str:
     return value
 
 
-def kind_of(value: Any) -> str:
+def type_name(value: Any) -> str:
     """Return the type of a JSON value in words."""
     if value is None:
         return "null"
@@ -83,19 +83,19 @@ def documents_in(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple
         return
     start = first[1].lstrip()
     if not start.startswith(("{", "[")):
-        raise unread_form(file, first[1])
+        raise unread_form_error(file, first[1])
     lines = chain([first], numbered)
     values = array_items(file, lines) if start.startswith("[") else line_items(file, lines)
-    for number, value in without_actions(file, values):
+    for number, value in join_bulk_lines(file, values):
         where = f"{file}:{number}"
-        record = unwrapped(value, where)
+        record = unwrap_document(value, where)
         if "_id" not in record:
             if "id" not in record:
                 raise DataError(
                     f"{where}: a document without '_id'", hint=hint_for_id(record, OTHER_IDS, file)
                 )
             record = {"_id": record["id"], **record}
-        yield number, {**record, "_id": identifier_of(record["_id"], where)}
+        yield number, {**record, "_id": valid_id(record["_id"], where)}
 
 
 def line_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
@@ -143,7 +143,7 @@ def array_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[
         yield number, value
 
 
-def without_actions(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+def join_bulk_lines(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object); of a `_bulk` body each action and its document as one hit. Raises
     DataError.
     """
@@ -174,9 +174,9 @@ def without_actions(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[t
         raise DataError(f"{file} ends with an action of a _bulk body and no document after it")
 
 
-def unwrapped(value: dict[str, Any], where: str) -> dict[str, Any]:
+def unwrap_document(value: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the document in a search hit or in extended JSON. Raises DataError for a whole search answer."""
-    for path, (name, jq) in ANSWERS.items():
+    for path, (name, jq) in RESPONSES.items():
         inner: Any = value
         for key in path:
             inner = inner.get(key) if isinstance(inner, dict) else None
@@ -224,7 +224,7 @@ def hint_for_id(record: Mapping[str, Any], names: tuple[str, ...], file: Path) -
     return f"fields there: {fields}; jq -c '{{_id: .[\"{name}\"]}} + .' {file} > with_ids.jsonl"
 
 
-def unread_form(file: Path, line: str) -> DataError:
+def unread_form_error(file: Path, line: str) -> DataError:
     """Return the error for a file that does not begin as JSON: its form by the first line, and how to convert
     it.
     """

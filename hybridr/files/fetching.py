@@ -44,10 +44,10 @@ class Artifact(NamedTuple):
     classifier: str = ""
 
     @classmethod
-    def pinned(cls, said: Mapping[str, Any]) -> Artifact:
+    def from_entry(cls, entry: Mapping[str, Any]) -> Artifact:
         """Return the artifact of an entry in the asset `artifacts.json`."""
-        group, name, version, packaging, *classifier = said["coordinates"].split(":")
-        return cls(group, name, version, packaging, said["sha256"], said["size"], *classifier)
+        group, name, version, packaging, *classifier = entry["coordinates"].split(":")
+        return cls(group, name, version, packaging, entry["sha256"], entry["size"], *classifier)
 
     @property
     def file_name(self) -> str:
@@ -73,24 +73,24 @@ class Module(NamedTuple):
     policy: str = ""
 
 
-def pinned(entries: list[dict[str, Any]]) -> tuple[Artifact, ...]:
+def read_artifacts(entries: list[dict[str, Any]]) -> tuple[Artifact, ...]:
     """Return the artifacts of several entries in the asset `artifacts.json`."""
-    return tuple(map(Artifact.pinned, entries))
+    return tuple(map(Artifact.from_entry, entries))
 
 
 _PINNED = load_asset("artifacts.json")
 DISTRIBUTIONS = {
-    version: Artifact.pinned(distribution) for version, distribution in _PINNED["distributions"].items()
+    version: Artifact.from_entry(distribution) for version, distribution in _PINNED["distributions"].items()
 }
 PLUGINS = {
-    version: {name: Artifact.pinned(plugin) for name, plugin in plugins.items()}
+    version: {name: Artifact.from_entry(plugin) for name, plugin in plugins.items()}
     for version, plugins in _PINNED["plugins"].items()
 }
 MODULES = {
     version: {
         name: Module(
             entry["classname"],
-            pinned(entry["jars"]),
+            read_artifacts(entry["jars"]),
             tuple(entry.get("extends", ())),
             "".join(f"{line}\n" for line in entry.get("policy", ())),
         )
@@ -98,7 +98,7 @@ MODULES = {
     }
     for version, modules in _PINNED["modules"].items()
 }
-WORD_BREAKING = pinned(_PINNED["word_breaking"])
+WORD_BREAKING = read_artifacts(_PINNED["word_breaking"])
 """A Java runtime without Thai word breaking cannot build any index: "Failed to build analyzers: [thai]"."""
 
 
@@ -112,7 +112,7 @@ AT_ONCE, STEP = 8_192, 1_000_000  # bytes that are read at once; bytes between t
 MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
 
 
-def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict[Artifact, Path]:
+def fetch_artifacts(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict[Artifact, Path]:
     """Download the missing artifacts and return artifact -> verified local file; progress counts bytes.
 
     Raises DownloadError if one cannot be fetched or stored, or its sha256 is not the pinned one.
@@ -121,7 +121,7 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
     with storing_programs(folder), locked(folder / ".lock"):
         clear_leftovers(folder, ".*-*")  # of a download that was killed; this process holds the lock
         missing = [
-            artifact for artifact in artifacts if not verified(below(folder, artifact.file_name), artifact)
+            artifact for artifact in artifacts if not is_verified(below(folder, artifact.file_name), artifact)
         ]
         require_space(folder, sum(artifact.size for artifact in missing))
         meter = ByteMeter(progress, sum(artifact.size for artifact in missing))
@@ -130,7 +130,7 @@ def fetch(artifacts: Sequence[Artifact], *, progress: Progress = silent) -> dict
     return {artifact: below(folder, artifact.file_name) for artifact in artifacts}
 
 
-def verified(path: Path, artifact: Artifact) -> bool:
+def is_verified(path: Path, artifact: Artifact) -> bool:
     """Return whether the file `path` has the artifact's size and sha256."""
     return path.is_file() and path.stat().st_size == artifact.size and sha256_of(path) == artifact.sha256
 
@@ -146,9 +146,11 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
     place = {"prefix": f".{artifact.name}-", "dir": str(folder)}
     with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
         for attempt in range(ATTEMPTS):
-            received = Received(meter, artifact)
+            received = DownloadAttempt(meter, artifact)
             try:
-                file = watched(partial(resolve, artifact, Path(temporary) / str(attempt), received), received)
+                file = await_download(
+                    partial(resolve, artifact, Path(temporary) / str(attempt), received), received
+                )
             except requests.RequestException as error:
                 failure = error
                 meter.add(-received.count)
@@ -170,7 +172,7 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
     ) from failure
 
 
-def resolve(artifact: Artifact, folder: Path, received: Received) -> Path:
+def resolve(artifact: Artifact, folder: Path, received: DownloadAttempt) -> Path:
     """Find the Maven repository of an artifact with jgo, download the file into `folder`, and return its
     path.
 
@@ -206,13 +208,13 @@ def resolve(artifact: Artifact, folder: Path, received: Received) -> Path:
     return path
 
 
-def watched(work: Callable[[], Path], received: Received) -> Path:
+def await_download(work: Callable[[], Path], received: DownloadAttempt) -> Path:
     """Run a download and return its path. Raises its errors, and DownloadError if hardly any bytes arrive.
 
     A server that sends a byte now and then keeps a read waiting for ever, so the download runs in a thread of
     its own, which is abandoned if it is too slow.
     """
-    download = started(work)
+    download = run_in_thread(work)
     while True:
         before = received.count
         try:
@@ -221,7 +223,7 @@ def watched(work: Callable[[], Path], received: Received) -> Path:
             if download.done():
                 raise
         if received.count - before < SLOWEST * TIMEOUT_S:
-            received.is_left = True
+            received.is_abandoned = True
             raise DownloadError(
                 f"{received.artifact.coordinates}: {received.count - before:,} bytes in {TIMEOUT_S} s",
                 hint=f"run the command again; or set {MIRROR} to another Maven mirror",
@@ -247,14 +249,14 @@ class ByteMeter:
                 self._progress(DOWNLOAD, self._done, self._total, "bytes")
 
 
-class Received:
-    """The bytes of one download attempt, at most as many as are pinned; setting `is_left` ends the
+class DownloadAttempt:
+    """The bytes of one download attempt, at most as many as are pinned; setting `is_abandoned` ends the
     attempt.
     """
 
     def __init__(self, meter: ByteMeter, artifact: Artifact) -> None:
         self._meter, self.artifact = meter, artifact
-        self.count, self.is_left = 0, False
+        self.count, self.is_abandoned = 0, False
 
     def stream(self, url: str, file: Path) -> bool:
         """Download a url into a file; return False if it does not exist. Raises DownloadError for another
@@ -268,23 +270,23 @@ class Received:
                 return False
             length = response.headers.get("Content-Length", "")
             if length.isdecimal() and int(length) != self.artifact.size:
-                raise self.of_another_length(f"{int(length):,}")
+                raise self.length_error(f"{int(length):,}")
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("wb") as target:
                 try:
                     for chunk in response.raw.stream(AT_ONCE, decode_content=False):
-                        if self.is_left:
+                        if self.is_abandoned:
                             raise DownloadError(f"{self.artifact.coordinates}: the download was left")
                         self.count += len(chunk)
                         self._meter.add(len(chunk))
                         if self.count > self.artifact.size:
-                            raise self.of_another_length(f"more than {self.artifact.size:,}")
+                            raise self.length_error(f"more than {self.artifact.size:,}")
                         target.write(chunk)
                 except HTTPError as error:
                     raise requests.ConnectionError(error) from error
         return True
 
-    def of_another_length(self, received_length: str) -> DownloadError:
+    def length_error(self, received_length: str) -> DownloadError:
         """Return the error for a file whose length differs from the pinned one."""
         return DownloadError(
             f"{self.artifact.coordinates} has {received_length} bytes there, "
@@ -384,7 +386,7 @@ def ask_web(
 
     # The time-out of a socket counts anew for each byte, so the work has a thread of its own. It is left
     # there when its time is over: no process waits for it.
-    outcome = started(ask)
+    outcome = run_in_thread(ask)
     try:
         return outcome.result(seconds)
     except StillRunning:
@@ -393,7 +395,7 @@ def ask_web(
         raise TimeoutError(f"no whole answer within {seconds:.0f} s") from None
 
 
-def started(work: Callable[[], T]) -> Future[T]:
+def run_in_thread(work: Callable[[], T]) -> Future[T]:
     """Start `work` in a daemon thread and return the future of its result."""
     outcome = Future[T]()
 

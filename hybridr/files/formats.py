@@ -21,11 +21,11 @@ from .document_forms import (
     OTHER_QUERY_IDS,
     documents_in,
     hint_for_id,
-    identifier_of,
     line_items,
     plain_value,
+    valid_id,
 )
-from .local import below, numbered_lines, regular, replacing
+from .local import below, numbered_lines, replacing, require_regular
 
 GRADE_COLUMNS = frozenset(("score", "relevance", "rel", "grade", "label", "rating", "judgment"))
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
@@ -68,13 +68,13 @@ def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
     seen = SeenIds()
     for line, record in read_document_file(file):
         doc_id = record["_id"]
-        if not is_text(record):
+        if not is_encodable(record):
             raise DataError(f"{file}:{line}: document {doc_id!a} holds half a character (a lone surrogate)")
         seen.add(doc_id)
-        require_different(file, seen)
+        require_unique_ids(file, seen)
         yield record
-    seen.sort_in()
-    require_different(file, seen)
+    seen.merge_new()
+    require_unique_ids(file, seen)
 
 
 def read_document_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -88,31 +88,31 @@ def read_document_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 class SeenIds:
     """A set of ids stored as 8-byte digests, to find repeated ids with little memory.
 
-    `twice` are the digests of repeated ids; some are found by `add`, the rest by `sort_in`.
+    `repeated` are the digests of repeated ids; some are found by `add`, the rest by `merge_new`.
     """
 
     def __init__(self) -> None:
-        self.twice: set[int] = set()
+        self.repeated: set[int] = set()
         self._new: set[int] = set()
         self._sorted = array("Q")
 
     def add(self, doc_id: str) -> None:
-        """Add an id; note its digest in `twice` if it was added recently."""
+        """Add an id; note its digest in `repeated` if it was added recently."""
         if (digest := short_digest(doc_id)) in self._new:
-            self.twice.add(digest)
+            self.repeated.add(digest)
         self._new.add(digest)
         if len(self._new) >= max(LEAST_SORTED, len(self._sorted) // 16):
-            self.sort_in()
+            self.merge_new()
 
-    def sort_in(self) -> None:
-        """Merge the recently added digests into the sorted ones, and note repeated ones in `twice`."""
+    def merge_new(self) -> None:
+        """Merge the recently added digests into the sorted ones, and note repeated ones in `repeated`."""
         self._sorted.extend(self._new)
         self._new.clear()
         ids = np.frombuffer(self._sorted, dtype=np.uint64)  # the same memory, which is sorted in place
         ids.sort()
         same = ids[1:] == ids[:-1]
         if same.any():
-            self.twice.update(ids[1:][same].tolist())
+            self.repeated.update(ids[1:][same].tolist())
             self._sorted = array("Q", np.unique(ids).tobytes())
 
 
@@ -121,23 +121,23 @@ def short_digest(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def require_different(file: Path, seen: SeenIds) -> None:
+def require_unique_ids(file: Path, seen: SeenIds) -> None:
     """Raise DataError for the first line of a corpus whose id is repeated, among ids with a digest in
-    `seen.twice`.
+    `seen.repeated`.
     """
-    if not seen.twice:
+    if not seen.repeated:
         return
     names: set[str] = set()
     for line, record in read_document_file(file):
         doc_id = record["_id"]
-        if short_digest(doc_id) in seen.twice:
+        if short_digest(doc_id) in seen.repeated:
             if doc_id in names:
                 raise DataError(f"{file}:{line}: document id '{doc_id}' for the second time")
             names.add(doc_id)
-    seen.twice.clear()
+    seen.repeated.clear()
 
 
-def is_text(record: Mapping[str, Any]) -> bool:
+def is_encodable(record: Mapping[str, Any]) -> bool:
     """Return whether a record can be written as UTF-8, which half a surrogate pair cannot."""
     try:
         return bool(json.dumps(record, ensure_ascii=False).encode())
@@ -170,7 +170,7 @@ def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
         if "_id" not in record:
             hint = hint_for_id(record, ("id", *OTHER_QUERY_IDS), file)
             raise DataError(f"{where}: a query without '_id'", hint=hint)
-        query_id, text = identifier_of(plain_value(record["_id"]), where), record.get("text")
+        query_id, text = valid_id(plain_value(record["_id"]), where), record.get("text")
         if query_id not in qrels:
             continue
         if query_id in queries:
@@ -179,7 +179,7 @@ def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
             fields = ", ".join(record)
             hint = f"the text of a query is its field 'text'; fields there: {fields}"
             raise DataError(f"{file}:{line}: query '{query_id}' has no text", hint=hint)
-        if not is_text({"text": text}):
+        if not is_encodable({"text": text}):
             raise DataError(f"{file}:{line}: query {query_id!a} holds half a character (a lone surrogate)")
         queries[query_id] = Query(query_id, text)
     if missing := qrels.keys() - queries.keys():
@@ -280,7 +280,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        with regular(file).open("rb") as content:
+        with require_regular(file).open("rb") as content:
             start = content.read(8)
         hints = [hint for magic, hint in UNPACKED_BY.items() if start.startswith(magic)]
         hint = (hints or ["write it as UTF-8: iconv -t UTF-8 -o documents.jsonl {file}"])[0].format(file=file)
@@ -308,15 +308,15 @@ def read_jsonl(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def fits_column(name: str) -> bool:
     """Return whether an id can be written to a tab-separated file: no tab, no line end, not blank."""
-    return bool(name.strip()) and not LINE_ENDS.intersection(name) and is_text({"id": name})
+    return bool(name.strip()) and not LINE_ENDS.intersection(name) and is_encodable({"id": name})
 
 
 def fits_word(name: str) -> bool:
     """Return whether an id can be written to a file with blanks between its columns, such as a TREC run."""
-    return name.split() == [name] and is_text({"id": name})
+    return name.split() == [name] and is_encodable({"id": name})
 
 
-def ranked(scores: Mapping[str, float]) -> list[tuple[str, float]]:
+def trec_order(scores: Mapping[str, float]) -> list[tuple[str, float]]:
     """Return (document, score) in trec_eval's order: by score in single precision, then by descending id.
 
     Raises DataError for a score that is not a finite number in single precision.
@@ -341,11 +341,11 @@ def write_run(file: Path, run: Run, tag: str) -> None:
     with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
         for query_id, scores in run.items():
             writable = {doc_id: score for doc_id, score in scores.items() if fits_word(doc_id)}
-            for rank, (doc_id, score) in enumerate(ranked(writable), 1):
-                lines.write(f"{_word(query_id)} Q0 {doc_id} {rank} {score:.9g} {label}\n")
+            for rank, (doc_id, score) in enumerate(trec_order(writable), 1):
+                lines.write(f"{_trec_id(query_id)} Q0 {doc_id} {rank} {score:.9g} {label}\n")
 
 
-def _word(value: str) -> str:
+def _trec_id(value: str) -> str:
     """Return an id unchanged. Raises DataError if a TREC file cannot hold it."""
     if not fits_word(value):
         raise DataError(f"the id {value!a} is empty or holds a blank: a TREC file cannot hold it")
@@ -383,7 +383,7 @@ def write_qrels(file: Path, qrels: Qrels) -> None:
     with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
         for query_id, grades in qrels.items():
             for doc_id, grade in grades.items():
-                lines.write(f"{_word(query_id)} 0 {_word(doc_id)} {grade}\n")
+                lines.write(f"{_trec_id(query_id)} 0 {_trec_id(doc_id)} {grade}\n")
 
 
 def write_beir(folder: Path, corpus: list[Document], queries: list[Query], qrels: Qrels) -> None:

@@ -8,8 +8,8 @@ run as root, so its node runs under another account. Assets are the files of `op
 
 A name that a cluster, a document, a record, a manifest, a file or a client chose becomes a path by `below`
 alone; tests/hostile/test_paths.py holds all of hybridr to that. A file is opened for reading here, or below
-a call of `regular`; tests/hostile/test_opening.py holds all of hybridr to that. Checks of what is read
-(links, size, depth of JSON, unpacked size) raise ValueError, which each reader turns into its own error
+a call of `require_regular`; tests/hostile/test_opening.py holds all of hybridr to that. Checks of what is
+read (links, size, depth of JSON, unpacked size) raise ValueError, which each reader turns into its own error
 with the name of the file. `HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits
 that a real file may meet.
 """
@@ -45,7 +45,7 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
-PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]+")
+FILE_NAME = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 
 
 def cache_folder() -> Path:
@@ -71,12 +71,12 @@ def _folder(part: str, own: Path, system: str) -> Path:
     """
     if home := os.environ.get("HYBRIDR_HOME"):
         return Path(home).expanduser().absolute() / part
-    return own if reachable(own) else Path(system)
+    return own if is_reachable(own) else Path(system)
 
 
 def is_file_name(name: str) -> bool:
     """Return whether a name is that of a single file: no path, no drive, neither `.` nor `..`."""
-    return PLAIN.fullmatch(name) is not None and name.strip(". ") != "" and Path(name).name == name
+    return FILE_NAME.fullmatch(name) is not None and name.strip(". ") != "" and Path(name).name == name
 
 
 def below(folder: Path, name: str) -> Path:
@@ -117,7 +117,7 @@ def load_asset(*parts: str) -> dict[str, Any]:
     return value
 
 
-def reachable(path: Path) -> bool:
+def is_reachable(path: Path) -> bool:
     """Return whether the node's account can enter `path`; if this process is not root, always True."""
     if not is_root():
         return True
@@ -174,7 +174,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def replaced_name(path: Path) -> str:
+def final_name(path: Path) -> str:
     """Return the name that a temporary file or folder beside its target was to get; another's own name."""
     return re.sub(r"^\.(.+)\.[a-z0-9_]{8}$", r"\1", path.name)
 
@@ -202,7 +202,7 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def acquired_lock(path: Path, *, wait: bool = True) -> IO[str]:
+def acquire_lock(path: Path, *, wait: bool = True) -> IO[str]:
     """Open and lock the lock file `path`; return the open file, whose closing ends the lock. Raise OSError.
 
     While another thread or process holds the lock, this waits, or raises BlockingIOError without `wait`. On
@@ -229,17 +229,17 @@ GROWTH = 50
 """Largest ratio of an archive's unpacked size to its own; weights shrink by a half at most."""
 
 
-def most_bytes() -> int:
+def max_model_bytes() -> int:
     """Return the size in bytes of the largest model file (weights, graph) that is opened."""
-    return int(_setting("HYBRIDR_MODEL_GB", 16) * 1e9)
+    return int(_number_setting("HYBRIDR_MODEL_GB", 16) * 1e9)
 
 
-def most_memory() -> int:
+def max_graph_bytes() -> int:
     """Return the bytes that all open graphs may take together."""
-    return int(_setting("HYBRIDR_MEMORY_GB", 6) * 1e9)
+    return int(_number_setting("HYBRIDR_MEMORY_GB", 6) * 1e9)
 
 
-def _setting(name: str, default: float) -> float:
+def _number_setting(name: str, default: float) -> float:
     """Return an environment variable as a number of at least 0, else the default. Raises ValueError."""
     text = os.environ.get(name) or default
     try:
@@ -272,7 +272,7 @@ def require_own_files(folder: Path) -> None:
                 raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
 
 
-def regular(path: Path) -> Path:
+def require_regular(path: Path) -> Path:
     """Return the path unchanged. Raises ValueError for a pipe or a device, which may not end, and OSError."""
     if not stat.S_ISREG(kind := path.stat().st_mode) and not stat.S_ISDIR(kind):
         raise ValueError(f"{path.name} is a pipe or a device, a regular file is needed")
@@ -282,7 +282,7 @@ def regular(path: Path) -> Path:
 def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
     """Return the bytes of a file of at most `limit` bytes. Raise ValueError, OSError."""
     content = bytearray()
-    with regular(path).open("rb") as file:
+    with require_regular(path).open("rb") as file:
         # In parts: `read` takes memory for all that it may get, however little there is.
         while len(content) <= limit and (part := file.read(min(AT_ONCE, limit + 1 - len(content)))):
             content += part
@@ -298,13 +298,13 @@ def text_within(path: Path, limit: int = MOST_JSON) -> str:
 
 def require_size(path: Path) -> None:
     """Raise ValueError if a model file is too large, or if a safetensors file lists too many tensors."""
-    if (size := path.stat().st_size) > most_bytes():
+    if (size := path.stat().st_size) > max_model_bytes():
         raise ValueError(
-            f"{path.name} has {size / 1e9:,.1f} GB, at most {most_bytes() / 1e9:g} are opened "
+            f"{path.name} has {size / 1e9:,.1f} GB, at most {max_model_bytes() / 1e9:g} are opened "
             "(HYBRIDR_MODEL_GB)"
         )
     if path.suffix == ".safetensors":
-        with regular(path).open("rb") as file:
+        with require_regular(path).open("rb") as file:
             header = int.from_bytes(file.read(8), "little")
         if MOST_HEADER < header < size:
             raise ValueError(f"{path.name} has a list of {header / 1e6:,.0f} MB of its tensors")
@@ -326,9 +326,9 @@ def numbered_lines(
     Raises ValueError for damage, and for a line of more than HYBRIDR_LINE_MB million characters.
     """
     opened = gzip.open if path.suffix == ".gz" else open
-    limit, number = int(_setting("HYBRIDR_LINE_MB", 64) * 1e6), 0  # characters
+    limit, number = int(_number_setting("HYBRIDR_LINE_MB", 64) * 1e6), 0  # characters
     try:
-        with opened(regular(path), "rt", encoding=encoding, errors=errors, newline=newline) as lines:
+        with opened(require_regular(path), "rt", encoding=encoding, errors=errors, newline=newline) as lines:
             while line := lines.readline(limit + 1):
                 if len(line) > limit:  # before it is read whole
                     raise ValueError(f"it has a line of more than {limit:,} characters (HYBRIDR_LINE_MB)")
@@ -338,13 +338,13 @@ def numbered_lines(
         raise ValueError(str(error)) from error
 
 
-def members_within(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[str, bytes]:
+def read_members(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[str, bytes]:
     """Return name -> bytes of members of a zip archive of `size` bytes. Raises ValueError if they unpack to
     far more.
 
     The declared sizes are compared before anything is unpacked; `zipfile` reads no more than is declared.
     """
-    limit = min(GROWTH * size, most_bytes())
+    limit = min(GROWTH * size, max_model_bytes())
     declared = sum(archive.getinfo(name).file_size for name in names)
     if declared > limit:
         raise ValueError(
@@ -363,7 +363,7 @@ VERSIONED = "numpy onnxruntime opensearch-py peft pyarrow tokenizers torch trans
 def sha256_of(path: Path) -> str:
     """Return the sha256 of a file's bytes, 64 hex digits."""
     digest = hashlib.sha256()
-    with regular(path).open("rb") as file:
+    with require_regular(path).open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

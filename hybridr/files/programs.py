@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from ..errors import NodeError
-from .local import acquired_lock, below, is_root, reachable, storing
+from .local import acquire_lock, below, is_reachable, is_root, storing
 
 UNPRIVILEGED = 60939  # a number without an account: nobody else owns files or processes under it
 CLEARED_TIMES, CLEARED_AGAIN_S = 5, 0.2
@@ -29,7 +29,7 @@ class Account(TypedDict, total=False):
     extra_groups: list[int]
 
 
-def account() -> Account:
+def node_account() -> Account:
     """Return the `subprocess` arguments by which nodes run: an unprivileged account if this process is
     root.
     """
@@ -44,16 +44,16 @@ def make_reachable(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     for folder in created if is_root() else ():
         folder.chmod(0o755)  # whatever root's umask says
-    if not reachable(path):
+    if not is_reachable(path):
         raise NodeError(
             f"OpenSearch does not run as root, and other users cannot enter {path}",
             hint="set HYBRIDR_HOME to a folder that they can enter, or run hybridr as an ordinary user",
         )
 
 
-def give(path: Path) -> None:
+def give_to_node(path: Path) -> None:
     """Make the node's account the owner of `path` and of everything below it, if this process is root."""
-    owner = account()
+    owner = node_account()
     if not owner:
         return
     for folder, _, names in os.walk(path):
@@ -111,7 +111,7 @@ def locked(path: Path) -> Iterator[None]:
         raise NodeError("the embedded node runs on Linux and macOS", hint="use docker-compose.yml, or WSL")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = acquired_lock(path)
+        lock = acquire_lock(path)
     except OSError as error:
         raise NodeError(
             f"cannot write {path}: {error.strerror}",

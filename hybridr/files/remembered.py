@@ -20,10 +20,10 @@ from typing import Any
 from ..errors import DataError, SettingsError
 from ..records import Reported
 from .local import (
-    acquired_lock,
+    acquire_lock,
     below,
+    final_name,
     parsed_json,
-    replaced_name,
     state_folder,
     storing,
     text_within,
@@ -41,7 +41,7 @@ MOST_INDICES = 8  # whose scales are kept
 _spreads: dict[str, float] = {}
 
 
-def known_in(file: str) -> dict[str, Any]:
+def read_state_file(file: str) -> dict[str, Any]:
     """Return a JSON object from a file of the state folder; empty if the file is missing, or damaged where
     what it holds is found again. Raises DataError for a damaged one of those that hold something else.
     """
@@ -62,15 +62,15 @@ def known_in(file: str) -> dict[str, Any]:
 
 
 @contextmanager
-def changing(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
+def change_state_file(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
     """Yield a JSON object of the state folder under a lock; write it back if the block changed it.
 
     Other threads and processes that want to change it wait. Raises DownloadError.
     """
     with storing(state_folder(), "free some space, or set HYBRIDR_HOME to a folder you may write to"):
         state_folder().mkdir(parents=True, exist_ok=True)
-        with acquired_lock(below(state_folder(), f".{file}.lock")):
-            entries = known_in(file)
+        with acquire_lock(below(state_folder(), f".{file}.lock")):
+            entries = read_state_file(file)
             before = dict(entries)
             yield entries
             if entries != before:
@@ -82,19 +82,19 @@ def remember_encoder(key: str, folder: Path | None) -> None:
     for.
     """
     if folder is not None:
-        with changing(ENCODERS) as entries:
+        with change_state_file(ENCODERS) as entries:
             entries[key] = str(folder.resolve())
 
 
-def folder_of(fingerprint: str) -> Path | None:
+def known_encoder_folder(fingerprint: str) -> Path | None:
     """Return the stored folder of the encoder with this fingerprint; None if unknown or gone."""
-    folder = known_in(ENCODERS).get(fingerprint)
+    folder = read_state_file(ENCODERS).get(fingerprint)
     return Path(folder) if isinstance(folder, str) and Path(folder).is_dir() else None
 
 
-def forget(key: str) -> None:
+def forget_encoder(key: str) -> None:
     """Delete the stored folder of an index's promoted encoder; the folder itself stays."""
-    with suppress(DataError), changing(ENCODERS) as entries:  # who cannot read it has nothing to forget
+    with suppress(DataError), change_state_file(ENCODERS) as entries:  # a damaged file names no folder
         entries.pop(key, None)
 
 
@@ -103,13 +103,13 @@ def remember_spread(key: str, spread: float) -> None:
     can keep it.
     """
     _spreads[key] = spread
-    with changing(SPREADS) as entries:
+    with change_state_file(SPREADS) as entries:
         entries[key] = spread
 
 
-def spread_known(key: str) -> float | None:
+def known_spread(key: str) -> float | None:
     """Return the stored spread of an encoder's cosines; None if it was never measured on this machine."""
-    if key not in _spreads and isinstance(spread := known_in(SPREADS).get(key), float):
+    if key not in _spreads and isinstance(spread := read_state_file(SPREADS).get(key), float):
         _spreads[key] = spread
     return _spreads.get(key)
 
@@ -118,7 +118,7 @@ def remember_newest(file: str, key: str, value: Any, limit: int) -> None:
     """Store a value as the newest entry of a state file, which keeps the newest `limit`. Raise
     DownloadError.
     """
-    with changing(file) as entries:
+    with change_state_file(file) as entries:
         entries.pop(key, None)
         for name in list(entries)[: max(0, len(entries) + 1 - limit)]:
             del entries[name]
@@ -130,9 +130,9 @@ def remember_scales(index: str, scales: Mapping[str, float]) -> None:
     remember_newest(SCALES, index, dict(scales), MOST_INDICES)
 
 
-def scales_known(index: str) -> dict[str, float]:
+def known_scales(index: str) -> dict[str, float]:
     """Return query -> scale as stored on this machine for an index."""
-    entry = known_in(SCALES).get(index)
+    entry = read_state_file(SCALES).get(index)
     scales = entry.items() if isinstance(entry, dict) else ()
     return {name: scale for name, scale in scales if isinstance(scale, float) and 0 <= scale < math.inf}
 
@@ -141,7 +141,7 @@ def known_checkpoint(repository: str) -> dict[str, Any]:
     """Return the `revision` and `files` (name: sha256) that a model repository had when it was first
     fetched.
     """
-    checkpoint = known_in(KNOWN_FILE).get(repository)
+    checkpoint = read_state_file(KNOWN_FILE).get(repository)
     return checkpoint if isinstance(checkpoint, dict) and isinstance(checkpoint.get("files"), dict) else {}
 
 
@@ -149,12 +149,12 @@ def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -
     """Store the revision and files that a model repository had when it was first fetched. Raise
     DownloadError.
     """
-    with changing(KNOWN_FILE) as entries:
+    with change_state_file(KNOWN_FILE) as entries:
         entries[repository] = {"revision": revision, "files": files}
 
 
-KINDS = {REJECTS: "refused documents", SHADOWS: "requests of a shadow"}
-OF_INDEX = re.compile(r"(.+)#([^#]+)\.jsonl")
+TEXT_KINDS = {REJECTS: "refused documents", SHADOWS: "requests of a shadow"}
+INDEX_FILE = re.compile(r"(.+)#([^#]+)\.jsonl")
 
 
 @dataclass(frozen=True)
@@ -188,18 +188,18 @@ def remember_text(path: Path, kind: str, *, written: Path | None = None, parts: 
     """
     status = written.stat() if written else None
     entry = {"kind": kind, "file": status and [status.st_size, status.st_mtime_ns], "parts": list(parts)}
-    with changing(REGISTER, private=True) as entries:
+    with change_state_file(REGISTER, private=True) as entries:
         for name in [name for name in entries if not Path(name).exists()]:
             del entries[name]
         entries[str(path.resolve())] = entry
 
 
-def is_as_registered(path: Path, entry: Mapping[str, Any]) -> bool:
+def is_unchanged(path: Path, entry: Mapping[str, Any]) -> bool:
     """Return whether what is at a registered path is what hybridr wrote there."""
     try:
         if path.is_dir():
             files = list(path.iterdir())
-            parts = {replaced_name(file) for file in files}
+            parts = {final_name(file) for file in files}
             own = parts <= set(entry["parts"]) and (not files or entry["parts"][0] in parts)
             own = own and all(file.is_file() and not file.is_symlink() for file in files)
         else:
@@ -209,26 +209,26 @@ def is_as_registered(path: Path, entry: Mapping[str, Any]) -> bool:
         return False
 
 
-def texts(name: str | None = None) -> list[Text]:
+def local_texts(name: str | None = None) -> list[Text]:
     """Return the existing local files that hold documents' text: all, those of an index `name` and its
     destinations, or those of the index `name#uuid`. Raises DataError for all if their register is damaged.
     """
     if name is None:
-        return [*texts_of_indices(), *registered_texts()]
+        return [*index_texts(), *registered_texts()]
     numbered = re.compile(rf"{re.escape(name)}(-hybridr-\d+(-returned)?)?")
     return [
         text
-        for text in texts_of_indices()
+        for text in index_texts()
         if text.index and (numbered.fullmatch(text.index) or name == f"{text.index}#{text.uuid}")
     ]
 
 
-def texts_of_indices() -> list[Text]:
+def index_texts() -> list[Text]:
     """Return the files of the state folder that hold text of an index's documents."""
     listed: list[Text] = []
-    for folder, kind in KINDS.items():
+    for folder, kind in TEXT_KINDS.items():
         for path in sorted(below(state_folder(), folder).glob("*#*")):
-            if match := OF_INDEX.fullmatch(replaced_name(path)):
+            if match := INDEX_FILE.fullmatch(final_name(path)):
                 listed.append(Text(path, kind, path.stat().st_size, match[1], match[2]))
     return listed
 
@@ -236,9 +236,9 @@ def texts_of_indices() -> list[Text]:
 def registered_texts() -> list[Text]:
     """Return the files and folders elsewhere that were registered as holding documents' text."""
     listed: list[Text] = []
-    for path, entry in ((Path(name), entry) for name, entry in sorted(known_in(REGISTER).items())):
+    for path, entry in ((Path(name), entry) for name, entry in sorted(read_state_file(REGISTER).items())):
         if isinstance(entry, dict) and path.exists():
-            ours = is_as_registered(path, entry)
+            ours = is_unchanged(path, entry)
             size = sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]) if ours)
             listed.append(Text(path, str(entry.get("kind")), size, ours=ours))
     return listed
@@ -256,7 +256,7 @@ def delete_texts(chosen: Collection[Text], *, of_one_name: bool = False) -> list
             f"there are several indices of one name, of several clusters or times: {', '.join(uuids)}",
             hint=f"hybridr clean '{uuids[0]}' --yes, or without --yes to be asked",
         )
-    paths, listed = {text.path for text in chosen}, texts_of_indices()
+    paths, listed = {text.path for text in chosen}, index_texts()
     listed += registered_texts() if any(text.index is None for text in chosen) else []
     deleted = [text for text in listed if text.path in paths and text.ours]
     for text in deleted:
@@ -266,7 +266,7 @@ def delete_texts(chosen: Collection[Text], *, of_one_name: bool = False) -> list
             if text.path.is_dir():
                 text.path.rmdir()
     if registered := {str(text.path) for text in deleted if text.index is None}:
-        with changing(REGISTER, private=True) as entries:
+        with change_state_file(REGISTER, private=True) as entries:
             for path in registered & entries.keys():
                 del entries[path]
     return deleted

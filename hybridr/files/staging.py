@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import DownloadError
-from .local import acquired_lock, replaced_name, storing
+from .local import acquire_lock, final_name, storing
 
 _claims: set[tuple[Path, int]] = set()
 
@@ -66,7 +66,7 @@ def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
     _claims.add(claim)
     try:
         with storing(path):
-            for left in left_of(path):
+            for left in leftovers_of(path):
                 if left.is_dir() and {part.name for part in left.iterdir()} <= {"new", "old"}:
                     finish_staging(left, path)
         yield
@@ -85,7 +85,7 @@ def claim_lock(path: Path, wait: bool) -> IO[str] | None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         while sys.platform != "win32":
-            lock = acquired_lock(file, wait=wait)
+            lock = acquire_lock(file, wait=wait)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.fileno()), file.stat()):
                     return lock
@@ -100,13 +100,13 @@ def claim_lock(path: Path, wait: bool) -> IO[str] | None:
     return None
 
 
-def left_of(path: Path) -> list[Path]:
+def leftovers_of(path: Path) -> list[Path]:
     """Return the temporary files and folders beside `path`: of killed processes, if nobody writes it now."""
     entries = path.parent.iterdir() if path.parent.is_dir() else ()
-    return [left for left in entries if left.name != path.name and replaced_name(left) == path.name]
+    return [left for left in entries if left.name != path.name and final_name(left) == path.name]
 
 
-def delete_left(path: Path) -> None:
+def delete_leftovers(path: Path) -> None:
     """Delete what killed processes left while they wrote the file `path`, which nobody else writes now."""
-    for left in left_of(path):
+    for left in leftovers_of(path):
         left.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from ..encoders.bits import read_whole
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.evening import Evening
 from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, split
-from ..languages import middle_of
+from ..languages import middle_words
 from ..records import Windows
 from .representations import (
     EncodedDocument,
@@ -57,7 +57,7 @@ def measured_cosines(
     if len(texts) < FEWEST_MEASURED:
         return None
     firsts = np.arange(len(texts)) if firsts is None else firsts
-    queries = encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in texts])
+    queries = encoder.encode_queries([middle_words(text, ASKED_WORDS) for text in texts])
     measured = spread_of(cosines_of(encoder, queries, vectors, firsts))
     if measured is None:
         return None

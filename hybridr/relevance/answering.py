@@ -22,7 +22,7 @@ from ..encoders.contract import Encoder
 from ..errors import HybridrError
 from ..evaluation.evaluation import judged_queries
 from ..indexing.recipe import COMPARED, TextRecipe, measured_cosines
-from ..languages import middle_of, says_something
+from ..languages import has_visible_text, middle_words
 from ..records import Hit, Progress, Qrels, Query, silent
 from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
 from ..search.calibration import is_unit
@@ -167,8 +167,8 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
     own = {}  # a few words from the middle of some documents: document id -> text
     fields = search.info.record.fields
     for document in sample_documents(search.cluster, search.info, DRAWN, fields=fields):
-        text = middle_of(text_of(document.source, fields))[:LONGEST].strip()
-        if says_something(text):
+        text = middle_words(text_of(document.source, fields))[:LONGEST].strip()
+        if has_visible_text(text):
             own[document.doc_id] = text
     if search.info.record.language in (None, ENGLISH):
         scores = best_of_each(search, unanswerable_queries(ASKED), progress)

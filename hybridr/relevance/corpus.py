@@ -18,7 +18,7 @@ from ..evaluation.label_free import draw_probes
 from ..files.formats import document_of, read_document_file, read_table, short_digest
 from ..files.local import fingerprint
 from ..languages import guess_language
-from ..records import Document, Progress, counted, silent
+from ..records import Document, Progress, silent, with_progress
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
@@ -148,7 +148,7 @@ def read_source(source: Source, fields: Sequence[str], progress: Progress) -> It
         cluster, index = source
         yield from read_index(cluster, index, fields, progress)
     else:
-        yield from counted(source, progress, "read")
+        yield from with_progress(source, progress, "read")
 
 
 def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:

@@ -47,7 +47,7 @@ from ..evaluation.label_free import (
 )
 from ..evaluation.significance import BoundedMean, bounded_mean, holm, paired_t
 from ..files.local import fingerprint
-from ..files.remembered import known_in, remember_newest
+from ..files.remembered import read_state_file, remember_newest
 from ..indexing.recipe import COMPARED, measured_cosines, spread_and_mean
 from ..records import Document, Progress, Qrels, Query, silent
 from ..search.calibration import cosine_scale, evening_of, is_unit
@@ -480,7 +480,7 @@ def measured(
     """
     qrels = task.proof.qrels if task.proof else None
     key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, EVENING])
-    if isinstance(remembered := known_in(FILE).get(key), dict):
+    if isinstance(remembered := read_state_file(FILE).get(key), dict):
         return remembered
     started = time.monotonic()
     vectors = encode_in_parts(encoder, task.texts, encoder.max_tokens, report)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import SettingsError
 from ..evaluation.evaluation import parse_measure, values_of
 from ..evaluation.significance import bounded_mean
-from ..families import member_of, names_of
+from ..families import load_member, member_names
 from ..records import Progress, Qrels, Query, Run, silent
 from ..search.fusions import FAMILY, CandidateLists, Fusion, Scales
 from ..search.rerankers import FAMILY as RERANKERS
@@ -159,7 +159,7 @@ class Step(NamedTuple):
     @property
     def settings(self) -> dict[str, Any]:
         """Return the settings in the re-ranker's own names."""
-        weight, depth = member_of(RERANKERS, self.name).tuned_by
+        weight, depth = load_member(RERANKERS, self.name).tuned_by
         return {weight: self.weight, depth: self.depth}
 
     def __str__(self) -> str:
@@ -207,7 +207,7 @@ def variants(
 
     Every grid is tried with the usual signals, and with each of `signals` if the fusion uses signals.
     """
-    chosen = [member_of(FAMILY, name) for name in fusions or names_of(FAMILY)]
+    chosen = [load_member(FAMILY, name) for name in fusions or member_names(FAMILY)]
     members = sorted(chosen, key=lambda fusion: fusion.turn)
     grids = [grid for member in members for grid in member.grids]
     default = grids[0].name
@@ -239,7 +239,7 @@ def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str
 def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
     """Return the fusion of a variant. Raises SettingsError if this version cannot run it."""
     settings = SearchSettings(**variant.settings)
-    fusion: Fusion = member_of(FAMILY, settings.fusion)(settings, version)
+    fusion: Fusion = load_member(FAMILY, settings.fusion)(settings, version)
     return fusion
 
 

@@ -29,7 +29,7 @@ from ..encoders.contract import Encoder, Vectors
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries
 from ..evaluation.significance import BoundedMean, bounded_mean
-from ..families import member_of
+from ..families import load_member
 from ..records import Progress, Qrels, Query, Reported, silent
 from ..search.calibration import MOST_LIKENESS, known_likeness
 from ..search.checks import encoder_for
@@ -125,7 +125,7 @@ def rehearse(
     vectors = query_vectors(encoder, [query.text for query in queries])
     chosen = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
     places = {queries[place].query_id: int(place) for place in chosen}
-    plain, weight = without_memory(search), member_of(FAMILY, "memory").weight
+    plain, weight = without_memory(search), load_member(FAMILY, "memory").weight
 
     def score(answer: QueryCandidates) -> NDArray[np.float64]:
         """Score a query's candidates without a memory, with one, and with one of other needs, `(3, n)`."""

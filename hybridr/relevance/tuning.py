@@ -29,7 +29,7 @@ from ..cluster.record_parts import Tuned
 from ..encoders.contract import Encoder
 from ..errors import DataError, SettingsError, quantity
 from ..evaluation.evaluation import checked_qrels, judged_queries, parse_measure, without_relevant
-from ..families import member_of
+from ..families import load_member
 from ..files.formats import read_query_log
 from ..indexing.recipe import TextRecipe
 from ..indexing.terms.fitting import Provision, provide_term_table
@@ -297,7 +297,7 @@ def chains_of(names: Sequence[str]) -> list[Chain]:
     Raises SettingsError for a re-ranker without a weight.
     """
     for name in names:
-        if member_of(FAMILY, name).tuned_by is None:
+        if load_member(FAMILY, name).tuned_by is None:
             raise SettingsError(f"the re-ranker '{name}' has no weight to be tuned", hint="--rerank none")
     choices = [[None, *(Step(name, *setting) for setting in product(WEIGHTS, DEPTHS))] for name in names]
     return [Chain(tuple(step for step in steps if step)) for steps in product(*choices)]
@@ -341,7 +341,7 @@ def reranker_gains(
         HitGains([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
     ]
     for name in names:
-        fields = member_of(FAMILY, name).own_settings.model_fields
+        fields = load_member(FAMILY, name).own_settings.model_fields
         settings = {key: value for key, value in own.items() if key in fields}
         settings |= Step(name, 1.0, LONGEST_LIST).settings
         ordered_anew = search.reranked(name, **settings).reordering.of(questions, lists, hurried=False)

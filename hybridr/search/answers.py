@@ -14,7 +14,7 @@ import numpy as np
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Calibrated
 from ..errors import SettingsError
-from ..families import member_of
+from ..families import load_member
 from ..files.local import fingerprint
 from ..records import Hits
 from .checks import HYBRID
@@ -136,7 +136,7 @@ def meaningless(context: SearchContext, reranking: Sequence[Any]) -> str:
         return f"it is of hybrid searches, mode {context.mode} is none"
     if not context.fusion.true_scores:
         return f"the fusion '{context.fusion.name}' gives no true scores"
-    relative = [name for name in reranking[0] if not member_of(RERANKERS, name).adds]
+    relative = [name for name in reranking[0] if not load_member(RERANKERS, name).adds]
     return f"the re-ranker '{relative[0]}' gives no true scores" if relative else ""
 
 

@@ -27,9 +27,9 @@ from ..encoders.contract import Encoder, TokenEncoder, of_length_one, offers_of
 from ..encoders.evening import Evening
 from ..encoders.registry import MINILM_WHEEL
 from ..errors import DownloadError
-from ..files.remembered import remember_spread, spread_known
+from ..files.remembered import known_spread, remember_spread
 from ..indexing.terms.terms import Analysis
-from ..languages import first_words, middle_of, word_count
+from ..languages import first_words, middle_words, word_count
 from .hits import checked_hits
 
 MINILM_SPREAD = 0.1952
@@ -122,7 +122,7 @@ def known_cosines(encoder: Encoder) -> tuple[float, float]:
     for an encoder.
     """
     key = scale_key(encoder)
-    spread, centre = spread_known(key), spread_known(f"{key} centre")
+    spread, centre = known_spread(key), known_spread(f"{key} centre")
     if spread is None or centre is None:
         near = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T  # (10, 10)
         cosines = near if encoder.similarity == "cosine" else 2 * engine_scores(encoder.similarity, near) - 1
@@ -170,7 +170,7 @@ def known_likeness(encoder: Encoder) -> float:
 
 def measured_once(key: str, measure: Callable[[], float]) -> float:
     """Return the value stored on this machine under a key; measure and store it first if there is none."""
-    if (spread := spread_known(key)) is None:
+    if (spread := known_spread(key)) is None:
         keep(key, spread := measure())
     return spread
 
@@ -228,7 +228,7 @@ class Probes(NamedTuple):
 def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
     """Yield probes with words from the middle of documents, then with words from their beginning."""
     whole = words_drawn(cluster, info, plain.fields).values()
-    for cut in (middle_of, partial(first_words, length=PROBE_BEGINNING)):
+    for cut in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
         texts = list(map(cut, whole))
         yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts))
 
@@ -266,13 +266,13 @@ def probes_in_fields(
     }
     documents = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, drawn))]
     read = [[WORDS.sub(" ", text_of(source, names)) for names in (held, searched)] for source in documents]
-    for cut in (middle_of, partial(first_words, length=PROBE_BEGINNING)):
+    for cut in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
         own = [cut(asked_text) for asked_text, _ in read]
         texts = (
             own
             if shared
             else [
-                first_words(middle_of(text), word_count(words))
+                first_words(middle_words(text), word_count(words))
                 for words, (_, text) in zip(own, read, strict=True)
             ]
         )
@@ -340,7 +340,7 @@ def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis
     over idf sum, relative to plain BM25; 1 if no document can be used.
     """
     drawn = words_drawn(cluster, info, plain.fields)
-    excerpts = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_of(words))}
+    excerpts = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_words(words))}
     texts = list(excerpts.values())
     queries = [among([doc_id], query) for doc_id, query in zip(excerpts, plain.queries(texts), strict=True)]
     scores = best_scores(cluster, info, queries, texts) if texts else []

@@ -19,9 +19,9 @@ from ..encoders.contract import Arithmetic, Backend, Encoder, offers_of
 from ..encoders.opening import is_encoder, load_encoder
 from ..encoders.registry import packaged_as, reads
 from ..errors import DataError, ModelError, SettingsError
-from ..families import OneOf, member_of, names_of
-from ..files.remembered import ENCODERS, known_in, remember_encoder
-from ..languages import UNKNOWN, WIDE, language_of, says_something
+from ..families import OneOf, load_member, member_names
+from ..files.remembered import ENCODERS, read_state_file, remember_encoder
+from ..languages import UNKNOWN, WIDE, has_visible_text, language_of
 from ..records import Progress, silent
 from .boosts import check_boost, read_boosts
 from .fusions import FAMILY, Fusion, Weighted
@@ -53,7 +53,7 @@ def encoder_for(
     """
     if encoder is not None and not isinstance(encoder, Path | str):
         return encoder
-    folder, folders = encoder, known_in(ENCODERS) if encoder is None else {}
+    folder, folders = encoder, read_state_file(ENCODERS) if encoder is None else {}
     fingerprint = info.record.encoder
     origin = info.record.source_uuid or info.uuid
     remembered = folders.get(fingerprint) if fingerprint else folders.get(origin)
@@ -100,12 +100,12 @@ WIDE_CODES = ("zh", "ja", "ko")
 
 def modes() -> tuple[str, ...]:
     """Return the modes of a search: hybrid, or any single retriever."""
-    return (HYBRID, *names_of(RETRIEVERS))
+    return (HYBRID, *member_names(RETRIEVERS))
 
 
 def retrievers_of(mode: str, settings: SearchSettings) -> list[type[Retriever]]:
     """Return the retrievers that a mode uses."""
-    return [member_of(RETRIEVERS, name) for name in (settings.shares if mode == HYBRID else (mode,))]
+    return [load_member(RETRIEVERS, name) for name in (settings.shares if mode == HYBRID else (mode,))]
 
 
 def encodes(mode: str, settings: SearchSettings) -> bool:
@@ -163,7 +163,7 @@ def check_feedback(feedback: str | None, mode: Mode, settings: SearchSettings) -
 
 def fusions() -> list[type[Fusion]]:
     """Return all fusions, in the order in which `auto` tries them."""
-    members: list[type[Fusion]] = [member_of(FAMILY, name) for name in names_of(FAMILY)]
+    members: list[type[Fusion]] = [load_member(FAMILY, name) for name in member_names(FAMILY)]
     return sorted(members, key=lambda fusion: fusion.turn)
 
 
@@ -174,7 +174,7 @@ def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
 
 def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
     """Return why a fusion cannot rank an index with these retrievers; None if it can."""
-    kinds = (member_of(RETRIEVERS, name) for name in settings.retrievers if fusion.needs_scales)
+    kinds = (load_member(RETRIEVERS, name) for name in settings.retrievers if fusion.needs_scales)
     return next(filter(None, (kind.unscaled(record) for kind in kinds)), None)
 
 
@@ -188,7 +188,7 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
         named = (fusion for fusion in fusions() if settings.model_fields_set & fusion.own_settings)
         fusion = next(named, None) or usual_fusion(settings, info.record)
     else:
-        fusion = member_of(FAMILY, settings.fusion)
+        fusion = load_member(FAMILY, settings.fusion)
     name = f"the fusion '{fusion.name}'"
     if obstacle := obstacle_to(fusion, settings, info.record):
         raise SettingsError(f"{name} cannot rank here: {obstacle}")
@@ -214,7 +214,7 @@ def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -
     Without scripts on the cluster, a fusion that needs them is replaced. Raises as `chosen_fusion`.
     """
     fusion = chosen_fusion(settings, info)
-    if member_of(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):
+    if load_member(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):
         alternative = next(
             fusion.name for fusion in fusions() if fusion.one_request and not fusion.needs_scripts
         )
@@ -234,7 +234,7 @@ def weighted_boosts(info: IndexInfo, formula: str) -> dict[str, Weighted]:
 
 def check_request(text: str, k: int) -> None:
     """Raise DataError for a query without visible characters, SettingsError for a `k` out of range."""
-    if not says_something(text):
+    if not has_visible_text(text):
         raise DataError("the query is empty", hint="a query needs at least one visible character")
     if not 1 <= k <= MAX_NEIGHBOURS:
         raise SettingsError(f"k is 1 to {MAX_NEIGHBOURS:,}, got {k:,}")

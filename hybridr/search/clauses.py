@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..cluster.record import TEXT_TYPES
 from ..cluster.retrievers.lexical import texts_in
-from ..languages import says_something
+from ..languages import has_visible_text
 from .rules.matching import MatchedRules
 
 QueryBody: TypeAlias = Mapping[str, Any]
@@ -222,7 +222,7 @@ class QueryReader:
         words = UNWANTED.sub(" ", text)
         words = OF_A_FIELD.sub(lambda match: match[2] if self.has(match[1]) else " ", words)
         words = " ".join(AMONG_WORDS.sub(" ", words).split())
-        if NO_WORDS.search(text) or not says_something(words):
+        if NO_WORDS.search(text) or not has_visible_text(words):
             return NotRanked("syntax", kind)
         parsed = self.text_of({kind: body}, fields, options, "syntax")
         return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, ParsedQuery) else parsed

@@ -23,9 +23,9 @@ from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import PLACE, Template
 from ..cluster.word_fields import query_analyzer_of
 from ..errors import ClusterError, DownloadError
-from ..files.remembered import remember_scales, scales_known
+from ..files.remembered import known_scales, remember_scales
 from ..indexing.terms.terms import Analysis, Word
-from ..languages import says_something
+from ..languages import has_visible_text
 from .calibration import PlainQuery, Probes, probes_in_fields, probes_of, scale_among
 from .clauses import OF_VECTORS, NotRanked, ParsedQuery, QueryReader, scores_as
 from .fusions import CompiledQuery, OwnQuery, times, within
@@ -207,7 +207,7 @@ class Shapes:
         """Read, once, the scales that another server on this machine measured for the index."""
         if not self._recalled:
             self._recalled = True
-            before = scales_known(self._name).items()
+            before = known_scales(self._name).items()
             self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
 
     def _ask_for(self, shape: bytes) -> None:
@@ -317,7 +317,7 @@ class ClientQueries:
         """Return why a text cannot be encoded; None if it can."""
         if len(text) > self.most:
             return NotRanked("too_long")
-        return None if says_something(text) and is_unicode(text) else NotRanked("no_text")
+        return None if has_visible_text(text) and is_unicode(text) else NotRanked("no_text")
 
     def own_query(
         self, query: Mapping[str, Any], parsed: ParsedQuery, *, recall: Finds = "all", whole: bool = False

@@ -20,7 +20,7 @@ from ..cluster.word_fields import Searched, searched_fields, shared_similarity, 
 from ..encoders.contract import Encoder, Reading, reads_tokens
 from ..encoders.evening import Evening, evened
 from ..errors import DataError, SettingsError
-from ..families import member_of, names_of
+from ..families import load_member, member_names
 from ..indexing.representations import FAMILY as REPRESENTATIONS
 from ..indexing.representations import TextReader
 from ..indexing.terms.terms import Analysed, Analysis
@@ -126,7 +126,7 @@ def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
     for name in chosen:
         if name not in SETS and obstacles[name]:
             raise SettingsError(f"no {name} here: {obstacles[name]}", hint="--signals auto")
-    members = {name: member_of(FAMILY, name)(place) for name, obstacle in obstacles.items() if not obstacle}
+    members = {name: load_member(FAMILY, name)(place) for name, obstacle in obstacles.items() if not obstacle}
     left_out = {name: obstacle for name, obstacle in obstacles.items() if obstacle}
     return SignalSet(
         members, left_out, {name for name, signal in members.items() if not signal.is_usual(place)}
@@ -139,15 +139,15 @@ def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
     A signal that must be learnt first is omitted if it cannot be used, unless it is named.
     """
     obstacles: dict[str, str] = {}
-    for name in names_of(FAMILY):
-        kind: type[Signal] = member_of(FAMILY, name)
+    for name in member_names(FAMILY):
+        kind: type[Signal] = load_member(FAMILY, name)
         in_set = "all" in chosen or ("auto" in chosen and (kind.is_usual(place) or kind.learnt))
         if name in chosen or in_set:
             obstacle = kind.obstacle(place) or ""
             if name in chosen or not (kind.learnt and obstacle):
                 obstacles[name] = obstacle
     for name in obstacles.keys() & set(chosen):
-        replaced = member_of(FAMILY, name).replaces
+        replaced = load_member(FAMILY, name).replaces
         if replaced in obstacles and replaced not in chosen:
             obstacles[replaced] = obstacles[replaced] or f"{name} takes its place"
     return obstacles
@@ -201,7 +201,9 @@ class SearchContext:
     def fusion(self) -> Fusion:
         """Return the fusion of a hybrid search; `Alone` for a single retriever."""
         hybrid = self.mode == HYBRID
-        kind: type[Fusion] = member_of(FUSIONS, chosen_fusion(self.settings, self.info)) if hybrid else Alone
+        kind: type[Fusion] = (
+            load_member(FUSIONS, chosen_fusion(self.settings, self.info)) if hybrid else Alone
+        )
         scripts = Scripts(self.cluster, self.info.name) if kind.needs_scripts else None
         return kind(self.settings, self.cluster.version, scripts)
 
@@ -339,7 +341,7 @@ class SearchContext:
         """
         record, settings = self.info.record, self.settings
         names = [name for name, retriever in self.retrievers.items() if retriever.reads == "representation"]
-        return {name: member_of(REPRESENTATIONS, name).reader(record, settings) for name in names}
+        return {name: load_member(REPRESENTATIONS, name).reader(record, settings) for name in names}
 
     def compile(
         self,

@@ -10,7 +10,7 @@ from ..cluster.connection import Cluster
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers.lexical import lexical_query
 from ..indexing.terms.terms import term_vectors, text_vectors
-from ..languages import is_plain
+from ..languages import makes_latin_terms
 
 LEAST_WEIGHT = 1e-6
 FEEDBACK_DOCUMENTS = 10
@@ -44,7 +44,7 @@ def feedback_queries(
         best = {hit["_id"]: hit["_score"] for hit in hits}
         clauses = []
         for field in fields:
-            words_only = is_plain(analyzers.get(field, ""), text)
+            words_only = makes_latin_terms(analyzers.get(field, ""), text)
             stated = {doc: vectors[doc].get(field, {}) for doc in best}
             weights = weighted_terms(query.get(field, {}), stated, best, words_only=words_only)
             clauses += [

@@ -16,7 +16,7 @@ from ..cluster.destinations import resolve
 from ..cluster.record import IndexInfo
 from ..encoders.contract import Encoder, Reading
 from ..errors import HybridrError, ModelError, SettingsError
-from ..families import member_of
+from ..families import load_member
 from ..records import Hit, Hits, Query, Run
 from .answers import answers_of, unfinished
 from .calibration import cosine_scale
@@ -417,7 +417,7 @@ class Reordering:
         that adds to scores if the fusion gives no true scores.
         """
         behind = IndexAccess(context.cluster, context.info)
-        kinds: list[type[Reranker]] = [member_of(FAMILY, name) for name in names]
+        kinds: list[type[Reranker]] = [load_member(FAMILY, name) for name in names]
         unknown = own.keys() - {name for kind in kinds for name in kind.own_settings.model_fields}
         rerankers = []
         for kind in kinds:

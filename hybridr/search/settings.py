@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from ..cluster.record import IndexInfo
 from ..errors import SettingsError
-from ..families import OneOf, names_of
+from ..families import OneOf, member_names
 from ..settings import NoOption, OwnSettings, Stage
 from .boosts import GRAMMAR, read_boosts
 
@@ -110,7 +110,7 @@ def with_tuning(
     values = without_files((getattr(tuned, part) if tuned else None) or {})
     if not settings.tuned or not values or settings.model_fields_set & NAMES_A_FUSION:
         return settings
-    if (fusion := values.get("fusion", "auto")) not in ("auto", *names_of(FUSIONS)):
+    if (fusion := values.get("fusion", "auto")) not in ("auto", *member_names(FUSIONS)):
         raise SettingsError(
             f"'{info.name}' was tuned for the fusion '{fusion}', which this version does not have",
             hint=f"hybridr tune {info.record.source or info.name} --reset",

@@ -28,7 +28,7 @@ from ..evaluation.evaluation import (
 from ..evaluation.regression import ALLOWED, Bars, compare_with_baseline, read_baseline, write_baseline
 from ..evaluation.report import format_of, rendered, shown_documents
 from ..evaluation.significance import RESAMPLES
-from ..families import member_of, names_of
+from ..families import load_member, member_names
 from ..files.formats import document_of, read_corpus, read_run
 from ..files.local import replacing
 from ..records import Progress, Qrels, Query, Run, silent
@@ -85,9 +85,9 @@ def system(name: str) -> Condition:
     if "+" in name:
         first, *reranked = name.split("+")
         for reranker in reranked:
-            member_of(RERANKERS, reranker)
+            load_member(RERANKERS, reranker)
         return system(first)._replace(reranked=tuple(reranked))
-    fused = {f"hybrid-{name}": name for name in names_of(FUSIONS)}
+    fused = {f"hybrid-{name}": name for name in member_names(FUSIONS)}
     if name in fused:
         return Condition("hybrid", settings={"tuned": False, "fusion": fused[name]})
     conditions = SYSTEMS | {mode: Condition(mode) for mode in modes()}
@@ -193,7 +193,7 @@ def with_rerankers(condition: Condition, search: Search, settings: SearchSetting
     """
     if not condition.reranked:
         return search
-    has = {name: member_of(RERANKERS, name).own_settings.model_fields for name in names_of(RERANKERS)}
+    has = {name: load_member(RERANKERS, name).own_settings.model_fields for name in member_names(RERANKERS)}
     elsewhere = set().union(*has.values()).difference(*(has[name] for name in condition.reranked))
     own = settings.rerank_settings if settings else {}
     named = {name: value for name, value in own.items() if name not in elsewhere}

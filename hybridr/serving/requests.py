@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 
 from ..cluster.settings import Side
 from ..errors import ClusterError, DataError, HybridrError, NotFound, SettingsError, Unreachable
-from ..families import names_of
-from ..languages import says_something
+from ..families import member_names
+from ..languages import has_visible_text
 from ..search.checks import Mode
 from ..search.clauses import NotRanked
 from ..search.rules.rule import CLAUSES, require_comparing
@@ -96,7 +96,7 @@ class SearchRequest(BaseModel):
     query: str = Field(min_length=1, description="what a user types")
     k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
     mode: Mode = Field(
-        "hybrid", description="hybrid, or one retriever: " + ", ".join(names_of("cluster.retrievers"))
+        "hybrid", description="hybrid, or one retriever: " + ", ".join(member_names("cluster.retrievers"))
     )
     offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
     filter: dict[str, Any] | None = Field(
@@ -313,4 +313,4 @@ def reason_of(error: Exception) -> NotRanked:
 
 def is_readable(text: str) -> bool:
     """Return whether a text has a visible character; fast for a megabyte of blanks."""
-    return says_something(text.strip())
+    return has_visible_text(text.strip())

@@ -26,7 +26,7 @@ from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Reading
 from ..errors import DataError, FingerprintMismatch, HybridrError, ModelError
 from ..evaluation.significance import team_draft
-from ..families import member_of, names_of
+from ..families import load_member, member_names
 from ..records import Hit
 from ..relevance.clicks.ubi import NEITHER
 from ..search.checks import HYBRID, Mode, encoder_for, encodes
@@ -368,7 +368,9 @@ class Searches:
         """Return a new snapshot of an index, with a search for each mode that is possible."""
         hybrid = Search(self.cluster, index, embedder.encoder, settings=self.settings)
         record = hybrid.info.record
-        single = [name for name in names_of(RETRIEVERS) if not member_of(RETRIEVERS, name).obstacle(record)]
+        single = [
+            name for name in member_names(RETRIEVERS) if not load_member(RETRIEVERS, name).obstacle(record)
+        ]
         modes = {HYBRID: hybrid, **{name: hybrid.using(name) for name in single}}
         snapshot = self._snapshot(hybrid, embedder, modes)
         return replace(snapshot, contest=contest_of(hybrid, self.settings)) if self.serving.ubi else snapshot

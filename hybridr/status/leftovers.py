@@ -15,8 +15,8 @@ from ..cluster.destinations import destinations, forget_destinations, generation
 from ..cluster.record import IndexInfo, Record, as_described
 from ..cluster.remote_models import deletions_of, send_all
 from ..errors import AccessDenied, NotFound
-from ..families import member_of, names_of
-from ..files.remembered import delete_texts, texts_of_indices
+from ..families import load_member, member_names
+from ..files.remembered import delete_texts, index_texts
 from ..indexing import rollback as alias_moves
 from ..indexing.client_writes import Writes, find_writes, require_one_fate
 from ..indexing.final_pipelines import deletions, wrapper_deletions
@@ -32,7 +32,7 @@ PIPELINES = (("_search", "pipeline"), ("_ingest", "pipeline"))
 
 def sidecars() -> list[type[Sidecar]]:
     """Return all sidecars."""
-    return [member_of(FAMILY, name) for name in names_of(FAMILY)]
+    return [load_member(FAMILY, name) for name in member_names(FAMILY)]
 
 
 def sidecar_parts(
@@ -110,7 +110,7 @@ def drop_beside(
     if dropped and not dry_run:
         send_all(cluster, requests)
         uuids = {info.uuid for info in dropped}
-        delete_texts([text for text in texts_of_indices() if text.uuid in uuids])
+        delete_texts([text for text in index_texts() if text.uuid in uuids])
     return parts
 
 

@@ -28,7 +28,7 @@ from ..cluster.reading import Key
 from ..cluster.record import IndexInfo, Record, can_be_name
 from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound, quantity
-from ..files.remembered import Text, delete_texts, folder_of, texts, texts_of_indices
+from ..files.remembered import Text, delete_texts, index_texts, known_encoder_folder, local_texts
 from ..indexing.client_writes import (
     find_writes,
     refusal_by,
@@ -166,7 +166,7 @@ def local_files(
     """Return the local files with text of these indices, and those of indices of the same names that the
     cluster does not have: they are gone, or another cluster's.
     """
-    files, own = texts(source), {info.uuid for info in (there, *generations) if info is not None}
+    files, own = local_texts(source), {info.uuid for info in (there, *generations) if info is not None}
     others = own | {info.uuid for info in claimants(cluster, source)}
     return [text for text in files if text.uuid in own], [text for text in files if text.uuid not in others]
 
@@ -192,7 +192,7 @@ def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
 
 def holding(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> IndexStatus:
     """Return the status of one index with vectors, compared with its source if that exists."""
-    state, folder = target_of(info.record).state(cluster, info), folder_of(info.record.encoder)
+    state, folder = target_of(info.record).state(cluster, info), known_encoder_folder(info.record.encoder)
     return IndexStatus(
         info.name,
         info.record.state,
@@ -321,7 +321,7 @@ def remove_earlier(
         check = partial(require_none_behind, cluster, info, source, "deletes them")
         refusal = refusal_by(check, dry_run=dry_run)
     requests = requests_beside(cluster, info)
-    files = [text for text in texts_of_indices() if text.uuid == info.uuid]
+    files = [text for text in index_texts() if text.uuid == info.uuid]
     takings = aliases_off([info], aliases_made(source.name, [info]), source.name)
 
     def look_again() -> None:

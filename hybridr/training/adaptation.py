@@ -23,7 +23,7 @@ from ..encoders.registry import MAX_TOKENS, is_default
 from ..encoders.stored_models import require_intact
 from ..errors import DataError, HybridrError, SettingsError, extra
 from ..evaluation.label_free import BeforeAfter
-from ..families import member_of, names_of
+from ..families import load_member, member_names
 from ..files.formats import read_query_log
 from ..files.local import fingerprint, read_manifest
 from ..files.staging import claimed_folder
@@ -185,7 +185,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
             hint="name the relevance module to join it with: --rem FOLDER or a published name "
             "(`hybridr models`)",
         )
-    name, choices = settings.objective or USUAL_ADAPTER, names_of(ADAPTERS, on="documents")
+    name, choices = settings.objective or USUAL_ADAPTER, member_names(ADAPTERS, on="documents")
     if name not in choices:
         raise SettingsError(
             f"{name} training would undo what {settings.base} has learnt of relevance",
@@ -197,7 +197,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
             raise SettingsError(
                 f"{name} is not trained: it takes no {setting}", hint="a DAM as --base and a --rem are"
             )
-    member = member_of(ADAPTERS, name)
+    member = load_member(ADAPTERS, name)
     own = member.Settings(**settings.own(member.Settings))
     base_folder = model_folder(settings.base, progress=progress)
     require_intact(base_folder)
@@ -238,12 +238,12 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         from .ranker import origins_of
         from .rankers import between, joined_encoder
 
-    name, choices = settings.objective or USUAL_OBJECTIVE, names_of(OBJECTIVES, on="documents")
+    name, choices = settings.objective or USUAL_OBJECTIVE, member_names(OBJECTIVES, on="documents")
     if name not in choices:
         raise SettingsError(
             f"a DAM beside a REM is fitted with --objective {' or '.join(choices)}, not {name}"
         )
-    member = member_of(OBJECTIVES, name)
+    member = load_member(OBJECTIVES, name)
     old = joined_encoder(settings.base, settings, progress)  # before the long part: they may not fit
     gate = GateDocuments(settings.out / STATE_FOLDER / GATE_FILE, settings.seed)
     values = settings.own(member.Settings) | {

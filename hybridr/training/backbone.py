@@ -19,7 +19,7 @@ from ..encoders.contract import WEIGHTS_FILE, longest_input, require_no_links
 from ..encoders.stored_models import STEMS, explaining, read_object, read_special_tokens, require_embeddings
 from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra, first_line
-from ..files.local import fingerprint, members_within, parsed_json, read_within, regular, write_json
+from ..files.local import fingerprint, parsed_json, read_members, read_within, require_regular, write_json
 from .torch_models import (
     is_place,
     quiet,
@@ -170,10 +170,10 @@ def zipped_files(path: Path) -> dict[str, Path | bytes]:
     ModelError.
     """
     try:
-        with zipfile.ZipFile(regular(path)) as archive:
+        with zipfile.ZipFile(require_regular(path)) as archive:
             members = [name for name in archive.namelist() if name.rsplit("/", 1)[-1] in KNOWN]
             require_one(path, [name for name in members if name.endswith(CONFIG)])
-            files = members_within(archive, members, path.stat().st_size)
+            files = read_members(archive, members, path.stat().st_size)
             return {name.rsplit("/", 1)[-1]: content for name, content in files.items()}
     except ModelError:
         raise

@@ -16,7 +16,7 @@ from ..encoders.export.packaged_models import minilm
 from ..encoders.passages import BREAKLESS_ENDS, SENTENCE_ENDS
 from ..encoders.registry import is_default
 from ..errors import DataError, ModelError, extra
-from ..families import member_of
+from ..families import load_member
 from ..files.local import fingerprint, sha256_of, write_manifest
 from ..files.staging import claimed_folder, staged_folder
 from ..records import Document, Progress, silent
@@ -84,7 +84,7 @@ class DamRun:
             "tokenizer": fingerprint(self.dam.tokenizer),
         }
         self.precision = choose_precision(settings.precision, self.processes.device)
-        self.member = member_of(OBJECTIVES, settings.objective)
+        self.member = load_member(OBJECTIVES, settings.objective)
         self.state = settings.out / runs.STATE_FOLDER
 
     def key(self, corpus: Any) -> str:

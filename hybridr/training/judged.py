@@ -13,7 +13,7 @@ from numpy.random import default_rng
 
 from ..errors import DataError, SettingsError, quantity
 from ..evaluation.label_free import Bm25
-from ..files.document_forms import identifier_of
+from ..files.document_forms import valid_id
 from ..files.formats import (
     document_of,
     fits_word,
@@ -27,11 +27,11 @@ from ..files.formats import (
 from ..files.local import (
     below,
     fingerprint,
-    most_bytes,
+    max_model_bytes,
     parsed_json,
     read_manifest,
     read_within,
-    regular,
+    require_regular,
     sha256_of,
     storing,
     write_manifest,
@@ -224,7 +224,7 @@ def mine_rest(
     Documents whose ids have blanks are left out, since the file cannot hold them.
     """
     queries = [Query(query_id, text) for query_id, text in judgements.queries.items()]
-    content = read_within(part, most_bytes()) if part.is_file() else b""
+    content = read_within(part, max_model_bytes()) if part.is_file() else b""
     finished = content[: content.rfind(b"\n") + 1]  # a line that was broken off is cut
     part.write_bytes(finished)
     done = finished.count(b"\n")
@@ -339,8 +339,8 @@ def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
         try:
             if kind == ".jsonl":
                 record, where = parsed_json(line), f"{file}:{number}"
-                query_id = identifier_of(record["query-id"], where, "'query-id'")
-                doc_id = identifier_of(record["corpus-id"], where, "'corpus-id'")
+                query_id = valid_id(record["query-id"], where, "'query-id'")
+                doc_id = valid_id(record["corpus-id"], where, "'corpus-id'")
                 score = float(record["score"])
             else:
                 query_id, doc_id, value = line.split("\t") if "\t" in line else line.split()
@@ -355,7 +355,7 @@ def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
 def is_pickle(file: Path) -> bool:
     """Return whether a file begins as a pickle does. Raises DataError if it cannot be read."""
     try:
-        with regular(file).open("rb") as content:
+        with require_regular(file).open("rb") as content:
             return content.read(1) == bytes([PICKLE])
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error

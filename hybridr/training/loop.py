@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from ..encoders.machine import FEATURES, amx_works, read_cpu
 from ..errors import DownloadError, ModelError, extra
 from ..files.local import replacing, storing
-from ..files.staging import delete_left
+from ..files.staging import delete_leftovers
 from ..records import Progress, silent
 from .objectives import Memory, Objective, Recipe, TrainingPrecision
 from .runs import LOSSES_FILE, Training, write_steps
@@ -54,7 +54,7 @@ def train(
     recipe, processes = objective.recipe, objective.processes
     optimizer = make_optimizer(objective.weights, recipe)
     if processes.is_main:
-        delete_left(state)
+        delete_leftovers(state)
     run = restore(state, key, objective.weights, optimizer, memory)
     log = state.parent / LOSSES_FILE
     if processes.is_main:

@@ -18,7 +18,7 @@ from ..encoders.export.exporting import export, require_replaceable
 from ..encoders.export.fetched_models import entry_of, fetch_published
 from ..encoders.tokens import batches, encode_ids, padded
 from ..errors import ModelError, SettingsError, extra
-from ..families import names_of
+from ..families import member_names
 from ..files.local import read_manifest
 from ..records import Document, Progress, silent
 from . import adapters
@@ -321,7 +321,7 @@ def usage_of(source: Path | str) -> dict[str, str]:
     folder = Path(source).expanduser()
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
     trained: dict[str, Any] = {}
-    pooled = names_of(OBJECTIVES, on="documents", pooled=True)
+    pooled = member_names(OBJECTIVES, on="documents", pooled=True)
     if manifest.get("stage") == "rem":
         trained = manifest["rem"]
     elif manifest.get("stage") == "dam" and manifest["dam"]["objective"] in pooled:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SettingsError, extra
-from ..families import member_of, names_of
+from ..families import load_member, member_names
 from ..files.local import below, fingerprint, require_space, sha256_of, write_json, write_manifest
 from ..files.staging import claimed_folder, staged_folder
 from ..records import Progress, silent
@@ -277,7 +277,7 @@ class RemRun:
         missing.
         """
         method = require_method(settings, invariant=target is not None)
-        self.method: Any = member_of(OBJECTIVES, method) if method else None
+        self.method: Any = load_member(OBJECTIVES, method) if method else None
         self.own = self.method.own_settings(**settings.method_settings) if self.method else None
         runs.require_own(settings.out, STAGE, "REM")
         self.settings, self.source, self.target = settings, source, target
@@ -405,7 +405,7 @@ class RemRun:
         size = settings.batch_size * processes.count
         batches = Batches(examples, size, settings.negatives_per_query, settings.seed)
         pairs = settings.ranker == "rerank"
-        member = member_of(OBJECTIVES, names_of(OBJECTIVES, on="pairs")[0] if pairs else settings.loss)
+        member = load_member(OBJECTIVES, member_names(OBJECTIVES, on="pairs")[0] if pairs else settings.loss)
         objective = member(self.ranker, weights, batches, settings, self.precision, processes)
         if self.method is None:
             return objective

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from ..errors import SettingsError
-from ..families import OneOf, names_of
+from ..families import OneOf, member_names
 from ..settings import NoOption, Option, OwnSettings, Stage
 
 OBJECTIVES, ADAPTERS = "training.objectives", "encoders.adapters"
@@ -203,13 +203,13 @@ class RemSettings(Stage):
         A query's loss then depends on its own texts only, and one backward pass gives all clusters'
         gradients.
         """
-        grouping = names_of(OBJECTIVES, on="method", by_clusters=True)
+        grouping = member_names(OBJECTIVES, on="method", by_clusters=True)
         return {"loss": "pairwise", **values} if values.get("method") in grouping else values
 
 
 def require_consistent(settings: RemSettings) -> None:
     """Raise SettingsError if two settings contradict each other."""
-    taught = names_of(OBJECTIVES, on="labels", teacher=True)
+    taught = member_names(OBJECTIVES, on="labels", teacher=True)
     if settings.full and settings.rem:
         raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
     if (settings.loss in taught) != (settings.teacher is not None):
@@ -217,7 +217,7 @@ def require_consistent(settings: RemSettings) -> None:
             "distillation needs --teacher, and only distillation takes it",
             hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
         )
-    alone = names_of(OBJECTIVES, on="labels", rows_apart=True)  # with a query's own negatives only
+    alone = member_names(OBJECTIVES, on="labels", rows_apart=True)  # with a query's own negatives only
     if (settings.loss in alone or settings.ranker == "rerank") and not settings.negatives_per_query:
         raise SettingsError(f"{settings.loss} of {settings.ranker} needs [rem] negatives_per_query above 0")
     if settings.batch_size == 1 and not settings.negatives_per_query:
@@ -237,7 +237,7 @@ def require_method(settings: RemSettings, *, invariant: bool) -> str | None:
     `invariant` says whether there is a target domain to be invariant to. Raise SettingsError if a method
     conflicts with other settings.
     """
-    of_target = names_of(OBJECTIVES, on="method", needs_target=True)
+    of_target = member_names(OBJECTIVES, on="method", needs_target=True)
     if invariant and settings.method not in (None, *of_target):
         raise SettingsError(f"--method {settings.method} and --invariant-to are methods: give one of them")
     if settings.method in of_target and not invariant:
@@ -249,7 +249,10 @@ def require_method(settings: RemSettings, *, invariant: bool) -> str | None:
     chosen = settings.method or (of_target[0] if invariant else None)
     if chosen and settings.ranker != "dense":
         raise SettingsError(f"{chosen} is for the dense ranker, not for {settings.ranker}")
-    if chosen in names_of(OBJECTIVES, on="method", needs_negatives=True) and not settings.negatives_per_query:
+    if (
+        chosen in member_names(OBJECTIVES, on="method", needs_negatives=True)
+        and not settings.negatives_per_query
+    ):
         raise SettingsError(f"{chosen} needs [rem] negatives_per_query above 0")
     if settings.episodes > 1 and (settings.ranker != "dense" or settings.teacher or invariant):
         raise SettingsError(

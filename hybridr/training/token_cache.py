@@ -19,7 +19,7 @@ from ..errors import DataError
 from ..files.local import (
     below,
     fingerprint,
-    most_bytes,
+    max_model_bytes,
     read_manifest,
     read_within,
     replacing,
@@ -404,7 +404,7 @@ class GateDocuments:
     def read(self) -> list[Document]:
         """Return the chosen documents; none if the file is missing or damaged."""
         try:
-            lines = read_within(self.file, most_bytes()).splitlines()
+            lines = read_within(self.file, max_model_bytes()).splitlines()
             return [Document(*orjson.loads(line)) for line in lines]
         except (OSError, TypeError, ValueError):
             return []

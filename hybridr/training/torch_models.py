@@ -45,7 +45,7 @@ from ..encoders.tokens import (
     canonical_tokenizer,
 )
 from ..errors import ModelError, extra
-from ..files.local import read_within, regular, require_size
+from ..files.local import read_within, require_regular, require_size
 
 with extra("train", "adapting or exporting a model"):
     import torch
@@ -160,7 +160,7 @@ def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tens
     size = source.stat().st_size if isinstance(source, Path) else len(source)
     file = source if isinstance(source, Path) else io.BytesIO(source)
     if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file if isinstance(file, io.BytesIO) else regular(file)) as archive:
+        with zipfile.ZipFile(file if isinstance(file, io.BytesIO) else require_regular(file)) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise ValueError("it is compressed, which torch's files are not")
     with warnings.catch_warnings():

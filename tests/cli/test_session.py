@@ -13,7 +13,7 @@ from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.settings import DeploySettings
-from hybridr.settings import foreign_config, resolve_stage, resolved_values
+from hybridr.settings import foreign_config_warning, resolve_stage, resolved_values
 from hybridr_cli import main
 from hybridr_cli.session import run
 from support.hostile_cluster import INDEX, ROOT, Given, hostile
@@ -107,7 +107,7 @@ def test_a_server_s_token_stays_with_its_own_layer(folder: Path, monkeypatch: py
 def test_settings_of_somebody_else_are_left_out_with_a_word(folder: Path, monkeypatch, capsys) -> None:
     (folder / "hybridr.toml").write_text("[search]\ndepth = 77\n")
     assert resolve_stage(SearchSettings, {})[0].depth == 77
-    assert foreign_config() is None
+    assert foreign_config_warning() is None
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(folder / "hybridr.toml").st_uid + 12_345)
     monkeypatch.setattr("hybridr.settings.TRUSTED_OWNERS", ())
     assert resolve_stage(SearchSettings, {})[0].depth == SearchSettings().depth

@@ -17,7 +17,7 @@ from hybridr.cluster.retrievers.dense import DenseRetriever, dense_query
 from hybridr.cluster.retrievers.lexical import LexicalRetriever, lexical_query
 from hybridr.cluster.retrievers.sparse import SparseRetriever, feature_name
 from hybridr.errors import DataError, SettingsError
-from hybridr.families import names_of
+from hybridr.families import member_names
 from hybridr.records import Windows
 from hybridr.search.search import Search
 from hybridr.search.settings import SearchSettings
@@ -57,7 +57,7 @@ def opened(mode: Any) -> Search:
 
 
 def test_a_new_file_is_a_mode(phrase: None) -> None:
-    assert set(names_of(FAMILY)) >= {"dense", "lexical", "throwaway"}
+    assert set(member_names(FAMILY)) >= {"dense", "lexical", "throwaway"}
     body = opened("throwaway").request("deep sea", filter={"term": {"tags": "a"}})
     assert body["query"]["bool"]["must"] == [{"match_phrase": {"text": "deep sea"}}]
     assert body["query"]["bool"]["filter"] == [{"term": {"tags": "a"}}]

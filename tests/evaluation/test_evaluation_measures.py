@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import checked_qrels, needed_depth, parse_measure, places, values_of
-from hybridr.files.formats import ranked, read_qrels, read_run, write_qrels, write_run
+from hybridr.files.formats import read_qrels, read_run, trec_order, write_qrels, write_run
 
 NAMES = {"nDCG@10": "ndcg_cut_10", "R@100": "recall_100", "AP": "map", "RR": "recip_rank", "P@5": "P_5"}
 
@@ -59,7 +59,7 @@ def test_values_are_trec_evals(case: tuple[dict, dict]) -> None:
             assert values[ours][query] == pytest.approx(theirs.get(name, 0.0), abs=1e-12)
         reciprocal = theirs.get("recip_rank", 0.0)
         assert values["RR@10"][query] == pytest.approx(reciprocal if reciprocal >= 0.1 else 0.0)
-        top = [doc for doc, _ in ranked(run.get(query, {}))[:10]]
+        top = [doc for doc, _ in trec_order(run.get(query, {}))[:10]]
         judged = sum(doc in qrels[query] for doc in top) / max(len(top), 1)
         assert values["Judged@10"][query] == pytest.approx(judged)
 
@@ -79,7 +79,7 @@ def test_written_ranks_and_values_are_trec_evals(case: tuple[dict, dict]) -> Non
         evaluator = pytrec_eval.RelevanceEvaluator({query: {doc: 1}}, {"recip_rank"})
         found = evaluator.evaluate({query: run[query]})[query]["recip_rank"]
         assert int(rank) == round(1 / found), "the rank that trec_eval gives this document"
-        assert (np.float32(score), tag) == (dict(ranked(run[query]))[doc], "a-tag")
+        assert (np.float32(score), tag) == (dict(trec_order(run[query]))[doc], "a-tag")
     measures = [parse_measure(name) for name in NAMES]
     assert values_of(again, qrels, measures, list(qrels)) == values_of(run, qrels, measures, list(qrels))
 
@@ -112,14 +112,19 @@ def test_written_files_are_worth_the_same_in_trec_eval(case: tuple[dict, dict]) 
 
 
 def test_ties_are_broken_by_descending_id() -> None:
-    assert [doc for doc, _ in ranked({"a": 1.0, "c": 1.0, "b": 1.0 + 1e-9, "d": 0.5})] == ["c", "b", "a", "d"]
+    assert [doc for doc, _ in trec_order({"a": 1.0, "c": 1.0, "b": 1.0 + 1e-9, "d": 0.5})] == [
+        "c",
+        "b",
+        "a",
+        "d",
+    ]
     assert places({"a": 1.0, "c": 1.0, "d": 2.0}) == {"d": 3.0, "c": 2.0, "a": 1.0}
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), 1e39])
 def test_scores_that_cannot_be_ranked(score: float) -> None:
     with pytest.raises(DataError, match="the score of document 'b' is"):
-        ranked({"a": 1.0, "b": score})
+        trec_order({"a": 1.0, "b": score})
 
 
 def test_depth_follows_the_cutoffs() -> None:

@@ -111,11 +111,11 @@ def test_ids_that_were_seen_take_little_memory() -> None:
     try:
         for number in range(100_000):
             seen.add(f"document-{number}")
-        seen.sort_in()
+        seen.merge_new()
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert not seen.twice
+    assert not seen.repeated
     assert taken < 4e6, "as strings they take more than ten"
 
 

@@ -19,15 +19,15 @@ from hybridr.files.remembered import (
     SPREADS,
     delete_texts,
     file_of_index,
-    folder_of,
-    forget,
-    known_in,
+    forget_encoder,
+    known_encoder_folder,
+    known_scales,
+    local_texts,
+    read_state_file,
     remember_encoder,
     remember_scales,
     remember_spread,
     remember_text,
-    scales_known,
-    texts,
 )
 
 
@@ -35,26 +35,26 @@ def test_what_several_remember_at_once_all_stays() -> None:
     """Each reads the file, changes it and writes it: without a lock the later would undo the earlier."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: remember_spread(f"key {number}", float(number)), range(64)))
-    assert {f"key {number}" for number in range(64)} <= known_in(SPREADS).keys()
+    assert {f"key {number}" for number in range(64)} <= read_state_file(SPREADS).keys()
 
 
 def test_the_scales_of_the_last_indices_are_kept() -> None:
     for number in range(MOST_INDICES + 3):
         remember_scales(f"index {number}", {"shape": float(number)})
     remember_scales("index 5", {"shape": 0.5})
-    assert len(known_in(SCALES)) == MOST_INDICES
-    assert scales_known("index 5") == {"shape": 0.5}
-    assert scales_known("index 2") == scales_known("index 0") == {}, "the oldest go"
-    assert scales_known(f"index {MOST_INDICES + 2}") == {"shape": MOST_INDICES + 2.0}
+    assert len(read_state_file(SCALES)) == MOST_INDICES
+    assert known_scales("index 5") == {"shape": 0.5}
+    assert known_scales("index 2") == known_scales("index 0") == {}, "the oldest go"
+    assert known_scales(f"index {MOST_INDICES + 2}") == {"shape": MOST_INDICES + 2.0}
 
 
 def test_entries_that_hybridr_did_not_write_are_passed_over(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     write_json(state_folder() / REGISTER, {str(tmp_path): 3, str(tmp_path / "state"): {"index": 5}})
     write_json(state_folder() / ENCODERS, {"a": 3})
-    assert [text.path for text in texts()] == [tmp_path / "state"]
-    assert texts("docs") == []
-    assert folder_of("a") is None
+    assert [text.path for text in local_texts()] == [tmp_path / "state"]
+    assert local_texts("docs") == []
+    assert known_encoder_folder("a") is None
 
 
 @pytest.mark.parametrize("damage", ['{"/tmp/tokens": {"kind": "tok', "[]"])
@@ -69,10 +69,10 @@ def test_a_damaged_file_is_named_where_nothing_else_knows_what_it_said(
     rejects = file_of_index(REJECTS, "docs", "u1")
     rejects.write_text("{}")
     for ask in (
-        texts,
+        local_texts,
         lambda: remember_text(tmp_path, "x"),
-        lambda: folder_of("a"),
-        lambda: known_in(REGISTER),
+        lambda: known_encoder_folder("a"),
+        lambda: read_state_file(REGISTER),
     ):
         with pytest.raises(DataError, match="cannot be read, which says where") as caught:
             ask()
@@ -82,9 +82,9 @@ def test_a_damaged_file_is_named_where_nothing_else_knows_what_it_said(
     assert {(state_folder() / file).read_text() for file in IRREPLACEABLE} == {damage}, (
         "nothing is written over"
     )
-    forget("a")
+    forget_encoder("a")
     remember_scales("docs", {"shape": 1.0})  # measured again
-    assert [text.path for text in delete_texts(texts("docs"))] == [rejects]
+    assert [text.path for text in delete_texts(local_texts("docs"))] == [rejects]
 
 
 def test_files_of_several_indices_of_one_name_are_not_deleted_unasked(
@@ -96,8 +96,8 @@ def test_files_of_several_indices_of_one_name_are_not_deleted_unasked(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}")
     with pytest.raises(SettingsError, match="several indices of one name.*docs#u1, docs#u2"):
-        delete_texts(texts("docs"))
+        delete_texts(local_texts("docs"))
     assert all(file.exists() for file in files)
-    assert [text.path for text in delete_texts(texts("docs#u1"))] == files[:1]
+    assert [text.path for text in delete_texts(local_texts("docs#u1"))] == files[:1]
     files[0].write_text("{}")
-    assert len(delete_texts(texts("docs"), of_one_name=True)) == 2
+    assert len(delete_texts(local_texts("docs"), of_one_name=True)) == 2

@@ -15,9 +15,9 @@ from hybridr.files.remembered import (
     SHADOWS,
     delete_texts,
     file_of_index,
-    known_in,
+    local_texts,
+    read_state_file,
     remember_text,
-    texts,
 )
 from hybridr.records import Document
 from hybridr.training.token_cache import GateDocuments, build_cache, open_cache
@@ -34,14 +34,14 @@ def test_token_caches_and_held_out_documents_are_listed_and_deleted(tmp_path: Pa
     build_cache([Document("a", "balan bason"), Document("b", "miran")], tiny_tokenizer(), cache, seed=1)
     held = tmp_path / "held.jsonl"
     assert len(list(GateDocuments(held, 1).passing([Document("a", "balan bason")]))) == 1
-    assert {text.path for text in texts()} >= {cache, held}
+    assert {text.path for text in local_texts()} >= {cache, held}
     assert held.stat().st_mode & 0o777 == 0o600
     assert all(file.stat().st_mode & 0o077 == 0 for file in cache.iterdir())
-    delete_texts(texts())
+    delete_texts(local_texts())
     assert not cache.exists()
     assert not held.exists()
     assert open_cache(cache) is None
-    assert texts() == []
+    assert local_texts() == []
 
 
 def register(path: Path) -> None:
@@ -55,10 +55,10 @@ def test_what_is_gone_is_not_listed_nor_kept(tmp_path: Path) -> None:
     for name in ("one", "two"):
         register(tmp_path / name)
     (tmp_path / "one").unlink()
-    assert [(text.path, text.bytes, text.ours) for text in texts()] == [(tmp_path / "two", 4, True)]
+    assert [(text.path, text.bytes, text.ours) for text in local_texts()] == [(tmp_path / "two", 4, True)]
     register(tmp_path / "three")
-    assert known_in(REGISTER).keys() == {str(tmp_path / name) for name in ("two", "three")}
-    assert texts("docs") == []
+    assert read_state_file(REGISTER).keys() == {str(tmp_path / name) for name in ("two", "three")}
+    assert local_texts("docs") == []
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "nested", "beside", "empty manifest"])
@@ -86,7 +86,7 @@ def test_what_took_the_place_of_a_registered_text_is_named_and_stays(tmp_path: P
             file.unlink()
     replaced = cache if kind in ("beside", "nested", "empty manifest") else held
     before = sorted(tmp_path.rglob("*"))
-    listed = {text.path: text for text in texts()}
+    listed = {text.path: text for text in local_texts()}
     assert {path: text.ours for path, text in listed.items()} == {
         held: replaced != held,
         cache: replaced != cache,
@@ -94,7 +94,7 @@ def test_what_took_the_place_of_a_registered_text_is_named_and_stays(tmp_path: P
     assert [text.path for text in delete_texts([listed[replaced]])] == []
     assert sorted(tmp_path.rglob("*")) == before
     hybridr_cli.main(["clean", "--yes"])
-    assert [text.path for text in texts()] == [replaced]
+    assert [text.path for text in local_texts()] == [replaced]
     assert replaced.exists()
 
 
@@ -108,7 +108,7 @@ def test_half_written_texts_of_a_killed_process_are_cleaned(tmp_path: Path) -> N
     append_private(refused, "{}")
     (refused.parent / "..docs#u1.jsonl.a1b2_3d4").write_text("half")
     (refused.parent / "of-the-user.jsonl").write_text("mine")
-    assert len(delete_texts(texts())) == 3
+    assert len(delete_texts(local_texts())) == 3
     assert list(refused.parent.iterdir()) == [refused.parent / "of-the-user.jsonl"]
     assert not cache.exists()
 
@@ -125,8 +125,8 @@ def test_files_of_two_clusters_are_told_apart_by_the_uuid(capsys: pytest.Capture
     ]
     for file in files:
         append_private(file, "{}")
-    assert [text.path for text in texts("docs")] == files[:3]
-    assert [text.path for text in texts("docs-hybridr-1#u2")] == files[:1]
+    assert [text.path for text in local_texts("docs")] == files[:3]
+    assert [text.path for text in local_texts("docs-hybridr-1#u2")] == files[:1]
     assert hybridr_cli.main(["clean", "docs", "--yes"]) == 2, "which of both is meant has to be said"
     told = capsys.readouterr()
     assert "docs-hybridr-1#u2, docs-hybridr-1#u3" in told.err

@@ -13,7 +13,7 @@ import pytest
 from hybridr.errors import DownloadError
 from hybridr.files import staging
 from hybridr.files.local import replacing
-from hybridr.files.staging import claimed_folder, delete_left, staged_folder
+from hybridr.files.staging import claimed_folder, delete_leftovers, staged_folder
 
 
 def test_a_staged_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_where_nothing_can_be_locked_a_finished_result_is_still_read(
     def read_only(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(staging, "acquired_lock", read_only)
+    monkeypatch.setattr(staging, "acquire_lock", read_only)
     with claimed_folder(tmp_path / "out"):
         assert list(tmp_path.iterdir()) == []
 
@@ -145,5 +145,5 @@ def test_what_killed_writers_of_a_file_left_goes(tmp_path: Path) -> None:
         temporary.write_text("whole")
         shutil.copy(temporary, tmp_path / ".training.safetensors.x_1y2z3w")
     (tmp_path / ".training.safetensors.notes").write_text("mine")
-    delete_left(file)
+    delete_leftovers(file)
     assert {path.name for path in tmp_path.iterdir()} == {file.name, ".training.safetensors.notes"}

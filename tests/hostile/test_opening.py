@@ -36,7 +36,7 @@ OPENERS = {"open", "gzip.open", "bz2.open", "lzma.open", "io.open", "codecs.open
 
 
 def raw_openings(tree: ast.Module) -> list[str]:
-    """List the calls that open a file for reading without `regular`."""
+    """List the calls that open a file for reading without `require_regular`."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return [text for call in calls if "regular(" not in (text := ast.unparse(call)) and is_raw(call, text)]
 

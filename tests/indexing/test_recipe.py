@@ -8,7 +8,7 @@ import pytest
 from hybridr.encoders.evening import Evening
 from hybridr.indexing.recipe import ASKED_WORDS, FEWEST_MEASURED, TextRecipe
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.languages import middle_of
+from hybridr.languages import middle_words
 from support.corpus import text_number
 from support.hashing import HashingEncoder
 
@@ -21,7 +21,7 @@ def recipe(encoder: HashingEncoder, **options: object) -> TextRecipe:
 
 def test_the_answer_of_a_query_does_not_count() -> None:
     encoder = HashingEncoder(dim=32)
-    queries = encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in TEXTS])
+    queries = encoder.encode_queries([middle_words(text, ASKED_WORDS) for text in TEXTS])
     cosines = queries @ encoder.encode_documents(TEXTS).T
     others = [np.delete(row, number) for number, row in enumerate(cosines)]
     measured = recipe(encoder).cosines([*TEXTS, TEXTS[0], " "])
@@ -73,7 +73,7 @@ def test_cosines_are_measured_again_with_queries_that_are_evened_out() -> None:
     assert measured.evened
     evening = Evening.read(measured.evened.directions, 32)
     assert evening
-    queries = encoder.encode_queries([middle_of(text, ASKED_WORDS) for text in TEXTS])
+    queries = encoder.encode_queries([middle_words(text, ASKED_WORDS) for text in TEXTS])
     cosines = evening.of(queries) @ encoder.encode_documents(TEXTS).T
     others = [np.delete(row, number) for number, row in enumerate(cosines)]
     assert measured.evened.spread == pytest.approx(np.mean([row.std() for row in others]), abs=1e-4)

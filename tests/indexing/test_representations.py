@@ -14,7 +14,7 @@ from hybridr.cluster.record import BITS_FIELD, Record
 from hybridr.cluster.retrievers.dense import vector_mapping
 from hybridr.encoders.bits import mean_as_text
 from hybridr.errors import ModelError, SettingsError
-from hybridr.families import names_of
+from hybridr.families import member_names
 from hybridr.indexing import representations
 from hybridr.indexing.planning import Proposal
 from hybridr.indexing.recipe import TextRecipe
@@ -54,7 +54,7 @@ def recipe(states: Any = None, **settings: Any) -> TextRecipe:
 
 
 def test_settings_and_records_tell_their_representations() -> None:
-    assert set(names_of("indexing.representations")) >= {"one_vector", "passage_vectors", "token_signs"}
+    assert set(member_names("indexing.representations")) >= {"one_vector", "passage_vectors", "token_signs"}
     assert names(ReindexSettings()) == names(Record()) == ["one_vector"]
     assert names(ReindexSettings(passages=True)) == names(Record(passages=Windows(34, 4, 8)))
     assert (

@@ -16,7 +16,7 @@ from hybridr.cluster.reading import Position, Share, SourceDocument
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.writing import Rejects
 from hybridr.errors import SettingsError
-from hybridr.families import names_of
+from hybridr.families import member_names
 from hybridr.indexing import filling, runners
 from hybridr.indexing.job import Filling, Job, Meter, Pending
 from hybridr.indexing.recipe import TextRecipe
@@ -96,7 +96,7 @@ def test_every_runner_works_on_all_shares(job: Job, backwards: None, name: str) 
 
 
 def test_a_new_runner_is_a_new_file(backwards: None) -> None:
-    assert set(names_of("indexing.runners")) >= {"throwaway", "threads", "ray"}
+    assert set(member_names("indexing.runners")) >= {"throwaway", "threads", "ray"}
     assert runner(ReindexSettings()).name == "threads"
     assert runner(ReindexSettings(runner="throwaway")).name == "throwaway"
 

@@ -11,7 +11,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import NotFound, SettingsError
-from hybridr.families import names_of
+from hybridr.families import member_names
 from hybridr.indexing import targets
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.reindexing import plan, reindex
@@ -97,7 +97,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_and_records_name_their_target() -> None:
-    assert set(names_of("indexing.targets")) >= {"beside", "in_place"}
+    assert set(member_names("indexing.targets")) >= {"beside", "in_place"}
     assert target_of(ReindexSettings()).name == target_of(Record()).name == "beside"
     assert target_of(ReindexSettings(in_place=True)).name == "in_place"
     assert target_of(Record(in_place=True)).name == "in_place"

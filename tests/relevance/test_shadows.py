@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import DataError
-from hybridr.files.remembered import delete_texts, texts
+from hybridr.files.remembered import delete_texts, local_texts
 from hybridr.records import Query
 from hybridr.relevance.shadows import ShadowedRequest, ShadowFile, report_of
 
@@ -85,6 +85,6 @@ def test_a_file_is_read_by_its_owner_alone_for_one_index_and_cleaned() -> None:
     assert kept.read(DOCS)[1] == "ten failed"
     assert not ShadowFile(IndexInfo("docs", {"index.uuid": "of another cluster"}, {}, {})).path.exists()
     assert stat.S_IMODE(kept.path.stat().st_mode) == 0o600
-    assert [text.kind for text in texts("docs")] == ["requests of a shadow"]
-    delete_texts(texts("docs"))
+    assert [text.kind for text in local_texts("docs")] == ["requests of a shadow"]
+    delete_texts(local_texts("docs"))
     assert not kept.path.exists()

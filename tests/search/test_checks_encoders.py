@@ -14,7 +14,7 @@ from hybridr.cluster.record_parts import VERSION
 from hybridr.encoders.export import exporting
 from hybridr.encoders.registry import known_as
 from hybridr.errors import FingerprintMismatch
-from hybridr.files.remembered import ENCODERS, known_in
+from hybridr.files.remembered import ENCODERS, read_state_file
 from hybridr.search.checks import encoder_for, promote
 from support.tiny import tiny_retriever
 
@@ -49,4 +49,4 @@ def test_what_was_fitted_by_the_name_of_an_alias_serves_the_source(tmp_path, mon
     source, vectors = IndexInfo("docs", {"index.uuid": "1"}, {}, {}), written_by("0" * 64)
     for info, encoder in ((source, "first"), (vectors, "second")):
         promote(SimpleNamespace(index_info=lambda _, info=info: info), info.name, tmp_path / encoder)
-        assert known_in(ENCODERS) == {"1": str(tmp_path / encoder)}
+        assert read_state_file(ENCODERS) == {"1": str(tmp_path / encoder)}

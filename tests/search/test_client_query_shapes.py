@@ -232,7 +232,7 @@ def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(fitted,
     ).hexdigest()
     recalled, other = Shapes(*index("known"), background=True), Shapes(*index(), background=True)
     monkeypatch.setattr(
-        client_query, "scales_known", lambda name: {shape: 2.0} if name == recalled._name else {}
+        client_query, "known_scales", lambda name: {shape: 2.0} if name == recalled._name else {}
     )
     assert recalled.scale(boosted(1), ["red shoes"]) == 2.0
     other.follow(recalled)

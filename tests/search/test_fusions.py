@@ -12,7 +12,7 @@ import pytest
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import SettingsError
-from hybridr.families import OneOf, member_of, names_of
+from hybridr.families import OneOf, load_member, member_names
 from hybridr.records import Query
 from hybridr.relevance.judgement import QueryCandidates, score_all, variants
 from hybridr.search import fusions
@@ -54,16 +54,16 @@ def maximum(tmp_path: Path) -> Iterator[None]:
 
 
 def test_every_file_is_a_fusion() -> None:
-    assert set(names_of(FAMILY)) >= {"absolute", "pipeline"}
-    for name in names_of(FAMILY):
-        made = member_of(FAMILY, name)(SearchSettings(fusion=name), VERSION)
+    assert set(member_names(FAMILY)) >= {"absolute", "pipeline"}
+    for name in member_names(FAMILY):
+        made = load_member(FAMILY, name)(SearchSettings(fusion=name), VERSION)
         assert set(made.scores(LEGS)) == {"a", "b", "c"}
 
 
 def test_a_new_file_is_a_setting_a_choice_and_a_system(maximum: None) -> None:
     assert SearchSettings(fusion="throwaway").fusion == "throwaway"
     [choice] = [one for one in SearchSettings.model_fields["fusion"].metadata if isinstance(one, OneOf)]
-    assert choice.choices == ("auto", *names_of(FAMILY))
+    assert choice.choices == ("auto", *member_names(FAMILY))
     with pytest.raises(SettingsError, match="'auto', .*'throwaway'.*, got 'nothing'"):
         SearchSettings(fusion="nothing")
     assert system("hybrid-throwaway").settings == {"tuned": False, "fusion": "throwaway"}
@@ -90,7 +90,7 @@ def test_without_the_file_nobody_knows_it() -> None:
 def test_sides_add_up_to_the_scores(weight: float) -> None:
     for given in ({"fusion": "absolute"}, *({"normalization": one} for one in ("min_max", "l2", "rrf"))):
         settings = SearchSettings(**{"fusion": "pipeline"} | given, dense_weight=weight)
-        made = member_of(FAMILY, settings.fusion)(settings, VERSION)
+        made = load_member(FAMILY, settings.fusion)(settings, VERSION)
         lexical, dense = made.sides(LEGS).values()
         added = {doc: (1 - weight) * lexical[doc] + weight * dense[doc] for doc in LEGS.documents}
         assert added == pytest.approx(made.scores(LEGS))
@@ -98,7 +98,7 @@ def test_sides_add_up_to_the_scores(weight: float) -> None:
 
 def test_the_pipeline_scores_as_fuse_does() -> None:
     settings = SearchSettings(fusion="pipeline", normalization="z_score", dense_weight=0.3)
-    made = member_of(FAMILY, "pipeline")(settings, VERSION)
+    made = load_member(FAMILY, "pipeline")(settings, VERSION)
     listed = list(LEGS.listed.values())
     assert made.scores(LEGS) == fuse(listed, normalization="z_score", weights=(0.7, 0.3))
 
@@ -166,5 +166,5 @@ def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:
     weights = part_weights(shares, scales).retrievers
     assert weights == pytest.approx({"lexical": 0.5 / 8, "dense": 2.0, "sparse": 0.1})
     legs = CandidateLists({"sparse": {"a": 8.0}}, {"sparse": {"a": 8.0}}, scales)
-    made = member_of(FAMILY, "absolute")(SearchSettings(retrievers={"sparse": 0.4}), VERSION)
+    made = load_member(FAMILY, "absolute")(SearchSettings(retrievers={"sparse": 0.4}), VERSION)
     assert made.sides(legs) == {"sparse": {"a": pytest.approx(2.0)}}

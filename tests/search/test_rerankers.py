@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import SettingsError
-from hybridr.families import names_of
+from hybridr.families import member_names
 from hybridr.records import Query
 from hybridr.search import rerankers
 from hybridr.search.rerankers import FAMILY
@@ -78,7 +78,7 @@ def search() -> Search:
 
 
 def test_a_new_file_orders_the_best_hits_anew(shortest: None, search: Search) -> None:
-    assert "throwaway" in names_of(FAMILY)
+    assert "throwaway" in member_names(FAMILY)
     again = search.reranked("throwaway")
     assert [hit.doc_id for hit in search("sea", 2)] == ["a", "b", "c"]
     assert [(hit.doc_id, hit.rank) for hit in again("sea", 2)] == [("b", 1), ("c", 2)]

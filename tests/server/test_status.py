@@ -13,7 +13,7 @@ from hybridr.cluster.writing import Action, Rejects, rejects_of
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import ClusterError, NotFound
 from hybridr.files.local import append_private
-from hybridr.files.remembered import REJECTS, SHADOWS, delete_texts, file_of_index, remember_text, texts
+from hybridr.files.remembered import REJECTS, SHADOWS, delete_texts, file_of_index, local_texts, remember_text
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.targets import Lag
@@ -107,7 +107,7 @@ def test_remove_leaves_what_was_there_before(
     assert everything(cluster) != before
     assert remove(cluster, second.alias)["removed"]
     assert everything(cluster) == before
-    assert texts(index_name) == []
+    assert local_texts(index_name) == []
     assert encoder_for(cluster.index_info(index_name), None).dim == 384
     with pytest.raises(NotFound, match="hybridr made nothing"):
         remove(cluster, index_name)
@@ -154,7 +154,7 @@ def test_clean_lists_then_deletes_text_of_documents(own_home: Path, tmp_path: Pa
     assert len(cli(None, "clean t-cleaned --yes --json").json["files"]) == 1
     assert (cache.exists(), rejects.file.exists(), other.file.exists()) == (True, False, True)
     cli(None, "clean --yes")
-    assert texts() == []
+    assert local_texts() == []
 
 
 def test_removal_leaves_files_of_another_cluster_s_index_of_the_same_name(
@@ -180,7 +180,7 @@ def test_removal_leaves_files_of_another_cluster_s_index_of_the_same_name(
     assert [file.exists() for file in (*own, *others)] == [False] * 3 + [True] * 4
     with pytest.raises(NotFound):
         remove(cluster, index_name)
-    delete_texts(texts(index_name))
+    delete_texts(local_texts(index_name))
 
 
 @pytest.mark.usefixtures("few_terms")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.families import names_of
+from hybridr.families import member_names
 from hybridr.status import leftovers, sidecars, standing
 from hybridr.status.sidecars import FAMILY
 from support.members import one_more
@@ -57,7 +57,7 @@ def test_a_new_file_is_told_of(notes: None) -> None:
 
 
 def test_without_the_file_nobody_tells_of_it() -> None:
-    assert "throwaway" not in names_of(FAMILY)
+    assert "throwaway" not in member_names(FAMILY)
     assert holding({"note": {"of": "docs"}}).kept_lines() == []
 
 

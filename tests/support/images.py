@@ -16,7 +16,7 @@ from pathlib import Path
 from hybridr.cluster.embedded.configuration import trimmed
 from hybridr.cluster.embedded.layout import ensure_home, find_java
 from hybridr.cluster.settings import NodeSettings
-from hybridr.files.fetching import Artifact, fetch
+from hybridr.files.fetching import Artifact, fetch_artifacts
 from support.engine import package_mirror, run
 from support.places import TESTS
 
@@ -110,7 +110,7 @@ def adopt_security(path: Path) -> None:
 
     Its FIPS jars are in the way of those that 3.6.0 brings itself (opensearch.md 10.1).
     """
-    with zipfile.ZipFile(fetch([SECURITY])[SECURITY]) as found, zipfile.ZipFile(path, "w") as made:
+    with zipfile.ZipFile(fetch_artifacts([SECURITY])[SECURITY]) as found, zipfile.ZipFile(path, "w") as made:
         for entry in found.infolist():
             content = found.read(entry)
             if entry.filename == "plugin-descriptor.properties":

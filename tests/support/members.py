@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from hybridr.families import member_of
+from hybridr.families import load_member
 
 FUSION = '''
 from hybridr.search.fusions import Fusion, Grid
@@ -38,7 +38,7 @@ def one_more(family: ModuleType, name: str, source: str, folder: Path) -> Iterat
         yield
     sys.modules.pop(f"{family.__name__}.{name}", None)
     vars(family).pop(name, None)
-    member_of.cache_clear()
+    load_member.cache_clear()
 
 
 TITLES = '''

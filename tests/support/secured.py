@@ -21,7 +21,7 @@ from hybridr.files import fetching
 from hybridr.files.fetching import Artifact
 
 VERSION, NAME = "3.6.0", "opensearch-security"
-PLUGIN = Artifact.pinned(
+PLUGIN = Artifact.from_entry(
     {
         "coordinates": f"org.opensearch.plugin:{NAME}:3.4.0.0:zip",
         "size": 49_263_978,
@@ -37,7 +37,7 @@ def start_secured(name: str) -> NodeState:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
 
         def fetch(artifacts: Sequence[Artifact], **options: Any) -> dict[Artifact, Path]:
-            files = fetching.fetch(artifacts, **options)
+            files = fetching.fetch_artifacts(artifacts, **options)
             return files | {PLUGIN: altered(files[PLUGIN], Path(folder))}
 
         patch.setitem(fetching.PLUGINS[VERSION], NAME, PLUGIN)

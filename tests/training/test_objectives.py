@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybridr.errors import SettingsError
-from hybridr.families import member_of, names_of
+from hybridr.families import load_member, member_names
 from hybridr.files.local import read_manifest
 from hybridr.training import objectives
 from hybridr.training.dam import fit_dam
@@ -63,21 +63,21 @@ def dropped_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     for name, text in FILES.items():
         (folder / f"{name}.py").write_text(text)
     monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(folder)])
-    member_of.cache_clear()
+    load_member.cache_clear()
     yield
-    member_of.cache_clear()
+    load_member.cache_clear()
     for name in FILES:
         sys.modules.pop(f"hybridr.{OBJECTIVES}.{name}", None)
 
 
 def test_what_can_be_chosen_is_what_the_files_say() -> None:
-    documents, labels = (names_of(OBJECTIVES, on=on) for on in ("documents", "labels"))
+    documents, labels = (member_names(OBJECTIVES, on=on) for on in ("documents", "labels"))
     assert set(documents) >= {"mlm", "coco"}
     assert set(labels) >= {"contrast", "distil"}
     assert not set(documents) & set(labels)
-    assert "pairs" in names_of(OBJECTIVES, on="pairs")
+    assert "pairs" in member_names(OBJECTIVES, on="pairs")
     for name in (*documents, *labels, "pairs"):
-        assert member_of(OBJECTIVES, name).name == name
+        assert load_member(OBJECTIVES, name).name == name
 
 
 def test_another_name_is_refused_with_the_choices() -> None:
@@ -86,7 +86,7 @@ def test_another_name_is_refused_with_the_choices() -> None:
     with pytest.raises(SettingsError, match="loss: input should be .*'contrast'.*'distil'.*, got 'pairs'"):
         RemSettings(dam="x", loss="pairs")
     with pytest.raises(SettingsError, match="has no class with name = 'labelled'"):
-        member_of(OBJECTIVES, "labelled")
+        load_member(OBJECTIVES, "labelled")
 
 
 @pytest.mark.usefixtures("dropped_in")

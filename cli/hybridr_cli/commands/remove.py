@@ -158,9 +158,9 @@ def clean(
     dry_run: DryRun = False,
 ) -> None:
     """List, then delete, files on this machine that contain document text: rejects, token caches."""
-    from hybridr.files.remembered import delete_texts, texts
+    from hybridr.files.remembered import delete_texts, local_texts
 
-    listed = texts(name)
+    listed = local_texts(name)
     for text in listed:
         stays = "" if text.ours else ": stays, hybridr did not write what is there now"
         session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes){stays}")

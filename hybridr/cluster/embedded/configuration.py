@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import NodeError, extra
 from ...files.local import below, replacing, text_within
-from ...files.programs import account, give
+from ...files.programs import give_to_node, node_account
 from ..settings import NodeSettings
 from .layout import Java, clean_environment, run_tool
 from .state import data_argument
@@ -105,7 +105,7 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
     for part in ("config", "data", "logs", "temporary"):
         (folder / part).chmod(0o700)
         if part != "logs":
-            give(folder / part)
+            give_to_node(folder / part)
 
 
 def trimmed(options: str, java: Java) -> str:
@@ -177,7 +177,7 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
     options = {"OPENSEARCH_TMPDIR": "-", "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}"}
     environment = clean_environment() | options
     done = subprocess.run(
-        command, env=environment, cwd=home, capture_output=True, text=True, check=False, **account()
+        command, env=environment, cwd=home, capture_output=True, text=True, check=False, **node_account()
     )
     if done.returncode != 0:
         reasons = [line for line in done.stderr.splitlines() if "rror" in line and "{" not in line]

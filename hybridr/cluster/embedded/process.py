@@ -15,8 +15,8 @@ import psutil
 import urllib3
 
 from ...errors import NodeError, SettingsError
-from ...files.local import MOST_SETTINGS, delete_below, regular, text_within
-from ...files.programs import account, locked, make_reachable, storing_programs
+from ...files.local import MOST_SETTINGS, delete_below, require_regular, text_within
+from ...files.programs import locked, make_reachable, node_account, storing_programs
 from ...records import Progress, silent
 from ..settings import NodeSettings
 from .configuration import LOOPBACK, SECURITY, configure, launch_command, node_values, secure
@@ -185,7 +185,7 @@ def spawn(command: list[str], home: Path, log: Path) -> psutil.Popen:
             start_new_session=True,
             env={"PATH": os.defpath, "LANG": "C.UTF-8", "LD_LIBRARY_PATH": str(home / ENGINES)}
             | {"ES_TMPDIR": str(log.parents[1] / "temporary")},  # read by the core of Elasticsearch only
-            **account(),
+            **node_account(),
         )
 
 
@@ -240,7 +240,7 @@ def last_lines(path: Path, count: int) -> list[str]:
     """Return the last `count` lines of a text file."""
     if not path.is_file():
         return []
-    with regular(path).open(encoding="utf-8", errors="replace") as lines:
+    with require_regular(path).open(encoding="utf-8", errors="replace") as lines:
         return [line.rstrip("\n") for line in deque(lines, count)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DownloadError, ModelError, first_line
-from ...files.fetching import started
+from ...files.fetching import run_in_thread
 from ...files.local import MOST_SETTINGS, below, cache_folder, sha256_of, state_folder, text_within
 from ...files.remembered import KNOWN_FILE, known_checkpoint, remember_checkpoint
 from ...records import Progress, silent
@@ -177,7 +177,7 @@ def hub_silence(repository: str) -> str:
     from huggingface_hub import HfApi
 
     # A thread of its own: a client's time-out bounds neither the look-up of a name nor its retries.
-    answer = started(partial(HfApi().model_info, repository, timeout=HUB_WAIT_S))
+    answer = run_in_thread(partial(HfApi().model_info, repository, timeout=HUB_WAIT_S))
     try:
         answer.result(HUB_WAIT_S)
     except StillRunning:

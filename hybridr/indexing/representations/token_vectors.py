@@ -18,7 +18,7 @@ from ...cluster.token_field import (
 )
 from ...encoders.contract import Vectors
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
-from ...languages import middle_of
+from ...languages import middle_words
 from . import ByOwnEncoder, EncodedDocument, InDocValues, Sample
 from .one_vector import are_near
 
@@ -61,7 +61,7 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         if len(texts := texts[:MEASURED_TEXTS]) < MEASURED_TEXTS:
             return None
         documents = [self.bytes_of(vectors) for vectors in self.read(texts)]
-        queries = self.own_encoder.encode_queries([middle_of(text) for text in texts])
+        queries = self.own_encoder.encode_queries([middle_words(text) for text in texts])
         means = [max_sims(query, documents, self.own_state) / len(query) for query in queries]
         return round(float(np.nanstd(means)), 6) or None
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Any, ClassVar, Protocol
 
-from ...families import member_of
+from ...families import load_member
 from ..job import Meter
 from ..settings import ReindexSettings
 
@@ -58,5 +58,5 @@ class Runner(Protocol):
 
 def runner(settings: ReindexSettings) -> Runner:
     """Return the runner that the settings name."""
-    member: Runner = member_of("indexing.runners", settings.runner)(settings)
+    member: Runner = load_member("indexing.runners", settings.runner)(settings)
     return member

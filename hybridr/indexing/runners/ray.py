@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from ...cluster.failures import shortened
 from ...cluster.reading import Share
-from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError, how_to_install
+from ...errors import ClusterError, HybridrError, MissingExtra, ModelError, SettingsError, install_command
 from ...files.local import release
 from ..job import Filling
 from ..settings import ReindexSettings
@@ -56,7 +56,7 @@ class Ray:
         """Raise SettingsError if the package ray is missing, or nothing listens at the given address."""
         if find_spec("ray") is None:
             lacking = "--runner ray needs the package 'ray', which is not installed"
-            raise SettingsError(lacking, hint=how_to_install("ray"))
+            raise SettingsError(lacking, hint=install_command("ray"))
         address = address_of(self.settings)
         if address in ("local", "auto"):
             return

@@ -29,12 +29,12 @@ from ...encoders.contract import offers_of
 from ...errors import DataError, FingerprintMismatch, extra, quantity
 from ...files.local import (
     MANIFEST_FILE,
-    acquired_lock,
+    acquire_lock,
     below,
     read_manifest,
-    regular,
     replacing,
     require_own_files,
+    require_regular,
     sha256_of,
     storing,
 )
@@ -285,7 +285,7 @@ def claimed(file: Path) -> Iterator[bool]:
             lock.touch()
         with storing(lock, LOCKING):
             try:
-                stream = acquired_lock(lock, wait=False)
+                stream = acquire_lock(lock, wait=False)
             except BlockingIOError:
                 break
         with suppress(FileNotFoundError):
@@ -380,7 +380,7 @@ def undamaged(file: Path, again: str) -> Iterator[None]:
 
 def read_label(file: Path, kind: type[L], again: str) -> L:
     """Return the label of a part. Raises DataError."""
-    with undamaged(file, again), pq.ParquetFile(regular(file)) as part:
+    with undamaged(file, again), pq.ParquetFile(require_regular(file)) as part:
         written = (part.schema_arrow.metadata or {}).get(LABEL)
         if written is None:
             raise ValueError("hybridr did not write it: it has no label")
@@ -389,7 +389,7 @@ def read_label(file: Path, kind: type[L], again: str) -> L:
 
 def count_rows(file: Path, again: str) -> int:
     """Return the number of documents of a part. Raises DataError."""
-    with undamaged(file, again), pq.ParquetFile(regular(file)) as part:
+    with undamaged(file, again), pq.ParquetFile(require_regular(file)) as part:
         return int(part.metadata.num_rows)
 
 
@@ -398,7 +398,10 @@ def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
 
     Raises DataError for damage, other columns, missing values, and more data than the part declares.
     """
-    with undamaged(file, again), pq.ParquetFile(regular(file), page_checksum_verification=True) as part:
+    with (
+        undamaged(file, again),
+        pq.ParquetFile(require_regular(file), page_checksum_verification=True) as part,
+    ):
         stored = part.schema_arrow
         for expected in schema:
             if expected.name not in stored.names:

@@ -10,7 +10,7 @@ from ...cluster.connection import Cluster
 from ...cluster.reading import Position
 from ...cluster.record import IndexInfo, Record
 from ...encoders.contract import Encoder
-from ...families import member_of
+from ...families import load_member
 from ...records import Progress, silent
 from ..job import Filling, Job
 from ..lag import Lag
@@ -170,5 +170,5 @@ def target_of(chosen: ReindexSettings | Record) -> Target:
     Raises SettingsError for an unknown name.
     """
     name = chosen.target or ("in_place" if chosen.in_place else "beside")
-    target: Target = member_of("indexing.targets", name)()
+    target: Target = load_member("indexing.targets", name)()
     return target

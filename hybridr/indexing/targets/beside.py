@@ -30,7 +30,7 @@ from ...cluster.reading import (
 )
 from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.writing import Action, bulk_action
-from ...files.remembered import forget
+from ...files.remembered import forget_encoder
 from ...records import Progress, silent
 from ..beside_index import new_index_body, plan_new_index, planned_again, searched_before, view_of
 from ..client_writes import PAGE, ClientWrites, find_writes, is_live, outdated
@@ -198,7 +198,7 @@ class Beside:
         actions = delete_indices(cluster, generations, takings, last_look, dry_run=dry_run)
         if not dry_run:
             for info in generations:
-                forget(info.record.source_uuid)
+                forget_encoder(info.record.source_uuid)
             if cluster.exists(source):
                 forget_destinations(cluster, cluster.index_info(source), {info.uuid for info in generations})
         return {"indices": [info.name for info in generations], "actions": actions}

@@ -34,7 +34,7 @@ from ...cluster.writing import Action, bulk_action, refusals, refused_ids, rejec
 from ...encoders.contract import Encoder
 from ...errors import ClusterError, DataError
 from ...files.local import fingerprint
-from ...files.remembered import forget
+from ...files.remembered import forget_encoder
 from ...records import Progress, silent
 from ..filling import MAX_PASSES, Fill, Work, fill_share, read_to_the_end
 from ..in_place_index import (
@@ -247,7 +247,7 @@ class InPlace:
             write_record(cluster, source, state="removing")
             take_out(cluster, info, held, fields)
             rewrite(cluster, source, Record.bare)
-            forget(info.uuid)
+            forget_encoder(info.uuid)
         return {"indices": [], "actions": [], "documents": documents, "fields": fields}
 
 

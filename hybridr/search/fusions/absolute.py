@@ -12,7 +12,7 @@ from ...cluster.retrievers import FAMILY as RETRIEVERS
 from ...cluster.retrievers import Retriever
 from ...cluster.retrievers.dense import DenseRetriever
 from ...cluster.retrievers.lexical import SCALE
-from ...families import member_of
+from ...families import load_member
 from ..signals import FAMILY as SIGNALS
 from . import (
     BEYOND,
@@ -135,7 +135,7 @@ class Absolute(Fusion):
         sides: dict[str, Scores] = {}
         for name, scores in lists.scores.items():
             weights = part_weights({name: 1.0}, lists.scales, signals)
-            unseen = member_of(RETRIEVERS, name).unseen
+            unseen = load_member(RETRIEVERS, name).unseen
             parts = [(weights.signals[name], scores) for name, (_, scores) in lists.signals.items()]
             sides[name] = {
                 doc: weights.retrievers[name] * scores.get(doc, unseen)
@@ -185,8 +185,8 @@ def part_weights(
     = .5 and falls with that of the words. A query without known terms has no lexical part. Learnt signals
     have a weight of their own beside words and vectors, which share 1.
     """
-    learnt = {name for name in signals if member_of(SIGNALS, name).learnt}
-    kinds: list[type[Retriever]] = [member_of(RETRIEVERS, name) for name in shares]
+    learnt = {name for name in signals if load_member(SIGNALS, name).learnt}
+    kinds: list[type[Retriever]] = [load_member(RETRIEVERS, name) for name in shares]
     left = max(0.0, 1 - TAKEN * len(signals.keys() - learnt))
     of_words = sum(shares[kind.name] for kind in kinds if kind.of_words)
     both = sum(shares[kind.name] for kind in kinds if kind.reads != "representation")

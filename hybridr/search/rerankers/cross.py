@@ -17,7 +17,7 @@ from ...cluster.fields import choose_text_fields
 from ...cluster.reading import sample_documents, text_of
 from ...encoders.graph_folders import PairScorer, open_once
 from ...errors import DataError, SettingsError
-from ...languages import middle_of
+from ...languages import middle_words
 from ...records import Hit
 from ...settings import Stage
 from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measured_once, scale_of
@@ -109,7 +109,7 @@ def spread_on(behind: IndexAccess, scorer: PairScorer) -> float:
     fields = behind.info.record.fields or choose_text_fields(behind.cluster, behind.info)
     drawn = sample_documents(behind.cluster, behind.info, 2 * MEASURED, fields=fields)
     texts = [text[:LONGEST] for document in drawn if (text := text_of(document.source, fields).strip())]
-    queries: Sequence[str] = list(map(middle_of, texts[:MEASURED]))
+    queries: Sequence[str] = list(map(middle_words, texts[:MEASURED]))
     documents: Sequence[str] = texts[:MEASURED]
     if len(documents) < MEASURED:
         queries, documents = QUESTIONS, STATEMENTS

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from ...errors import DataError
-from ...languages import says_something
+from ...languages import has_visible_text
 
 MOST_PROGRAM, MOST_PROGRAMS = 1_000, 20_000
 """The largest size of one pattern's program, and of all of an index together."""
@@ -199,7 +199,7 @@ class Rule(BaseModel):
         if len(set(self.pin)) < len(self.pin):
             raise ValueError("a document is pinned twice")
         for said in (self.text, self.prefix, self.replace):
-            if said is not None and not says_something(said):
+            if said is not None and not has_visible_text(said):
                 raise ValueError("a text needs a visible character")
         if self.words is not None and not words_of(compared_as(self.words)):
             raise ValueError("words are letters or digits")

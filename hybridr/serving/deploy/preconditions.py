@@ -17,8 +17,8 @@ from ...cluster.remote_models import MARK, PLUGIN, ask_server, require_allowed
 from ...cluster.retrievers.lexical import LexicalRetriever
 from ...encoders.registry import languages_by_fingerprint
 from ...errors import ClusterError, FingerprintMismatch, SettingsError
-from ...families import member_of
-from ...files.remembered import folder_of
+from ...families import load_member
+from ...files.remembered import known_encoder_folder
 from ...indexing.preflight import LANGUAGE_SAMPLE, check_language
 from ...search.checks import stored_fusion, weighted_boosts
 from ...search.fusions import FAMILY as FUSIONS
@@ -62,7 +62,7 @@ def check_deployable(
             if remark
             else f"--fusion absolute, after hybridr tune {shlex.quote(name)} --reset",
         )
-    languages = languages_by_fingerprint(info.record.encoder, folder_of(info.record.encoder))
+    languages = languages_by_fingerprint(info.record.encoder, known_encoder_folder(info.record.encoder))
     warning = ""
     if languages and is_searchable(cluster, info):  # the pipeline that is gone is made again
         sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
@@ -165,7 +165,7 @@ def in_a_line(value: Any) -> str:
 
 def gives_true_scores(fusion: str) -> bool:
     """Return whether a fusion adds up true scores, so that the server can rank whole search bodies."""
-    return bool(member_of(FUSIONS, fusion).rescores)
+    return bool(load_member(FUSIONS, fusion).rescores)
 
 
 def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:

@@ -13,7 +13,7 @@ import orjson
 
 from ...cluster.mappings import rescore_window
 from ...encoders.contract import Reading
-from ...families import member_of
+from ...families import load_member
 from ...indexing.planning import added_fields
 from ...search.clauses import REASONS, NotRanked, ParsedQuery
 from ...search.client_query import MOST_CHARACTERS, RELATIVES, ClientQueries, Shapes, filter_of, with_text
@@ -283,7 +283,7 @@ class BodyRanking:
     ) -> None:
         self.search, self.recall = search, recall
         fusion = fusion or search.fusion
-        self.rescores = fusion is not None and member_of(FUSIONS, fusion).rescores
+        self.rescores = fusion is not None and load_member(FUSIONS, fusion).rescores
         scales = shapes or Shapes(search.cluster, search.info, search.context.plain)
         self.queries = ClientQueries(search.info, search.lexical_fields, search.analysis, scales, limit)
         self.window = rescore_window(search.info)

@@ -77,10 +77,10 @@ def test_fetch_counts_bytes_and_does_not_fetch_twice(tmp_path: Path, repository:
     wanted = [published(tmp_path, "one", os.urandom(3_000_000)), published(tmp_path, "two", b"x" * 10)]
     seen: list[tuple[str, int, int | None]] = []
     for _ in range(2):
-        files = fetching.fetch(
+        files = fetching.fetch_artifacts(
             wanted, progress=lambda stage, done, total=None, note="": seen.append((stage, done, total))
         )
-    assert [fetching.verified(files[one], one) for one in wanted] == [True, True]
+    assert [fetching.is_verified(files[one], one) for one in wanted] == [True, True]
     assert seen[-1] == ("download", 3_000_010, 3_000_010)
     assert len(seen) > 2
     assert sorted(repository.requested) == ["one-1.0.zip", "two-1.0.zip"]
@@ -90,7 +90,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path, repository
     artifact = published(tmp_path, "one", b"genuine")
     (tmp_path / "cache" / "artifacts").mkdir(parents=True)
     (tmp_path / "cache" / "artifacts" / artifact.file_name).write_bytes(b"damaged")  # as long as it should be
-    assert fetching.fetch([artifact])[artifact].read_bytes() == b"genuine"
+    assert fetching.fetch_artifacts([artifact])[artifact].read_bytes() == b"genuine"
 
 
 def test_a_wrong_checksum_is_refused_and_nothing_stays(tmp_path: Path, repository: type[Repository]) -> None:
@@ -98,7 +98,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_stays(tmp_path: Path, repositor
     with pytest.raises(
         DownloadError, match=f"sha256 is [0-9a-f]{{64}}, needed is {artifact.sha256}"
     ) as caught:
-        fetching.fetch([artifact])
+        fetching.fetch_artifacts([artifact])
     assert caught.value.hint
     assert stored(tmp_path) == []
 
@@ -107,7 +107,7 @@ def test_a_broken_connection_is_tried_again(tmp_path: Path, repository: type[Rep
     artifact = published(tmp_path, "one", os.urandom(200_000))
     repository.broken.extend([False, True])
     seen: list[int] = []
-    fetching.fetch([artifact], progress=lambda stage, done, total=None, note="": seen.append(done))
+    fetching.fetch_artifacts([artifact], progress=lambda stage, done, total=None, note="": seen.append(done))
     assert repository.requested == ["one-1.0.zip"] * 2
     assert seen[-1] == 200_000
     assert stored(tmp_path) == ["one-1.0.zip"]
@@ -117,7 +117,7 @@ def test_a_line_that_always_breaks_is_given_up(tmp_path: Path, repository: type[
     artifact = published(tmp_path, "one", os.urandom(200_000))
     repository.broken.extend([True] * fetching.ATTEMPTS)
     with pytest.raises(DownloadError, match=r"org.example:one:1.0:zip could not be downloaded"):
-        fetching.fetch([artifact])
+        fetching.fetch_artifacts([artifact])
     assert len(repository.requested) == fetching.ATTEMPTS
     assert stored(tmp_path) == []
 
@@ -125,11 +125,11 @@ def test_a_line_that_always_breaks_is_given_up(tmp_path: Path, repository: type[
 def test_a_missing_file_and_a_dead_repository(tmp_path, repository: type[Repository], monkeypatch) -> None:
     artifact = fetching.Artifact("org.example", "none", "1.0", "zip", "0" * 64, 10)
     with pytest.raises(DownloadError, match="could not be downloaded") as caught:
-        fetching.fetch([artifact])
+        fetching.fetch_artifacts([artifact])
     assert fetching.MIRROR in str(caught.value.hint)
     monkeypatch.setenv(fetching.MIRROR, "http://127.0.0.1:1")
     with pytest.raises(DownloadError, match="ConnectionError"):
-        fetching.fetch([artifact])
+        fetching.fetch_artifacts([artifact])
 
 
 @pytest.mark.attack(75)
@@ -139,12 +139,12 @@ def test_a_failing_write_is_explained_and_leaves_nothing(tmp_path, repository: t
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))  # the write itself fails, as on a full disk
     try:
         with pytest.raises(DownloadError, match="cannot write .*artifacts") as caught:
-            fetching.fetch([artifact])
+            fetching.fetch_artifacts([artifact])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "HYBRIDR_CACHE" in str(caught.value.hint)
     assert stored(tmp_path) == []
-    fetching.fetch([artifact])
+    fetching.fetch_artifacts([artifact])
     assert stored(tmp_path) == ["one-1.0.zip"]
 
 
@@ -152,7 +152,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("HYBRIDR_CACHE", str(tmp_path / "file"))
     with pytest.raises(HybridrError, match="file") as caught:
-        fetching.fetch([])
+        fetching.fetch_artifacts([])
     assert caught.value.hint
 
 
@@ -241,7 +241,7 @@ def test_a_mirror_prints_nothing_and_fills_no_disk(tmp_path, mirror, way, monkey
     artifact = fetching.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
     began = time.monotonic()
     with pytest.raises(DownloadError) as caught:
-        fetching.fetch([artifact])
+        fetching.fetch_artifacts([artifact])
     assert time.monotonic() - began < 30, "nobody's Retry-After is waited for"
     assert len(mirror.asked) == 1, "neither a checksum nor a second try of a file of another length"
     assert largest[0] <= 1_000 + fetching.AT_ONCE
@@ -259,7 +259,7 @@ def test_a_mirror_that_sends_a_byte_now_and_then_is_left(tmp_path, mirror, way, 
     artifact = fetching.Artifact("org.example", "one", "1.0", "zip", "0" * 64, 1_000)
     began = time.monotonic()
     with pytest.raises(DownloadError, match=r"one:1.0:zip: \d+ bytes in 1 s"):
-        fetching.fetch([artifact])
+        fetching.fetch_artifacts([artifact])
     assert time.monotonic() - began < 20
     assert stored(tmp_path) == []
 
@@ -284,7 +284,7 @@ def test_leftovers_that_somebody_still_deletes_and_writes_stop_nobody(tmp_path, 
     try:
         while orphan.poll() is None:
             programs.clear_leftovers(left.parent, ".*-*")
-            assert fetching.fetch([artifact])[artifact].read_bytes() == b"genuine"
+            assert fetching.fetch_artifacts([artifact])[artifact].read_bytes() == b"genuine"
             home = programs.ensure_program(
                 tmp_path / "cache" / "artifacts" / "home", lambda: False, lambda folder: made_in(folder)
             )

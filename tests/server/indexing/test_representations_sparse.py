@@ -13,7 +13,7 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.retrievers.sparse import SPARSE_FIELD, feature_name
 from hybridr.encoders.graph_folders import SparseEncoder
 from hybridr.errors import FingerprintMismatch, ModelError, SettingsError
-from hybridr.files.remembered import forget
+from hybridr.files.remembered import forget_encoder
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.representations.sparse import pruned
 from hybridr.indexing.verification import verify
@@ -102,7 +102,7 @@ def test_refusals(cluster: Cluster, source: str) -> None:
         reindex(cluster, source, HashingEncoder(), nowhere)
     made = reindex(cluster, source, HashingEncoder(), wanted()).destination
     state = json.loads(resolve(cluster, source).record.representations["sparse"])
-    forget(state["encoder"])
+    forget_encoder(state["encoder"])
     with pytest.raises(ModelError, match="is not known on this machine"):
         verify(cluster, source, HashingEncoder())
     write_record(cluster, made, representations={"sparse": json.dumps({**state, "encoder": "f" * 64})})

@@ -13,7 +13,7 @@ from hybridr.cluster.destinations import resolve
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import evaluate
-from hybridr.files.remembered import forget
+from hybridr.files.remembered import forget_encoder
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.search.systems import system, with_rerankers
@@ -104,7 +104,7 @@ def test_what_cannot_rank_is_told(
     with pytest.raises(SettingsError, match="token_weight: input should be greater than 0"):
         plain.reranked("tokens", token_weight=0)
     assert resolve(cluster, plain.info.name).record.representations["token_vectors"]
-    forget(MultiVectorEncoder(exported()).fingerprint)
+    forget_encoder(MultiVectorEncoder(exported()).fingerprint)
     with pytest.raises(Exception, match="is not known on this machine"):
         plain.reranked("tokens")
     assert plain.reranked("tokens", token_encoder=exported())(WORDS[0], 3)

@@ -238,7 +238,7 @@ def test_a_killed_install_is_finished_by_the_next_one(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, java = NodeSettings(), find_java(NodeSettings())
-    files = fetching.fetch(layout.choose_parts(settings, java).artifacts())
+    files = fetching.fetch_artifacts(layout.choose_parts(settings, java).artifacts())
     with tempfile.TemporaryDirectory(prefix="hybridr-") as folder:
         Path(folder).chmod(0o755)
         monkeypatch.setenv("HYBRIDR_CACHE", folder)
