@@ -29,6 +29,7 @@ from hybridr.cluster.settings import NodeSettings
 from hybridr.demo import demo
 from hybridr.encoders.export import exporting
 from hybridr.files.local import cache_folder
+from support.java import OWN_OPTIONS, QUICK
 from support.places import COLLECTIONS
 from support.secured import start_secured
 
@@ -36,10 +37,6 @@ DEAR_NODES = {"ml": "ml_cluster", "secure": "secure_node", "secured": "secured_n
 """Mark and fixture: half a minute to start, and 2 GB of memory."""
 NODES = {"server", "production"}
 """Folders of tests that need a node."""
-QUICK = (
-    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
-)
 SHARED_MEMORY = Path("/dev/shm")
 ENOUGH_MEMORY = 8 << 30
 """Bytes, for all processes."""
@@ -68,7 +65,7 @@ def quick_to_start(settings: NodeSettings, folder: Path, home: Path, java: Java)
     program, *others, data = launch_command(settings, folder, home, java)
     if settings.is_core:  # its launcher starts another Java, which reads its options there
         options = folder / "config" / "jvm.options.d" / "quick.options"
-        options.write_text("\n".join(("-XX:-UseG1GC", *QUICK)) + "\n", encoding="utf-8")
+        options.write_text(OWN_OPTIONS, encoding="utf-8")
     of_agent = next(home.glob("agent/*-bootstrap-*.jar"), None)
     kept = [
         f"-Xbootclasspath/a:{of_agent}" if one.startswith("-javaagent:") else one

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from hybridr.search.checks import promote
-from support.commands import Cli
 from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
@@ -52,12 +50,12 @@ def impostor() -> Iterator[Any]:
         ({"version": {"number": "8.15.0"}}, "it is version 8.15.0 of another product, not OpenSearch"),
     ],
 )
-def test_what_is_no_cluster_for_us_is_told(cli: Cli, impostor: Any, answer: Any, said: str) -> None:
+def test_what_is_no_cluster_for_us_is_told(cli, impostor, answer, said):
     impostor.answers["/"] = answer
     assert said in cli(impostor, "search x y", code=1).err
 
 
-def test_plugin_missing(cli: Cli, impostor: Any, minilm: Path) -> None:
+def test_plugin_missing(cli, impostor, minilm):
     index = {
         "settings": {"index.uuid": "u", "index.number_of_shards": "1"},
         "mappings": {"properties": {"text": {"type": "text"}}},
@@ -72,7 +70,7 @@ def test_plugin_missing(cli: Cli, impostor: Any, minilm: Path) -> None:
     assert "hybridr doctor" in said
 
 
-def test_damaged_encoder(cli: Cli, cluster: Cluster, index_name: str, minilm: Path, tmp_path: Path) -> None:
+def test_damaged_encoder(cli, cluster, index_name, minilm, tmp_path):
     fill_index(cluster, index_name, 3)
     graph = Path(shutil.copytree(minilm, tmp_path / "encoder")) / "onnx" / "model.onnx"
     graph.write_bytes(graph.read_bytes()[:-1000])
@@ -81,14 +79,14 @@ def test_damaged_encoder(cli: Cli, cluster: Cluster, index_name: str, minilm: Pa
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-def test_promoted_encoder_that_is_gone(cli: Cli, cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_promoted_encoder_that_is_gone(cli, cluster, index_name, tmp_path):
     fill_index(cluster, index_name, 3)
     promote(cluster, index_name, tmp_path / "moved")
     assert "which is gone" in cli(cluster, f"reindex {index_name}", code=1).err
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-def test_unreadable_collections(cli: Cli, cluster: Cluster, tmp_path: Path) -> None:
+def test_unreadable_collections(cli, cluster, tmp_path):
     file = tmp_path / "docs.jsonl"
     for content, message in {
         b"": "holds no documents",
@@ -101,7 +99,7 @@ def test_unreadable_collections(cli: Cli, cluster: Cluster, tmp_path: Path) -> N
     assert not cluster.exists("t-never")
 
 
-def test_unusable_topics(cli: Cli, cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_unusable_topics(cli, cluster, index_name, tmp_path):
     fill_index(cluster, index_name, 3)
     (tmp_path / "qrels").mkdir()
     (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "anchor"}\n')

@@ -44,7 +44,7 @@ def dice() -> random.Random:
 
 @pytest.mark.timeout(900)  # a node starts twice
 @pytest.mark.attack(72, 73)
-def test_nothing_is_lost_whatever_is_killed(chaos_node: ChaosNode, tiny: Path, dice: random.Random) -> None:
+def test_nothing_is_lost_whatever_is_killed(chaos_node, tiny, dice):
     """Two commands at once, of which one is killed, then the node; `make chaos` kills more of everything."""
     chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "gust", 600, dice), tiny, dice)
     with at_work(chaos) as (_, writers):
@@ -61,9 +61,7 @@ def test_nothing_is_lost_whatever_is_killed(chaos_node: ChaosNode, tiny: Path, d
 if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
 
     @pytest.mark.timeout(1800)  # a node starts three times
-    def test_nothing_is_lost_in_three_destinations(
-        chaos_node: ChaosNode, tiny: Path, dice: random.Random
-    ) -> None:
+    def test_nothing_is_lost_in_three_destinations(chaos_node, tiny, dice):
         chaos = Chaos(chaos_node, make_source(chaos_node.cluster, "storm", 1_200, dice), tiny, dice)
         with at_work(chaos) as (reader, writers):
             stamp("first destination")
@@ -114,7 +112,7 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
         assert len(seen) >= 3
 
     @pytest.mark.timeout(MINUTES * 60 + 3600)
-    def test_a_storm_of_minutes(chaos_node: ChaosNode, tiny: Path, dice: random.Random) -> None:
+    def test_a_storm_of_minutes(chaos_node, tiny, dice):
         began, kills = time.monotonic(), chaos_node.kills
         corpus = make_source(chaos_node.cluster, "tempest", 1_200, dice, POISONED)
         chaos = Chaos(chaos_node, corpus, tiny, dice)
@@ -142,9 +140,7 @@ if MINUTES:  # `make chaos`: nothing is skipped where nobody asks for it
         assert chaos_node.kills - kills >= KILLS
         assert chaos.blocked == 1
 
-    def test_without_the_catch_up_passes_it_would_be(
-        chaos_node: ChaosNode, tiny: Path, dice: random.Random
-    ) -> None:
+    def test_without_the_catch_up_passes_it_would_be(chaos_node, tiny, dice):
         corpus = make_source(chaos_node.cluster, "calm", 600, dice)
         chaos = Chaos(chaos_node, corpus, tiny, dice, per_second=150)
         with at_work(chaos) as (_, writers):

@@ -88,15 +88,8 @@ def expected(docs: Cluster, minilm_encoder_folder: Path, way: str) -> list[str]:
 
 
 def test_every_client_asks_as_the_page_says(
-    docs: Cluster,
-    notes: Cluster,
-    docs_server: Server,
-    way: str,
-    expected: list[str],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    docs, notes, docs_server, way, expected, capsys, monkeypatch, tmp_path
+):
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     for name, language, code in blocks(way):
         if language != "python":
@@ -125,8 +118,8 @@ def ranked_by_its_own_words(docs: Cluster) -> list[str]:
 
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_clients_in_other_languages_ask_as_their_pages_say(
-    docs: Cluster, docs_server: Server, way: str, language: str, expected: list[str], tmp_path: Path
-) -> None:
+    docs, docs_server, way, language, expected, tmp_path
+):
     program, file_name = PROGRAMS[language]
     if shutil.which(program) is None and os.environ.get("CI") != "true":
         pytest.skip(f"there is no {program} here; CI has one")
@@ -138,14 +131,12 @@ def test_clients_in_other_languages_ask_as_their_pages_say(
         assert said == expected, name
 
 
-def test_every_way_of_the_pages_has_blocks() -> None:
+def test_every_way_of_the_pages_has_blocks():
     written = sum(page.read_text(encoding="utf-8").count("```") // 2 for page in RECIPES)
     assert sum(len(blocks(way)) for way in ("client", "neural", "transparent")) == written == 13
 
 
-def test_the_query_page_says_what_curl_sends(
-    docs: Cluster, docs_server: Server, way: str, expected: list[str], minilm_encoder_folder: Path
-) -> None:
+def test_the_query_page_says_what_curl_sends(docs, docs_server, way, expected, minilm_encoder_folder):
     [section] = re.findall(rf"^## {way}$(.*?)(?=^## |\Z)", (PAGES / "query.md").read_text(), re.M | re.S)
     commands = re.findall(r"(?:\A|\n\n)    (curl .*?)(?=\n\n|\Z)", section, re.S)
     vector = vector_of(minilm_encoder_folder, TEXT)
@@ -161,8 +152,8 @@ def test_the_query_page_says_what_curl_sends(
 
 
 def test_the_printed_request_finds_what_search_does_whatever_is_deployed(
-    docs: Cluster, docs_server: Server, way: str, minilm_encoder_folder: Path
-) -> None:
+    docs, docs_server, way, minilm_encoder_folder
+):
     page = (PAGES / "query.md").read_text(encoding="utf-8")
     [command] = re.findall(r"\n\n    (hybridr search .*?\| curl .*?)\n\n", page, re.S)
     shown = here(command, docs, docs_server).replace(
@@ -185,9 +176,7 @@ def langchain_embeddings(server: Server) -> Any:
     )
 
 
-def test_langchain_finds_neighbours_in_any_field(
-    docs: Cluster, docs_server: Server, minilm_encoder_folder: Path
-) -> None:
+def test_langchain_finds_neighbours_in_any_field(docs, docs_server, minilm_encoder_folder):
     from langchain_community.vectorstores import OpenSearchVectorSearch
 
     embeddings = langchain_embeddings(docs_server)

@@ -20,7 +20,6 @@ import pytest
 import yaml
 
 import hybridr_cli
-from hybridr.cluster.connection import Cluster
 from support.corpus import bulk, fill_index, text_number
 from support.places import ROOT
 
@@ -88,9 +87,7 @@ def ask(port: str, query: str) -> list[str]:
         return [hit["doc_id"] for hit in json.load(answer)["hits"]]
 
 
-def test_both_containers_do_their_work(
-    cluster: Cluster, index_name: str, minilm_encoder_folder: Path, tmp_path: Path
-) -> None:
+def test_both_containers_do_their_work(cluster, index_name, minilm_encoder_folder, tmp_path):
     fill_index(cluster, index_name, 20)
     on = ["--encoder", str(minilm_encoder_folder), "--url", cluster.url, "--quiet"]
     assert hybridr_cli.main(["reindex", index_name, *on]) == 0

@@ -85,7 +85,7 @@ def labelled_folder(folder: Path) -> None:
     (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
 
 
-def test_every_public_function_has_an_example() -> None:
+def test_every_public_function_has_an_example():
     functions = {name for name in hybridr.__all__ if inspect.isfunction(getattr(hybridr, name))}
     methods = {
         f"{kind.__name__}.{name}"
@@ -96,7 +96,7 @@ def test_every_public_function_has_an_example() -> None:
     assert functions | methods | {"Connection.index", "Index", "Search"} == set(IN_ORDER)
 
 
-def test_the_examples_hold(docs: None) -> None:
+def test_the_examples_hold(docs):
     known: dict[str, object] = {"hybridr": hybridr}
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
     for name in IN_ORDER:

@@ -38,14 +38,14 @@ QUERY = "how does information retrieval work"
 Answers = dict[str, Any]
 
 
-def test_the_page_tells_what_happens(week: str) -> None:
+def test_the_page_tells_what_happens(week):
     if WRITE:
         PAGE.write_text(week, encoding="utf-8")
     found = differences(week, PAGE.read_text(encoding="utf-8"))
     assert found == [], "WRITE_FIRST_WEEK=1 with this test writes docs/measured/first-week.md anew"
 
 
-def test_the_page_holds_nothing_of_the_collections(week: str, collection: Callable[[str], Path]) -> None:
+def test_the_page_holds_nothing_of_the_collections(week, collection):
     shown = fives(week)
     assert len(shown) > 500
     for part in manuals.PARTS:

@@ -84,12 +84,12 @@ def live(cluster: Cluster, steps: int) -> int:
 
 @pytest.mark.timeout(36_000 if STEPS else 900)
 @pytest.mark.parametrize(("product", "steps"), [("cluster", 90), ("elastic", 60)])
-def test_nothing_that_anybody_wrote_is_lost(product: str, steps: int, request: pytest.FixtureRequest) -> None:
+def test_nothing_that_anybody_wrote_is_lost(product, steps, request):
     done = live(request.getfixturevalue(product), STEPS or steps)
     assert done
 
 
-def test_ways_back_in_a_row(cluster: Cluster) -> None:
+def test_ways_back_in_a_row(cluster):
     """Copied back, written again, and copied back once more, without a round between."""
     life = Life(cluster)
     for variant in range(3):

@@ -5,10 +5,8 @@ Once in the suite, and many times in `make chaos`, at another moment each time.
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,15 +17,15 @@ from hybridr import ReindexSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.errors import AccessDenied
-from hybridr.files.local import load_asset
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
 from support.corpus import delete, drop_indices, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
+from support.rights import PASSWORD, change_role, make_users, role_of
 
 pytestmark = pytest.mark.secure
-SECURITY, INDEX, USER = "/_plugins/_security/api", "t-lost-rights", "carol"
+INDEX, USER = "t-lost-rights", "carol"
 ROUNDS = max(1, round(float(os.environ.get("HYBRIDR_CHAOS_MINUTES", "0"))))
 PATIENT = ReindexSettings(patience_s=5, read_documents=10)
 LOST = {
@@ -48,19 +46,16 @@ def admin(secure_node: NodeState) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def carol(admin: Cluster, secure_node: NodeState) -> Cluster:
     """A user whose role is changed while she works."""
-    password = f"{secrets.token_urlsafe(24)}-aA1"
-    admin.request("PUT", f"{SECURITY}/internalusers/{USER}", {"password": password})
-    grant(admin, "reindex")
-    admin.request("PUT", f"{SECURITY}/rolesmapping/{USER}", {"users": [USER]})
-    return connect(secure_node.url, user=USER, password=password)
+    make_users(admin, {USER: role_of("reindex", INDEX)})
+    return connect(secure_node.url, user=USER, password=PASSWORD)
 
 
 def grant(admin: Cluster, verb: str, without: str = "") -> None:
     """Give her the role of a verb, without one of its rights."""
-    role = json.loads(json.dumps(load_asset("roles", f"{verb}.json")).replace("INDEX", INDEX))
+    role = role_of(verb, INDEX)
     for permission in role["index_permissions"]:
         permission["allowed_actions"] = [one for one in permission["allowed_actions"] if one != without]
-    admin.request("PUT", f"{SECURITY}/roles/{USER}", role)
+    change_role(admin, USER, role)
 
 
 class Interrupted(HashingEncoder):
@@ -80,9 +75,7 @@ class Interrupted(HashingEncoder):
 
 @pytest.mark.timeout(600 + 60 * ROUNDS)
 @pytest.mark.parametrize("lost", LOST)
-def test_a_right_that_is_lost_in_the_middle_is_named_and_nothing_is_lost(
-    admin: Cluster, carol: Cluster, lost: str
-) -> None:
+def test_a_right_that_is_lost_in_the_middle_is_named_and_nothing_is_lost(admin, carol, lost):
     dice = random.Random()
     for _ in range(ROUNDS):
         for info in admin.indices(f"{INDEX}*"):

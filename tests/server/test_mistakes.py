@@ -12,7 +12,6 @@ import pytest
 
 import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
-from support.commands import Cli
 from support.corpus import beir_folder, drop_indices, fill_index
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
@@ -87,15 +86,8 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("command", "code", "wrong", "instead"), MISTAKES, ids=[one[0] for one in MISTAKES])
 def test_a_mistake_is_answered_by_what_to_type(
-    cluster: Cluster,
-    place: Path,
-    cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    code: int,
-    wrong: str,
-    instead: str,
-) -> None:
+    cluster, place, cli, monkeypatch, command, code, wrong, instead
+):
     monkeypatch.setenv("HYBRIDR_URL", cluster.url)
     monkeypatch.chdir(place)
     before = {info.name for info in cluster.indices("t-mistakes*")}
@@ -112,7 +104,7 @@ def lines_of(said: str) -> list[str]:
     return [line for line in said.splitlines() if not line.startswith("warning: ")]
 
 
-def test_options_are_taken_where_people_put_them(cluster: Cluster, place: Path, cli: Cli) -> None:
+def test_options_are_taken_where_people_put_them(cluster, place, cli):
     for command in (
         f"search {INDEX} anchor --k 2 --url {cluster.url} --json",
         f"search {INDEX} anchor -k 2 --url {cluster.url} --json",
@@ -125,5 +117,5 @@ def test_options_are_taken_where_people_put_them(cluster: Cluster, place: Path, 
     assert "Did you mean 'reindex'" in cli(None, f"reidnex {INDEX}", code=2).err
 
 
-def test_the_same_reindex_again_encodes_nothing(cluster: Cluster, place: Path, cli: Cli) -> None:
+def test_the_same_reindex_again_encodes_nothing(cluster, place, cli):
     assert "12 documents, 0 encoded, 12 were there already" in cli(cluster, f"reindex {INDEX}").out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from hybridr import ReindexSettings, Search, SearchSettings, load_encoder
 from hybridr.cluster import writing
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import path_of
 from hybridr.cluster.default_pipeline import DEFAULT
 from hybridr.cluster.reading import read_documents
 from hybridr.doctor.inspection import inspect_index
@@ -22,7 +21,6 @@ from hybridr.indexing.verification import verify
 from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import bulk, create, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -31,7 +29,7 @@ TEXT = ReindexSettings(fields=("text",))
 
 
 @pytest.mark.attack(44)
-def test_strict_mapping_with_dates_objects_and_nested_fields(cluster: Cluster, index_name: str) -> None:
+def test_strict_mapping_with_dates_objects_and_nested_fields(cluster, index_name):
     properties = {
         "text": {"type": "text"},
         "day": {"type": "date", "format": "dd.MM.yyyy||epoch_second"},
@@ -65,7 +63,7 @@ def test_strict_mapping_with_dates_objects_and_nested_fields(cluster: Cluster, i
     assert cluster.index_info(done.destination).mappings["dynamic"] == "strict"
 
 
-def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster: Cluster, index_name: str) -> None:
+def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster, index_name):
     nested = {"type": "nested", "properties": {"note": {"type": "text"}}}
     properties = {"text": {"type": "text"}, "parts": nested}
     cluster.request("PUT", path_of(index_name), {"mappings": {"properties": properties}})
@@ -81,7 +79,7 @@ def test_nested_text_is_encoded_beside_a_field_that_a_query_sees(cluster: Cluste
 
 
 @pytest.mark.attack(40)
-def test_half_a_character_stops_nothing(cluster: Cluster, index_name: str, minilm: Path) -> None:
+def test_half_a_character_stops_nothing(cluster, index_name, minilm):
     """A lone surrogate, which JSON can hold and no tokenizer reads."""
     fill_index(cluster, index_name, 4)
     bulk(cluster, index_name, [{"index": {"_id": "half"}}, {"text": "a \ud800 harbor and \udc00"}])
@@ -103,7 +101,7 @@ def test_half_a_character_stops_nothing(cluster: Cluster, index_name: str, minil
 
 
 @pytest.mark.attack(46)
-def test_a_lost_pipeline_is_named_before_anything_is_made(cluster: Cluster, index_name: str) -> None:
+def test_a_lost_pipeline_is_named_before_anything_is_made(cluster, index_name):
     fill_index(cluster, index_name, 2)
     cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: "of-nobody"})
     with pytest.raises(
@@ -121,7 +119,7 @@ def test_a_lost_pipeline_is_named_before_anything_is_made(cluster: Cluster, inde
 
 
 @pytest.mark.attack(65)
-def test_one_broken_record_stops_no_other(cluster: Cluster, index_name: str, cli: Cli) -> None:
+def test_one_broken_record_stops_no_other(cluster, index_name, cli):
     reindexed(cluster, index_name, 3, HashingEncoder(), TEXT)
     for number, record in enumerate(({"role": "vectors", "dim": []}, [], 3, {"role": 3}), 7):
         broken = {"mappings": {"_meta": {"hybridr": record}}}
@@ -143,7 +141,7 @@ def test_one_broken_record_stops_no_other(cluster: Cluster, index_name: str, cli
     assert remove(cluster, index_name)["removed"]
 
 
-def test_a_name_with_a_wildcard_stands_for_no_single_index(cluster: Cluster, index_name: str) -> None:
+def test_a_name_with_a_wildcard_stands_for_no_single_index(cluster, index_name):
     for number in (1, 2):
         fill_index(cluster, f"{index_name}-{number}", 3)
     with pytest.raises(ClusterError, match="several indices"):
@@ -152,7 +150,7 @@ def test_a_name_with_a_wildcard_stands_for_no_single_index(cluster: Cluster, ind
         reindex(cluster, f"{index_name}-nothing-*", HashingEncoder())
 
 
-def test_a_closed_index_with_vectors_is_named_by_every_verb(cluster: Cluster, index_name: str) -> None:
+def test_a_closed_index_with_vectors_is_named_by_every_verb(cluster, index_name):
     """Before, it was not seen at all: `remove` said that there was nothing, `reindex` met it half-way."""
     reindexed(cluster, index_name, 10)
     made, other = f"{index_name}-hybridr-1", HashingEncoder(salt="other")
@@ -187,7 +185,7 @@ def test_a_closed_index_with_vectors_is_named_by_every_verb(cluster: Cluster, in
     cluster.request("DELETE", path_of(made))
 
 
-def test_a_blocked_index_of_somebody_else_stops_nothing(cluster: Cluster, index_name: str) -> None:
+def test_a_blocked_index_of_somebody_else_stops_nothing(cluster, index_name):
     """Whoever asks for all aliases is refused then."""
     other, block = f"{index_name}other", "index.blocks.metadata"
     create(cluster, other)
@@ -201,7 +199,7 @@ def test_a_blocked_index_of_somebody_else_stops_nothing(cluster: Cluster, index_
         cluster.request("DELETE", path_of(other))
 
 
-def test_an_index_of_somebody_else_keeps_its_name(cluster: Cluster, index_name: str) -> None:
+def test_an_index_of_somebody_else_keeps_its_name(cluster, index_name):
     fill_index(cluster, index_name, 5)
     fill_index(cluster, f"{index_name}-hybridr-1", 3)
     done = reindex(cluster, index_name, HashingEncoder())
@@ -209,9 +207,7 @@ def test_an_index_of_somebody_else_keeps_its_name(cluster: Cluster, index_name: 
     assert cluster.count(f"{index_name}-hybridr-1") == 3
 
 
-def test_documents_larger_than_a_bulk_request_go_alone(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_larger_than_a_bulk_request_go_alone(cluster, index_name, monkeypatch):
     monkeypatch.setattr(writing, "BULK_BYTES", 10_000)
     fill_index(cluster, index_name, 10)
     cluster.request("PUT", path_of(index_name, "_doc", "large"), {"text": "anchor " * 300_000})
@@ -221,7 +217,7 @@ def test_documents_larger_than_a_bulk_request_go_alone(
 
 
 @pytest.mark.attack(43)
-def test_a_document_too_long_to_mark_words_in_stops_no_search(cluster: Cluster, index_name: str) -> None:
+def test_a_document_too_long_to_mark_words_in_stops_no_search(cluster, index_name):
     settings = {"number_of_replicas": 0, "highlight.max_analyzed_offset": 50}
     fill_index(cluster, index_name, 5, settings={"index": settings})
     long = {"text": "anchor basket " * 80_000}

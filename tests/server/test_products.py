@@ -10,7 +10,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,7 +36,6 @@ from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, Read
 from hybridr.serving.settings import ServeSettings
 from hybridr.status import leftovers
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import (
     delete,
     drop_indices,
@@ -69,7 +67,7 @@ def written(cluster: Cluster, index: str) -> int:
 
 
 @ON_ELASTICSEARCH
-def test_kill_9_then_the_same_command(product: Cluster, name: str, tiny: Path, cli: Cli) -> None:
+def test_kill_9_then_the_same_command(product, name, tiny, cli):
     """Nothing is lost and nothing encoded twice; then verified and rolled back."""
     fill_index(product, name, COUNT)
     destination, command = f"{name}-hybridr-1", f"reindex {name} --encoder {tiny}"
@@ -90,7 +88,7 @@ def test_kill_9_then_the_same_command(product: Cluster, name: str, tiny: Path, c
 
 
 @ON_ELASTICSEARCH
-def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product: Cluster, name: str) -> None:
+def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product, name):
     fill_index(product, name, 30)
     reindex(product, name, HashingEncoder())
     judged = [Query("q", text_number(3))], {"q": {"d3": 1}}
@@ -106,7 +104,7 @@ def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product: Clus
 
 
 @ON_ELASTICSEARCH
-def test_two_processes_at_once_make_one_index(product: Cluster, name: str, tmp_path: Path) -> None:
+def test_two_processes_at_once_make_one_index(product, name, tmp_path):
     """Each helps the other: what one wrote before, the other finds there."""
     fill_index(product, name, COUNT)
     code = "import sys; from support.workers import beside; beside(*sys.argv[1:])"
@@ -123,7 +121,7 @@ def test_two_processes_at_once_make_one_index(product: Cluster, name: str, tmp_p
 
 
 @ON_ELASTICSEARCH
-def test_three_stages_and_what_changed_since(product: Cluster, name: str, tmp_path: Path) -> None:
+def test_three_stages_and_what_changed_since(product, name, tmp_path):
     fill_index(product, name, 60, settings={"number_of_shards": 2, "number_of_replicas": 0})
     assert export_text(product, name, tmp_path).documents == 60
     encode_texts(tmp_path, ENCODER)
@@ -143,7 +141,7 @@ def test_three_stages_and_what_changed_since(product: Cluster, name: str, tmp_pa
     assert reindex(product, name, ENCODER, ReindexSettings(term_table=False)).skipped == 61
 
 
-def test_three_generations(product: Cluster, name: str) -> None:
+def test_three_generations(product, name):
     """Writers of each side between each; `status` is right to the document after every step."""
     fill_index(product, name, 20, settings={"number_of_shards": 2, "number_of_replicas": 0})
     settings = ReindexSettings(term_table=False)
@@ -203,7 +201,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
         assert theirs == ours
 
 
-def test_rules_pin_ban_and_filter_alike(pair: tuple[str, list[Cluster]]) -> None:
+def test_rules_pin_ban_and_filter_alike(pair):
     name, both = pair
     few, found = {"range": {"price": {"lt": 2}}}, []
     rules = [
@@ -224,7 +222,7 @@ def test_rules_pin_ban_and_filter_alike(pair: tuple[str, list[Cluster]]) -> None
     assert_same(*found)
 
 
-def test_judged_queries_tune_alike(pair: tuple[str, list[Cluster]], judged: Judged) -> None:
+def test_judged_queries_tune_alike(pair, judged):
     name, both = pair
     found = []
     for cluster in both:
@@ -235,9 +233,7 @@ def test_judged_queries_tune_alike(pair: tuple[str, list[Cluster]], judged: Judg
     assert_same(*found)
 
 
-def test_judged_queries_are_learnt_alike(
-    pair: tuple[str, list[Cluster]], judged: Judged, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_judged_queries_are_learnt_alike(pair, judged, monkeypatch):
     name, both = pair
     # Each job has a random name, and these are compared too.
     monkeypatch.setattr(learning, "secrets", SimpleNamespace(token_hex=lambda size: "0a1b2c3d"))
@@ -255,7 +251,7 @@ def test_judged_queries_are_learnt_alike(
     assert_same(*found)
 
 
-def test_a_server_answers_alike(pair: tuple[str, list[Cluster]]) -> None:
+def test_a_server_answers_alike(pair):
     name, both = pair
     apps = [create_app(ENCODER, ServeSettings(index=name), cluster=cluster) for cluster in both]
     for mode in ("dense", "hybrid"):
@@ -267,9 +263,7 @@ def test_a_server_answers_alike(pair: tuple[str, list[Cluster]]) -> None:
         assert_same(ours, theirs)
 
 
-def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(
-    product: Cluster, name: str, tmp_path: Path
-) -> None:
+def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(product, name, tmp_path):
     fill_index(product, name, COUNT)
     own = {"multi_match": {"query": "{{query}}", "fields": ["text^3", "tags"]}}
     factor = {"field_value_factor": {"field": "price", "missing": 0}, "boost_mode": "sum"}

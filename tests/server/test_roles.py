@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from hybridr.doctor.forecasting import estimated_plan
 from hybridr.doctor.inspection import inspect_index
 from hybridr.doctor.recall import measure_recall
 from hybridr.errors import AccessDenied, NotFound
-from hybridr.files.local import load_asset
 from hybridr.indexing.planning import Plan
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
@@ -52,11 +51,11 @@ from support import click_logs
 from support.corpus import bulk, fill_index, put_documents, text_number, touching_pipeline
 from support.hashing import HashingEncoder
 from support.places import ROOT
-from support.rights import fresh_machine, strong_password
+from support.rights import OWN, Connecting, fresh_machine, role_of, user_of
 
 pytestmark = pytest.mark.secured
-SECURITY, INDEX, OTHER = "/_plugins/_security/api", "t-roles", "t-private"
-ENCODER = HashingEncoder()
+INDEX, OTHER = "t-roles", "t-private"
+ENCODER, USER = HashingEncoder(), f"{INDEX}-{OWN}"
 TEXTS = [Query(str(number), text_number(number)) for number in range(12)]
 SAME = {"serve": "search", "evaluate": "search", "inspect": "adapt"}
 QRELS = {str(number): {f"d{number}": 1} for number in range(12)}
@@ -72,31 +71,18 @@ def admin(secured_node: NodeState) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def bob(admin: Cluster, secured_node: NodeState) -> Callable[[str | dict[str, Any]], Cluster]:
+def bob(admin: Cluster, secured_node: NodeState) -> Connecting:
     """Connect as a user who has one role, which is that of a verb."""
-    password = strong_password()
-    admin.request("PUT", f"{SECURITY}/internalusers/bob", {"password": password})
-    admin.request("PUT", f"{SECURITY}/roles/bob", {"cluster_permissions": []})
-    admin.request("PUT", f"{SECURITY}/rolesmapping/bob", {"users": ["bob"]})
+    connect_as = user_of(secured_node, admin, INDEX)
 
     def connected(role: str | dict[str, Any]) -> Cluster:
-        given = role if isinstance(role, dict) else role_of(role)
-        admin.request("PUT", f"{SECURITY}/roles/bob", given)
-        assert secured_node.ca_certs
-        authority = Path(secured_node.ca_certs)
-        cluster = connect(secured_node.url, user="bob", password=password, ca_certs=authority)
+        cluster = connect_as(role)
         for denied in (partial(cluster.count, OTHER), partial(cluster.indices, "*")):
             with pytest.raises(AccessDenied):
                 denied()
         return cluster
 
     return connected
-
-
-def role_of(verb: str) -> dict[str, Any]:
-    """The role of a verb, for the tests' index."""
-    text = json.dumps(load_asset("roles", f"{verb}.json"))
-    return dict(json.loads(text.replace("INDEX", INDEX)))
 
 
 def asked(cluster: Cluster) -> list[dict[str, float]]:
@@ -111,14 +97,13 @@ def asked(cluster: Cluster) -> list[dict[str, float]]:
 @contextmanager
 def clicks_kept(admin: Cluster) -> Iterator[dict[str, Any]]:
     """Have the cluster keep clicks as UBI does; give the role of who learns from them, as docs tell it."""
-    shown, role = [f"d{number}" for number in range(12)], role_of("learn")
+    shown, role = [f"d{number}" for number in range(12)], role_of("learn", INDEX)
     people = [(f"{query.query_id}-{number}", query) for query in TEXTS for number in range(4)]
     searches = [click_logs.asked(name, name, query.text, shown) for name, query in people]
     clicks = [click_logs.clicked(name, name, f"d{query.query_id}") for name, query in people]
     for index, records in ((QUERIES, searches), (EVENTS, clicks)):
         bulk(admin, index, [line for record in records for line in ({"index": {}}, record)])
-        more = json.loads(json.dumps(load_asset("roles", "inspect.json")).replace("INDEX", index))
-        role = {part: [*rights, *more[part]] for part, rights in role.items()}
+        role = {part: [*rights, *role_of("inspect", index)[part]] for part, rights in role.items()}
     yield role
     for index in (QUERIES, EVENTS):
         admin.request("DELETE", path_of(index))
@@ -130,9 +115,7 @@ def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.attack(8)
-def test_the_verbs_of_a_life_each_with_its_role(
-    admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_verbs_of_a_life_each_with_its_role(admin, bob, tmp_path, monkeypatch):
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: ENCODER)
     reads_english = "hybridr.serving.deploy.preconditions.languages_by_fingerprint"
     monkeypatch.setattr(reads_english, lambda *_: ("en",))  # as of the packaged encoder: texts are looked at
@@ -199,7 +182,7 @@ def test_the_verbs_of_a_life_each_with_its_role(
     assert not admin.index_info(INDEX).aliases
 
 
-def try_experiment(admin: Cluster, bob: Callable[..., Cluster], destination: str) -> None:
+def try_experiment(admin: Cluster, bob: Connecting, destination: str) -> None:
     """Keep a search and a click as `serve --ubi` does, and take an experiment through its life."""
     counts = Counter[str]()
     keeper = Keeper(bob("ubi"), INDEX, lambda index, outcome, records: counts.update({outcome: records}))
@@ -217,50 +200,43 @@ def try_experiment(admin: Cluster, bob: Callable[..., Cluster], destination: str
         admin.request("DELETE", path_of(index))
 
 
-def test_all_roles_are_of_verbs_that_are_tried() -> None:
+def test_all_roles_are_of_verbs_that_are_tried():
     there = {path.stem for path in (ROOT / "opensearch" / "roles").glob("*.json")}
     tried = set(re.findall(r'bob\("(\w+)"\)', Path(__file__).read_text(encoding="utf-8")))
     assert there == tried | SAME.keys()
     for verb, other in SAME.items():
-        assert role_of(verb) == role_of(other)
+        assert role_of(verb, INDEX) == role_of(other, INDEX)
 
 
-def test_a_missing_right_is_no_bad_document(admin: Cluster, bob: Callable[..., Cluster]) -> None:
-    role = role_of("load")
+def test_a_missing_right_is_no_bad_document(admin, bob):
+    role = role_of("load", f"{INDEX}-right")
     role["index_permissions"][0]["allowed_actions"].remove("indices:data/write/bulk*")
     fill_index(admin, f"{INDEX}-right", 2)
-    role["index_permissions"][0]["index_patterns"] = [f"{INDEX}-right"]
     cluster, rejects = bob(role), HeldRejects()
     with pytest.raises(AccessDenied, match="no permissions for"):
         write(cluster, f"{INDEX}-right", [bulk_action("index", "1", {"text": "x"})], rejects=rejects)
     assert rejects.ids() == []
 
 
-def test_the_scale_of_an_own_query_is_measured_with_the_role_of_a_search(
-    admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path
-) -> None:
+def test_the_scale_of_an_own_query_is_measured_with_the_role_of_a_search(admin, bob, tmp_path):
     """And a missing right is no fault of the request."""
     name, right = f"{INDEX}-scale", "indices:data/read/point_in_time/create"
     fill_index(admin, name, 30)
     reindex(admin, name, ENCODER)
     own = {"query": {"multi_match": {"query": text_number(7), "fields": ["text^2", "tags"]}}}
-    whole = json.dumps(role_of("search")).replace(f'"{INDEX}', f'"{name}')
+    whole = role_of("search", name)
     with fresh_machine(tmp_path):
-        less = json.loads(whole.replace(right, "indices:data/read/get"))
+        less = json.loads(json.dumps(whole).replace(right, "indices:data/read/get"))
         with pytest.raises(AccessDenied, match=right):
             verdicts_on(bob(less), name, [own], SearchSettings())
-        assert verdicts_on(bob(json.loads(whole)), name, [own], SearchSettings())[0].ranked
+        assert verdicts_on(bob(whole), name, [own], SearchSettings())[0].ranked
 
 
-def test_three_stages_need_the_rights_of_a_reindex(
-    admin: Cluster, bob: Callable[..., Cluster], tmp_path: Path
-) -> None:
+def test_three_stages_need_the_rights_of_a_reindex(admin, bob, tmp_path):
     name = f"{INDEX}-stages"
-    role = json.loads(json.dumps(role_of("reindex")).replace(f'"{INDEX}', f'"{name}'))
     fill_index(admin, name, 30)
-    reader = json.loads(json.dumps(role_of("inspect")).replace(f'"{INDEX}', f'"{name}'))
-    assert export_text(bob(reader), name, tmp_path).documents == 30
-    cluster = bob(role)
+    assert export_text(bob(role_of("inspect", name)), name, tmp_path).documents == 30
+    cluster = bob(role_of("reindex", name))
     encode_texts(tmp_path, ENCODER)
     put_documents(admin, name, range(29, 31), suffix=" later")
     done = import_vectors(cluster, name, tmp_path, ENCODER)
@@ -268,15 +244,13 @@ def test_three_stages_need_the_rights_of_a_reindex(
     assert admin.index_info(done.destination).record.synced is not None
 
 
-def test_a_final_pipeline_needs_more_rights_and_nothing_is_done_without_them(
-    admin: Cluster, bob: Callable[..., Cluster]
-) -> None:
+def test_a_final_pipeline_needs_more_rights_and_nothing_is_done_without_them(admin, bob):
     name, rights = f"{INDEX}-final", "cluster:admin/ingest/pipeline/"
     touched, wrapper = touching_pipeline(admin, name), f"hybridr-{name}-hybridr-1-final"
     fill_index(admin, name, 5, settings={"number_of_replicas": 0, "index.final_pipeline": touched})
 
     def role(verb: str, *more: str) -> dict[str, Any]:
-        given: dict[str, Any] = json.loads(json.dumps(role_of(verb)).replace(INDEX, name))
+        given = role_of(verb, name)
         given["cluster_permissions"] += [f"{rights}{right}" for right in more]
         return given
 
@@ -312,7 +286,7 @@ def test_a_final_pipeline_needs_more_rights_and_nothing_is_done_without_them(
 
 
 @pytest.mark.attack(7)
-def test_rights_to_a_part_of_the_source_are_warned_about(admin: Cluster, bob: Callable[..., Cluster]) -> None:
+def test_rights_to_a_part_of_the_source_are_warned_about(admin, bob):
     name = f"{INDEX}-part"
     fill_index(admin, name, 3)
     part = {"index_patterns": [name], "allowed_actions": ["read"], "dls": '{"term": {"tags": "t1"}}'}
@@ -322,10 +296,10 @@ def test_rights_to_a_part_of_the_source_are_warned_about(admin: Cluster, bob: Ca
     }
     bob(role)
     todo: Plan = plan(admin, name, ENCODER, ReindexSettings())
-    [caution] = [one for one in todo.remarks if "'bob'" in one]
-    assert f"role 'bob' sees a part of '{name}'" in caution
+    [caution] = [one for one in todo.remarks if f"'{USER}'" in one]
+    assert f"role '{USER}' sees a part of '{name}'" in caution
     assert caution in todo.to_json()["cautions"]
     assert caution in reindex(admin, name, ENCODER).cautions
     part["index_patterns"] = [f"{name}*"]
     bob(main | {"index_permissions": [part]})
-    assert not [one for one in plan(admin, name, ENCODER, ReindexSettings()).remarks if "'bob'" in one]
+    assert not [one for one in plan(admin, name, ENCODER, ReindexSettings()).remarks if f"'{USER}'" in one]

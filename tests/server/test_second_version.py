@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from hybridr.indexing.verification import verify
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import fuse
 from support.bits import asked_bits, late_interaction
-from support.commands import Cli
 from support.corpus import fill_index, fill_uneven, text_number
 from support.hashing import HashingEncoder
 from support.multi_vectors import exported as colbert
@@ -37,7 +35,7 @@ def secure(secure_node: NodeState) -> Cluster:
     return connect(secure_node.url)
 
 
-def test_fusion_on_the_older_version(secure: Cluster) -> None:
+def test_fusion_on_the_older_version(secure):
     fill_index(secure, "fused", 120)
     encoder = HashingEncoder()
     reindex(secure, "fused", encoder)
@@ -60,7 +58,7 @@ def test_fusion_on_the_older_version(secure: Cluster) -> None:
             Search(secure, "fused", encoder, settings=settings)
 
 
-def test_sparse_weights_and_re_rankers_on_the_older_version(secure: Cluster) -> None:
+def test_sparse_weights_and_re_rankers_on_the_older_version(secure):
     fill_index(secure, "weights", 40, settings={"number_of_shards": 2, "number_of_replicas": 0})
     settings = ReindexSettings(
         sparse_encoder=exported(), token_encoder=colbert(), fields=("text",), term_table=False
@@ -85,7 +83,7 @@ def test_sparse_weights_and_re_rankers_on_the_older_version(secure: Cluster) -> 
     assert [hit.scores["tokens"] for hit in best] == pytest.approx(sums, abs=0.2), "in bytes"
 
 
-def test_token_bits_on_the_older_version(secure: Cluster) -> None:
+def test_token_bits_on_the_older_version(secure):
     fill_index(secure, "tokens", 40, settings={"number_of_shards": 2, "number_of_replicas": 0})
     settings = ReindexSettings(token_bits=True, fields=("text",))
     assert reindex(secure, "tokens", HashingEncoder(), settings).encoded == 40
@@ -103,7 +101,7 @@ def test_token_bits_on_the_older_version(secure: Cluster) -> None:
 
 @pytest.mark.node
 @pytest.mark.parametrize("k1", [1.2, 0.4])
-def test_the_old_factor_of_bm25_is_in_the_weights(secure: Cluster, cluster: Cluster, k1: float) -> None:
+def test_the_old_factor_of_bm25_is_in_the_weights(secure, cluster, k1):
     """The same documents and queries get the same share of BM25 on both versions."""
     shares = []
     kept = {"number_of_replicas": 0, "similarity.mine": {"type": "BM25", "k1": k1}}
@@ -120,9 +118,7 @@ def test_the_old_factor_of_bm25_is_in_the_weights(secure: Cluster, cluster: Clus
 
 
 @pytest.mark.attack(69)
-def test_wrong_password_and_unknown_certificate(
-    secure_node: NodeState, monkeypatch: pytest.MonkeyPatch, cli: Cli, tmp_path: Path
-) -> None:
+def test_wrong_password_and_unknown_certificate(secure_node, monkeypatch, cli, tmp_path):
     password = secrets.token_hex(12)
     monkeypatch.setenv("HYBRIDR_PASSWORD", password)
     said = cli(None, f"search line anchor --user admin --url {secure_node.url}", code=1)
@@ -139,9 +135,7 @@ def test_wrong_password_and_unknown_certificate(
         connect(elsewhere, user="admin", password=password, ca_certs=tmp_path / "none.pem")
 
 
-def test_the_shipped_role_of_search_ranks_as_an_administrator(
-    secure: Cluster, secure_node: NodeState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_shipped_role_of_search_ranks_as_an_administrator(secure, secure_node, tmp_path, monkeypatch):
     """On OpenSearch 3 more is asked: tests/production."""
     monkeypatch.setattr(storage, "LEAST_TERMS", 1)
     fill_uneven(secure, "roles", shards=3)

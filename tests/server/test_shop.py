@@ -58,9 +58,7 @@ def shop(ml_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clust
         ml_cluster.request("DELETE", path_of(info.name))
 
 
-def test_the_page_is_done_from_start_to_finish(
-    shop: Cluster, minilm_encoder_folder: Path, tmp_path: Path
-) -> None:
+def test_the_page_is_done_from_start_to_finish(shop, minilm_encoder_folder, tmp_path):
     diary, before = Diary(), shop.index_info(INDEX)
     diary.name("$HYBRIDR_URL", shop.url)
     diary.name("requests.jsonl", str(requests_file(tmp_path / "requests.jsonl")))

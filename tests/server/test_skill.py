@@ -51,7 +51,7 @@ def folder(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     drop_indices(cluster, f"{INDEX}*")
 
 
-def test_the_skill_is_done_from_start_to_finish(cluster: Cluster, folder: Path) -> None:
+def test_the_skill_is_done_from_start_to_finish(cluster, folder):
     before, codes, heading = cluster.index_info(INDEX), set(), ""
     for title, line in commands():
         assert (match := COMMAND.match(line)), line
@@ -93,7 +93,7 @@ def run(words: list[str]) -> tuple[int, dict[str, object]]:
     return code, json.loads(out.getvalue()) if "--json" in words else {}
 
 
-def test_its_front_matter_is_what_agents_read() -> None:
+def test_its_front_matter_is_what_agents_read():
     front = yaml.safe_load(PAGE.split("---\n")[1])
     assert front.keys() == {"name", "description"}
     assert re.fullmatch(r"[a-z0-9-]{1,64}", front["name"])
@@ -101,7 +101,7 @@ def test_its_front_matter_is_what_agents_read() -> None:
     assert len(PAGE.splitlines()) < 500
 
 
-def test_its_exit_codes_are_those_of_the_command_line() -> None:
+def test_its_exit_codes_are_those_of_the_command_line():
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.M)}
     said = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert codes == {0, 1, 2, 3, 4, 130}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from hybridr.indexing.targets import Lag
 from hybridr.relevance.answering import calibrate
 from hybridr.search.checks import encoder_for, promote
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources
 from support.hashing import HashingEncoder
 
@@ -32,7 +30,7 @@ def alias(cluster: Cluster, index_name: str) -> str:
     return reindexed_alias(cluster, index_name, 20)
 
 
-def test_status_counts_what_is_behind(cluster: Cluster, index_name: str, alias: str) -> None:
+def test_status_counts_what_is_behind(cluster, index_name, alias):
     (before,) = status(cluster, index_name).holdings
     assert (before.documents, before.current, before.lag) == (20, 20, Lag(0, 0, 0))
     put_documents(cluster, index_name, range(18, 23), suffix=" changed")
@@ -55,9 +53,7 @@ def test_status_counts_what_is_behind(cluster: Cluster, index_name: str, alias: 
     assert (after.documents, after.current, after.lag) == (22, 22, Lag(0, 0, 0))
 
 
-def test_status_of_what_was_never_reindexed_rolled_back_or_lost_its_source(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_status_of_what_was_never_reindexed_rolled_back_or_lost_its_source(cluster, index_name):
     fill_index(cluster, index_name, 3)
     assert status(cluster, index_name).holdings == []
     with pytest.raises(NotFound):
@@ -73,7 +69,7 @@ def test_status_of_what_was_never_reindexed_rolled_back_or_lost_its_source(
         assert (found.holdings[0].lag, found.holdings[0].writes) == (None, None)
 
 
-def test_status_knows_the_encoders_folder(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
+def test_status_knows_the_encoders_folder(cluster, index_name, tiny, cli):
     fill_index(cluster, index_name, 3)
     cli(cluster, f"reindex {index_name} --encoder {tiny}")
     (shown,) = cli(cluster, f"status {index_name} --json").json["holdings"]
@@ -88,9 +84,7 @@ def everything(cluster: Cluster) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["hybridr's alias", "the user's alias"])
-def test_remove_leaves_what_was_there_before(
-    cluster: Cluster, index_name: str, own: bool, tmp_path: Path
-) -> None:
+def test_remove_leaves_what_was_there_before(cluster, index_name, own, tmp_path):
     fill_index(cluster, index_name, 6)
     name = f"{index_name}-live" if own else None
     if own:
@@ -113,16 +107,14 @@ def test_remove_leaves_what_was_there_before(
         remove(cluster, index_name)
 
 
-def test_remove_after_a_rollback_takes_the_alias_off_the_source(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_remove_after_a_rollback_takes_the_alias_off_the_source(cluster, index_name, alias):
     rollback(cluster, index_name)
     remove(cluster, index_name)
     assert not cluster.exists(alias)
     assert cluster.exists(index_name)
 
 
-def test_remove_refuses_to_lose_documents(cluster: Cluster, index_name: str, alias: str) -> None:
+def test_remove_refuses_to_lose_documents(cluster, index_name, alias):
     cluster.request("DELETE", path_of(index_name))
     with pytest.raises(ClusterError, match="holds the only copy"):
         remove(cluster, index_name)
@@ -131,7 +123,7 @@ def test_remove_refuses_to_lose_documents(cluster: Cluster, index_name: str, ali
     assert not cluster.exists(alias)
 
 
-def test_clean_lists_then_deletes_text_of_documents(own_home: Path, tmp_path: Path, cli: Cli) -> None:
+def test_clean_lists_then_deletes_text_of_documents(own_home, tmp_path, cli):
     rejects, other = (
         Rejects(file_of_index(REJECTS, name, "u1")) for name in ("t-cleaned-hybridr-1", "t-cleaned-too")
     )
@@ -157,9 +149,7 @@ def test_clean_lists_then_deletes_text_of_documents(own_home: Path, tmp_path: Pa
     assert local_texts() == []
 
 
-def test_removal_leaves_files_of_another_cluster_s_index_of_the_same_name(
-    cluster: Cluster, index_name: str, alias: str, cli: Cli
-) -> None:
+def test_removal_leaves_files_of_another_cluster_s_index_of_the_same_name(cluster, index_name, alias, cli):
     generation = f"{index_name}-hybridr-1"
     own = [rejects_of(cluster.index_info(name)).file for name in (index_name, generation)]
     own.append(file_of_index(SHADOWS, index_name, cluster.index_info(index_name).uuid))
@@ -184,9 +174,7 @@ def test_removal_leaves_files_of_another_cluster_s_index_of_the_same_name(
 
 
 @pytest.mark.usefixtures("few_terms")
-def test_what_is_not_built_yet_is_told_by_status_and_search(
-    cluster: Cluster, index_name: str, tiny: Path, cli: Cli
-) -> None:
+def test_what_is_not_built_yet_is_told_by_status_and_search(cluster, index_name, tiny, cli):
     """The alias moves before the table of terms and the calibration are there."""
     fill_index(cluster, index_name, 30)
     encoder = load_encoder(tiny)

@@ -8,7 +8,6 @@ import pytest
 
 from hybridr import Search
 from hybridr.cluster import writing
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.default_pipeline import found_pipeline
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import MARK_FIELD
@@ -28,7 +27,7 @@ from support.in_place_index import IN_PLACE, VECTOR, filled_index, knn_index, ra
 pytestmark = pytest.mark.node
 
 
-def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, index_name: str) -> None:
+def test_remove_leaves_documents_and_settings_as_they_were(cluster, index_name):
     knn_index(cluster, index_name, 30)
     before, info = raw(cluster, index_name), cluster.index_info(index_name)
     reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
@@ -49,9 +48,7 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster: Cluster, ind
     assert reindex(cluster, index_name, HashingEncoder(), IN_PLACE).encoded == 30
 
 
-def test_remove_goes_on_and_keeps_what_clients_write(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_remove_goes_on_and_keeps_what_clients_write(cluster, index_name, monkeypatch):
     index, original, calls = filled_index(cluster, index_name), writing.write, []
 
     def failing(*given: Any, **options: Any) -> Outcome:
@@ -74,7 +71,7 @@ def test_remove_goes_on_and_keeps_what_clients_write(
     assert all(VECTOR not in source and MARK_FIELD not in source for source in found.values())
 
 
-def test_removal_in_place_forgets_what_tune_found(cluster: Cluster, index_name: str) -> None:
+def test_removal_in_place_forgets_what_tune_found(cluster, index_name):
     """What was found for one encoder must not meet the next one."""
     filled_index(cluster, index_name)
     write_record(cluster, index_name, tuning=Tuned(search={"depth": 50}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.routing import shards_of
 from hybridr.encoders.contract import Encoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate
-from hybridr.files.local import load_asset
+from hybridr.files.local import asset_path, load_asset
 from hybridr.indexing.terms import storage
 from hybridr.records import Document, Qrels, Query, Run
 from hybridr.relevance.settings import TuneSettings
@@ -32,6 +31,10 @@ from hybridr_cli import main
 from support.corpus import bulk
 
 SECURITY = "/_plugins/_security/api"
+PASSWORD = "FJcHGk7dL3mC9hKf2DgJ4cHkL-aA1"
+HASH = "$2y$04$fewerCostsOfTestsKeepu/TlXdo9TArdREeuhjzSoUnu37ig.bxe"
+"""Of all users here. As dear as the plugin makes it itself, each log-in takes a second."""
+OWN = "own"
 Connecting = Callable[[str | dict[str, Any]], Cluster]
 
 
@@ -41,23 +44,41 @@ def role_of(verb: str, index: str) -> dict[str, Any]:
     return dict(json.loads(text.replace("INDEX", index)))
 
 
-def strong_password() -> str:
-    """Make one of letters and digits that spell no name of a test's user: the plugin refuses one alike."""
-    return "".join(secrets.choice("CDFGHJKLcdfghjkm23479") for _ in range(32)) + "-aA1"
+def make_users(admin: Cluster, roles: dict[str, dict[str, Any]]) -> None:
+    """Make a user of each name who has the role beside it, and nothing else.
+
+    All at once: after each such request everybody has to log in anew.
+    """
+    kinds = {
+        "roles": roles,
+        "internalusers": {name: {"hash": HASH} for name in roles},
+        "rolesmapping": {name: {"users": [name]} for name in roles},
+    }
+    for kind, entries in kinds.items():
+        changes = [{"op": "add", "path": f"/{name}", "value": value} for name, value in entries.items()]
+        admin.request("PATCH", f"{SECURITY}/{kind}", changes)
+
+
+def change_role(admin: Cluster, name: str, role: dict[str, Any]) -> None:
+    """Give a user of such a name another role."""
+    admin.request("PUT", f"{SECURITY}/roles/{name}", role)
 
 
 def user_of(node: NodeState, admin: Cluster, index: str) -> Connecting:
-    """Give what connects as a user who has one role, and is told nothing by this machine's files."""
-    name, password = f"user-{index}", strong_password()
-    admin.request("PUT", f"{SECURITY}/internalusers/{name}", {"password": password})
-    admin.request("PUT", f"{SECURITY}/roles/{name}", {"cluster_permissions": []})
-    admin.request("PUT", f"{SECURITY}/rolesmapping/{name}", {"users": [name]})
+    """Give what connects as a user who has one role, and is told nothing by this machine's files.
+
+    It takes a shipped role by its verb, or any other.
+    """
+    verbs = {file.stem for file in asset_path("roles").glob("*.json")}
+    roles = {verb: role_of(verb, index) for verb in verbs} | {OWN: {"cluster_permissions": []}}
+    make_users(admin, {f"{index}-{verb}": role for verb, role in roles.items()})
 
     def connected(role: str | dict[str, Any]) -> Cluster:
-        given = role_of(role, index) if isinstance(role, str) else role
-        admin.request("PUT", f"{SECURITY}/roles/{name}", given)
+        name = f"{index}-{role if isinstance(role, str) else OWN}"
+        if not isinstance(role, str):
+            change_role(admin, name, role)
         assert node.ca_certs
-        return connect(node.url, user=name, password=password, ca_certs=Path(node.ca_certs))
+        return connect(node.url, user=name, password=PASSWORD, ca_certs=Path(node.ca_certs))
 
     return connected
 

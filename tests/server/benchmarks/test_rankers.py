@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import run
-from hybridr.cluster.connection import Cluster
 from studies import rankers
 from support.corpus import drop_indices
 from support.tiny_study import write_source_and_target
 
 
-def test_five_rankers_are_searched_with_either_dam(tmp_path: Path, cluster: Cluster) -> None:
+def test_five_rankers_are_searched_with_either_dam(tmp_path, cluster):
     backbone = write_source_and_target(tmp_path)
     out = tmp_path / "rankers.json"
     command = ["rankers", str(tmp_path), "--form", "seeds", "--backbone", str(backbone), "--url", cluster.url]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 import run
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.remote_models import TRUSTED, missing_settings, trusted_pattern
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import NotFound
@@ -18,7 +16,7 @@ from hybridr_bench.reindexing import Lane, ReindexRace, over, race_reindex
 pytestmark = [pytest.mark.node, pytest.mark.ml]
 
 
-def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm: Path) -> None:
+def test_all_ways_are_measured_and_nothing_stays(ml_cluster, minilm):
     before = ml_cluster.request("GET", "/_cluster/settings")
     indices = [info.name for info in ml_cluster.indices("*-hybridr-*")]
     race = race_reindex(
@@ -49,7 +47,7 @@ def test_all_ways_are_measured_and_nothing_stays(ml_cluster: Cluster, minilm: Pa
     assert models["hits"]["total"]["value"] == 0
 
 
-def test_a_way_that_does_not_arrive_is_told_and_not_counted() -> None:
+def test_a_way_that_does_not_arrive_is_told_and_not_counted():
     ours, slow = Lane("hybridr reindex", 100, 1.0), Lane("_reindex", 50, 1.0)
     dead = Lane("_reindex, default settings", 50, 0.0, failure="no connection")
     assert over(ours, [dead, slow]) == 2.0
@@ -58,9 +56,7 @@ def test_a_way_that_does_not_arrive_is_told_and_not_counted() -> None:
 
 
 @pytest.mark.usefixtures("fresh_vectors")
-def test_without_ml_commons_the_servers_way_is_not_run(
-    cluster: Cluster, tmp_path: Path, minilm: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_ml_commons_the_servers_way_is_not_run(cluster, tmp_path, minilm, capsys):
     file = tmp_path / "figures.json"
     command = ["speed", "reindex", "--url", cluster.url, "--json", str(file)]
     command += ["--documents", "40", "--server-batches", "1", "--encoder", str(minilm)]
@@ -73,7 +69,7 @@ def test_without_ml_commons_the_servers_way_is_not_run(
     assert not cluster.indices("hybridr-bench-*")
 
 
-def test_only_the_server_itself_becomes_trusted(ml_cluster: Cluster) -> None:
+def test_only_the_server_itself_becomes_trusted(ml_cluster):
     assert trusted_pattern("http://127.0.0.1:8080/") == r"^http://127\.0\.0\.1:8080/.*$"
     missing = missing_settings(ml_cluster, "https://encoder.example")
     assert missing[TRUSTED][-1] == r"^https://encoder\.example/.*$"

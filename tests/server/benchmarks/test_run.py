@@ -77,7 +77,7 @@ def assert_reads_only(bench: Any, sent: list[tuple[str, str]], found: dict[str, 
     assert json.loads(bench.result.read_text())["systems"] == found["systems"]
 
 
-def test_the_whole_way_and_then_reading_only(bench: Any, sent: list[tuple[str, str]]) -> None:
+def test_the_whole_way_and_then_reading_only(bench, sent):
     assert bench() == 0
     found = json.loads(bench.result.read_text())
     assert list(found["systems"]) == SYSTEMS
@@ -89,9 +89,7 @@ def test_the_whole_way_and_then_reading_only(bench: Any, sent: list[tuple[str, s
     assert_reads_only(bench, sent, found)
 
 
-def test_an_interrupted_run_goes_on_with_the_system_it_was_at(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupted_run_goes_on_with_the_system_it_was_at(bench, monkeypatch, capsys):
     asked: list[str] = []
     ask = collection.ask
 
@@ -110,8 +108,8 @@ def test_an_interrupted_run_goes_on_with_the_system_it_was_at(
 
 
 def test_an_adapted_encoder_writes_vectors_beside_the_first_ones_which_the_baselines_ask(
-    adapting: Any, cluster: Cluster, tmp_path: Path, index_name: str, sent: list[tuple[str, str]]
-) -> None:
+    adapting, cluster, tmp_path, index_name, sent
+):
     assert adapting() == 0
     found = json.loads(adapting.result.read_text())
     assert list(found["systems"]) == ADAPTED
@@ -138,8 +136,8 @@ def distance(one: Run, other: Run) -> float:
 
 
 def test_an_interrupted_second_reindex_goes_on_with_the_same_encoder(
-    adapting: Any, tmp_path: Path, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    adapting, tmp_path, index_name, monkeypatch
+):
     reindexed: list[str] = []
     reindex = collection.reindex
 
@@ -158,9 +156,7 @@ def test_an_interrupted_second_reindex_goes_on_with_the_same_encoder(
     assert reindexed == [f"{index_name}-hybridr", f"{index_name}-adapted", f"{index_name}-adapted"]
 
 
-def test_after_a_veto_the_first_vectors_are_asked(
-    adapting: Any, cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_veto_the_first_vectors_are_asked(adapting, cluster, index_name, monkeypatch):
     monkeypatch.setattr("hybridr.relevance.gate.objections", lambda rows: ["the test says no"])
     assert adapting() == 0
     found = json.loads(adapting.result.read_text())
@@ -173,9 +169,7 @@ def test_after_a_veto_the_first_vectors_are_asked(
     assert "vetoed" not in rankings.cell(found, "dense")
 
 
-def test_an_index_of_another_collection_is_left_alone(
-    bench: Any, cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_index_of_another_collection_is_left_alone(bench, cluster, index_name, capsys):
     cluster.request("PUT", f"/{index_name}/_doc/1", {"text": "mine"}, {"refresh": "true"})
     assert bench() == 1
     assert cluster.count(index_name) == 1
@@ -183,9 +177,7 @@ def test_an_index_of_another_collection_is_left_alone(
     assert not bench.result.exists()
 
 
-def test_a_row_of_the_published_tables_runs_on_its_own_layout(
-    cluster: Cluster, tmp_path: Path, own_home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_of_the_published_tables_runs_on_its_own_layout(cluster, tmp_path, own_home, capsys):
     folder = tmp_path / "lotte" / "technology" / "test"
     folder.mkdir(parents=True)
     (folder / "collection.tsv").write_text("".join(f"{i}\t{text_number(i)}\n" for i in range(30)))

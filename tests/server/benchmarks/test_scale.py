@@ -22,9 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return beir_folder(tmp_path_factory.mktemp("scale") / "beir", 400)
 
 
-def test_a_case_that_was_cut_off_goes_on_and_is_told_whole(
-    cluster: Cluster, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_case_that_was_cut_off_goes_on_and_is_told_whole(cluster, folder, tmp_path, monkeypatch):
     places = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results"), "--url", cluster.url]
     command = ["scale", str(folder), "--documents", str(DOCUMENTS), "--queries", "1", *places]
     whole, result = scale.in_a_process, tmp_path / "results" / f"{DOCUMENTS}-threads-float.json"
@@ -58,7 +56,7 @@ def test_a_case_that_was_cut_off_goes_on_and_is_told_whole(
     assert f"| {DOCUMENTS} | threads | float |" in scale.render({"one": found})
 
 
-def test_no_two_documents_are_alike(folder: Path) -> None:
+def test_no_two_documents_are_alike(folder):
     texts = list(word_windows(folder, 12, 10))
     assert len(texts) == len(set(texts)) > DOCUMENTS
     first, second = (text.split() for text in texts[:2])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import run
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
@@ -32,9 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_mode_and_way_is_timed_and_nothing_stays_deployed(
-    docs: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_mode_and_way_is_timed_and_nothing_stays_deployed(docs, folder, tmp_path, capsys):
     before = (docs.request("GET", "/_cluster/settings"), resolve(docs, "docs").settings)
     file = tmp_path / "figures.json"
     command = ["speed", "search", "--index", "docs", "--beir", str(folder), "--url", docs.url]
@@ -59,15 +56,13 @@ def test_every_mode_and_way_is_timed_and_nothing_stays_deployed(
     assert (docs.request("GET", "/_cluster/settings"), resolve(docs, "docs").settings) == before
 
 
-def test_an_unknown_way_is_a_mistake_of_use(
-    docs: Cluster, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_way_is_a_mistake_of_use(docs, folder, capsys):
     command = ["speed", "search", "--index", "docs", "--beir", str(folder), "--url", docs.url]
     assert run.main([*command, *FEW, "--ways", "client,magic"]) == 2
     assert "no way is called 'magic'" in capsys.readouterr().err
 
 
-def test_a_deployed_index_is_left_alone(docs: Cluster) -> None:
+def test_a_deployed_index_is_left_alone(docs):
     deploy(docs, "docs", DeploySettings(), SearchSettings())
     try:
         with pytest.raises(SettingsError, match="is deployed"):
@@ -76,9 +71,7 @@ def test_a_deployed_index_is_left_alone(docs: Cluster) -> None:
         undeploy(docs, "docs")
 
 
-def test_the_server_is_timed_against_the_encoder(
-    folder: Path, minilm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_server_is_timed_against_the_encoder(folder, minilm, tmp_path, capsys):
     file = tmp_path / "figures.json"
     command = ["speed", "serve", "--beir", str(folder), "--encoder", str(minilm)]
     sizes = ["--passages", "32", "--queries", "20", "--rounds", "1"]
@@ -93,7 +86,7 @@ def test_the_server_is_timed_against_the_encoder(
     assert [lane["requests"] for lane in found["lanes"]] == [1, 20]
 
 
-def test_ratios_are_of_the_same_round_and_clients_ask_at_once() -> None:
+def test_ratios_are_of_the_same_round_and_clients_ask_at_once():
     slow, fast = Lane("slow", lambda _: time.sleep(0.04)), Lane("fast", lambda _: time.sleep(0.02))
     take_turns([slow, fast], Times(requests=6, rounds=3, clients=(1, 3), warm_up=1))
     assert [len(slow.p50(clients)) for clients in (1, 3)] == [3, 3]
@@ -106,7 +99,7 @@ def test_ratios_are_of_the_same_round_and_clients_ask_at_once() -> None:
     assert sorted(asked) == list(range(10))
 
 
-def test_cores_are_parted_and_given_back() -> None:
+def test_cores_are_parted_and_given_back():
     import subprocess
     import sys
 

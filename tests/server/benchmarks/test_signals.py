@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 import run
 from conditions import Condition
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.files.formats import write_beir
 from hybridr.indexing.terms import storage
@@ -21,9 +19,7 @@ pytestmark = [pytest.mark.node, pytest.mark.model]
 SYSTEMS = ["bm25", "hybrid-stock", "hybrid-plain", "phrases", "soft_terms", "hybrid"]
 
 
-def test_a_collection_is_measured_once(
-    cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_home: Path
-) -> None:
+def test_a_collection_is_measured_once(cluster, index_name, tmp_path, monkeypatch, own_home):
     corpus = [Document(f"d{i}", text_number(i)) for i in range(40)]
     queries = [Query(f"q{i}", " ".join(text_number(i).split()[:4])) for i in range(12)]
     write_beir(tmp_path / index_name, corpus, queries, {f"q{i}": {f"d{i}": 1} for i in range(12)})

@@ -32,14 +32,12 @@ def name(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_file_can_be_put_as_it_stands(cluster: Cluster, name: str, file) -> None:
+def test_every_file_can_be_put_as_it_stands(cluster, name, file):
     cluster.request("PUT", path_of("_search", "pipeline", name), file.read_text())
     assert found_pipeline(cluster, name) == json.loads(file.read_text())
 
 
-def test_a_missing_pipeline_and_one_for_other_sub_queries_say_what_helps(
-    cluster: Cluster, name: str, index_name: str
-) -> None:
+def test_a_missing_pipeline_and_one_for_other_sub_queries_say_what_helps(cluster, name, index_name):
     fill_index(cluster, index_name, 3)
     legs = [{"match": {"text": text_number(1)}}] * 2  # the server says nothing where nothing is found
 
@@ -73,7 +71,7 @@ def put_one_for_three(cluster: Cluster, name: str, normalization: dict[str, Any]
     cluster.request("PUT", path_of("_search", "pipeline", name), {"phase_results_processors": [processor]})
 
 
-def test_our_own_searches_leave_a_default_pipeline_out(cluster: Cluster, index_name: str) -> None:
+def test_our_own_searches_leave_a_default_pipeline_out(cluster, index_name):
     fill_index(cluster, index_name, 3)
     cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: "nowhere"})
     body = {"query": {"match_all": {}}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from hybridr.indexing.reindexing import ReindexResult, reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Query
 from hybridr.search.checks import Mode
-from support.commands import Cli
 from support.corpus import drop_indices, fill_index, put_documents, reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -52,9 +50,7 @@ def made(cluster: Cluster) -> Iterator[dict[str, ReindexResult]]:
 
 
 @pytest.mark.parametrize("form", SMALL)
-def test_small_vectors_find_what_floats_find(
-    cluster: Cluster, made: dict[str, ReindexResult], form: str
-) -> None:
+def test_small_vectors_find_what_floats_find(cluster, made, form):
     done, floats = made[form], made["float"].destination
     assert (done.encoded, done.rejected, done.switched) == (DOCUMENTS, 0, True)
     assert done.destination != floats, "another form is another job"
@@ -79,9 +75,7 @@ def test_small_vectors_find_what_floats_find(
     assert max(abs(one - other) for one, other in pairs) < TOLERANCE[form]
 
 
-def test_a_changed_document_keeps_the_form_and_a_changed_vector_is_found(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_a_changed_document_keeps_the_form_and_a_changed_vector_is_found(cluster, index_name):
     done = reindexed(cluster, index_name, 20, encoder(), ReindexSettings(vectors="byte"))
     put_documents(cluster, index_name, [3], suffix=" changed")
     cluster.request(
@@ -102,14 +96,12 @@ def test_a_changed_document_keeps_the_form_and_a_changed_vector_is_found(
     assert not verify(cluster, done.destination, encoder()).ok
 
 
-def test_a_document_without_direction_is_refused(cluster: Cluster, index_name: str) -> None:
+def test_a_document_without_direction_is_refused(cluster, index_name):
     done = reindexed(cluster, index_name, 5, HashingEncoder(refused=("n1",)), ReindexSettings(vectors="byte"))
     assert (done.rejected, done.documents, done.switched) == (1, 4, False)
 
 
-def test_the_dry_run_tells_what_each_form_costs(
-    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
-) -> None:
+def test_the_dry_run_tells_what_each_form_costs(cluster, index_name, minilm, cli):
     fill_index(cluster, index_name, 5)
     command = ["reindex", index_name, "--encoder", str(minilm), "--url", cluster.url]
     costs = cli.typed([*command, "--vectors", "byte", "--dry-run", "--json"]).json["costs"]
@@ -124,7 +116,7 @@ def test_the_dry_run_tells_what_each_form_costs(
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-def test_bytes_of_an_inner_product_encoder_are_refused(cluster: Cluster, index_name: str) -> None:
+def test_bytes_of_an_inner_product_encoder_are_refused(cluster, index_name):
     fill_index(cluster, index_name, 3)
     dots = encoder()
     dots.similarity = "ip"

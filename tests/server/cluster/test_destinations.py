@@ -57,9 +57,7 @@ def unnamed(cluster: Cluster, source: str) -> IndexInfo:
 
 
 @pytest.mark.attack(4)
-def test_a_stranger_with_all_that_can_be_read_does_not_answer_for_a_source(
-    cluster: Cluster, source: str
-) -> None:
+def test_a_stranger_with_all_that_can_be_read_does_not_answer_for_a_source(cluster, source):
     stranger = claim(cluster, source, previous=f"{source}-secret")
     assert resolve(cluster, source).name == f"{source}-hybridr-1"
     assert "evil" not in {hit.doc_id for hit in Search(cluster, source, ENCODER)("anchor basket", 50)}
@@ -71,7 +69,7 @@ def test_a_stranger_with_all_that_can_be_read_does_not_answer_for_a_source(
     assert "evil" not in sources(cluster, source)
 
 
-def test_a_stranger_named_by_himself_is_refused(cluster: Cluster, source: str) -> None:
+def test_a_stranger_named_by_himself_is_refused(cluster, source):
     stranger = claim(cluster, source)
     claim(cluster, source, 100, alias=f"{source}-third", source_uuid="x")
     verbs: list[Callable[[str], Any]] = [
@@ -91,9 +89,7 @@ def test_a_stranger_named_by_himself_is_refused(cluster: Cluster, source: str) -
 
 
 @pytest.mark.attack(5)
-def test_a_rollback_goes_to_no_index_that_has_nothing_to_do_with_the_source(
-    cluster: Cluster, source: str
-) -> None:
+def test_a_rollback_goes_to_no_index_that_has_nothing_to_do_with_the_source(cluster, source):
     fill_index(cluster, f"{source}-secret", 1)
     info = cluster.index_info(f"{source}-hybridr-1")
     history = [{**event, "back_to": f"{source}-secret"} for event in info.record.history]
@@ -102,9 +98,7 @@ def test_a_rollback_goes_to_no_index_that_has_nothing_to_do_with_the_source(
         rollback(cluster, source, dry_run=True)
 
 
-def test_an_alias_that_a_stranger_holds_brings_nothing_of_his_along(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_an_alias_that_a_stranger_holds_brings_nothing_of_his_along(cluster, index_name):
     reindexed(cluster, index_name, 10, ENCODER)
     stranger = claim(cluster, index_name, alias=f"{index_name}-mine")
     deployed = {"way": "client", "pipeline": "somebody-elses"}
@@ -122,8 +116,8 @@ def test_an_alias_that_a_stranger_holds_brings_nothing_of_his_along(
 
 
 def test_an_alias_that_was_given_away_while_the_index_was_filled_is_not_taken(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, index_name, monkeypatch
+):
     fill_index(cluster, index_name, 3)
     fill_index(cluster, f"{index_name}-payroll", 1)
     given = {"index": f"{index_name}-payroll", "alias": f"{index_name}-hybridr"}
@@ -137,7 +131,7 @@ def test_an_alias_that_was_given_away_while_the_index_was_filled_is_not_taken(
     assert [one.name for one in cluster.indices(f"{index_name}-hybridr")] == [f"{index_name}-payroll"]
 
 
-def test_a_source_of_before_is_believed_until_it_names_one(cluster: Cluster, source: str) -> None:
+def test_a_source_of_before_is_believed_until_it_names_one(cluster, source):
     assert unnamed(cluster, source).record == Record()
     put_documents(cluster, source, [10])
     assert resolve(cluster, source).name == f"{source}-hybridr-1"
@@ -149,7 +143,7 @@ def test_a_source_of_before_is_believed_until_it_names_one(cluster: Cluster, sou
 
 
 @pytest.mark.attack(4)
-def test_two_live_claims_upon_a_source_of_before_are_refused_by_name(cluster: Cluster, source: str) -> None:
+def test_two_live_claims_upon_a_source_of_before_are_refused_by_name(cluster, source):
     unnamed(cluster, source)
     claim(cluster, source)
     names = f"{source}-hybridr-1, {source}-hybridr-99"
@@ -167,7 +161,7 @@ def test_two_live_claims_upon_a_source_of_before_are_refused_by_name(cluster: Cl
     assert cluster.exists(f"{source}-hybridr-99")
 
 
-def test_reindex_and_remove_leave_the_source_s_record_as_it_was(cluster: Cluster, source: str) -> None:
+def test_reindex_and_remove_leave_the_source_s_record_as_it_was(cluster, source):
     first = cluster.index_info(f"{source}-hybridr-1").uuid
     reindex(cluster, source, HashingEncoder(salt="other"))
     second = cluster.index_info(f"{source}-hybridr-2").uuid
@@ -182,9 +176,7 @@ def view_of(cluster: Cluster, source: str) -> IndexView:
     return IndexView.of(cluster, source, generations_of(source))
 
 
-def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empty(
-    cluster: Cluster, source: str
-) -> None:
+def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empty(cluster, source):
     true, info = cluster.index_info(f"{source}-hybridr-1"), cluster.index_info(source)
     put_record(cluster, info, info.record.changed(destinations=("of-another-one",)))
     info = cluster.index_info(source)
@@ -208,7 +200,7 @@ class Forbidding(Cluster):
         return super().request(method, path, *given, **more)
 
 
-def test_a_source_that_may_not_be_written_to_is_believed_or_refused(cluster: Cluster, source: str) -> None:
+def test_a_source_that_may_not_be_written_to_is_believed_or_refused(cluster, source):
     made = cluster.index_info(f"{source}-hybridr-1")
     denied = Forbidding(cluster.client, cluster.url)
     assert name_destination(denied, made) is True  # it is named already

@@ -28,7 +28,7 @@ def made(cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch) -> 
     return reindexed(cluster, index_name, 3).destination
 
 
-def test_what_is_tuned_survives_a_sync_that_read_the_record_before(cluster: Cluster, made: str) -> None:
+def test_what_is_tuned_survives_a_sync_that_read_the_record_before(cluster, made):
     """`sync` reads, `tune` reads and writes, `sync` writes: OpenSearch keeps the last alone."""
     with ThreadPoolExecutor(1) as pool:
 
@@ -48,7 +48,7 @@ def test_what_is_tuned_survives_a_sync_that_read_the_record_before(cluster: Clus
     assert record.tuning.search == {"depth": 7}
 
 
-def test_three_writers_at_once_lose_nothing(cluster: Cluster, made: str) -> None:
+def test_three_writers_at_once_lose_nothing(cluster, made):
     def write(writer: int) -> None:
         own = connect(cluster.url)
         for number in range(2):
@@ -63,7 +63,7 @@ def test_three_writers_at_once_lose_nothing(cluster: Cluster, made: str) -> None
     ]
 
 
-def test_a_writer_of_the_last_release_is_noticed_too(cluster: Cluster, made: str) -> None:
+def test_a_writer_of_the_last_release_is_noticed_too(cluster, made):
     """It knows no marks, and puts the whole `_meta` back as it read it."""
     before = cluster.index_info(made)
     with ThreadPoolExecutor(1) as pool:
@@ -78,7 +78,7 @@ def test_a_writer_of_the_last_release_is_noticed_too(cluster: Cluster, made: str
     assert (record.deployment, record.rejected) == (deployment, 3)
 
 
-def test_marks_are_few_and_go_with_the_record(cluster: Cluster, index_name: str, made: str) -> None:
+def test_marks_are_few_and_go_with_the_record(cluster, index_name, made):
     for number in range(destinations.MAX_MARKS + 3):
         write_record(cluster, made, rejected=number)
     marks = cluster.index_info(made).other_meta[MARKS]
@@ -88,9 +88,7 @@ def test_marks_are_few_and_go_with_the_record(cluster: Cluster, index_name: str,
     assert cluster.index_info(index_name).other_meta == {}
 
 
-def test_a_change_that_stays_out_for_long_is_told(
-    cluster: Cluster, made: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_stays_out_for_long_is_told(cluster, made, monkeypatch):
     monkeypatch.setattr(destinations, "PATIENCE_S", 0.5)
     monkeypatch.setattr(destinations, "put_changed", lambda *_: None)
     with pytest.raises(destinations.ClusterError, match="others go on writing"):
@@ -99,8 +97,8 @@ def test_a_change_that_stays_out_for_long_is_told(
 
 @pytest.mark.parametrize("frozen", ["reindex", "remove of one", "load"])
 def test_a_process_that_thaws_writes_over_no_entry_of_another_run(
-    cluster: Cluster, index_name: str, made: str, frozen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, index_name, made, frozen, monkeypatch
+):
     first, put = cluster.index_info(made).uuid, destinations.put_record
 
     def frozen_put(*given: Any) -> IndexInfo:
@@ -123,7 +121,7 @@ def test_a_process_that_thaws_writes_over_no_entry_of_another_run(
     assert cluster.request("GET", f"/{index_name}/_alias")[index_name]["aliases"] == {}
 
 
-def test_a_turn_of_a_killed_process_is_taken_over(cluster: Cluster, index_name: str, made: str) -> None:
+def test_a_turn_of_a_killed_process_is_taken_over(cluster, index_name, made):
     hidden = {"index": index_name, "alias": f"{index_name}-hybridr_turn_dead", "is_hidden": True}
     cluster.request("POST", "/_aliases", {"actions": [{"add": hidden}]})
     assert not cluster.index_info(index_name).aliases

@@ -63,7 +63,7 @@ def loaded(elastic: Cluster, folder: Path) -> Iterator[str]:
     drop_indices(elastic, f"{name}*,.hybridr-*-{name}*")
 
 
-def test_it_is_found_out_and_doctor_says_so(elastic: Cluster) -> None:
+def test_it_is_found_out_and_doctor_says_so(elastic):
     assert isinstance(elastic.dialect, Elastic)
     checks = {one.name: one for one in cluster_checks(ClusterSettings(url=elastic.url))}
     assert "Elasticsearch 8." in checks["cluster"].found
@@ -71,9 +71,7 @@ def test_it_is_found_out_and_doctor_says_so(elastic: Cluster) -> None:
     assert not [one for one in checks.values() if one.ok is False]
 
 
-def test_an_index_that_knows_nothing_of_vectors_takes_them_in_place(
-    elastic: Cluster, loaded: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_knows_nothing_of_vectors_takes_them_in_place(elastic, loaded, monkeypatch):
     """A filling sends no script; the core, which has none, is refused for what comes after it."""
     in_place = ReindexSettings(in_place=True)
     if PAINLESS not in elastic.parts("modules"):
@@ -91,9 +89,7 @@ def test_an_index_that_knows_nothing_of_vectors_takes_them_in_place(
 
 
 @pytest.mark.parametrize("settings", [{"vectors": "byte"}, {"vectors": "sq"}, {"passages": True}])
-def test_other_forms_of_vectors_are_kept_and_found(
-    elastic: Cluster, loaded: str, settings: dict[str, object]
-) -> None:
+def test_other_forms_of_vectors_are_kept_and_found(elastic, loaded, settings):
     reindex(elastic, loaded, ENCODER, ReindexSettings(**settings))
     assert verify(elastic, loaded, ENCODER).ok
     hits = Search(elastic, loaded, ENCODER, "dense")(QUERIES[0], 3)
@@ -109,9 +105,7 @@ def test_other_forms_of_vectors_are_kept_and_found(
         ({"token_bits": True}, "--token-bits, --representations"),
     ],
 )
-def test_what_does_not_work_yet_says_so(
-    elastic: Cluster, loaded: str, settings: dict[str, object], said: str
-) -> None:
+def test_what_does_not_work_yet_says_so(elastic, loaded, settings, said):
     with pytest.raises(ClusterError, match=said):
         reindex(elastic, loaded, ENCODER, ReindexSettings(**settings))
     with pytest.raises(ClusterError, match="`hybridr deploy` does not work on Elasticsearch yet"):
@@ -119,15 +113,13 @@ def test_what_does_not_work_yet_says_so(
     assert not elastic.indices(f"{loaded}-hybridr-*")
 
 
-def test_vectors_of_too_many_dimensions_are_refused_before_anything_is_written(
-    elastic: Cluster, loaded: str
-) -> None:
+def test_vectors_of_too_many_dimensions_are_refused_before_anything_is_written(elastic, loaded):
     with pytest.raises(ModelError, match="4097 dimensions, Elasticsearch takes at most 4096"):
         reindex(elastic, loaded, HashingEncoder(dim=4_097))
     assert not elastic.indices(f"{loaded}-hybridr-*")
 
 
-def test_vectors_of_the_users_own_are_copied_as_they_are(elastic: Cluster, loaded: str) -> None:
+def test_vectors_of_the_users_own_are_copied_as_they_are(elastic, loaded):
     """Not indexed, and quantised already."""
     vector = {"type": "dense_vector", "dims": 3}
     kept = {"bare": {**vector, "index": False}, "small": {**vector, "index_options": {"type": "int8_hnsw"}}}
@@ -143,7 +135,7 @@ def test_vectors_of_the_users_own_are_copied_as_they_are(elastic: Cluster, loade
 
 
 @shown("quantized-by-default")
-def test_elasticsearch_quantizes_by_default(elastic: Cluster) -> None:
+def test_elasticsearch_quantizes_by_default(elastic):
     index = "t-known-quantized"
     vector = {"type": "dense_vector", "dims": 64, "similarity": "cosine"}
     elastic.request("PUT", f"/{index}", {"mappings": {"properties": {"v": vector}}})

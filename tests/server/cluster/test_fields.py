@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hybridr import ReindexSettings
@@ -19,14 +17,13 @@ from hybridr.records import silent
 from hybridr.relevance.corpus import read_index
 from hybridr.status.standing import remove
 from support.books import make
-from support.commands import Cli
 from support.corpus import create
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 
 
-def test_fields_are_chosen_by_name_or_contents(cluster: Cluster, books: str) -> None:
+def test_fields_are_chosen_by_name_or_contents(cluster, books):
     assert choose_text_fields(cluster, cluster.index_info(books)) == (
         "headline",
         "book.body",
@@ -37,7 +34,7 @@ def test_fields_are_chosen_by_name_or_contents(cluster: Cluster, books: str) -> 
         choose_text_fields(cluster, cluster.index_info(books), ("nothing",))
 
 
-def test_a_field_that_is_not_mapped_can_be_named(cluster: Cluster, index_name: str) -> None:
+def test_a_field_that_is_not_mapped_can_be_named(cluster, index_name):
     documents = [{"title": "a b c", "hidden": {"text": "words in the dark"}}]
     make(cluster, index_name, documents, dynamic="false", properties={"title": {"type": "text"}})
     assert choose_text_fields(cluster, cluster.index_info(index_name), ("hidden.text",)) == ("hidden.text",)
@@ -60,7 +57,7 @@ def two_fields(cluster: Cluster, name: str) -> str:
     return make(cluster, name, documents, properties={"body": TEXT, "note": TEXT})
 
 
-def test_inspect_and_reindex_choose_by_the_same_documents(cluster: Cluster, index_name: str) -> None:
+def test_inspect_and_reindex_choose_by_the_same_documents(cluster, index_name):
     # `remark` is in few documents: whether it is worth a place depends on which of them are looked at.
     documents = [
         {"body": f"boat {number} lies in the harbour", "remark": "long story " * 12 + str(number)}
@@ -76,9 +73,7 @@ def test_inspect_and_reindex_choose_by_the_same_documents(cluster: Cluster, inde
     assert plan(cluster, index_name, ENCODER, QUICK).record.fields == fields
 
 
-def test_fields_that_were_named_once_are_taken_again_everywhere(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
+def test_fields_that_were_named_once_are_taken_again_everywhere(cluster, index_name, tmp_path):
     two_fields(cluster, index_name)
     assert inspect_index(cluster, index_name).text_fields == ("body", "note")
     named = QUICK.model_copy(update={"fields": ("note",)})
@@ -107,9 +102,7 @@ def test_fields_that_were_named_once_are_taken_again_everywhere(
     assert inspect_index(cluster, index_name).text_fields == ("body", "note")
 
 
-def test_a_change_of_fields_is_said_in_the_dry_run_and_in_the_run(
-    cluster: Cluster, index_name: str, cli: Cli, tiny: Path
-) -> None:
+def test_a_change_of_fields_is_said_in_the_dry_run_and_in_the_run(cluster, index_name, cli, tiny):
     two_fields(cluster, index_name)
     common = ["--encoder", str(tiny), "--no-term-table", "--url", cluster.url]
     line = "other fields than now: note (now body, note)"
@@ -125,9 +118,7 @@ def test_a_change_of_fields_is_said_in_the_dry_run_and_in_the_run(
     assert "other fields than now: body, note (now note)" in said("--fields", "body,note", "--dry-run")
 
 
-def test_in_place_the_fields_are_taken_again_and_a_change_is_refused_by_name(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_in_place_the_fields_are_taken_again_and_a_change_is_refused_by_name(cluster, index_name):
     create(cluster, index_name, {"body": TEXT, "note": TEXT}, {"index.knn": True})
     for number in range(5):
         source = {"body": f"engine boat captain noise {number}", "note": f"remark {number} of the crew"}

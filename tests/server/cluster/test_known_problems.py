@@ -8,7 +8,6 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.known_problems import known_problems, problems_of_index
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.doctor.diagnosis import diagnose
@@ -49,7 +48,7 @@ def put(cluster: Cluster, index: str, document: dict[str, Any]) -> dict[str, Any
 
 @NODE
 @shown("mixed-case-vectors")
-def test_vectors_of_mixed_case_are_lost_to_copies_and_refused(cluster: Cluster, index_name: str) -> None:
+def test_vectors_of_mixed_case_are_lost_to_copies_and_refused(cluster, index_name):
     make(cluster, index_name, MIXED)
     source = put(cluster, index_name, DOCUMENT)
     assert source == DOCUMENT | {"myVec": 1}, "the node's own fault; without it the row has to end"
@@ -68,7 +67,7 @@ def test_vectors_of_mixed_case_are_lost_to_copies_and_refused(cluster: Cluster, 
 
 
 @NODE
-def test_without_a_derived_source_vectors_of_mixed_case_are_copied(cluster: Cluster, index_name: str) -> None:
+def test_without_a_derived_source_vectors_of_mixed_case_are_copied(cluster, index_name):
     make(cluster, index_name, MIXED, **{"index.knn.derived_source.enabled": False})
     assert put(cluster, index_name, DOCUMENT) == DOCUMENT
     done = reindex(cluster, index_name, HashingEncoder())
@@ -80,7 +79,7 @@ def test_without_a_derived_source_vectors_of_mixed_case_are_copied(cluster: Clus
 
 @NODE
 @shown("graphs-rebuilt")
-def test_the_version_of_lucene_is_looked_at(cluster: Cluster, index_name: str) -> None:
+def test_the_version_of_lucene_is_looked_at(cluster, index_name):
     assert cluster.info["version"]["lucene_version"].startswith("10.4.")
     checks = {check.name: check for check in diagnose(ClusterSettings(url=cluster.url))}
     assert "(known problem graphs-rebuilt, Lucene 10.4.0" in checks["known problems"].found
@@ -90,21 +89,21 @@ def test_the_version_of_lucene_is_looked_at(cluster: Cluster, index_name: str) -
 
 @NODE
 @shown("nmslib")
-def test_nmslib_is_refused_by_3(cluster: Cluster, index_name: str) -> None:
+def test_nmslib_is_refused_by_3(cluster, index_name):
     with pytest.raises(ClusterError, match="nmslib engine is deprecated"):
         make(cluster, index_name, {"v": VECTOR | {"method": {"name": "hnsw", "engine": "nmslib"}}})
 
 
 @NODE
 @shown("blanks-in-vector-names")
-def test_names_with_blanks_are_refused_by_later_versions(cluster: Cluster, index_name: str) -> None:
+def test_names_with_blanks_are_refused_by_later_versions(cluster, index_name):
     with pytest.raises(ClusterError, match="must not include invalid characters"):
         make(cluster, index_name, {"my vector": VECTOR})
 
 
 @SECURE
 @shown("no-combined-fields")
-def test_2_19_has_no_combined_fields(secure_node: NodeState) -> None:
+def test_2_19_has_no_combined_fields(secure_node):
     older = connect(secure_node.url)
     query = {"combined_fields": {"query": "red", "fields": ["title"]}}
     with pytest.raises(ClusterError, match=r"unknown query \[combined_fields\]"):
@@ -116,7 +115,7 @@ def test_2_19_has_no_combined_fields(secure_node: NodeState) -> None:
 
 @SECURE
 @shown("hybrid-without-inner-hits")
-def test_2_19_gives_no_inner_hits_of_hybrid_queries(secure_node: NodeState) -> None:
+def test_2_19_gives_no_inner_hits_of_hybrid_queries(secure_node):
     older, index, pipeline = connect(secure_node.url), "t-known-inner", "/_search/pipeline/t-known"
     parts = {"type": "nested", "properties": {"colour": {"type": "keyword"}}}
     make(older, index, {"title": {"type": "text"}, "parts": parts, "nmslib_v": {**VECTOR, "method": NMSLIB}})

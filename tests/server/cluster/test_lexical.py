@@ -39,7 +39,7 @@ def shelf(
     return [Counter(text) for text in texts], (k1, b)
 
 
-def test_bm25_is_the_formula(shelf: tuple, cluster: Cluster, index_name: str) -> None:
+def test_bm25_is_the_formula(shelf, cluster, index_name):
     documents, (k1, b) = shelf
     found = Search(cluster, index_name, mode="lexical").run([Query("q", "w30 w9 w40 w40")])["q"]
     scores, exact = (
@@ -53,7 +53,7 @@ def test_bm25_is_the_formula(shelf: tuple, cluster: Cluster, index_name: str) ->
     assert max(lost) > 100 * CLOSE, "with exact lengths the scores are others"
 
 
-def test_rm3_is_bm25_of_the_weighed_terms(shelf: tuple, cluster: Cluster, index_name: str) -> None:
+def test_rm3_is_bm25_of_the_weighed_terms(shelf, cluster, index_name):
     documents, (k1, b) = shelf
     formula = Formula(documents, k1, b, in_bytes=True)
     first = formula.scores({"w30": 1, "w9": 1})

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 import hybridr_cli
 from hybridr import Search
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import ClusterError, DataError
 from hybridr.index import Index
 from hybridr.indexing.reindexing import sync
-from support.commands import Cli
 from support.corpus import beir_folder, fill_index, put_documents, reindexed, text_number
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 
 
-def test_load_keeps_the_record_and_adds_contents(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_load_keeps_the_record_and_adds_contents(cluster, index_name, tmp_path):
     folder = beir_folder(tmp_path / "beir")
     settings = LoadSettings(index=index_name, k1=0.9, b=0.4, language="de")
     tried = load(cluster, folder, settings, dry_run=True)
@@ -44,7 +41,7 @@ def test_load_keeps_the_record_and_adds_contents(cluster: Cluster, index_name: s
     assert load(cluster, folder, LoadSettings(index=index_name, replace=True)).loaded
 
 
-def test_load_takes_any_jsonl_by_its_fields(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_load_takes_any_jsonl_by_its_fields(cluster, index_name, tmp_path):
     file = tmp_path / "faq.jsonl"
     rows = [{"_id": n, "question": f"How {n}?", "answer": text_number(n)} for n in range(5)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -54,9 +51,7 @@ def test_load_takes_any_jsonl_by_its_fields(cluster: Cluster, index_name: str, t
     assert Search(cluster, index_name, mode="lexical")("n4", 1)[0].doc_id == "4"
 
 
-def test_load_takes_an_export_of_mongo_and_refuses_ids_of_other_types(
-    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_load_takes_an_export_of_mongo_and_refuses_ids_of_other_types(cluster, index_name, tmp_path, cli):
     file = tmp_path / "export.json"
     rows = [
         {"_id": {"$oid": f"57e{n}"}, "text": text_number(n), "at": {"$date": "2020-01-01T00:00:00Z"}}
@@ -73,9 +68,7 @@ def test_load_takes_an_export_of_mongo_and_refuses_ids_of_other_types(
     assert source["at"] == "2020-01-01T00:00:00Z"
 
 
-def test_load_reports_what_the_index_refuses(
-    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_load_reports_what_the_index_refuses(cluster, index_name, tmp_path, cli):
     folder = beir_folder(tmp_path / "beir")
     with (folder / "corpus.jsonl").open("a") as lines:
         lines.write(
@@ -88,9 +81,7 @@ def test_load_reports_what_the_index_refuses(
     assert hybridr_cli.main(command) == 0, "the second run finds nothing to do"
 
 
-def test_an_alias_is_not_replaced_by_an_index(
-    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_an_alias_is_not_replaced_by_an_index(cluster, index_name, tmp_path, cli):
     """What stands behind it may be the owner's index that is in use."""
     folder, alias = beir_folder(tmp_path / "beir"), f"{index_name}-shop"
     fill_index(cluster, index_name, 7)
@@ -108,9 +99,7 @@ def test_an_alias_is_not_replaced_by_an_index(
     assert "that name with 7 documents was deleted first; 20 documents" in cli.typed(command).out
 
 
-def test_a_source_is_not_replaced_while_clients_wrote_what_it_lacks(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
+def test_a_source_is_not_replaced_while_clients_wrote_what_it_lacks(cluster, index_name, tmp_path):
     folder, settings = beir_folder(tmp_path / "beir"), LoadSettings(index=index_name, replace=True)
     made = reindexed(cluster, index_name, 10)
     put_documents(cluster, made.alias, [10])

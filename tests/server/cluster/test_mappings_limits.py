@@ -20,7 +20,7 @@ from support.corpus import fill_index, put_documents, update
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
-ENCODER = HashingEncoder()
+ENCODER, COUNT = HashingEncoder(), 40
 PLAIN = ReindexSettings(term_table=False)
 FIELDS: dict[str, Any] = {"text": {"type": "text"}, "price": {"type": "float"}, "tags": {"type": "keyword"}}
 
@@ -72,8 +72,8 @@ def refused(cluster: Cluster, name: str, settings: ReindexSettings = PLAIN) -> C
     ],
 )
 def test_a_limit_of_the_mapping_that_is_used_up_leaves_room_in_the_copy(
-    cluster: Cluster, index_name: str, limits: dict[str, int], passages: bool
-) -> None:
+    cluster, index_name, limits, passages
+):
     made(cluster, index_name, fields=keywords(3), **limits)
     settings = PLAIN.model_copy(update={"passages": passages})
     done = reindex(cluster, index_name, ENCODER, settings)
@@ -83,7 +83,7 @@ def test_a_limit_of_the_mapping_that_is_used_up_leaves_room_in_the_copy(
     assert again.destination != done.destination
 
 
-def test_sync_follows_a_source_whose_limit_was_raised(cluster: Cluster, index_name: str) -> None:
+def test_sync_follows_a_source_whose_limit_was_raised(cluster, index_name):
     made(cluster, index_name, fields=keywords(3), **{"mapping.total_fields.limit": 6})
     destination = reindex(cluster, index_name, ENCODER, PLAIN).destination
     put(cluster, index_name, {"index.mapping.total_fields.limit": 40})
@@ -96,7 +96,7 @@ def test_sync_follows_a_source_whose_limit_was_raised(cluster: Cluster, index_na
     assert verify(cluster, index_name, ENCODER).ok
 
 
-def test_fields_in_place_meet_the_limit_before_anything_is_sent(cluster: Cluster, index_name: str) -> None:
+def test_fields_in_place_meet_the_limit_before_anything_is_sent(cluster, index_name):
     inside = ReindexSettings(in_place=True, term_table=False)
     made(cluster, index_name, fields=keywords(3), knn=True, **{"mapping.total_fields.limit": 7})
     error = refused(cluster, index_name, inside)
@@ -108,7 +108,7 @@ def test_fields_in_place_meet_the_limit_before_anything_is_sent(cluster: Cluster
     assert reindex(cluster, index_name, ENCODER, inside).encoded == 0, "the second time its fields are there"
 
 
-def test_a_limit_below_what_the_source_has_is_named(cluster: Cluster, index_name: str) -> None:
+def test_a_limit_below_what_the_source_has_is_named(cluster, index_name):
     """It was lowered later: no note could be written into the mapping."""
     made(cluster, index_name, fields=keywords(6))
     put(cluster, index_name, {"index.mapping.total_fields.limit": 4})
@@ -118,7 +118,7 @@ def test_a_limit_below_what_the_source_has_is_named(cluster: Cluster, index_name
 
 
 @pytest.mark.parametrize("block", ["read_only", "read"])
-def test_a_block_of_the_source_is_named(cluster: Cluster, index_name: str, block: str) -> None:
+def test_a_block_of_the_source_is_named(cluster, index_name, block):
     made(cluster, index_name)
     put(cluster, index_name, {f"index.blocks.{block}": True})
     error = refused(cluster, index_name)
@@ -130,7 +130,7 @@ def test_a_block_of_the_source_is_named(cluster: Cluster, index_name: str, block
     "setting",
     ["cluster.blocks.read_only", "cluster.blocks.read_only_allow_delete", "cluster.blocks.create_index"],
 )
-def test_a_block_of_the_cluster_is_named(product: Cluster, name: str, setting: str) -> None:
+def test_a_block_of_the_cluster_is_named(product, name, setting):
     made(product, name)
     if setting.endswith("create_index") and product.dialect.name != "plain":
         with pytest.raises(ClusterError, match="not recognized"), cluster_setting(product, setting, True):
@@ -142,7 +142,7 @@ def test_a_block_of_the_cluster_is_named(product: Cluster, name: str, setting: s
     assert setting in (error.hint or "")
 
 
-def test_shards_of_all_generations_count(cluster: Cluster, index_name: str) -> None:
+def test_shards_of_all_generations_count(cluster, index_name):
     made(cluster, index_name)
     open_shards = cluster.request("GET", "/_cluster/health")["active_shards"]
     setting = "cluster.max_shards_per_node"
@@ -159,7 +159,7 @@ def test_shards_of_all_generations_count(cluster: Cluster, index_name: str) -> N
         assert reindex(cluster, index_name, ENCODER, second).switched
 
 
-def test_replicas_that_are_put_back_count(cluster: Cluster, index_name: str) -> None:
+def test_replicas_that_are_put_back_count(cluster, index_name):
     made(cluster, index_name)
     put(cluster, index_name, {"index.number_of_replicas": 1})
     shards = cluster.request("GET", "/_cluster/health")
@@ -168,30 +168,30 @@ def test_replicas_that_are_put_back_count(cluster: Cluster, index_name: str) -> 
         assert "room for 2 more" in refused(cluster, index_name).message
 
 
-def test_every_reading_fits_into_a_small_window(product: Cluster, name: str) -> None:
+def test_every_reading_fits_into_a_small_window(product, name):
     window = 7
-    made(product, name, 160, max_result_window=window)
+    made(product, name, COUNT, max_result_window=window)
     done = reindex(product, name, ENCODER, PLAIN)
-    assert (done.documents, done.encoded, done.switched) == (160, 160, True)
+    assert (done.documents, done.encoded, done.switched) == (COUNT, COUNT, True)
     assert any(f"index.max_result_window is {window}" in line for line in done.cautions)
-    put_documents(product, name, range(60), " changed")
+    put_documents(product, name, range(20), " changed")
     sync(product, name, ENCODER)
     assert verify(product, name, ENCODER).ok
     assert status(product, name)
-    ids = [f"d{number}" for number in range(160)]
+    ids = [f"d{number}" for number in range(COUNT)]
     assert documents_by_id(product, done.destination, ids).keys() == set(ids)
-    assert len(list(read_documents(product, name))) == 160
+    assert len(list(read_documents(product, name))) == COUNT
     for fusion in (None, "pipeline") if product.dialect.name == "plain" else (None,):
         settings = SearchSettings(fusion=fusion) if fusion else SearchSettings()
         search = Search(product, name, ENCODER, settings=settings)
         k = min(10, window)
         assert len(search("changed", k)) == k
     again = reindex(product, name, ENCODER, PLAIN.model_copy(update={"m": 8}))
-    assert (again.documents, again.switched) == (160, True)
+    assert (again.documents, again.switched) == (COUNT, True)
     remove(product, name)
 
 
-def test_a_page_beyond_a_small_window_is_put_together(product: Cluster, name: str) -> None:
+def test_a_page_beyond_a_small_window_is_put_together(product, name):
     made(product, name, 160, max_result_window=40)
     reindex(product, name, ENCODER, PLAIN)
     search = Search(product, name, ENCODER, settings=SearchSettings(depth=30))
@@ -204,9 +204,9 @@ def test_a_page_beyond_a_small_window_is_put_together(product: Cluster, name: st
         assert '"index.max_result_window": 120' in (refusal.value.hint or "")
 
 
-def test_a_small_window_of_rescoring_caps_that_of_searches(product: Cluster, name: str) -> None:
+def test_a_small_window_of_rescoring_caps_that_of_searches(product, name):
     window = 5
-    made(product, name, 160, max_rescore_window=window)
+    made(product, name, COUNT, max_rescore_window=window)
     done = reindex(product, name, ENCODER, PLAIN)
     assert any(f"index.max_rescore_window is {window}" in line for line in done.cautions)
     search = Search(product, name, ENCODER)
@@ -215,19 +215,19 @@ def test_a_small_window_of_rescoring_caps_that_of_searches(product: Cluster, nam
     assert len(search("anchor basket", 10)) == 10
 
 
-def test_views_live_no_longer_than_the_cluster_allows(product: Cluster, name: str) -> None:
+def test_views_live_no_longer_than_the_cluster_allows(product, name):
     plain = product.dialect.name == "plain"
-    made(product, name, 160)
+    made(product, name, COUNT)
     with cluster_setting(product, "point_in_time.max_keep_alive" if plain else "search.max_keep_alive", "6m"):
         reading = product.patient(0.0)
         reading.view_keep_alive = "10m"
-        assert len(list(read_documents(reading, name))) == 160
+        assert len(list(read_documents(reading, name))) == COUNT
         assert reading.view_keep_alive == "6m"
         assert reindex(reading, name, ENCODER, PLAIN).switched
 
 
 @pytest.mark.usefixtures("few_terms")
-def test_soft_terms_fit_into_the_clauses_that_a_cluster_takes(cluster: Cluster, index_name: str) -> None:
+def test_soft_terms_fit_into_the_clauses_that_a_cluster_takes(cluster, index_name):
     made(cluster, index_name, 60)
     done = reindex(cluster, index_name, ENCODER)
     assert done.term_table.table
@@ -239,7 +239,7 @@ def test_soft_terms_fit_into_the_clauses_that_a_cluster_takes(cluster: Cluster, 
 
 
 @pytest.mark.usefixtures("few_terms")
-def test_a_table_of_terms_without_room_for_its_index_is_told(cluster: Cluster, index_name: str) -> None:
+def test_a_table_of_terms_without_room_for_its_index_is_told(cluster, index_name):
     made(cluster, index_name)
     open_shards = cluster.request("GET", "/_cluster/health")["active_shards"]
     with cluster_setting(cluster, "cluster.max_shards_per_node", open_shards + 1):
@@ -250,13 +250,13 @@ def test_a_table_of_terms_without_room_for_its_index_is_told(cluster: Cluster, i
     assert "cluster.max_shards_per_node" in done.term_table.described
 
 
-def test_in_place_too(cluster: Cluster, index_name: str) -> None:
-    made(cluster, index_name, 120, knn=True, max_result_window=40, max_rescore_window=20)
+def test_in_place_too(cluster, index_name):
+    made(cluster, index_name, COUNT, knn=True, max_result_window=15, max_rescore_window=12)
     done = reindex(cluster, index_name, ENCODER, ReindexSettings(in_place=True, term_table=False))
-    assert done.encoded == 120
-    assert any("index.max_rescore_window is 20" in line for line in done.cautions)
-    put_documents(cluster, index_name, range(60), " changed")
-    assert sync(cluster, index_name, ENCODER).renewed == 60
+    assert done.encoded == COUNT
+    assert any("index.max_rescore_window is 12" in line for line in done.cautions)
+    put_documents(cluster, index_name, range(20), " changed")
+    assert sync(cluster, index_name, ENCODER).renewed == 20
     assert verify(cluster, index_name, ENCODER).ok
     assert len(Search(cluster, index_name, ENCODER)("changed", 10)) == 10
     remove(cluster, index_name)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr import connect
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import path_of
 from hybridr.cluster.failures import BREAKER
 from hybridr.cluster.reading import documents_by_id, read_documents, read_pages, sample_documents
 from hybridr.errors import ClusterError
@@ -17,7 +17,7 @@ from support.corpus import fill_index
 pytestmark = pytest.mark.node
 
 
-def test_a_sample_is_random_repeatable_and_without_repetition(cluster: Cluster, books: str) -> None:
+def test_a_sample_is_random_repeatable_and_without_repetition(cluster, books):
     info = cluster.index_info(books)
     first, again = (
         [one.doc_id for one in sample_documents(cluster, info, 260, fields=["year"])] for _ in range(2)
@@ -29,20 +29,18 @@ def test_a_sample_is_random_repeatable_and_without_repetition(cluster: Cluster, 
     assert [int(one) for one in first] != sorted(int(one) for one in first)
 
 
-def test_a_sample_of_all_is_all(cluster: Cluster, books: str) -> None:
+def test_a_sample_of_all_is_all(cluster, books):
     info = cluster.index_info(books)
     assert {one.doc_id for one in sample_documents(cluster, info, 300)} == {str(i) for i in range(300)}
 
 
-def test_a_sample_respects_a_small_result_window(cluster: Cluster, books: str) -> None:
+def test_a_sample_respects_a_small_result_window(cluster, books):
     cluster.request("PUT", path_of(books, "_settings"), {"index.max_result_window": 100})
     assert len(sample_documents(cluster, cluster.index_info(books), 200)) == 100
     cluster.request("PUT", path_of(books, "_settings"), {"index.max_result_window": None})
 
 
-def test_a_view_that_is_lost_is_opened_again(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_that_is_lost_is_opened_again(cluster, index_name, monkeypatch):
     """As after a restart of the node: views live in its memory."""
     fill_index(cluster, index_name, 30)
     mine = connect(cluster.url)
@@ -65,8 +63,8 @@ def test_a_view_that_is_lost_is_opened_again(
 
 
 def test_a_node_that_lacks_the_memory_for_a_page_is_asked_for_smaller_ones_at_once(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, index_name, monkeypatch
+):
     fill_index(cluster, index_name, 40)
     ids = [document.doc_id for document in read_documents(cluster, index_name)]
     mine = connect(cluster.url)
@@ -89,12 +87,12 @@ def test_a_node_that_lacks_the_memory_for_a_page_is_asked_for_smaller_ones_at_on
     assert max(sizes) > 30
 
 
-def test_an_index_without_a_mapping_holds_nothing(cluster: Cluster, index_name: str) -> None:
+def test_an_index_without_a_mapping_holds_nothing(cluster, index_name):
     cluster.request("PUT", path_of(index_name))
     assert list(read_documents(cluster, index_name)) == []
 
 
-def test_who_wants_ids_alone_is_sent_no_text(cluster: Cluster, books: str) -> None:
+def test_who_wants_ids_alone_is_sent_no_text(cluster, books):
     """An empty list of fields would be all of them to the server."""
     (page, *_) = read_pages(cluster, books, fields=())
     assert page

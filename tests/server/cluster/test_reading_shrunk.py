@@ -34,7 +34,7 @@ def shrunk(cluster: Cluster, index_name: str) -> str:
     return narrow
 
 
-def test_no_document_is_skipped_between_pages(cluster: Cluster, shrunk: str) -> None:
+def test_no_document_is_skipped_between_pages(cluster, shrunk):
     for page in (1, 2, 4, SHARDS, 7, 50, 500):
         pages = list(read_pages(cluster, shrunk, page=page))
         documents = [document for documents in pages for document in documents]
@@ -47,7 +47,7 @@ def test_no_document_is_skipped_between_pages(cluster: Cluster, shrunk: str) -> 
     assert hidden_operations(cluster, shrunk, Position(), settled) > 0, "more documents than operations"
 
 
-def test_a_shrunk_index_is_reindexed_and_kept_in_step(cluster: Cluster, shrunk: str) -> None:
+def test_a_shrunk_index_is_reindexed_and_kept_in_step(cluster, shrunk):
     encoder, settings = HashingEncoder(), ReindexSettings(read_documents=4)
     result = reindex(cluster, shrunk, encoder, settings)
     assert result.switched

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from support.commands import Cli
 from support.corpus import beir_folder, fill_index
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
@@ -58,9 +57,7 @@ def folder(cluster: Cluster, minilm: Path, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.attack(45)
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_refuses_what_is_not_one_open_index(
-    cluster: Cluster, folder: Path, verb: str, cli: Cli
-) -> None:
+def test_every_verb_refuses_what_is_not_one_open_index(cluster, folder, verb, cli):
     for name, (reason, hint) in REFUSALS.items():
         before = cluster.request("GET", "/_all/_mapping")
         told = cli(cluster, verb.format(name=name, folder=folder), code=1).err

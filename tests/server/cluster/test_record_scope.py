@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +68,7 @@ ALIASES = [f"t-{name}-{place}" for name in ("tenant", "routed", "both") for plac
 
 @pytest.mark.attack(1, 2)
 @pytest.mark.parametrize("alias", ALIASES)
-def test_no_way_to_search_shows_more_than_the_alias(shared: Cluster, alias: str) -> None:
+def test_no_way_to_search_shows_more_than_the_alias(shared, alias):
     expected = shown(shared, alias)
     assert 0 < len(expected) < 60
     info = resolve(shared, alias)
@@ -99,7 +98,7 @@ def test_no_way_to_search_shows_more_than_the_alias(shared: Cluster, alias: str)
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_nothing_reads_more_than_the_alias(shared: Cluster, alias: str) -> None:
+def test_nothing_reads_more_than_the_alias(shared, alias):
     expected = shown(shared, alias)
     info = resolve(shared, alias)
     assert {one.doc_id for one in read_documents(shared, alias)} == expected
@@ -110,9 +109,7 @@ def test_nothing_reads_more_than_the_alias(shared: Cluster, alias: str) -> None:
     assert inspect_index(shared, alias, sample=5).sampled == 5
 
 
-def test_evaluate_measures_what_the_alias_shows(
-    shared: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluate_measures_what_the_alias_shows(shared, tmp_path, monkeypatch):
     monkeypatch.setattr("hybridr.search.systems.encoder_for", lambda *_, **__: ENCODER)
     (tmp_path / "qrels").mkdir()
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "' + text_number(3) + '"}\n')
@@ -125,21 +122,19 @@ def test_evaluate_measures_what_the_alias_shows(
 
 
 @pytest.mark.parametrize("verb", [verify, status, rollback, remove])
-def test_what_works_on_all_of_an_index_refuses_a_part(shared: Cluster, verb: Any) -> None:
+def test_what_works_on_all_of_an_index_refuses_a_part(shared, verb):
     for alias in ("t-tenant-source", "t-routed-made"):
         with pytest.raises(ClusterError, match=r"is an alias with a (filter|routing): this works on all of"):
             verb(shared, alias)
 
 
-def test_undeploy_refuses_a_part_before_it_takes_anything_away(
-    shared: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undeploy_refuses_a_part_before_it_takes_anything_away(shared, monkeypatch):
     monkeypatch.setattr(ingesting, "undeploy_ingest", lambda *_, **__: pytest.fail("the pipeline went"))
     with pytest.raises(ClusterError, match=r"is an alias with a filter: this works on all of"):
         Index(shared, "t-tenant-source").undeploy()
 
 
-def test_tune_writes_for_all_searches_and_refuses_a_part(shared: Cluster) -> None:
+def test_tune_writes_for_all_searches_and_refuses_a_part(shared):
     made = f"{SOURCE}-hybridr-1"
     before = shared.index_info(made).record
     put_record(shared, shared.index_info(made), before.changed(tuning=Tuned(search={"weight": 0.1})))
@@ -155,7 +150,7 @@ def test_tune_writes_for_all_searches_and_refuses_a_part(shared: Cluster) -> Non
 
 
 @pytest.mark.attack(3)
-def test_reindex_refuses_a_part(shared: Cluster) -> None:
+def test_reindex_refuses_a_part(shared):
     before = {info.name for info in shared.indices("*")}
     with pytest.raises(ClusterError, match="is an alias with filter and search_routing, 't-both-source-hyb"):
         reindex(shared, "t-both-source", HashingEncoder(salt="other"))
@@ -164,7 +159,7 @@ def test_reindex_refuses_a_part(shared: Cluster) -> None:
     assert {info.name for info in shared.indices("*")} == before
 
 
-def test_a_pattern_does_not_lose_an_alias_s_filter(shared: Cluster) -> None:
+def test_a_pattern_does_not_lose_an_alias_s_filter(shared):
     with pytest.raises(ClusterError, match="by aliases, of which some show a part of it only"):
         Search(shared, "t-tenant-so*", ENCODER)
     assert resolve(shared, "t-shar*d").scope == resolve(shared, SOURCE).scope

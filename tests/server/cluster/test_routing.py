@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import path_of
 from hybridr.cluster.routing import shards_of
 from support.corpus import bulk
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.node
 
 
 @pytest.mark.parametrize("spread", [1, 3], ids=["one shard a routing", "three shards a routing"])
-def test_a_document_lies_where_it_is_looked_for(cluster: Cluster, index_name: str, spread: int) -> None:
+def test_a_document_lies_where_it_is_looked_for(cluster, index_name, spread):
     settings: dict[str, Any] = {"number_of_shards": 5, "number_of_replicas": 0}
     mappings: dict[str, Any] = {}
     if spread > 1:

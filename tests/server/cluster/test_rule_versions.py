@@ -29,7 +29,7 @@ def store(cluster: Cluster, source: IndexInfo, version: int, held: Any) -> None:
     cluster.request("PUT", path_of(index, "_doc", str(version)), held, {"refresh": "true"})
 
 
-def test_the_newest_version_counts_and_one_without_rules_is_none(cluster: Cluster, source: IndexInfo) -> None:
+def test_the_newest_version_counts_and_one_without_rules_is_none(cluster, source):
     assert newest_rules(cluster, source) is None
     rules = [{"name": "r", "text": "x", "ban": ["d1"]}, {"name": "s", "text": "y", "ban": ["d2"]}]
     try:
@@ -45,7 +45,7 @@ def test_the_newest_version_counts_and_one_without_rules_is_none(cluster: Cluste
 @pytest.mark.parametrize(
     "held", [{"version": 12, "rules": [{"name": "r"}]}, {"version": -1, "job": "j", "rules": [{"name": "r"}]}]
 )
-def test_rules_that_cannot_be_read_stop_the_plan(cluster: Cluster, source: IndexInfo, held: Any) -> None:
+def test_rules_that_cannot_be_read_stop_the_plan(cluster, source, held):
     store(cluster, source, 12, held)
     try:
         with pytest.raises(DataError, match="holds what hybridr did not write"):

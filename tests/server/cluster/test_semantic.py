@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.stages.transfer import export_text, import_vectors
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.verification import verify
-from support.commands import Cli
 from support.corpus import bulk, create, drop_indices, text_number
 from support.hashing import HashingEncoder
 from support.meanings import LUCENE, Meanings, another_model, stored, with_model
@@ -61,7 +59,7 @@ def meanings(model: Meanings) -> Iterator[Meanings]:
     drop_indices(model.cluster, f"{INDEX}*")
 
 
-def test_nothing_is_written_before_somebody_says_so(meanings: Meanings) -> None:
+def test_nothing_is_written_before_somebody_says_so(meanings):
     with pytest.raises(DataError, match=r"body \(semantic of model .+at its cost") as refusal:
         reindex(meanings.cluster, INDEX, HashingEncoder())
     assert "--replace-semantic" in (refusal.value.hint or "")
@@ -72,7 +70,7 @@ def test_nothing_is_written_before_somebody_says_so(meanings: Meanings) -> None:
     assert [info.name for info in meanings.cluster.indices(f"{INDEX}*")] == [INDEX]
 
 
-def test_inspect_names_the_fields_and_their_model(meanings: Meanings, cli: Cli) -> None:
+def test_inspect_names_the_fields_and_their_model(meanings, cli):
     inspection = inspect_index(meanings.cluster, INDEX)
     made = f"semantic of model {meanings.model_id}"
     assert {field.name: field.semantic for field in inspection.fields} == {
@@ -90,7 +88,7 @@ def test_inspect_names_the_fields_and_their_model(meanings: Meanings, cli: Cli) 
     assert f"the cluster runs a model for all ({made}), body ({made})" in shown
 
 
-def test_inspect_tells_embeddings_of_two_models(meanings: Meanings) -> None:
+def test_inspect_tells_embeddings_of_two_models(meanings):
     cluster, encoder = meanings.cluster, HashingEncoder()
     assert reindex(cluster, INDEX, encoder, REPLACED).switched
     with another_model(meanings) as model_id:
@@ -107,7 +105,7 @@ def test_inspect_tells_embeddings_of_two_models(meanings: Meanings) -> None:
         assert stored(cluster, ALIAS)["d1"] == {"body": "a zephyr", "more": "umbrella"}
 
 
-def test_text_goes_along_and_comes_back_and_no_model_runs(meanings: Meanings) -> None:
+def test_text_goes_along_and_comes_back_and_no_model_runs(meanings):
     cluster, encoder = meanings.cluster, HashingEncoder()
     before, asked = stored(cluster, INDEX), len(meanings.server.received)
     assert {"body_semantic_info", "made"} <= before["d1"].keys()
@@ -150,7 +148,7 @@ def test_text_goes_along_and_comes_back_and_no_model_runs(meanings: Meanings) ->
     assert after == {doc_id: source for doc_id, source in before.items() if doc_id != "d1"}
 
 
-def test_a_copy_needs_no_model_and_the_way_back_of_writes_does(meanings: Meanings, tmp_path: Path) -> None:
+def test_a_copy_needs_no_model_and_the_way_back_of_writes_does(meanings, tmp_path):
     cluster, encoder = meanings.cluster, HashingEncoder()
     before = stored(cluster, INDEX)
     export_text(cluster, INDEX, tmp_path)

@@ -52,7 +52,7 @@ def legacy(elastic: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluste
     drop_indices(elastic, f"{INDEX}*")
 
 
-def test_documents_of_elasticsearch_before_8_18(legacy: Cluster) -> None:
+def test_documents_of_elasticsearch_before_8_18(legacy):
     encoder, before = HashingEncoder(), stored(legacy, INDEX)
     assert inspect_index(legacy, INDEX).text_fields == ("title", "body")
     with pytest.raises(DataError, match="body \\(semantic_text of model elser\\)"):

@@ -46,9 +46,7 @@ def ways(cluster: Cluster, index: str, folder: Path) -> dict[str, Callable[[], A
 @pytest.mark.parametrize(
     "rule", [{"excludes": ["secret"]}, {"includes": ["text"]}], ids=["excludes", "includes"]
 )
-def test_a_filtered_source_is_refused_before_anything_is_written(
-    cluster: Cluster, index_name: str, tmp_path: Path, way: str, rule: Filter
-) -> None:
+def test_a_filtered_source_is_refused_before_anything_is_written(cluster, index_name, tmp_path, way, rule):
     filtered(cluster, index_name, rule)
     before = cluster.index_info(index_name)
     with pytest.raises(DataError, match="does not keep its documents whole") as refused:
@@ -61,9 +59,7 @@ def test_a_filtered_source_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_vectors_of_a_filtered_source_are_not_imported(
-    cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_of_a_filtered_source_are_not_imported(cluster, index_name, tmp_path, monkeypatch):
     filtered(cluster, index_name, {"excludes": ["secret"]})
     with monkeypatch.context() as before:
         before.setattr("hybridr.indexing.stages.transfer.require_whole_source", lambda info: None)
@@ -74,7 +70,7 @@ def test_vectors_of_a_filtered_source_are_not_imported(
     assert [one.name for one in cluster.indices(f"{index_name}*")] == [index_name]
 
 
-def test_of_a_derived_source_all_that_is_searched_is_copied(cluster: Cluster, index_name: str) -> None:
+def test_of_a_derived_source_all_that_is_searched_is_copied(cluster, index_name):
     fields = FIELDS | {"tags": {"type": "keyword"}, "day": {"type": "date"}, "place": {"type": "geo_point"}}
     create(
         cluster, index_name, fields, {"number_of_replicas": 0, "derived_source.enabled": True, "knn": True}

@@ -46,9 +46,7 @@ def scores(cluster: Cluster, name: str, query: dict[str, Any]) -> dict[str, floa
 
 @pytest.mark.parametrize("width", [24, 384])
 @pytest.mark.parametrize("shards", [1, 3])
-def test_scores_are_those_of_our_arithmetic(
-    cluster: Cluster, index_name: str, width: int, shards: int
-) -> None:
+def test_scores_are_those_of_our_arithmetic(cluster, index_name, width, shards):
     found = filled(cluster, index_name, width, shards)
     assert {doc: one.tobytes() for doc, one in found.items()} == held_bytes(cluster, index_name, list(found))
     for tokens in (1, 6, MOST_QUERY_TOKENS):
@@ -61,7 +59,7 @@ def test_scores_are_those_of_our_arithmetic(
         )
 
 
-def test_scores_are_those_of_opensearch_over_signs(cluster: Cluster, index_name: str) -> None:
+def test_scores_are_those_of_opensearch_over_signs(cluster, index_name):
     """`lateInteractionScore` adds up (1 + cosine) / 2 of each query token's nearest token."""
     found = filled(cluster, index_name, 384)
     states = states_of(5, 384, seed=7)
@@ -78,9 +76,7 @@ def test_scores_are_those_of_opensearch_over_signs(cluster: Cluster, index_name:
     assert len(near) == len(LENGTHS) - 1
 
 
-def test_the_longest_document_and_query_stay_below_the_limit_of_loops(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_the_longest_document_and_query_stay_below_the_limit_of_loops(cluster, index_name):
     cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {BITS_FIELD: BITS_MAPPING}}})
     mean = np.zeros(384, dtype=np.float32)
     longest = bits_of(states_of(MOST_TOKENS, 384, seed=1), mean)

@@ -64,7 +64,7 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_are_searched_where_the_application_can(cluster: Cluster, index_name: str, kind: str) -> None:
+def test_words_are_searched_where_the_application_can(cluster, index_name, kind):
     properties, searched = KINDS[kind]
     filled(cluster, index_name, properties)
     seen = inspect_index(cluster, index_name)
@@ -101,9 +101,7 @@ HOPELESS: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("kind", "in_place"), [*((kind, False) for kind in HOPELESS), ("nowhere", True)])
-def test_what_no_query_finds_is_refused_before_the_first_write(
-    cluster: Cluster, index_name: str, kind: str, in_place: bool
-) -> None:
+def test_what_no_query_finds_is_refused_before_the_first_write(cluster, index_name, kind, in_place):
     properties, documents, fields = HOPELESS[kind]
     index = {"number_of_replicas": 0, **({"knn": True} if in_place else {})}
     create(cluster, index_name, properties, index, dynamic="false")
@@ -121,7 +119,7 @@ def test_what_no_query_finds_is_refused_before_the_first_write(
     assert any("lexical_fields" in line for line in seen.advice) == (not seen.lexical_fields)
 
 
-def test_the_setting_helps_where_the_mapping_does_not_tell(product: Cluster, name: str) -> None:
+def test_the_setting_helps_where_the_mapping_does_not_tell(product, name):
     # An application that joins its texts itself: no `copy_to` leads to the field that it searches.
     documents = [{"body": text(number), "joined": text(number)} for number in range(20)]
     filled(product, name, {"body": hidden(), "joined": TEXT}, documents)

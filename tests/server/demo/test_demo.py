@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from hybridr.demo.demo import demonstrate
 from hybridr.encoders.opening import load_encoder
 from hybridr_cli.commands.demo import demo_json, tell
@@ -15,7 +14,7 @@ DOCUMENTS = 80
 
 
 @pytest.mark.timeout(900)
-def test_demo_end_to_end(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_end_to_end(cluster, capsys):
     first = demonstrate(documents=DOCUMENTS)
     assert first.node.url == cluster.url
     assert first.reindexing.switched

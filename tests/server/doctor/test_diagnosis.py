@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import secrets
-
 import pytest
 
 from hybridr import connect
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.doctor.diagnosis import diagnose, trial_steps
 from hybridr.doctor.health_checks import Check
-from support.commands import Cli
 from support.corpus import reindexed
+from support.rights import PASSWORD, change_role, make_users
 
 pytestmark = pytest.mark.node
 
 
-def test_a_complete_node_passes_and_nothing_is_left_behind(cluster: Cluster) -> None:
+def test_a_complete_node_passes_and_nothing_is_left_behind(cluster):
     before = [info.name for info in cluster.indices("*")]
     checks = {check.name: check for check in diagnose(ClusterSettings(url=cluster.url))}
     assert [check for check in checks.values() if check.ok is False] == []
@@ -33,14 +31,14 @@ def test_a_complete_node_passes_and_nothing_is_left_behind(cluster: Cluster) -> 
     assert cluster.request("GET", "/_search/point_in_time/_all")["pits"] == []
 
 
-def test_the_probe_never_asks_for_an_engine_that_kills(cluster: Cluster, index_name: str) -> None:
+def test_the_probe_never_asks_for_an_engine_that_kills(cluster, index_name):
     (_, create), *_ = trial_steps(cluster, index_name, True)
     create()
     mapping = cluster.index_info(index_name).mappings["properties"]["vector"]
     assert mapping["method"]["engine"] == "lucene"
 
 
-def test_a_block_of_the_cluster_is_told(cluster: Cluster, cli: Cli) -> None:
+def test_a_block_of_the_cluster_is_told(cluster, cli):
     block = "cluster.blocks.create_index"
     cluster.request("PUT", "/_cluster/settings", {"persistent": {block: True}})
     try:
@@ -51,7 +49,7 @@ def test_a_block_of_the_cluster_is_told(cluster: Cluster, cli: Cli) -> None:
     assert all(word in line for word in ("rights", "create", "block"))
 
 
-def test_the_command_prints_one_line_per_check(cluster: Cluster, cli: Cli) -> None:
+def test_the_command_prints_one_line_per_check(cluster, cli):
     lines = cli(cluster, "doctor --quiet").out.splitlines()
     report = cli(cluster, "doctor --json").json
     assert report["ok"] is True
@@ -63,20 +61,16 @@ def test_the_command_prints_one_line_per_check(cluster: Cluster, cli: Cli) -> No
 def reader(secure_node: NodeState) -> ClusterSettings:
     """A user who may read one index and nothing else."""
     admin = connect(secure_node.url)
-    password = f"{secrets.token_urlsafe(24)}-aA1"
     role = {
         "cluster_permissions": ["cluster:monitor/main"],
         "index_permissions": [{"index_patterns": ["books"], "allowed_actions": ["indices:data/read/search"]}],
     }
-    security = "/_plugins/_security/api"
-    admin.request("PUT", f"{security}/roles/doctor_reader", role)
-    admin.request("PUT", f"{security}/internalusers/doctor_reader", {"password": password})
-    admin.request("PUT", f"{security}/rolesmapping/doctor_reader", {"users": ["doctor_reader"]})
-    return ClusterSettings(url=secure_node.url, user="doctor_reader", password=password)
+    make_users(admin, {"doctor_reader": role})
+    return ClusterSettings(url=secure_node.url, user="doctor_reader", password=PASSWORD)
 
 
 @pytest.mark.secure
-def test_the_older_version_with_security_passes_too(secure_node: NodeState) -> None:
+def test_the_older_version_with_security_passes_too(secure_node):
     checks = {check.name: check for check in diagnose(ClusterSettings(url=secure_node.url))}
     assert [check for check in checks.values() if check.ok is False] == []
     assert checks["cluster"].found == f"OpenSearch 2.19.1 at {secure_node.url}"
@@ -85,7 +79,7 @@ def test_the_older_version_with_security_passes_too(secure_node: NodeState) -> N
 
 
 @pytest.mark.secure
-def test_missing_rights_are_named_as_the_cluster_names_them(reader: ClusterSettings) -> None:
+def test_missing_rights_are_named_as_the_cluster_names_them(reader):
     checks = {check.name: check for check in diagnose(reader)}
     assert checks["cluster"].ok
     assert checks["rights"].ok is False
@@ -96,9 +90,7 @@ def test_missing_rights_are_named_as_the_cluster_names_them(reader: ClusterSetti
 
 
 @pytest.mark.secure
-def test_a_right_that_stops_half_way_leaves_nothing_behind(
-    secure_node: NodeState, reader: ClusterSettings
-) -> None:
+def test_a_right_that_stops_half_way_leaves_nothing_behind(secure_node, reader):
     admin = connect(secure_node.url)
     allowed = [
         "indices:admin/create",
@@ -110,7 +102,7 @@ def test_a_right_that_stops_half_way_leaves_nothing_behind(
         "cluster_permissions": ["cluster:monitor/main", "indices:data/write/bulk"],
         "index_permissions": [{"index_patterns": ["hybridr-doctor-*"], "allowed_actions": allowed}],
     }
-    admin.request("PUT", "/_plugins/_security/api/roles/doctor_reader", role)
+    change_role(admin, "doctor_reader", role)
     checks = {check.name: check for check in diagnose(reader)}
     found = checks["rights"].found
     assert "create:" not in found
@@ -122,9 +114,7 @@ def test_a_right_that_stops_half_way_leaves_nothing_behind(
 
 
 @pytest.mark.secure
-def test_a_wrong_password_is_one_line_without_the_password(
-    secure_node: NodeState, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_a_wrong_password_is_one_line_without_the_password(secure_node, monkeypatch, cli):
     monkeypatch.setenv("HYBRIDR_USER", "admin")
     monkeypatch.setenv("HYBRIDR_PASSWORD", "a-wrong-password")
     said = cli(secure_node, "doctor --quiet", code=1)
@@ -134,7 +124,7 @@ def test_a_wrong_password_is_one_line_without_the_password(
     assert "a-wrong-password" not in said.out + said.err
 
 
-def test_indices_with_vectors_are_looked_at(cluster: Cluster, index_name: str) -> None:
+def test_indices_with_vectors_are_looked_at(cluster, index_name):
     made = reindexed(cluster, index_name, 20).destination
 
     def checks() -> dict[str, Check]:

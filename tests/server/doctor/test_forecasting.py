@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +37,7 @@ def texts(cluster: Cluster) -> Iterator[Cluster]:
     drop_indices(cluster, f"{INDEX}*")
 
 
-def test_the_index_is_read_and_stays_as_it_is(texts: Cluster) -> None:
+def test_the_index_is_read_and_stays_as_it_is(texts):
     before = texts.index_info(INDEX)
     todo = estimated_plan(texts, INDEX, HashingEncoder(), ReindexSettings())
     assert todo.seconds is not None
@@ -47,9 +46,7 @@ def test_the_index_is_read_and_stays_as_it_is(texts: Cluster) -> None:
     assert texts.request("GET", "/_search/point_in_time/_all")["pits"] == []
 
 
-def test_a_run_that_goes_on_takes_what_the_index_lacks(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_goes_on_takes_what_the_index_lacks(cluster, index_name, monkeypatch):
     monkeypatch.setattr(forecasting, "encoding_speed", lambda *_: 10.0)
     monkeypatch.setattr(forecasting, "table_document_s", lambda *_: TABLE_S)
     monkeypatch.setattr(forecasting, "calibration_s", lambda *_: 7.0)
@@ -87,12 +84,12 @@ def test_a_run_that_goes_on_takes_what_the_index_lacks(
     assert seconds(ReindexSettings()) < START_S + 6 + 6 + 7 + deleted + 0.1, "the table is there"
 
 
-def test_an_index_without_text_is_refused(texts: Cluster) -> None:
+def test_an_index_without_text_is_refused(texts):
     with pytest.raises(DataError, match="text"):
         estimated_plan(texts, f"{INDEX}-empty", HashingEncoder(), ReindexSettings())
 
 
-def test_what_follows_the_encoding_is_measured_on_the_index(texts: Cluster, minilm: Path) -> None:
+def test_what_follows_the_encoding_is_measured_on_the_index(texts, minilm):
     """The stages of the estimate are those of the run by name, and nothing is left behind."""
     before = texts.index_info(INDEX)
     todo = estimated_plan(texts, INDEX, load_encoder(minilm), ReindexSettings())
@@ -109,9 +106,7 @@ def test_what_follows_the_encoding_is_measured_on_the_index(texts: Cluster, mini
     assert todo.stages.keys() - {"start and switch"} <= seen
 
 
-def test_the_probe_of_a_calibration_fits_into_the_clauses_that_a_cluster_takes(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_the_probe_of_a_calibration_fits_into_the_clauses_that_a_cluster_takes(cluster, index_name):
     """Each word of a query has twenty near words, and each of those is asked in each field."""
     fields = [f"part{number}" for number in range(8)]
     mappings = {"properties": {name: {"type": "text"} for name in fields}}
@@ -128,7 +123,7 @@ def test_the_probe_of_a_calibration_fits_into_the_clauses_that_a_cluster_takes(
     assert todo.stages["calibrate"] > 0
 
 
-def test_what_may_not_be_asked_is_left_out_of_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_not_be_asked_is_left_out_of_the_estimate(monkeypatch):
     def refused() -> float:
         raise AccessDenied("no")
 

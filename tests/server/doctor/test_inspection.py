@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from hybridr.doctor.inspection import inspect_index
 from support.books import document, make
-from support.commands import Cli
 
 pytestmark = pytest.mark.node
 
 
-def test_a_whole_index_is_described(cluster: Cluster, books: str) -> None:
+def test_a_whole_index_is_described(cluster, books):
     report = inspect_index(cluster, books)
     assert (report.documents, report.sampled, report.shards) == (300, 300, 2)
     assert report.text_fields == ("headline", "book.body", "comments.words")
@@ -30,14 +28,14 @@ def test_a_whole_index_is_described(cluster: Cluster, books: str) -> None:
     assert any("'comments.words' holds 299 values that are not text" in said for said in report.advice)
 
 
-def test_inspecting_changes_nothing(cluster: Cluster, books: str) -> None:
+def test_inspecting_changes_nothing(cluster, books):
     before = cluster.index_info(books)
     inspect_index(cluster, books, sample=50)
     assert cluster.index_info(books) == before
     assert cluster.request("GET", "/_search/point_in_time/_all")["pits"] == []
 
 
-def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm) -> None:
+def test_tokens_of_a_model_are_counted(cluster, books, minilm):
     from hybridr.encoders.opening import FolderTokens
 
     counter = FolderTokens(minilm)
@@ -53,7 +51,7 @@ def test_tokens_of_a_model_are_counted(cluster: Cluster, books: str, minilm) -> 
     assert abs(report.lengths.median - exact[149]) <= 1
 
 
-def test_the_command_prints_a_table_and_json(cluster: Cluster, books: str, cli: Cli) -> None:
+def test_the_command_prints_a_table_and_json(cluster, books, cli):
     shown = cli(cluster, f"inspect {books}").out
     assert f"{books}: 300 documents in 2 shards, 300 read" in shown
     assert "headline + book.body + comments.words: median" in shown
@@ -80,7 +78,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input(cluster: Cluster, index_name: str, case: str, cli: Cli) -> None:
+def test_bad_input(cluster, index_name, case, cli):
     contents, message, hint = BAD[case]
     if contents is not None:
         make(cluster, index_name, contents[0], **contents[1])
@@ -90,7 +88,7 @@ def test_bad_input(cluster: Cluster, index_name: str, case: str, cli: Cli) -> No
     assert hint.replace("NAME", index_name) in said.err
 
 
-def test_bad_fields_and_folders(cluster: Cluster, books: str, tmp_path, cli: Cli) -> None:
+def test_bad_fields_and_folders(cluster, books, tmp_path, cli):
     assert (
         f"field 'year' of index '{books}' is of type integer, not text"
         in cli(cluster, f"inspect {books} --fields year", code=1).err

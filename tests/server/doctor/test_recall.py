@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from hybridr.doctor.recall import DEFAULT_WIDTH, Walk, measure_recall
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.search import checks
-from support.commands import Cli
 from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -34,9 +32,7 @@ def thin(cluster: Cluster) -> Iterator[str]:
     drop_indices(cluster, f"{INDEX}*")
 
 
-def test_a_thin_graph_is_found_out(
-    cluster: Cluster, thin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_a_thin_graph_is_found_out(cluster, thin, tmp_path, monkeypatch, cli):
     monkeypatch.setattr(checks, "encoder_for", lambda *_, **__: encoder())
     file = tmp_path / "queries.txt"
     file.write_text("\n".join(text_number(number) for number in range(0, 200, 10)) + "\n")
@@ -50,7 +46,7 @@ def test_a_thin_graph_is_found_out(
     cli(cluster, f"verify {thin} --queries {file}", code=2)
 
 
-def test_a_sound_graph_finds_all(cluster: Cluster, index_name: str) -> None:
+def test_a_sound_graph_finds_all(cluster, index_name):
     reindexed(cluster, index_name, 120, encoder(), ReindexSettings(term_table=False))
     found = measure_recall(cluster, index_name, encoder(), sample=10)
     assert found.ok
@@ -60,7 +56,7 @@ def test_a_sound_graph_finds_all(cluster: Cluster, index_name: str) -> None:
     }
 
 
-def test_what_cannot_be_measured_is_refused(cluster: Cluster, thin: str, index_name: str) -> None:
+def test_what_cannot_be_measured_is_refused(cluster, thin, index_name):
     fill_index(cluster, index_name, 5)
     with pytest.raises(DataError, match="has no complete vectors"):
         measure_recall(cluster, index_name, encoder())

@@ -20,7 +20,7 @@ from hybridr.serving.settings import DeploySettings
 from hybridr.status import standing
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
-from support.commands import Cli, before_call
+from support.commands import before_call
 from support.corpus import bulk, drop_indices, fill_index, put_documents, reindexed, sources, update
 from support.hashing import HashingEncoder
 
@@ -61,7 +61,7 @@ def swapped(cluster: Cluster, index_name: str) -> str:
     return index_name
 
 
-def test_a_source_made_again_takes_the_alias_with_its_filter(cluster: Cluster, index_name: str) -> None:
+def test_a_source_made_again_takes_the_alias_with_its_filter(cluster, index_name):
     first = reindexed(cluster, index_name, 5).destination
     alias, part = f"{index_name}-hybridr", f"{index_name}-part"
     point(cluster, alias, first, **LEFT)
@@ -81,9 +81,7 @@ def test_a_source_made_again_takes_the_alias_with_its_filter(cluster: Cluster, i
     assert cluster.index_info(index_name).aliases[alias] == LEFT
 
 
-def test_an_index_of_an_earlier_source_goes_by_its_name_and_alone(
-    cluster: Cluster, index_name: str, cli: Cli
-) -> None:
+def test_an_index_of_an_earlier_source_goes_by_its_name_and_alone(cluster, index_name, cli):
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 8)
     second = again(cluster, index_name).destination
@@ -96,9 +94,7 @@ def test_an_index_of_an_earlier_source_goes_by_its_name_and_alone(
     assert (status(cluster, index_name).earlier, len(sources(cluster, index_name))) == ([], 8)
 
 
-def test_the_only_index_of_an_earlier_source_gives_other_aliases_back(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_the_only_index_of_an_earlier_source_gives_other_aliases_back(cluster, index_name):
     first = reindexed(cluster, index_name, 5).destination
     point(cluster, f"{index_name}-shop", first, **LEFT)
     built_anew(cluster, index_name, 3)
@@ -107,7 +103,7 @@ def test_the_only_index_of_an_earlier_source_gives_other_aliases_back(
     assert not cluster.exists(first)
 
 
-def test_an_alias_of_the_owner_that_moved_on_takes_ours_along(cluster: Cluster, swapped: str) -> None:
+def test_an_alias_of_the_owner_that_moved_on_takes_ours_along(cluster, swapped):
     alias, old, new = f"{swapped}-hybridr", f"{swapped}-v1", f"{swapped}-v2"
     done = again(cluster, swapped)
     assert (done.alias, done.destination) == (alias, f"{new}-hybridr-1")
@@ -125,7 +121,7 @@ def test_an_alias_of_the_owner_that_moved_on_takes_ours_along(cluster: Cluster, 
     assert holders(cluster, alias) == []
 
 
-def test_the_name_of_the_new_index_alone_takes_no_alias(cluster: Cluster, swapped: str) -> None:
+def test_the_name_of_the_new_index_alone_takes_no_alias(cluster, swapped):
     done = again(cluster, f"{swapped}-v2")
     assert done.alias == f"{swapped}-v2-hybridr"
     assert holders(cluster, f"{swapped}-hybridr") == [f"{swapped}-v1-hybridr-1"]
@@ -156,9 +152,7 @@ def written_to(cluster: Cluster, kind: str, name: str) -> tuple[str, str, str]:
     return source, first, alias
 
 
-def test_what_clients_wrote_beside_the_earlier_source_is_not_left_in_silence(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_what_clients_wrote_beside_the_earlier_source_is_not_left_in_silence(cluster, index_name):
     source, first, alias = written_to(cluster, "alias", index_name)
     for verb in (plan, reindex):
         with pytest.raises(ClusterError, match=f"lacks 2 documents as clients wrote .* '{first}'") as refused:
@@ -173,9 +167,7 @@ def test_what_clients_wrote_beside_the_earlier_source_is_not_left_in_silence(
     assert done.switched
 
 
-def test_an_earlier_index_that_clients_wrote_in_is_removed_only_with_discard(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_an_earlier_index_that_clients_wrote_in_is_removed_only_with_discard(cluster, index_name):
     source, first, alias = written_to(cluster, "same name", index_name)
     assert again(cluster, index_name, DISCARD).switched
     assert sources(cluster, alias) == sources(cluster, source)
@@ -188,9 +180,7 @@ def test_an_earlier_index_that_clients_wrote_in_is_removed_only_with_discard(
     assert not cluster.exists(first)
 
 
-def test_what_clients_write_while_an_earlier_index_is_removed_keeps_it(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_clients_write_while_an_earlier_index_is_removed_keeps_it(cluster, index_name, monkeypatch):
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 5)
     alias = f"{index_name}-hybridr"
@@ -200,9 +190,7 @@ def test_what_clients_write_while_an_earlier_index_is_removed_keeps_it(
     assert holders(cluster, f"{index_name}-hybridr") == [first]
 
 
-def test_what_clients_write_during_the_fill_stops_the_switch(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_clients_write_during_the_fill_stops_the_switch(cluster, index_name, monkeypatch):
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 5)
 
@@ -216,9 +204,7 @@ def test_what_clients_write_during_the_fill_stops_the_switch(
     assert again(cluster, index_name, DISCARD).switched
 
 
-def test_what_clients_write_right_before_the_switch_is_told_after_it(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_clients_write_right_before_the_switch_is_told_after_it(cluster, index_name, monkeypatch):
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 5)
     alias = f"{index_name}-hybridr"
@@ -231,7 +217,7 @@ def test_what_clients_write_right_before_the_switch_is_told_after_it(
         remove(cluster, first)
 
 
-def test_only_what_is_lacking_is_named_to_be_copied(cluster: Cluster, index_name: str) -> None:
+def test_only_what_is_lacking_is_named_to_be_copied(cluster, index_name):
     reindexed(cluster, index_name, 8)
     alias = f"{index_name}-hybridr"
     update(cluster, alias, "d7", price=3.0)
@@ -243,7 +229,7 @@ def test_only_what_is_lacking_is_named_to_be_copied(cluster: Cluster, index_name
     assert '{"ids":{"values":["own"]}}' in str(refused.value.hint)
 
 
-def test_the_dry_run_names_the_moves(cluster: Cluster, swapped: str) -> None:
+def test_the_dry_run_names_the_moves(cluster, swapped):
     todo: Plan = plan(cluster, swapped, HashingEncoder(), ReindexSettings())
     moves = todo.requests[-1]["body"]["actions"]
     assert [move.get("remove", {}).get("index") for move in moves] == [f"{swapped}-v1-hybridr-1", None]

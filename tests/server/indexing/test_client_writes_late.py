@@ -4,12 +4,10 @@ wrote.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
@@ -22,9 +20,7 @@ SHARDS = {"number_of_shards": 3, "number_of_replicas": 0}
 
 
 @pytest.mark.parametrize("work", [sync, reindex])
-def test_a_change_behind_the_position_that_was_read_arrives(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, work: Callable[..., Any]
-) -> None:
+def test_a_change_behind_the_position_that_was_read_arrives(cluster, index_name, monkeypatch, work):
     alias = reindexed(cluster, index_name, 30, settings=SHARDS).alias
     late = {f"d{number}": {"text": f"a late candle {number}", "price": 1.5} for number in range(5)}
     for number in range(10):

@@ -59,7 +59,7 @@ def resized(cluster: Cluster, index_name: str, request: pytest.FixtureRequest) -
     return index_name
 
 
-def test_nothing_is_lost_in_a_round_and_nothing_in_the_source(cluster: Cluster, resized: str) -> None:
+def test_nothing_is_lost_in_a_round_and_nothing_in_the_source(cluster, resized):
     alias = reindex(cluster, resized, ENCODER).alias
     write(cluster, resized, range(20, 40))
     write(cluster, resized, range(5), " changed")

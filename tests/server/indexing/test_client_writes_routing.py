@@ -70,7 +70,7 @@ def require_equal(cluster: Cluster, index: str) -> None:
     assert (held.lag.inserts, held.lag.updates, held.lag.deletes) == (0, 0, 0)
 
 
-def test_what_the_source_deletes_goes_and_nothing_else(cluster: Cluster, tenants: str) -> None:
+def test_what_the_source_deletes_goes_and_nothing_else(cluster, tenants):
     before = contents(cluster, tenants)
     gone = [("own1", "d"), ("own2", "e"), ("shared3", "d"), ("shared4", "a"), ("shared4", "e")]
     erase(cluster, tenants, gone[0])
@@ -83,7 +83,7 @@ def test_what_the_source_deletes_goes_and_nothing_else(cluster: Cluster, tenants
     assert contents(cluster, tenants) == after
 
 
-def test_a_document_that_moves_leaves_no_copy_behind(cluster: Cluster, tenants: str) -> None:
+def test_a_document_that_moves_leaves_no_copy_behind(cluster, tenants):
     erase(cluster, tenants, ("own7", "d"))
     write(cluster, tenants, {("own7", "a"): "moved", ("shared2", "d"): "a later candle"})
     write(cluster, tenants, {("shared2", "a"): "the latest candle"})
@@ -95,9 +95,7 @@ def test_a_document_that_moves_leaves_no_copy_behind(cluster: Cluster, tenants: 
 
 
 @pytest.mark.parametrize(("way", "synced"), [("remove", True), ("reindex", False)])
-def test_what_clients_move_and_write_under_one_id_is_all_kept(
-    cluster: Cluster, tenants: str, way: str, synced: bool
-) -> None:
+def test_what_clients_move_and_write_under_one_id_is_all_kept(cluster, tenants, way, synced):
     alias = f"{tenants}-hybridr"
     erase(cluster, alias, ("own8", "e"), ("shared0", "d"))
     write(cluster, alias, {("own8", "a"): "moved by a client"})

@@ -105,9 +105,7 @@ def change(cluster: Cluster, index: str) -> None:
 
 
 @pytest.mark.parametrize("forgetful", [False, True], ids=["versions remembered", "versions forgotten"])
-def test_a_late_page_changes_nothing(
-    cluster: Cluster, index_name: str, late: Callable[..., LateWorker], forgetful: bool
-) -> None:
+def test_a_late_page_changes_nothing(cluster, index_name, late, forgetful):
     fill_index(cluster, index_name, 20)
     for _ in range(3):
         put_documents(cluster, index_name, [2, 3], suffix=" of a higher version")
@@ -135,9 +133,7 @@ def test_a_late_page_changes_nothing(
     assert verify(cluster, destination, HashingEncoder()).ok
 
 
-def test_a_late_page_in_place_changes_nothing(
-    cluster: Cluster, index_name: str, late: Callable[..., LateWorker]
-) -> None:
+def test_a_late_page_in_place_changes_nothing(cluster, index_name, late):
     knn_index(cluster, index_name, 20)
     workers: list[LateWorker] = []
 
@@ -156,9 +152,7 @@ def test_a_late_page_in_place_changes_nothing(
     assert_vectors_fit(cluster, index_name)
 
 
-def test_a_late_page_makes_no_removed_index_anew(
-    cluster: Cluster, index_name: str, late: Callable[..., LateWorker]
-) -> None:
+def test_a_late_page_makes_no_removed_index_anew(cluster, index_name, late):
     done = reindexed(cluster, index_name, 20)
     put_documents(cluster, index_name, range(5), suffix=" later")
     worker = late(index_name, done.destination)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.records import Windows
 from hybridr.status.standing import status
-from support.commands import Cli
 from support.corpus import bulk, fill_index, put_documents, sources, text_number, update
 from support.long_documents import COUNT, PASSAGES, WINDOWS, encoder, long_text, make, secret, stored
 
@@ -31,9 +29,7 @@ def filled(cluster: Cluster, index_name: str) -> tuple[str, dict[str, str]]:
     return done.destination, texts
 
 
-def test_each_document_holds_the_vectors_of_its_passages_once(
-    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
-) -> None:
+def test_each_document_holds_the_vectors_of_its_passages_once(cluster, index_name, filled):
     destination, texts = filled
     for doc_id in ("d0", "d1", "d19", "empty"):
         held = stored(cluster, destination, doc_id)
@@ -65,9 +61,7 @@ def test_each_document_holds_the_vectors_of_its_passages_once(
     assert destination in names
 
 
-def test_what_the_source_and_clients_change_is_split_again(
-    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
-) -> None:
+def test_what_the_source_and_clients_change_is_split_again(cluster, index_name, filled):
     destination, texts = filled
     put_documents(cluster, index_name, [1], suffix=" now it is short")
     changed = " ".join(reversed(texts["d4"].split()))
@@ -104,9 +98,7 @@ CHANGES = {
 }
 
 
-def test_verify_finds_one_changed_passage(
-    cluster: Cluster, index_name: str, filled: tuple[str, dict[str, str]]
-) -> None:
+def test_verify_finds_one_changed_passage(cluster, index_name, filled):
     destination, _ = filled
     assert verify(cluster, destination, encoder()).ok
     held = stored(cluster, destination, "d19")
@@ -121,7 +113,7 @@ def test_verify_finds_one_changed_passage(
 
 
 @pytest.mark.parametrize("form", ["byte", "on_disk"])
-def test_smaller_vectors_and_shards(cluster: Cluster, index_name: str, form: str) -> None:
+def test_smaller_vectors_and_shards(cluster, index_name, form):
     make(cluster, index_name, number_of_shards=2)
     done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"vectors": form}))
     assert verify(cluster, done.destination, encoder()).ok
@@ -134,7 +126,7 @@ def test_smaller_vectors_and_shards(cluster: Cluster, index_name: str, form: str
         assert max(map(abs, values)) == 127
 
 
-def test_nested_fields_of_the_user_stay(cluster: Cluster, index_name: str) -> None:
+def test_nested_fields_of_the_user_stay(cluster, index_name):
     comments = {"type": "nested", "properties": {"by": {"type": "keyword"}, "words": {"type": "text"}}}
     properties = {"text": {"type": "text"}, "notes": comments}
     cluster.request("PUT", path_of(index_name), {"mappings": {"properties": properties}})
@@ -150,9 +142,7 @@ def test_nested_fields_of_the_user_stay(cluster: Cluster, index_name: str) -> No
     assert sync(cluster, index_name, encoder()).copied == 0
 
 
-def test_more_text_than_the_most_passages_reach_is_counted(
-    cluster: Cluster, index_name: str, cli: Cli, monkeypatch: pytest.MonkeyPatch, tiny: Path
-) -> None:
+def test_more_text_than_the_most_passages_reach_is_counted(cluster, index_name, cli, monkeypatch, tiny):
     texts = make(cluster, index_name)
     done = reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 6}))
     long = {doc_id for doc_id, text in texts.items() if len(split(text, encoder(), WINDOWS).spans) > 6}
@@ -165,9 +155,7 @@ def test_more_text_than_the_most_passages_reach_is_counted(
     assert "documents go on behind their last passage" in said.out
 
 
-def test_the_dry_run_counts_vectors(
-    cluster: Cluster, index_name: str, tiny: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_dry_run_counts_vectors(cluster, index_name, tiny, cli, monkeypatch):
     texts = make(cluster, index_name)
     monkeypatch.setenv("HYBRIDR_REINDEX_PASSAGE_OVERLAP", "8")
     command = f"reindex {index_name} --encoder {tiny} --dry-run"
@@ -183,7 +171,7 @@ def test_the_dry_run_counts_vectors(
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-def test_refused_before_anything_is_sent(cluster: Cluster, index_name: str) -> None:
+def test_refused_before_anything_is_sent(cluster, index_name):
     fill_index(cluster, index_name, 3)
     for changes in ({"passage_overlap": 11}, {"vectors": "byte", "engine": "faiss"}):
         with pytest.raises(SettingsError):
@@ -199,9 +187,7 @@ def test_refused_before_anything_is_sent(cluster: Cluster, index_name: str) -> N
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-def test_a_document_with_too_many_nested_objects_is_refused_by_name(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_a_document_with_too_many_nested_objects_is_refused_by_name(cluster, index_name):
     make(cluster, index_name, 4)
     destination = reindex(cluster, index_name, encoder(), PASSAGES).destination
     limit = {"index.mapping.nested_objects.limit": 1}

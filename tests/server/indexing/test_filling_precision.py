@@ -15,7 +15,6 @@ from hybridr.encoders import opening
 from hybridr.encoders.export.exporting import export
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.verification import verify
-from support.commands import Cli
 from support.corpus import bulk
 from support.tiny import tiny_retriever, tiny_texts
 
@@ -45,9 +44,7 @@ def vectors(cluster: Cluster, name: str) -> np.ndarray:
     return np.array([hit["_source"]["hybridr_vector"] for hit in hits], dtype=np.float32)
 
 
-def test_int8_documents_are_found_by_fp32_queries(
-    cluster: Cluster, filled: str, folder: Path, cli: Cli
-) -> None:
+def test_int8_documents_are_found_by_fp32_queries(cluster, filled, folder, cli):
     cli(cluster, f"reindex {filled} --encoder {folder} --precision int8")
     wide = load_encoder(folder, precision="fp32")
     info = resolve(cluster, filled)
@@ -73,9 +70,7 @@ def test_int8_documents_are_found_by_fp32_queries(
     assert resolve(cluster, filled).record.precision == "fp32"
 
 
-def test_what_auto_chose_is_recorded_and_kept(
-    cluster: Cluster, filled: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, monkeypatch):
     monkeypatch.setattr(opening, "LEAST_GAIN", 0.0)
     monkeypatch.setattr(opening, "SHORT_S", 0)
     monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
@@ -107,9 +102,7 @@ def test_what_auto_chose_is_recorded_and_kept(
     assert (told.precision, told.arithmetic) == ("fp32", "")
 
 
-def test_a_precision_that_is_not_there_is_refused_before_the_first_write(
-    cluster: Cluster, filled: str, folder: Path, cli: Cli
-) -> None:
+def test_a_precision_that_is_not_there_is_refused_before_the_first_write(cluster, filled, folder, cli):
     command = f"reindex {filled} --encoder {folder} --precision"
     assert "the backend onnx has no bf16" in cli(cluster, f"{command} bf16", code=1).err
     cli(cluster, f"{command} int4", code=2)

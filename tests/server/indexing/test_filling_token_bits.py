@@ -52,7 +52,7 @@ def assert_bits_fit(cluster: Cluster, name: str) -> None:
     assert held == {doc: bits.tobytes() for doc, bits in zip(texts, expected, strict=True)}
 
 
-def test_every_token_of_every_document_has_its_bits_and_keeps_them(cluster: Cluster, source: str) -> None:
+def test_every_token_of_every_document_has_its_bits_and_keeps_them(cluster, source):
     before = sources(cluster, source)
     done = reindex(cluster, source, HashingEncoder(), BESIDE)
     assert (done.encoded, done.without_text) == (24, 1)
@@ -78,7 +78,7 @@ def test_every_token_of_every_document_has_its_bits_and_keeps_them(cluster: Clus
     assert resolve(cluster, source).record.token_bits == mean
 
 
-def test_bits_of_another_text_are_found_and_removing_takes_them_out(cluster: Cluster, source: str) -> None:
+def test_bits_of_another_text_are_found_and_removing_takes_them_out(cluster, source):
     before = raw(cluster, source)
     destination = reindex(cluster, source, HashingEncoder(), IN_PLACE).destination
     held = raw(cluster, destination)
@@ -95,7 +95,7 @@ def test_bits_of_another_text_are_found_and_removing_takes_them_out(cluster: Clu
     assert_bits_fit(cluster, source)
 
 
-def test_the_plan_tells_size_and_mapping(cluster: Cluster, source: str) -> None:
+def test_the_plan_tells_size_and_mapping(cluster, source):
     todo = estimated_plan(cluster, source, HashingEncoder(), BESIDE)
     tokens = 20 * 6 + 1 + 2 + 1 + 600
     assert todo.to_json()["token_bytes"] == pytest.approx(tokens * 8 * (1 + 4 / 3), rel=0.01)
@@ -105,7 +105,7 @@ def test_the_plan_tells_size_and_mapping(cluster: Cluster, source: str) -> None:
     assert estimated_plan(cluster, source, HashingEncoder(), ReindexSettings()).to_json()["token_bytes"] == 0
 
 
-def test_a_field_of_that_name_is_refused(cluster: Cluster, source: str) -> None:
+def test_a_field_of_that_name_is_refused(cluster, source):
     field = {"properties": {BITS_FIELD: {"type": "keyword"}}}
     cluster.request("PUT", path_of(source, "_mapping"), field)
     for settings in (BESIDE, IN_PLACE):
@@ -113,7 +113,7 @@ def test_a_field_of_that_name_is_refused(cluster: Cluster, source: str) -> None:
             reindex(cluster, source, HashingEncoder(), settings)
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_same_mean(cluster: Cluster, source: str) -> None:
+def test_a_run_that_was_stopped_goes_on_with_the_same_mean(cluster, source):
     class Failing(HashingEncoder):
         calls = 0
 

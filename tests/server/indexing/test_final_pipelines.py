@@ -15,7 +15,6 @@ from hybridr.indexing import final_pipelines
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import fill_index, put_documents, sources, update
 from support.hashing import HashingEncoder
 
@@ -62,9 +61,7 @@ def source(cluster: Cluster, index_name: str) -> Iterator[str]:
         cluster.request("DELETE", path_of("_ingest", "pipeline", pipeline))
 
 
-def test_it_runs_on_clients_writes_during_a_round_and_on_no_copy(
-    cluster: Cluster, source: str, sent: list[tuple[str, str]]
-) -> None:
+def test_it_runs_on_clients_writes_during_a_round_and_on_no_copy(cluster, source, sent):
     done = reindex(cluster, source, HashingEncoder())
     alias, wrapper = str(done.alias), f"hybridr-{done.destination}-final"
     assert final(cluster, alias) == wrapper
@@ -100,7 +97,7 @@ def test_it_runs_on_clients_writes_during_a_round_and_on_no_copy(
     assert set(runs(cluster, alias).values()) == {1}
 
 
-def test_a_second_index_carries_what_clients_wrote_as_it_is(cluster: Cluster, source: str) -> None:
+def test_a_second_index_carries_what_clients_wrote_as_it_is(cluster, source):
     first = reindex(cluster, source, HashingEncoder())
     alias = str(first.alias)
     put_documents(cluster, alias, [4, 16], suffix=" by a client")
@@ -145,9 +142,7 @@ def test_a_second_index_carries_what_clients_wrote_as_it_is(cluster: Cluster, so
     assert set(runs(cluster, source).values()) == {1}
 
 
-def test_the_plan_shows_it_and_a_killed_run_leaves_nothing(
-    cluster: Cluster, source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plan_shows_it_and_a_killed_run_leaves_nothing(cluster, source, monkeypatch):
     todo = plan(cluster, source, HashingEncoder(), ReindexSettings())
     first, wrapper = todo.requests[0], f"hybridr-{source}-hybridr-1-final"
     assert first["path"] == f"/_ingest/pipeline/{wrapper}"
@@ -197,7 +192,7 @@ def test_the_plan_shows_it_and_a_killed_run_leaves_nothing(
     assert runs(cluster, alias) == {"d20": 1}
 
 
-def test_a_pipeline_that_its_owner_sets_later_is_kept(cluster: Cluster, source: str, cli: Cli) -> None:
+def test_a_pipeline_that_its_owner_sets_later_is_kept(cluster, source, cli):
     done = reindex(cluster, source, HashingEncoder())
     alias, wrapper = str(done.alias), f"hybridr-{done.destination}-final"
     assert status(cluster, source).final_pipelines == {}
@@ -247,7 +242,7 @@ def test_a_pipeline_that_its_owner_sets_later_is_kept(cluster: Cluster, source: 
 
 
 @pytest.mark.elastic
-def test_a_node_without_conditions_refuses_before_anything_is_made(elastic: Cluster, index_name: str) -> None:
+def test_a_node_without_conditions_refuses_before_anything_is_made(elastic, index_name):
     """The core of Elasticsearch has neither processors nor scripts."""
     elastic.request("PUT", path_of("_ingest", "pipeline", f"{index_name}-empty"), {"processors": []})
     settings = {"number_of_replicas": 0, "index.final_pipeline": f"{index_name}-empty"}
@@ -262,7 +257,7 @@ def test_a_node_without_conditions_refuses_before_anything_is_made(elastic: Clus
     elastic.request("DELETE", path_of("_ingest", "pipeline", f"{index_name}-empty"))
 
 
-def test_a_pipeline_of_its_name_that_is_somebody_elses_is_left_alone(cluster: Cluster, source: str) -> None:
+def test_a_pipeline_of_its_name_that_is_somebody_elses_is_left_alone(cluster, source):
     wrapper = counting(cluster, f"hybridr-{source}-hybridr-1-final")
     with pytest.raises(ClusterError, match="that is not hybridr's"):
         reindex(cluster, source, HashingEncoder())

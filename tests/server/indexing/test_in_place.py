@@ -6,14 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.embedded import state
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.writing import rejects_of
@@ -22,7 +20,6 @@ from hybridr.indexing import filling
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.targets import beside
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 from support.in_place_index import (
@@ -44,7 +41,7 @@ pytestmark = pytest.mark.node
 # --- the happy path
 
 
-def test_vectors_go_into_the_index_itself(cluster: Cluster, index_name: str) -> None:
+def test_vectors_go_into_the_index_itself(cluster, index_name):
     knn_index(cluster, index_name, 40)
     bulk(cluster, index_name, [{"index": {"_id": "bare"}}, {"price": 3.0}])
     before, info = sources(cluster, index_name), cluster.index_info(index_name)
@@ -68,7 +65,7 @@ def test_vectors_go_into_the_index_itself(cluster: Cluster, index_name: str) -> 
     assert (holding.index, holding.documents, holding.current, holding.in_place) == (index_name, 41, 41, True)
 
 
-def test_running_it_again_encodes_what_changed(cluster: Cluster, index: str) -> None:
+def test_running_it_again_encodes_what_changed(cluster, index):
     put_documents(cluster, index, [3, 41], suffix=" by a client")
     encoder = HashingEncoder()
     tried = sync(cluster, index, encoder, dry_run=True)
@@ -79,7 +76,7 @@ def test_running_it_again_encodes_what_changed(cluster: Cluster, index: str) -> 
     assert_vectors_fit(cluster, index)
 
 
-def test_smaller_vectors_in_place(cluster: Cluster, index_name: str) -> None:
+def test_smaller_vectors_in_place(cluster, index_name):
     knn_index(cluster, index_name, 30)
     settings = ReindexSettings(in_place=True, fields=("text",), vectors="byte")
     reindex(cluster, index_name, HashingEncoder(), settings)
@@ -89,7 +86,7 @@ def test_smaller_vectors_in_place(cluster: Cluster, index_name: str) -> None:
     assert reindex(cluster, index_name, HashingEncoder(), settings).encoded == 30
 
 
-def test_exact_numbers_odd_ids_and_routing_survive(cluster: Cluster, index_name: str) -> None:
+def test_exact_numbers_odd_ids_and_routing_survive(cluster, index_name):
     properties = {"text": {"type": "text"}, "kept": {"type": "object", "enabled": False}}
     mappings = {"properties": properties, "_routing": {"required": True}}
     empty_index(cluster, index_name, {"number_of_shards": 3}, mappings)
@@ -109,7 +106,7 @@ def test_exact_numbers_odd_ids_and_routing_survive(cluster: Cluster, index_name:
     assert raw(cluster, index_name) == {doc_id: found.source for doc_id, found in before.items()}
 
 
-def test_pipelines_do_not_run_on_our_writes(cluster: Cluster, index_name: str) -> None:
+def test_pipelines_do_not_run_on_our_writes(cluster, index_name):
     pipelines = [f"{index_name}-{kind}" for kind in ("default", "final")]
     for pipeline in pipelines:
         stamp = {"processors": [{"set": {"field": "tags", "value": "stamped"}}]}
@@ -139,7 +136,7 @@ def test_pipelines_do_not_run_on_our_writes(cluster: Cluster, index_name: str) -
 # --- restart
 
 
-def test_kill_9_then_the_same_command(cluster: Cluster, index_name: str, minilm: Path, cli: Cli) -> None:
+def test_kill_9_then_the_same_command(cluster, index_name, minilm, cli):
     """The whole command line with the packaged MiniLM: killed, resumed, changed, synced, removed."""
     knn_index(cluster, index_name, 300)
     before, command = sources(cluster, index_name), f"reindex {index_name} --in-place --encoder {minilm}"
@@ -182,7 +179,7 @@ def marked(cluster: Cluster, index: str) -> int:
     return cluster.count(index, {"exists": {"field": MARK_FIELD}})
 
 
-def test_refused_documents_leave_it_incomplete(cluster: Cluster, index_name: str) -> None:
+def test_refused_documents_leave_it_incomplete(cluster, index_name):
     refusing_index(cluster, index_name)
     done = reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     assert (done.rejected, done.encoded) == (1, 6)
@@ -199,7 +196,7 @@ def test_refused_documents_leave_it_incomplete(cluster: Cluster, index_name: str
     assert raw(cluster, index_name)["bad"] == {"text": "a bad one", "late": "not a number"}
 
 
-def test_refused_documents_exit_3(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
+def test_refused_documents_exit_3(cluster, index_name, tiny, cli):
     refusing_index(cluster, index_name)
     assert "1 refused by the index" in cli(cluster, f"reindex {index_name} --in-place", code=3).out
 
@@ -208,7 +205,7 @@ def test_refused_documents_exit_3(cluster: Cluster, index_name: str, tiny: Path,
 
 
 @pytest.mark.secure
-def test_the_older_version_with_tls(secure_node: state.NodeState, index_name: str) -> None:
+def test_the_older_version_with_tls(secure_node, index_name):
     secure = connect(secure_node.url)
     knn_index(secure, index_name, 60)
     before = sources(secure, index_name)
@@ -227,9 +224,7 @@ def test_the_older_version_with_tls(secure_node: state.NodeState, index_name: st
     secure.request("DELETE", path_of(index_name))
 
 
-def test_without_the_right_to_ask_for_checkpoints(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_right_to_ask_for_checkpoints(cluster, index_name, monkeypatch):
     for user in (filling, beside):
         monkeypatch.setattr(user, "settled_position", lambda *_, **__: None)
     knn_index(cluster, index_name, 40, refresh_interval="1s")

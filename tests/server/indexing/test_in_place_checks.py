@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hybridr import ReindexSettings, Search
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import path_of
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.errors import ClusterError, DataError, HybridrError, SettingsError
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import bulk, text_number, update
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok
@@ -22,7 +20,7 @@ from support.in_place_index import IN_PLACE, VECTOR, did, empty_index, knn_index
 pytestmark = pytest.mark.node
 
 
-def test_dry_run_sends_nothing(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
+def test_dry_run_sends_nothing(cluster, index_name, tiny, cli):
     knn_index(cluster, index_name, 10)
 
     def state() -> Any:
@@ -56,14 +54,7 @@ def test_dry_run_sends_nothing(cluster: Cluster, index_name: str, tiny: Path, cl
         ({"blocks.write": True}, {}, "index.blocks.write", "_settings"),
     ],
 )
-def test_refusals_before_anything_is_sent(
-    cluster: Cluster,
-    index_name: str,
-    settings: dict[str, Any],
-    mappings: dict[str, Any],
-    reason: str,
-    hint: str,
-) -> None:
+def test_refusals_before_anything_is_sent(cluster, index_name, settings, mappings, reason, hint):
     properties = {"text": {"type": "text"}, **mappings.get("properties", {})}
     knn = {name: value for name, value in settings.items() if name == "knn"}
     empty_index(cluster, index_name, knn, mappings | {"properties": properties})
@@ -79,9 +70,7 @@ def test_refusals_before_anything_is_sent(
         cluster.request("PUT", path_of(index_name, "_settings"), {"index": dict.fromkeys(blocks, False)})
 
 
-def test_a_clone_with_index_knn_takes_vectors_where_its_origin_cannot(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_a_clone_with_index_knn_takes_vectors_where_its_origin_cannot(cluster, index_name):
     """The setting is final, on a closed index too; a clone may have another, as docs/reindex.md gives it."""
     copy, settings = f"{index_name}-knn", path_of(index_name, "_settings")
     empty_index(cluster, index_name, {"knn": False}, {"properties": {"text": {"type": "text"}}})
@@ -101,7 +90,7 @@ def test_a_clone_with_index_knn_takes_vectors_where_its_origin_cannot(
     assert cluster.count(index_name) == 3
 
 
-def test_an_index_that_is_missing_or_empty_is_refused(cluster: Cluster, index_name: str) -> None:
+def test_an_index_that_is_missing_or_empty_is_refused(cluster, index_name):
     def refused(reason: str) -> None:
         with pytest.raises(HybridrError, match=reason):
             plan(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True))
@@ -111,9 +100,7 @@ def test_an_index_that_is_missing_or_empty_is_refused(cluster: Cluster, index_na
     refused("is empty")
 
 
-def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(
-    cluster: Cluster, index_name: str, index: str
-) -> None:
+def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(cluster, index_name, index):
     copy = f"{index_name}-copy"
     settings = path_of(index, "_settings")
     cluster.request("PUT", settings, {"index": {"blocks.write": True}})
@@ -132,7 +119,7 @@ def test_a_copy_with_the_record_of_another_index_is_looked_at_whole(
     assert ok(cluster, index)
 
 
-def test_own_meta_and_own_versions_of_clients(cluster: Cluster, index: str) -> None:
+def test_own_meta_and_own_versions_of_clients(cluster, index):
     cluster.request("PUT", path_of(index, "_mapping"), {"_meta": {"owner": "a deployment"}})
     with pytest.raises(DataError, match="no vectors"):
         Search(cluster, index, HashingEncoder(), "dense")
@@ -152,7 +139,7 @@ def test_own_meta_and_own_versions_of_clients(cluster: Cluster, index: str) -> N
     cluster.request("PUT", path_of(index, "_doc", "d4"), {"text": "its next version is taken"}, external)
 
 
-def test_an_alias_stands_for_its_index(cluster: Cluster, index_name: str) -> None:
+def test_an_alias_stands_for_its_index(cluster, index_name):
     knn_index(cluster, index_name, 10)
     alias = f"{index_name}-live"
     cluster.request("PUT", path_of(index_name, "_alias", alias))
@@ -165,14 +152,14 @@ def test_an_alias_stands_for_its_index(cluster: Cluster, index_name: str) -> Non
     assert cluster.index_info(index_name).aliases == {alias: {}}
 
 
-def test_options_of_a_second_index_are_refused(cluster: Cluster, index_name: str) -> None:
+def test_options_of_a_second_index_are_refused(cluster, index_name):
     knn_index(cluster, index_name, 3)
     for option in ({"alias": "other"}, {"vector_field": "a.b"}):
         with pytest.raises(SettingsError):
             reindex(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True, **option))
 
 
-def test_one_index_has_its_vectors_in_one_place(cluster: Cluster, index_name: str, index: str) -> None:
+def test_one_index_has_its_vectors_in_one_place(cluster, index_name, index):
     with pytest.raises(ClusterError, match="holds its vectors itself"):
         reindex(cluster, index, HashingEncoder())
     with pytest.raises(ClusterError, match="another encoder") as refused:
@@ -189,7 +176,7 @@ def test_one_index_has_its_vectors_in_one_place(cluster: Cluster, index_name: st
     assert status(cluster, index).holdings[0].index == made
 
 
-def test_versions_that_writers_number_are_refused(cluster: Cluster, index_name: str) -> None:
+def test_versions_that_writers_number_are_refused(cluster, index_name):
     knn_index(cluster, index_name, 10)
     external = {"version": "1700000000", "version_type": "external", "refresh": "true"}
     cluster.request("PUT", path_of(index_name, "_doc", "own"), {"text": "anchor"}, external)
@@ -199,7 +186,7 @@ def test_versions_that_writers_number_are_refused(cluster: Cluster, index_name: 
     assert cluster.index_info(index_name) == before
 
 
-def test_what_an_update_does_to_a_version_of_its_own(cluster: Cluster, index_name: str) -> None:
+def test_what_an_update_does_to_a_version_of_its_own(cluster, index_name):
     """Why they are refused: the writer's next version is no longer newer."""
     knn_index(cluster, index_name, 10)
     for version in ("1", "2"):  # one for each write: nothing tells them from the server's own

@@ -26,7 +26,7 @@ from support.in_place_index import IN_PLACE, VECTOR, assert_vectors_fit, did, kn
 pytestmark = pytest.mark.node
 
 
-def test_what_is_recorded_after_the_plan_stays(cluster: Cluster, index: str) -> None:
+def test_what_is_recorded_after_the_plan_stays(cluster, index):
     todo = plan(cluster, index, HashingEncoder(), IN_PLACE)
     write_record(cluster, index, tuning=Tuned(search={"depth": 7}))
     in_place.InPlace().begin(cluster, todo)
@@ -38,7 +38,7 @@ def test_what_is_recorded_after_the_plan_stays(cluster: Cluster, index: str) -> 
 # --- what clients write
 
 
-def test_what_clients_write_is_verified_and_synced(cluster: Cluster, index: str) -> None:
+def test_what_clients_write_is_verified_and_synced(cluster, index):
     before = raw(cluster, index)["d4"]
     update(cluster, index, "d4", text="velvet window by a partial update")
     after = raw(cluster, index)["d4"]
@@ -92,7 +92,7 @@ def test_what_clients_write_is_verified_and_synced(cluster: Cluster, index: str)
     assert did(sync(cluster, index, HashingEncoder())) == (0, 0, 0, 0)
 
 
-def test_a_newer_write_is_never_overwritten(cluster: Cluster, index: str) -> None:
+def test_a_newer_write_is_never_overwritten(cluster, index):
     def overtake(texts: Any) -> None:
         if "a newer text" in texts:  # not while the other shard may still be unread
             update(cluster, index, "d4", text="the newest text", price=7.0)
@@ -108,9 +108,7 @@ def test_a_newer_write_is_never_overwritten(cluster: Cluster, index: str) -> Non
     assert_vectors_fit(cluster, index)
 
 
-def test_sync_reads_only_what_lies_behind_the_settled_position(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_reads_only_what_lies_behind_the_settled_position(cluster, index, monkeypatch):
     sync(cluster, index, HashingEncoder())  # reads once what the reindex wrote last
     read: list[str] = []
     original = in_place.pages_of
@@ -198,7 +196,7 @@ def under_writers(cluster: Cluster, index: str) -> dict[str, Any]:
     return {doc_id: body for writer in writers for doc_id, body in writer.state.items()}
 
 
-def test_no_write_is_lost_and_every_vector_fits(cluster: Cluster, index_name: str) -> None:
+def test_no_write_is_lost_and_every_vector_fits(cluster, index_name):
     expected = under_writers(cluster, index_name)
     for _ in range(2):
         sync(cluster, index_name, HashingEncoder())

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.connection import Cluster
 from hybridr.indexing.job import search_load
 from hybridr.indexing.reindexing import reindex, sync
 from support.corpus import fill_index, put_documents
@@ -16,7 +15,7 @@ from support.hashing import HashingEncoder
 pytestmark = pytest.mark.node
 
 
-def test_the_limit_holds_in_reindex_and_sync(cluster: Cluster, index_name: str) -> None:
+def test_the_limit_holds_in_reindex_and_sync(cluster, index_name):
     fill_index(cluster, index_name, 120)
     limited = ReindexSettings(read_documents=20, max_docs_per_second=50)
     started = time.monotonic()
@@ -28,7 +27,7 @@ def test_the_limit_holds_in_reindex_and_sync(cluster: Cluster, index_name: str) 
     assert time.monotonic() - started >= 40 / 50
 
 
-def test_the_nodes_tell_what_searches_take(cluster: Cluster, index_name: str) -> None:
+def test_the_nodes_tell_what_searches_take(cluster, index_name):
     fill_index(cluster, index_name, 3)
     before = search_load(cluster)
     for _ in range(7):

@@ -46,7 +46,7 @@ def found(one: Numbered, other: Numbered) -> list[SourceDocument]:
     ]
 
 
-def test_a_copy_differs_only_where_one_side_lacks_something(pair: tuple[Numbered, Numbered]) -> None:
+def test_a_copy_differs_only_where_one_side_lacks_something(pair):
     originals, copies = pair
     cluster = originals.cluster
     assert found(originals, copies) == found(copies, originals) == []
@@ -62,9 +62,7 @@ def test_a_copy_differs_only_where_one_side_lacks_something(pair: tuple[Numbered
     assert len(there) <= 5 * 16
 
 
-def test_more_spans_than_one_query_takes(
-    pair: tuple[Numbered, Numbered], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_spans_than_one_query_takes(pair, monkeypatch):
     from hybridr.indexing import lag
 
     monkeypatch.setattr(lag, "CLAUSES", 1)
@@ -78,9 +76,7 @@ def test_more_spans_than_one_query_takes(
     assert len(ids) == len(set(ids))
 
 
-def test_two_in_place_of_two_others_show_however_high_the_numbers_are(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_two_in_place_of_two_others_show_however_high_the_numbers_are(cluster, index_name):
     names, firsts = [f"{index_name}-{number}" for number in range(2)], (0, 10**9, 10**10)
     for name, gone in zip(names, ({1, 4}, {2, 3}), strict=True):
         properties = {f"mark{first}": {"type": "long"} for first in firsts}

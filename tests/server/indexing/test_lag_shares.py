@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import read_pages, settled_position
 from hybridr.indexing import lag as subject
 from hybridr.indexing.lag import cut_up, visible_position
@@ -15,9 +14,7 @@ from support.corpus import delete, fill_index, put_documents
 pytestmark = pytest.mark.node
 
 
-def test_every_document_is_in_one_share(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_document_is_in_one_share(cluster, index_name, monkeypatch):
     monkeypatch.setattr(subject, "SHARE", 10)
     fill_index(cluster, index_name, 90, settings={"number_of_replicas": 0, "number_of_shards": 2})
     delete(cluster, index_name, "d1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +10,13 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError, HybridrError, ModelError, NotFound
 from hybridr.indexing.reindexing import plan, reindex
-from support.commands import Cli
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 
 pytestmark = pytest.mark.node
 
 
-def test_dry_run_shows_the_requests_and_sends_none(
-    cluster: Cluster, index_name: str, cli: Cli, tiny: Path
-) -> None:
+def test_dry_run_shows_the_requests_and_sends_none(cluster, index_name, cli, tiny):
     fill_index(cluster, index_name, 5)
     before = sorted(info.name for info in cluster.indices("*"))
     arguments = ["reindex", index_name, "--encoder", str(tiny), "--dry-run", "--json"]
@@ -39,7 +35,7 @@ def refused(cluster: Cluster, name: str, **settings: Any) -> HybridrError:
     return caught.value
 
 
-def test_refusals_before_anything_is_sent(cluster: Cluster, index_name: str) -> None:
+def test_refusals_before_anything_is_sent(cluster, index_name):
     assert isinstance(refused(cluster, f"{index_name}-missing"), NotFound)
     error = refused(cluster, index_name + "-missing")
     assert "no index or alias" in error.message
@@ -58,7 +54,7 @@ def test_refusals_before_anything_is_sent(cluster: Cluster, index_name: str) -> 
     assert "missing" in refused(cluster, index_name, fields=("missing",)).message
 
 
-def test_alias_over_two_indices_is_refused(cluster: Cluster, index_name: str) -> None:
+def test_alias_over_two_indices_is_refused(cluster, index_name):
     for part in "ab":
         fill_index(cluster, f"{index_name}-{part}", 2)
     both, other = f"{index_name}-both", f"{index_name}-x"
@@ -70,7 +66,7 @@ def test_alias_over_two_indices_is_refused(cluster: Cluster, index_name: str) ->
     assert "does not come from" in refused(cluster, f"{index_name}-a", alias=other).message
 
 
-def test_what_cannot_be_an_alias_is_refused_before_the_fill(cluster: Cluster, index_name: str) -> None:
+def test_what_cannot_be_an_alias_is_refused_before_the_fill(cluster, index_name):
     fill_index(cluster, index_name, 2)
     for alias in ("two words", "a,b", "_x", "-x", "..", "a*", "a#b", "a:b", 'a"b', "a\\b"):
         actions = [{"add": {"index": index_name, "alias": alias}}]
@@ -79,13 +75,13 @@ def test_what_cannot_be_an_alias_is_refused_before_the_fill(cluster: Cluster, in
         assert "cannot be an alias" in refused(cluster, index_name, alias=alias).message
 
 
-def test_plan_estimates_the_disk(cluster: Cluster, index_name: str) -> None:
+def test_plan_estimates_the_disk(cluster, index_name):
     fill_index(cluster, index_name, 10)
     size = plan(cluster, index_name, HashingEncoder(dim=384), ReindexSettings()).vector_bytes
     assert size == 10 * (384 * 4 + 128 + 384 * 9), "floats, graph, and their text that is kept for recovery"
 
 
-def test_an_alias_that_stays_on_an_earlier_index_is_named(cluster: Cluster, index_name: str) -> None:
+def test_an_alias_that_stays_on_an_earlier_index_is_named(cluster, index_name):
     """A second reindex with other settings, without the application's alias."""
     fill_index(cluster, index_name, 5)
     shop, encoder = f"{index_name}-shop", HashingEncoder()

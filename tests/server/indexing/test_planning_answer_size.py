@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
 from support.books import make
-from support.commands import Cli
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, filled_index
 
@@ -41,9 +39,7 @@ def line_to_type(output: str) -> dict[str, Any]:
     return json.loads("{" + line.partition(" leave it out by ")[2] + "}")
 
 
-def test_the_line_that_is_printed_makes_answers_as_small_as_before(
-    cluster: Cluster, name: str, minilm: Path, cli: Cli
-) -> None:
+def test_the_line_that_is_printed_makes_answers_as_small_as_before(cluster, name, minilm, cli):
     before = hits(cluster, name)
     command = ["reindex", name, "--alias", f"{name}-live", "--encoder", str(minilm)]
     command += ["--no-term-table", "--url", cluster.url]
@@ -57,9 +53,7 @@ def test_the_line_that_is_printed_makes_answers_as_small_as_before(
     assert line_to_type(cli.typed([*command, "--vectors", "byte"]).out) == typed
 
 
-def test_a_partial_update_through_the_alias_keeps_the_vector_and_a_sync_renews_it(
-    cluster: Cluster, name: str
-) -> None:
+def test_a_partial_update_through_the_alias_keeps_the_vector_and_a_sync_renews_it(cluster, name):
     encoder, alias = HashingEncoder(), f"{name}-hybridr"
     reindex(cluster, name, encoder, ReindexSettings(term_table=False))
     cluster.request("POST", path_of(alias, "_update", "3"), {"doc": {"price": 7}}, {"refresh": "true"})
@@ -72,7 +66,7 @@ def test_a_partial_update_through_the_alias_keeps_the_vector_and_a_sync_renews_i
     assert verify(cluster, name, encoder).ok
 
 
-def test_in_place_the_mark_is_left_out_too(cluster: Cluster, index_name: str) -> None:
+def test_in_place_the_mark_is_left_out_too(cluster, index_name):
     filled_index(cluster, index_name)
     assert added_fields(cluster.index_info(index_name).record) == ["hybridr_vector", "hybridr_mark"]
     assert added_fields(IN_PLACE) == ["hybridr_vector", "hybridr_mark"]

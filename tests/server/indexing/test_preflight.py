@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from hybridr.errors import ClusterError
 from hybridr.indexing import beside_index
 from hybridr.indexing.preflight import Disk
 from hybridr.indexing.reindexing import plan, reindex
-from support.commands import Cli
 from support.corpus import fill_index, sources, touching_pipeline
 from support.hashing import HashingEncoder
 
@@ -36,7 +34,7 @@ def template(request: pytest.FixtureRequest, cluster: Cluster, index_name: str) 
     cluster.request("DELETE", path)
 
 
-def test_a_template_that_ruins_the_copy_is_refused(cluster: Cluster, index_name: str, template: Any) -> None:
+def test_a_template_that_ruins_the_copy_is_refused(cluster, index_name, template):
     fill_index(cluster, index_name, 3)
     template(aliases={f"{index_name}-logs": {}})
     with pytest.raises(ClusterError, match="searches of it would find documents twice") as said:
@@ -48,9 +46,7 @@ def test_a_template_that_ruins_the_copy_is_refused(cluster: Cluster, index_name:
     assert not cluster.indices(f"{index_name}-hybridr-*")
 
 
-def test_a_harmless_template_is_told_and_does_not_change_the_copies(
-    cluster: Cluster, index_name: str, template: Any
-) -> None:
+def test_a_harmless_template_is_told_and_does_not_change_the_copies(cluster, index_name, template):
     pipeline = touching_pipeline(cluster, index_name)
     fill_index(cluster, index_name, 3)
     template(
@@ -67,9 +63,7 @@ def test_a_harmless_template_is_told_and_does_not_change_the_copies(
     cluster.request("DELETE", f"/_ingest/pipeline/{pipeline}")
 
 
-def test_too_little_disk_is_refused_before_anything_is_made(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_disk_is_refused_before_anything_is_made(cluster, index_name, monkeypatch):
     fill_index(cluster, index_name, 3)
     monkeypatch.setattr(beside_index, "estimate_disk", lambda *_: Disk(10**12, 10**9, "95%"))
     with pytest.raises(ClusterError, match="needs about 1000.0 GB"):
@@ -78,7 +72,7 @@ def test_too_little_disk_is_refused_before_anything_is_made(
 
 
 @pytest.mark.usefixtures("fresh_vectors")
-def test_the_dry_run_tells_disk_and_time(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
+def test_the_dry_run_tells_disk_and_time(cluster, index_name, tiny, cli):
     fill_index(cluster, index_name, 50)
     command = ["reindex", index_name, "--encoder", str(tiny), "--url", cluster.url]
     command.append("--dry-run")

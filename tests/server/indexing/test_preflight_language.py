@@ -11,7 +11,6 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr_cli import main
 from support import chinese
-from support.commands import Cli
 from support.corpus import drop_indices
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
@@ -35,9 +34,7 @@ def everything(cluster: Cluster, index: str) -> object:
     return cluster.request("GET", f"/{index}*"), cluster.request("GET", "/_alias")
 
 
-def test_the_packaged_encoder_is_refused_before_anything_is_written(
-    cluster: Cluster, index: str, cli: Cli
-) -> None:
+def test_the_packaged_encoder_is_refused_before_anything_is_written(cluster, index, cli):
     before = everything(cluster, index)
     for more in ("", "--dry-run", "--in-place"):
         said = " ".join(cli(cluster, f"reindex {index} --quiet {more}", code=1).err.split())
@@ -49,9 +46,7 @@ def test_the_packaged_encoder_is_refused_before_anything_is_written(
     assert "--encoder bge-small-zh-v1.5" in said
 
 
-def test_what_was_forced_is_recorded_shown_and_refused_by_deploy(
-    cluster: Cluster, index: str, cli: Cli
-) -> None:
+def test_what_was_forced_is_recorded_shown_and_refused_by_deploy(cluster, index, cli):
     alias = f"{index}-forced"
     cli(cluster, f"reindex {index} --alias {alias} --force --quiet")
     made = cluster.index_info(alias)
@@ -64,9 +59,7 @@ def test_what_was_forced_is_recorded_shown_and_refused_by_deploy(
     cli(cluster, f"remove {index} --yes --quiet")
 
 
-def test_a_users_folder_searches_in_chinese_with_soft_terms_and_without_phrases(
-    cluster: Cluster, index: str, folder: Path, cli: Cli
-) -> None:
+def test_a_users_folder_searches_in_chinese_with_soft_terms_and_without_phrases(cluster, index, folder, cli):
     cli(cluster, f"reindex {index} --encoder {folder} --quiet")
     assert cluster.index_info(f"{index}-hybridr").record.warning == ""
     hits = cli(cluster, f"search {index} 成都火车时刻为什么这样慢 --explain --json").json["hits"]

@@ -73,7 +73,7 @@ def vectors(cluster: Cluster, index: str) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.model
 @pytest.mark.usefixtures("fresh_vectors")
-def test_vectors_are_those_of_threads_to_the_bit(cluster: Cluster, index_name: str, minilm: Path) -> None:
+def test_vectors_are_those_of_threads_to_the_bit(cluster, index_name, minilm):
     fill_index(cluster, index_name, 60, settings={"number_of_replicas": 0, "number_of_shards": 2})
     encoder, seen = load_encoder(minilm, threads=4), []
     plain = ReindexSettings(term_table=False, force=True)
@@ -87,7 +87,7 @@ def test_vectors_are_those_of_threads_to_the_bit(cluster: Cluster, index_name: s
     assert [told for told in seen if told[0] == "encode and write"][-1] == ("encode and write", 60, 60)
 
 
-def test_workers_that_are_killed_lose_nothing(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_workers_that_are_killed_lose_nothing(cluster, index_name, tmp_path):
     """Three die in the middle of a share each: these are begun again, and no other is."""
     fill_index(cluster, index_name, 160)
     encoder = Telling(tmp_path, deadly=[" n25", " n65", " n105"])
@@ -104,9 +104,7 @@ def test_workers_that_are_killed_lose_nothing(cluster: Cluster, index_name: str,
     assert twice == {1, 3, 5}
 
 
-def test_a_driver_that_is_killed_and_started_again_goes_on(
-    cluster: Cluster, index_name: str, address: str, tmp_path: Path
-) -> None:
+def test_a_driver_that_is_killed_and_started_again_goes_on(cluster, index_name, address, tmp_path):
     fill_index(cluster, index_name, 160)
     driver = subprocess.Popen(
         [sys.executable, str(SUPPORT / "workers.py"), cluster.url, index_name, address, str(tmp_path)]
@@ -127,7 +125,7 @@ def test_a_driver_that_is_killed_and_started_again_goes_on(
     assert before | set(told_in(again)) == {text_number(n) for n in range(160)}
 
 
-def test_documents_that_are_refused_come_to_the_driver(cluster: Cluster, index_name: str) -> None:
+def test_documents_that_are_refused_come_to_the_driver(cluster, index_name):
     """And the password of the user who asked is in no log and no command line."""
     fill_index(cluster, index_name, 60)
     named = connect(cluster.url, user="somebody", password=PASSWORD)
@@ -148,7 +146,7 @@ def test_documents_that_are_refused_come_to_the_driver(cluster: Cluster, index_n
             continue
 
 
-def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster: Cluster, index_name: str) -> None:
+def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster, index_name):
     fill_index(cluster, index_name, 60)
     with pytest.raises(ModelError, match=r"no finite vector for document 'd\d+' \(a worker on "):
         reindex(cluster, index_name, BrokenFor(), on_ray(workers=1))
@@ -156,16 +154,14 @@ def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster: Cluster,
     assert (done.documents, done.switched) == (60, True)
 
 
-def test_sync_runs_on_ray_too(cluster: Cluster, index_name: str) -> None:
+def test_sync_runs_on_ray_too(cluster, index_name):
     done = reindexed(cluster, index_name, 5, HashingEncoder(), on_ray(workers=1))
     put_documents(cluster, index_name, range(3, 60), suffix=" later")
     assert sync(cluster, index_name, HashingEncoder(), on_ray()).copied == 57
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
-def test_two_drivers_at_once_and_a_worker_that_was_frozen(
-    cluster: Cluster, index_name: str, address: str, tmp_path: Path
-) -> None:
+def test_two_drivers_at_once_and_a_worker_that_was_frozen(cluster, index_name, address, tmp_path):
     """A worker is frozen with a share in hand, threads end the job, and it wakes up when all is over."""
     fill_index(cluster, index_name, 160)
     put_documents(cluster, index_name, range(160))  # of a higher version than what is made again
@@ -195,14 +191,14 @@ def test_two_drivers_at_once_and_a_worker_that_was_frozen(
     assert len(cluster.indices(f"{index_name}-hybridr-*")) == 1
 
 
-def test_vectors_in_place_come_from_ray_too(cluster: Cluster, index_name: str) -> None:
+def test_vectors_in_place_come_from_ray_too(cluster, index_name):
     knn_index(cluster, index_name, 60)
     done = reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1, in_place=True, fields=("text",)))
     assert (done.encoded, done.documents, done.destination) == (60, 60, index_name)
     assert_vectors_fit(cluster, index_name)
 
 
-def test_an_encoder_that_cannot_travel_is_refused(cluster: Cluster, index_name: str) -> None:
+def test_an_encoder_that_cannot_travel_is_refused(cluster, index_name):
     fill_index(cluster, index_name, 60)
     encoder = HashingEncoder()
     encoder.lock = threading.Lock()  # type: ignore[attr-defined]

@@ -129,7 +129,7 @@ def check_a_lost_host(stage: Stage, index: str, folder: Path, lose: Callable[[Ho
 
 if HOSTS:
 
-    def test_a_host_that_is_cut_off_loses_nothing(stage: Stage, tmp_path: Path) -> None:
+    def test_a_host_that_is_cut_off_loses_nothing(stage, tmp_path):
         index = "t-hosts-cut"
         lost = check_a_lost_host(stage, index, tmp_path, Host.cut)
         (tmp_path / "go").touch()  # its worker wakes up, without a network, and with one
@@ -139,6 +139,6 @@ if HOSTS:
         lost.kill()  # its Ray ended when it heard that it was given up
         restart(lost, stage)
 
-    def test_a_host_that_is_killed_loses_nothing(stage: Stage, tmp_path: Path) -> None:
+    def test_a_host_that_is_killed_loses_nothing(stage, tmp_path):
         lost = check_a_lost_host(stage, "t-hosts-killed", tmp_path, Host.kill)
         restart(lost, stage)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.errors import ClusterError
 from hybridr.indexing import lag
 from hybridr.indexing.reindexing import plan, reindex
-from support.commands import Cli
 from support.corpus import bulk, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -27,9 +25,7 @@ def alias_of(cluster: Cluster, alias: str) -> list[str]:
     return [info.name for info in cluster.indices(alias)]
 
 
-def test_every_document_arrives_with_its_vector(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_document_arrives_with_its_vector(cluster, index_name, monkeypatch):
     monkeypatch.setattr(writing, "BULK_BYTES", 7_000)
     monkeypatch.setattr(lag, "SHARE", 50)
     settings = {"number_of_replicas": 0, "number_of_shards": 3, "refresh_interval": "7s"}
@@ -48,7 +44,7 @@ def test_every_document_arrives_with_its_vector(
     assert found["_version"] == 1
 
 
-def test_running_again_encodes_only_what_changed(cluster: Cluster, index_name: str) -> None:
+def test_running_again_encodes_only_what_changed(cluster, index_name):
     first = reindexed(cluster, index_name, 50)
     put_documents(cluster, index_name, range(3, 5), suffix=" changed")
     put_documents(cluster, index_name, range(50, 52))
@@ -62,9 +58,7 @@ def test_running_again_encodes_only_what_changed(cluster: Cluster, index_name: s
     assert sources(cluster, second.destination) == sources(cluster, index_name)
 
 
-def test_ctrl_c_then_the_same_command(
-    cluster: Cluster, index_name: str, tiny: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_then_the_same_command(cluster, index_name, tiny, cli, monkeypatch):
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -78,7 +72,7 @@ def test_ctrl_c_then_the_same_command(
     assert (done["skipped"], done["encoded"]) == (60, 0)
 
 
-def test_documents_without_text_are_copied_without_vector(cluster: Cluster, index_name: str) -> None:
+def test_documents_without_text_are_copied_without_vector(cluster, index_name):
     fill_index(cluster, index_name, 3)
     for number, text in enumerate(["", "   ", None, [], ["two", "parts"]]):
         source = {"text": text, "price": 1.0}
@@ -90,7 +84,7 @@ def test_documents_without_text_are_copied_without_vector(cluster: Cluster, inde
     assert reindex(cluster, index_name, HashingEncoder(), ReindexSettings(fields=("text",))).skipped == 9
 
 
-def test_refused_documents_keep_the_alias_where_it_is(cluster: Cluster, index_name: str) -> None:
+def test_refused_documents_keep_the_alias_where_it_is(cluster, index_name):
     fill_index(cluster, index_name, 10)
     encoder = HashingEncoder(refused=("n1", "n2"))
     done = reindex(cluster, index_name, encoder)
@@ -104,7 +98,7 @@ def test_refused_documents_keep_the_alias_where_it_is(cluster: Cluster, index_na
     assert reindex(cluster, index_name, encoder, ReindexSettings(accept_rejects=True)).switched
 
 
-def test_a_refused_update_leaves_the_older_copy(cluster: Cluster, index_name: str) -> None:
+def test_a_refused_update_leaves_the_older_copy(cluster, index_name):
     reindexed(cluster, index_name, 10)
     put_documents(cluster, index_name, [4], suffix=" refused")
     done = reindex(cluster, index_name, HashingEncoder(refused=("refused",)))
@@ -112,7 +106,7 @@ def test_a_refused_update_leaves_the_older_copy(cluster: Cluster, index_name: st
     assert reindex(cluster, index_name, HashingEncoder()).switched
 
 
-def test_exact_numbers_and_odd_ids_survive(cluster: Cluster, index_name: str) -> None:
+def test_exact_numbers_and_odd_ids_survive(cluster, index_name):
     body = {
         "mappings": {"properties": {"text": {"type": "text"}, "raw": {"type": "object", "enabled": False}}}
     }
@@ -127,7 +121,7 @@ def test_exact_numbers_and_odd_ids_survive(cluster: Cluster, index_name: str) ->
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
-def test_catching_up_leaves_a_live_index_alone(cluster: Cluster, index_name: str) -> None:
+def test_catching_up_leaves_a_live_index_alone(cluster, index_name):
     done = reindexed(cluster, index_name, 30)
     owners = {"refresh_interval": "3s", "number_of_replicas": 1}
     cluster.request("PUT", path_of(done.destination, "_settings"), {"index": owners})
@@ -143,7 +137,7 @@ def test_catching_up_leaves_a_live_index_alone(cluster: Cluster, index_name: str
     assert settings["index.number_of_replicas"] == "1"
 
 
-def test_an_alias_that_shows_a_part_of_the_source_is_named(cluster: Cluster, index_name: str) -> None:
+def test_an_alias_that_shows_a_part_of_the_source_is_named(cluster, index_name):
     fill_index(cluster, index_name, 6)
     definitions = {"part": {"filter": {"term": {"tags": "t1"}}}, "routed": {"routing": "x"}, "whole": {}}
     actions = [
@@ -162,7 +156,7 @@ def test_an_alias_that_shows_a_part_of_the_source_is_named(cluster: Cluster, ind
     assert cluster.index_info(done.destination).aliases.keys() == {done.alias}
 
 
-def test_a_blocked_index_stops_at_once(cluster: Cluster, index_name: str) -> None:
+def test_a_blocked_index_stops_at_once(cluster, index_name):
     done = reindexed(cluster, index_name, 3)
     put_documents(cluster, index_name, [1], suffix=" changed")
     block = path_of(done.destination, "_settings")

@@ -31,15 +31,13 @@ def assert_equal(cluster: Cluster, source: str) -> None:
 SETTINGS = ReindexSettings(read_documents=25, fields=("text",))
 
 
-def test_what_was_written_before_the_switch_is_there_after_it(cluster: Cluster, index_name: str) -> None:
+def test_what_was_written_before_the_switch_is_there_after_it(cluster, index_name):
     fill_index(cluster, index_name, 400)
     written_while_encoding(cluster, index_name)
     assert_equal(cluster, index_name)
 
 
-def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(cluster, index_name, monkeypatch):
     fill_index(cluster, index_name, 40)
     original = switching.switch
 

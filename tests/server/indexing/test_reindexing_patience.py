@@ -25,9 +25,7 @@ from support.hashing import HashingEncoder
 pytestmark = pytest.mark.node
 
 
-def test_every_first_answer_is_lost(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_first_answer_is_lost(cluster, index_name, monkeypatch):
     """Each request is carried out, but the connection breaks before it is answered; even the alias's move."""
     fill_index(cluster, index_name, 20)
     mine = connect(cluster.url)
@@ -51,9 +49,7 @@ def test_every_first_answer_is_lost(
         assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
-def test_an_alias_that_somebody_moves_elsewhere_is_left_there(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_alias_that_somebody_moves_elsewhere_is_left_there(cluster, index_name, monkeypatch):
     first = reindexed(cluster, index_name, 3)
     original = switching.switch
 
@@ -68,9 +64,7 @@ def test_an_alias_that_somebody_moves_elsewhere_is_left_there(
     assert [info.name for info in cluster.indices(first.alias)] == [index_name]
 
 
-def test_two_at_once_make_one_destination(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_at_once_make_one_destination(cluster, index_name, monkeypatch):
     fill_index(cluster, index_name, 200)
     both, original, done = threading.Barrier(2, timeout=60), beside.Beside.begin, []
     waited = threading.local()
@@ -98,7 +92,7 @@ def test_two_at_once_make_one_destination(
     assert len(cluster.indices(f"{index_name}-hybridr-*")) == 1
 
 
-def test_fill_settings_that_a_killed_run_left_on_a_live_index(cluster: Cluster, index_name: str) -> None:
+def test_fill_settings_that_a_killed_run_left_on_a_live_index(cluster, index_name):
     done = reindexed(cluster, index_name, 3)
     path = path_of(done.destination, "_settings")
     cluster.request("PUT", path, {"index": {"refresh_interval": "-1", "number_of_replicas": 0}})
@@ -106,9 +100,7 @@ def test_fill_settings_that_a_killed_run_left_on_a_live_index(cluster: Cluster, 
     assert "index.refresh_interval" not in cluster.index_info(done.destination).settings
 
 
-def test_a_live_index_whose_owner_wants_no_refresh_keeps_its_replicas(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_a_live_index_whose_owner_wants_no_refresh_keeps_its_replicas(cluster, index_name):
     done = reindexed(cluster, index_name, 3)
     path = path_of(done.destination, "_settings")
     cluster.request("PUT", path, {"index": {"refresh_interval": "-1", "number_of_replicas": 1}})
@@ -123,9 +115,7 @@ def test_a_live_index_whose_owner_wants_no_refresh_keeps_its_replicas(
     cluster.request("PUT", path, {"index": {"number_of_replicas": 0}})
 
 
-def test_an_old_page_does_not_replace_what_another_process_wrote(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_page_does_not_replace_what_another_process_wrote(cluster, index_name, monkeypatch):
     fill_index(cluster, index_name, 3)
     old = next(each for each in read_documents(cluster, index_name) if each.doc_id == "d1")
     put_documents(cluster, index_name, [1], suffix=" newer")
@@ -142,7 +132,7 @@ def test_an_old_page_does_not_replace_what_another_process_wrote(
     assert sources(cluster, done.destination)["d1"]["text"].endswith(" newer")
 
 
-def test_rejects_of_two_at_once_and_of_a_killed_run_stay(tmp_path: Path) -> None:
+def test_rejects_of_two_at_once_and_of_a_killed_run_stay(tmp_path):
     def ids(*given: str) -> None:
         assert sorted(Rejects(file).ids()) == sorted(given)
 

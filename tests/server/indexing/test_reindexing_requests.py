@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster import destinations
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.failures import api_of
 from hybridr.indexing.reindexing import reindex
 from support.corpus import fill_index
@@ -22,13 +19,7 @@ somebody else wrote at the same moment.
 """
 
 
-def test_a_fresh_reindex_describes_an_index_so_often(
-    cluster: Cluster,
-    index_name: str,
-    sent: list[tuple[str, str]],
-    tiny: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fresh_reindex_describes_an_index_so_often(cluster, index_name, sent, tiny, monkeypatch):
     monkeypatch.setattr(destinations, "TURN_S", 60.0)  # a view grows old on a slow machine
     fill_index(cluster, index_name, 60)
     sent.clear()

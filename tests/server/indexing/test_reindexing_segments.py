@@ -40,9 +40,7 @@ def preferences(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return read
 
 
-def test_what_hybridr_keeps_account_of_is_read_from_primaries(
-    cluster: Cluster, index_name: str, preferences: list[tuple[str, str]]
-) -> None:
+def test_what_hybridr_keeps_account_of_is_read_from_primaries(cluster, index_name, preferences):
     settings = {"number_of_replicas": 0, "number_of_shards": 2, "replication.type": "SEGMENT"}
     encoder = HashingEncoder()
     done = reindexed(cluster, index_name, 6, encoder, settings=settings)
@@ -61,9 +59,7 @@ def test_what_hybridr_keeps_account_of_is_read_from_primaries(
     assert {"_primary", "_shards:0|_primary", "_shards:1|_primary"} == set(of_source)
 
 
-def test_who_searches_is_answered_by_any_copy(
-    cluster: Cluster, index_name: str, preferences: list[tuple[str, str]]
-) -> None:
+def test_who_searches_is_answered_by_any_copy(cluster, index_name, preferences):
     settings = {"number_of_replicas": 0, "replication.type": "SEGMENT"}
     encoder = HashingEncoder()
     done = reindexed(cluster, index_name, 6, encoder, settings=settings)
@@ -73,9 +69,7 @@ def test_who_searches_is_answered_by_any_copy(
     assert not any("_primary" in given for _, given in preferences)
 
 
-def test_an_index_of_whole_documents_is_read_from_any_copy(
-    cluster: Cluster, index_name: str, preferences: list[tuple[str, str]]
-) -> None:
+def test_an_index_of_whole_documents_is_read_from_any_copy(cluster, index_name, preferences):
     reindexed(cluster, index_name, 6)
     assert not any("_primary" in given for _, given in preferences)
     assert "_shards:0" in {given for _, given in preferences}

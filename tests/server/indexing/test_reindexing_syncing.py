@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.request import urlopen
@@ -29,7 +28,6 @@ from hybridr.serving.rewriting.explaining import verdicts_on
 from hybridr_cli.commands.sync import show_round
 from hybridr_cli.output import Output
 from hybridr_cli.session import Session
-from support.commands import Cli
 from support.corpus import (
     bulk,
     delete,
@@ -60,9 +58,7 @@ def assert_vectors_are_those_of_the_texts(cluster: Cluster, alias: str) -> None:
     assert marked["hits"]["total"]["value"] == len(hits)
 
 
-def test_inserts_updates_and_deletes_of_the_source_arrive(
-    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inserts_updates_and_deletes_of_the_source_arrive(cluster, index_name, alias, monkeypatch):
     """The dry run tells what the round then does; the next round reads only what happened since."""
     encoder = HashingEncoder()
     put_documents(cluster, index_name, range(5, 9), suffix=" changed")
@@ -96,7 +92,7 @@ def test_inserts_updates_and_deletes_of_the_source_arrive(
 
 
 @pytest.mark.attack(74)
-def test_two_at_once_leave_the_index_whole(cluster: Cluster, index_name: str, alias: str) -> None:
+def test_two_at_once_leave_the_index_whole(cluster, index_name, alias):
     put_documents(cluster, index_name, range(5, 9), suffix=" changed")
     put_documents(cluster, index_name, range(40, 60))
     delete(cluster, index_name, "d2")
@@ -108,9 +104,7 @@ def test_two_at_once_leave_the_index_whole(cluster: Cluster, index_name: str, al
     assert did(sync(cluster, alias, HashingEncoder())) == (0, 0, 0)
 
 
-def test_after_a_deletion_only_the_ids_near_it_are_looked_up(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_deletion_only_the_ids_near_it_are_looked_up(cluster, index_name, monkeypatch):
     """Clients deleted and wrote in the destination too: neither hides what the source deleted."""
     alias = reindexed(
         cluster, index_name, 300, settings={"number_of_replicas": 0, "number_of_shards": 3}
@@ -135,9 +129,7 @@ def test_after_a_deletion_only_the_ids_near_it_are_looked_up(
     assert sources(cluster, alias).keys() == sources(cluster, index_name).keys()
 
 
-def test_what_clients_write_gets_its_vector_and_is_never_overwritten(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_what_clients_write_gets_its_vector_and_is_never_overwritten(cluster, index_name, alias):
     def overtake(_: object) -> None:
         update(cluster, alias, "d4", text="the newest text")
 
@@ -170,9 +162,7 @@ def test_what_clients_write_gets_its_vector_and_is_never_overwritten(
     assert "hybridr_vector" not in found
 
 
-def test_a_later_change_of_the_source_replaces_what_clients_wrote(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_a_later_change_of_the_source_replaces_what_clients_wrote(cluster, index_name, alias):
     for round_ in range(3):
         update(cluster, alias, "d4", text=f"by a client {round_}")
         update(cluster, alias, "d5", text=f"by a client {round_}")
@@ -184,9 +174,7 @@ def test_a_later_change_of_the_source_replaces_what_clients_wrote(
     assert_vectors_are_those_of_the_texts(cluster, alias)
 
 
-def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(cluster, index_name, monkeypatch):
     for user in (filling, beside):
         monkeypatch.setattr(user, "settled_position", lambda *_, **__: None)
     done = reindexed(cluster, index_name, 30)
@@ -202,9 +190,7 @@ def test_without_the_right_to_ask_for_checkpoints_every_round_looks_at_all(
     assert set(sources(cluster, done.alias)) == set(sources(cluster, index_name)) | {"own"}
 
 
-def test_an_index_that_is_searched_besides_is_named(
-    cluster: Cluster, index_name: str, capsys: pytest.CaptureFixture[str], cli: Cli
-) -> None:
+def test_an_index_that_is_searched_besides_is_named(cluster, index_name, capsys, cli):
     first = reindexed(cluster, index_name, 3)
     assert sync(cluster, index_name, HashingEncoder()).others == ()
     again = ReindexSettings(m=8, alias=f"{index_name}-again")
@@ -220,7 +206,7 @@ def test_an_index_that_is_searched_besides_is_named(
     assert f"{second.destination} is searched too, and is not kept up by this" in capsys.readouterr().out
 
 
-def test_refusals(cluster: Cluster, index_name: str, cli: Cli) -> None:
+def test_refusals(cluster, index_name, cli):
     fill_index(cluster, index_name, 3)
     for ask in (
         lambda: sync(cluster, index_name, HashingEncoder()),
@@ -251,7 +237,7 @@ def test_refusals(cluster: Cluster, index_name: str, cli: Cli) -> None:
     assert "--dry-run tells of one round" in said.err
 
 
-def test_every_goes_on_until_it_is_told_to_stop(cluster: Cluster, index_name: str, tiny: Path) -> None:
+def test_every_goes_on_until_it_is_told_to_stop(cluster, index_name, tiny):
     fill_index(cluster, index_name, 5)
     on = ["--encoder", str(tiny), "--url", cluster.url]
     assert hybridr_cli.main(["reindex", index_name, *on, "--quiet"]) == 0
@@ -276,9 +262,7 @@ def test_every_goes_on_until_it_is_told_to_stop(cluster: Cluster, index_name: st
     assert sources(cluster, f"{index_name}-hybridr") == sources(cluster, index_name)
 
 
-def test_a_refused_document_ends_a_single_round_with_3(
-    cluster: Cluster, index_name: str, tiny: Path, cli: Cli
-) -> None:
+def test_a_refused_document_ends_a_single_round_with_3(cluster, index_name, tiny, cli):
     """Clients of the copy made `surprise` a number there before the source had it."""
     fill_index(cluster, index_name, 3)
     on = ["--encoder", str(tiny), "--url", cluster.url]
@@ -290,7 +274,7 @@ def test_a_refused_document_ends_a_single_round_with_3(
     assert cli.typed(["sync", index_name, *on, "--json"], 3).json["rejected"] == 1
 
 
-def test_settings_that_decide_the_vectors_come_from_the_index(cluster: Cluster, index_name: str) -> None:
+def test_settings_that_decide_the_vectors_come_from_the_index(cluster, index_name):
     reindexed(cluster, index_name, 3, HashingEncoder(), ReindexSettings(vector_field="embedding"))
     put_documents(cluster, index_name, [9])
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)

@@ -15,7 +15,6 @@ from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
 from hybridr.status.leftovers import rollback as drop_index
 from hybridr.status.standing import IndexStatus, status
-from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, knn_index
@@ -37,9 +36,7 @@ def ok(cluster: Cluster, name: str, encoder: HashingEncoder | None = None) -> bo
     return verify(cluster, name, encoder or HashingEncoder()).ok
 
 
-def test_refused_documents_are_behind_until_they_are_in(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_refused_documents_are_behind_until_they_are_in(cluster, index_name, alias):
     """On this machine, and on another, which has no file of them."""
     put_documents(cluster, index_name, [3, 70], suffix=" refused")
     assert (done := sync(cluster, index_name, HashingEncoder(refused=("refused",)))).rejected == 2
@@ -60,9 +57,7 @@ def test_refused_documents_are_behind_until_they_are_in(
     assert cluster.index_info(done.destination).record.refused == ()
 
 
-def test_what_the_source_mends_or_deletes_is_no_longer_behind(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_what_the_source_mends_or_deletes_is_no_longer_behind(cluster, index_name, alias):
     put_documents(cluster, index_name, [3, 70, 71], suffix=" refused")
     sync(cluster, index_name, HashingEncoder(refused=("refused",)))
     put_documents(cluster, index_name, [3])
@@ -72,9 +67,7 @@ def test_what_the_source_mends_or_deletes_is_no_longer_behind(
     assert cluster.index_info(alias).record.refused == ("d71",)
 
 
-def test_refused_by_a_round_is_not_taken_for_deleted_by_clients(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_refused_by_a_round_is_not_taken_for_deleted_by_clients(cluster, index_name, alias):
     put_documents(cluster, index_name, [70], suffix=" refused")
     done = sync(cluster, index_name, HashingEncoder(refused=("refused",)))
     rejects_of(cluster.index_info(done.destination)).file.unlink()  # as on another machine
@@ -84,9 +77,7 @@ def test_refused_by_a_round_is_not_taken_for_deleted_by_clients(
     assert "d70" in sources(cluster, index_name)
 
 
-def test_more_than_a_record_names_are_read_again(
-    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_a_record_names_are_read_again(cluster, index_name, alias, monkeypatch):
     monkeypatch.setattr(writing, "MAX_REFUSED", 3)
     put_documents(cluster, index_name, range(60, 66), suffix=" refused")
     before = cluster.index_info(alias).record.synced
@@ -100,7 +91,7 @@ def test_more_than_a_record_names_are_read_again(
     assert ok(cluster, index_name)
 
 
-def test_accepted_documents_may_be_missing_until_they_change(cluster: Cluster, index_name: str) -> None:
+def test_accepted_documents_may_be_missing_until_they_change(cluster, index_name):
     fill_index(cluster, index_name, 10)
     put_documents(cluster, index_name, [3, 4], suffix=" refused")
     done = reindex(
@@ -121,7 +112,7 @@ def test_accepted_documents_may_be_missing_until_they_change(cluster: Cluster, i
     assert ok(cluster, index_name)
 
 
-def test_another_index_of_the_same_name_has_refused_nothing(cluster: Cluster, index_name: str) -> None:
+def test_another_index_of_the_same_name_has_refused_nothing(cluster, index_name):
     fill_index(cluster, index_name, 10)
     put_documents(cluster, index_name, [3], suffix=" refused")
     refusing = HashingEncoder(refused=("refused",))
@@ -138,7 +129,7 @@ def test_another_index_of_the_same_name_has_refused_nothing(cluster: Cluster, in
     assert (file.exists(), before.file.exists()) == (False, True)
 
 
-def test_in_place_too(cluster: Cluster, index_name: str) -> None:
+def test_in_place_too(cluster, index_name):
     knn_index(cluster, index_name, 10)
     reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     put_documents(cluster, index_name, [3, 70], suffix=" refused")
@@ -179,9 +170,7 @@ def mapped(cluster: Cluster, index: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dynamic", ["strict", True])
-def test_additions_to_the_mapping_are_carried_over(
-    cluster: Cluster, index_name: str, dynamic: str | bool
-) -> None:
+def test_additions_to_the_mapping_are_carried_over(cluster, index_name, dynamic):
     shop(cluster, index_name, STRICT | {"dynamic": dynamic})
     sort = {"type": "keyword", "normalizer": "lowercase"}
     price = {"properties": {"net": {"type": "scaled_float", "scaling_factor": 100}}}
@@ -201,7 +190,7 @@ def test_additions_to_the_mapping_are_carried_over(
     assert sources(cluster, done.destination) == sources(cluster, index_name)
 
 
-def test_an_interrupted_reindex_carries_them_over_too(cluster: Cluster, index_name: str) -> None:
+def test_an_interrupted_reindex_carries_them_over_too(cluster, index_name):
     shop(cluster, index_name, STRICT)
     grow(cluster, index_name, badge={"type": "keyword"})
     put(cluster, index_name, 4, title="blue hat", badge="new")
@@ -209,9 +198,7 @@ def test_an_interrupted_reindex_carries_them_over_too(cluster: Cluster, index_na
     assert (done.rejected, done.switched, done.destination) == (0, True, f"{index_name}-hybridr-1")
 
 
-def test_a_field_that_is_added_while_the_index_is_verified(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_field_that_is_added_while_the_index_is_verified(cluster, index_name, monkeypatch):
     """A mapping that grows at any moment stops no reindex, and arrives before the alias moves."""
     from hybridr.indexing.targets import beside
 
@@ -228,7 +215,7 @@ def test_a_field_that_is_added_while_the_index_is_verified(
     assert ok(cluster, index_name)
 
 
-def test_how_a_field_is_asked_is_carried_over(cluster: Cluster, index_name: str) -> None:
+def test_how_a_field_is_asked_is_carried_over(cluster, index_name):
     shop(cluster, index_name, STRICT)
     grow(cluster, index_name, title={"type": "text", "search_analyzer": "english", "analyzer": "default"})
     cluster.request("PUT", path_of(index_name, "_mapping"), {"dynamic": False})
@@ -238,9 +225,7 @@ def test_how_a_field_is_asked_is_carried_over(cluster: Cluster, index_name: str)
     assert cluster.index_info(done.destination).mappings["dynamic"] == "false"
 
 
-def test_what_cannot_be_changed_is_told_and_a_reindex_makes_another_index(
-    cluster: Cluster, index_name: str, cli: Cli
-) -> None:
+def test_what_cannot_be_changed_is_told_and_a_reindex_makes_another_index(cluster, index_name, cli):
     """Clients of the copy made `badge` a text there before the source had it."""
     shop(cluster, index_name, {"properties": {"title": {"type": "text"}}})
     first = f"{index_name}-hybridr-1"
@@ -261,7 +246,7 @@ def test_what_cannot_be_changed_is_told_and_a_reindex_makes_another_index(
     assert sync(cluster, index_name, HashingEncoder()).unlike == ()
 
 
-def test_other_analysis_is_told(cluster: Cluster, index_name: str) -> None:
+def test_other_analysis_is_told(cluster, index_name):
     shop(cluster, index_name, STRICT)
     analysis = {"analysis": {"analyzer": {"mine": {"type": "standard", "stopwords": ["the"]}}}}
     cluster.request("POST", path_of(index_name, "_close"))

@@ -12,7 +12,6 @@ from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import status
-from support.commands import Cli
 from support.corpus import fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 
@@ -39,9 +38,7 @@ def restored(cluster: Cluster, index_name: str) -> Iterator[str]:
     cluster.request("DELETE", place)
 
 
-def test_vectors_of_before_a_restore_are_never_taken_for_current(
-    cluster: Cluster, index_name: str, restored: str, cli: Cli
-) -> None:
+def test_vectors_of_before_a_restore_are_never_taken_for_current(cluster, index_name, restored, cli):
     before = cluster.indices(restored)[0].name
     with pytest.raises(DataError, match="restored from a snapshot since") as refused:
         sync(cluster, index_name, HashingEncoder())
@@ -60,9 +57,7 @@ def test_vectors_of_before_a_restore_are_never_taken_for_current(
     assert not [one for one in verify(cluster, index_name, HashingEncoder()).findings if not one.ok]
 
 
-def test_a_rollback_deletes_nothing_that_the_restore_brought_back(
-    cluster: Cluster, index_name: str, restored: str
-) -> None:
+def test_a_rollback_deletes_nothing_that_the_restore_brought_back(cluster, index_name, restored):
     there = sources(cluster, index_name)
     done = rollback(cluster, index_name, copy_back=True)
     assert (done["returned"]["deleted"], done["returned"]["deletes_known"]) == (0, False)

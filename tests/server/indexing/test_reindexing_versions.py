@@ -58,9 +58,7 @@ def drift_apart(cluster: Cluster, index_name: str, alias: str, how: str) -> None
 
 
 @pytest.mark.parametrize("how", ["by clients", "made again"])
-def test_of_what_both_sides_changed_that_of_the_source_is_taken(
-    cluster: Cluster, index_name: str, alias: str, how: str
-) -> None:
+def test_of_what_both_sides_changed_that_of_the_source_is_taken(cluster, index_name, alias, how):
     drift_apart(cluster, index_name, alias, how)
     for number in range(2):
         update(cluster, alias, "d3", price=7.0 + number)
@@ -75,9 +73,7 @@ def test_of_what_both_sides_changed_that_of_the_source_is_taken(
 
 
 @pytest.mark.parametrize("way", ["a reindex", "a way back"])
-def test_into_another_index_that_of_the_source_is_taken_too(
-    cluster: Cluster, index_name: str, alias: str, way: str
-) -> None:
+def test_into_another_index_that_of_the_source_is_taken_too(cluster, index_name, alias, way):
     drift_apart(cluster, index_name, alias, "by clients")
     update(cluster, alias, "d3", price=7.0)
     if way == "a way back":
@@ -90,7 +86,7 @@ def test_into_another_index_that_of_the_source_is_taken_too(
     assert sources(cluster, alias)["d3"] == {"text": "of the source"}
 
 
-def test_a_sync_leaves_the_version_of_what_clients_wrote(cluster: Cluster, index_name: str) -> None:
+def test_a_sync_leaves_the_version_of_what_clients_wrote(cluster, index_name):
     fill_index(cluster, index_name, 20)
     numbered(cluster, index_name, 100)
     alias = reindex(cluster, index_name, ENCODER).alias or ""
@@ -112,9 +108,7 @@ def test_a_sync_leaves_the_version_of_what_clients_wrote(cluster: Cluster, index
 
 
 @pytest.mark.parametrize("change", ["deleted", "made again", "the same number"])
-def test_what_clients_change_while_it_is_encoded_stays(
-    cluster: Cluster, index_name: str, alias: str, change: str
-) -> None:
+def test_what_clients_change_while_it_is_encoded_stays(cluster, index_name, alias, change):
     """A version alone does not tell these: tombstones are forgotten, and numbers may come twice."""
 
     def overtake(_: object) -> None:

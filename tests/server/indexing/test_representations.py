@@ -60,9 +60,7 @@ def assert_weights_fit(cluster: Cluster, name: str) -> None:
         assert found.get(FIELD) == recipe.values(said).get(FIELD), doc_id
 
 
-def test_it_is_written_with_the_others_in_place_and_asked_by_the_engine(
-    cluster: Cluster, source: str
-) -> None:
+def test_it_is_written_with_the_others_in_place_and_asked_by_the_engine(cluster, source):
     before, encoder = sources(cluster, source), HashingEncoder()
     settings = wanted(in_place=True, token_bits=True, term_table=False)
     done = reindex(cluster, source, encoder, settings)
@@ -78,7 +76,7 @@ def test_it_is_written_with_the_others_in_place_and_asked_by_the_engine(
     assert (again.encoded, again.skipped, again.destination) == (0, 23, done.destination)
 
 
-def test_plan_status_rollback_and_removal_know_it(cluster: Cluster, source: str) -> None:
+def test_plan_status_rollback_and_removal_know_it(cluster, source):
     before = raw(cluster, source)
     todo = estimated_plan(cluster, source, HashingEncoder(), wanted())
     assert todo.requests[0]["body"]["mappings"]["properties"][FIELD] == {"type": "rank_features"}
@@ -96,7 +94,7 @@ def test_plan_status_rollback_and_removal_know_it(cluster: Cluster, source: str)
     assert raw(cluster, source).keys() == before.keys()
 
 
-def test_refusals(cluster: Cluster, source: str, tmp_path: Path) -> None:
+def test_refusals(cluster, source, tmp_path):
     with pytest.raises(SettingsError, match="term weights reach the end of every document"):
         reindex(cluster, source, HashingEncoder(), wanted(passages=True))
     export_text(cluster, source, tmp_path / "stages", ReindexSettings(fields=("text",)))

@@ -54,7 +54,7 @@ def assert_weights_fit(cluster: Cluster, name: str, most: int = 400) -> None:
         assert found[SPARSE_FIELD] == pytest.approx(weights, rel=1e-3, abs=1e-4), doc_id
 
 
-def test_weights_are_written_resumed_synced_and_removed(cluster: Cluster, source: str) -> None:
+def test_weights_are_written_resumed_synced_and_removed(cluster, source):
     before, encoder = raw(cluster, source), HashingEncoder()
     done = reindex(cluster, source, encoder, wanted(in_place=True))
     assert (done.encoded, done.without_text) == (22, 1)
@@ -76,9 +76,7 @@ def test_weights_are_written_resumed_synced_and_removed(cluster: Cluster, source
     assert raw(cluster, source)["d2"] == before["d2"]
 
 
-def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(
-    cluster: Cluster, source: str
-) -> None:
+def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(cluster, source):
     few = wanted(representations=("dense", "sparse"), sparse_pruning=(10, 0.1), term_table=True)
     todo = plan(cluster, source, HashingEncoder(), few)
     assert todo.requests[0]["body"]["mappings"]["properties"][SPARSE_FIELD] == {"type": "rank_features"}
@@ -94,7 +92,7 @@ def test_weights_are_pruned_and_planned_and_another_encoder_is_another_index(
     assert state["spread"] > 0
 
 
-def test_refusals(cluster: Cluster, source: str) -> None:
+def test_refusals(cluster, source):
     with pytest.raises(SettingsError, match="the representation 'sparse' needs --sparse-encoder DIR"):
         reindex(cluster, source, HashingEncoder(), ReindexSettings(representations=("sparse",)))
     nowhere = wanted().model_copy(update={"sparse_encoder": exported() / "x"})

@@ -61,9 +61,7 @@ def assert_vectors_fit(cluster: Cluster, name: str, tolerance: float) -> None:
 
 
 @CASES
-def test_vectors_are_written_resumed_synced_and_removed(
-    cluster: Cluster, source: str, in_place: bool, values: str, tolerance: float
-) -> None:
+def test_vectors_are_written_resumed_synced_and_removed(cluster, source, in_place, values, tolerance):
     before, encoder = raw(cluster, source), HashingEncoder()
     done = reindex(cluster, source, encoder, wanted(in_place, token_values=values))
     assert (done.encoded, done.without_text) == (21, 1)
@@ -88,7 +86,7 @@ def test_vectors_are_written_resumed_synced_and_removed(
         assert raw(cluster, source)["d2"] == before["d2"]
 
 
-def test_plans_and_refusals(cluster: Cluster, source: str) -> None:
+def test_plans_and_refusals(cluster, source):
     todo = plan(cluster, source, HashingEncoder(), wanted(representations=("dense", "token_vectors")))
     properties = todo.requests[0]["body"]["mappings"]["properties"]
     assert properties[TOKENS_FIELD] == {"type": "binary", "doc_values": True}

@@ -21,7 +21,7 @@ from hybridr.indexing import rollback as rollback_module
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove
-from support.commands import Cli, before_call
+from support.commands import before_call
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 from support.workers import until
@@ -33,7 +33,7 @@ def alias_of(cluster: Cluster, alias: str) -> list[str]:
     return [info.name for info in cluster.indices(alias)]
 
 
-def test_rollback_returns_step_by_step(cluster: Cluster, index_name: str) -> None:
+def test_rollback_returns_step_by_step(cluster, index_name):
     first = reindexed(cluster, index_name, 5)
     second = reindex(cluster, index_name, HashingEncoder(salt="other"))
     assert first.destination != second.destination
@@ -64,9 +64,7 @@ def write_through(cluster: Cluster, alias: str) -> None:
     delete(cluster, alias, "d5")
 
 
-def test_what_clients_wrote_is_copied_back_after_a_sync(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_what_clients_wrote_is_copied_back_after_a_sync(cluster, index_name, alias):
     write_through(cluster, alias)
     sync(cluster, index_name, HashingEncoder())
     there = sources(cluster, alias)
@@ -81,7 +79,7 @@ def test_what_clients_wrote_is_copied_back_after_a_sync(
     assert rollback(cluster, index_name)["writes"]["changed"] == 0
 
 
-def test_without_a_word_it_refuses_with_the_counts(cluster: Cluster, index_name: str, alias: str) -> None:
+def test_without_a_word_it_refuses_with_the_counts(cluster, index_name, alias):
     write_through(cluster, alias)
     before = sources(cluster, index_name)
     with pytest.raises(ClusterError, match="changed 3 documents .* and deleted 1; .* does not have") as said:
@@ -98,7 +96,7 @@ def test_without_a_word_it_refuses_with_the_counts(cluster: Cluster, index_name:
     assert sources(cluster, index_name) == before
 
 
-def test_what_both_sides_changed_stays_as_it_is(cluster: Cluster, index_name: str, alias: str) -> None:
+def test_what_both_sides_changed_stays_as_it_is(cluster, index_name, alias):
     put_documents(cluster, alias, [3, 4], suffix=" by a client")
     put_documents(cluster, index_name, [3], suffix=" by the source")
     done = rollback(cluster, index_name, copy_back=True, drop=True)
@@ -115,8 +113,8 @@ def test_what_both_sides_changed_stays_as_it_is(cluster: Cluster, index_name: st
 
 
 def test_what_the_source_did_since_the_last_round_is_neither_deleted_nor_brought_back(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+    cluster, index_name, alias
+):
     """Uneven shards: one shard's operations go on behind the other's, and behind what was copied."""
     put_documents(cluster, alias, [3], suffix=" by a client")
     sync(cluster, index_name, HashingEncoder())
@@ -131,7 +129,7 @@ def test_what_the_source_did_since_the_last_round_is_neither_deleted_nor_brought
     assert not {"d3", "d7"} & sources(cluster, index_name).keys()
 
 
-def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, index_name: str) -> None:
+def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster, index_name):
     done = reindexed(
         cluster, index_name, 10, HashingEncoder(refused=("n1",)), ReindexSettings(accept_rejects=True)
     )
@@ -148,9 +146,7 @@ def test_a_refused_document_is_never_taken_for_a_deleted_one(cluster: Cluster, i
 
 @pytest.mark.parametrize("undo", [rollback, remove])
 @pytest.mark.parametrize("block", ["read_only", "read_only_allow_delete"])
-def test_a_dry_run_foresees_that_a_block_keeps_the_alias_from_the_source(
-    cluster: Cluster, index_name: str, block: str, undo: Callable[..., dict[str, Any]]
-) -> None:
+def test_a_dry_run_foresees_that_a_block_keeps_the_alias_from_the_source(cluster, index_name, block, undo):
     fill_index(cluster, index_name, 5)
     cluster.request("PUT", path_of(index_name, "_alias", "app"))
     reindex(cluster, index_name, HashingEncoder(), ReindexSettings(alias="app"))
@@ -165,7 +161,7 @@ def test_a_dry_run_foresees_that_a_block_keeps_the_alias_from_the_source(
     assert alias_of(cluster, "app") == [index_name]
 
 
-def test_a_source_that_refuses_keeps_the_alias(cluster: Cluster, index_name: str, alias: str) -> None:
+def test_a_source_that_refuses_keeps_the_alias(cluster, index_name, alias):
     write_through(cluster, alias)
     cluster.request("PUT", path_of(index_name, "_settings"), {"index": {"blocks.write": True}})
     with pytest.raises(ClusterError, match="takes no writes"):
@@ -204,9 +200,7 @@ def running(work: Callable[[Cluster], None], url: str, failures: list[str]) -> I
         thread.join()
 
 
-def test_no_request_fails_and_no_write_is_lost_over_switch_and_rollback(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_no_request_fails_and_no_write_is_lost_over_switch_and_rollback(cluster, index_name):
     fill_index(cluster, index_name, 200)
     alias = f"{index_name}-live"
     cluster.request("POST", "/_aliases", {"actions": [{"add": {"index": index_name, "alias": alias}}]})
@@ -253,9 +247,7 @@ PARTS = {
 }
 
 
-def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(
-    cluster: Cluster, index_name: str, cli: Cli
-) -> None:
+def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(cluster, index_name, cli):
     fill_index(cluster, index_name, 9)
     shop, parts = f"{index_name}-shop", {f"{index_name}-{name}": of for name, of in PARTS.items()}
     given = {shop: {"is_write_index": True}, f"{index_name}-whole": {}, **parts}
@@ -289,9 +281,7 @@ def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(
     assert cluster.index_info(index_name).aliases == before
 
 
-def test_the_way_back_takes_all_aliases_that_the_way_forth_brought(
-    cluster: Cluster, index_name: str, cli: Cli
-) -> None:
+def test_the_way_back_takes_all_aliases_that_the_way_forth_brought(cluster, index_name, cli):
     """Those from one index together, others by commands of their own; none goes with a dropped index."""
     fill_index(cluster, index_name, 5)
     shop, store, hand = (f"{index_name}-{name}" for name in ("shop", "store", "hand"))
@@ -326,9 +316,7 @@ def test_the_way_back_takes_all_aliases_that_the_way_forth_brought(
     cluster.request("DELETE", path_of(first))
 
 
-def test_an_alias_of_ours_takes_none_of_the_application_from_its_source(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_an_alias_of_ours_takes_none_of_the_application_from_its_source(cluster, index_name):
     fill_index(cluster, index_name, 5)
     part = {"index": index_name, "alias": f"{index_name}-instock", **PARTS["instock"]}
     cluster.request("POST", "/_aliases", {"actions": [{"add": part}]})
@@ -342,7 +330,7 @@ def test_an_alias_of_ours_takes_none_of_the_application_from_its_source(
     assert f"{index_name}-instock" in cluster.index_info(index_name).aliases
 
 
-def test_the_way_back_over_two_indices_shows_what_clients_wrote(cluster: Cluster, index_name: str) -> None:
+def test_the_way_back_over_two_indices_shows_what_clients_wrote(cluster, index_name):
     reindexed(cluster, index_name, 12)
     for connections in (8, 12):
         reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=connections))
@@ -367,9 +355,7 @@ def test_the_way_back_over_two_indices_shows_what_clients_wrote(cluster: Cluster
 NOTHING = {"inserts": 0, "updates": 0, "deletes": 0}
 
 
-def test_an_older_index_gets_what_the_source_changed_before_the_alias_moves(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_index_gets_what_the_source_changed_before_the_alias_moves(cluster, index_name, monkeypatch):
     reindexed(cluster, index_name, 12)
     reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=8))
     put_documents(cluster, index_name, [2, 40], suffix=" later")
@@ -388,8 +374,8 @@ def test_an_older_index_gets_what_the_source_changed_before_the_alias_moves(
 
 
 def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
-    cluster: Cluster, index_name: str, alias: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, index_name, alias, cli, monkeypatch
+):
     left = resolve(cluster, alias).name
     before_call(monkeypatch, rollback_module, "switch", lambda: put_documents(cluster, alias, [70]))
     said = cli(cluster, "rollback --drop", index_name).out
@@ -402,8 +388,8 @@ def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
 
 
 def test_a_write_under_way_while_the_alias_moves_is_kept_and_a_later_one_stays_so(
-    cluster: Cluster, index_name: str, alias: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, index_name, alias, monkeypatch
+):
     put_documents(cluster, alias, [3, 60, 61], suffix=" by a client")
     original = rollback_module.switch
 
@@ -425,9 +411,7 @@ def test_a_write_under_way_while_the_alias_moves_is_kept_and_a_later_one_stays_s
 
 
 @pytest.mark.parametrize("drop_late", [False, True])
-def test_a_dropped_index_leaves_nothing_to_carry_again(
-    cluster: Cluster, index_name: str, alias: str, drop_late: bool
-) -> None:
+def test_a_dropped_index_leaves_nothing_to_carry_again(cluster, index_name, alias, drop_late):
     put_documents(cluster, alias, [60, 61], suffix=" by a client")
     if not drop_late:
         rollback(cluster, index_name, copy_back=True)
@@ -443,9 +427,7 @@ def test_a_dropped_index_leaves_nothing_to_carry_again(
     assert not done.carried or not any(done.carried.values())
 
 
-def test_a_field_that_clients_mapped_is_mapped_so_in_the_source(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_a_field_that_clients_mapped_is_mapped_so_in_the_source(cluster, index_name, alias):
     colour = {"properties": {"colour": {"type": "keyword"}}}
     cluster.request("PUT", path_of(alias, "_mapping"), colour)
     cluster.request("PUT", path_of(alias, "_settings"), {"index.max_result_window": 20_000})
@@ -457,9 +439,7 @@ def test_a_field_that_clients_mapped_is_mapped_so_in_the_source(
     assert cluster.index_info(index_name).properties["colour"] == {"type": "keyword"}
 
 
-def test_documents_that_never_arrived_are_not_deleted_in_the_source(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_documents_that_never_arrived_are_not_deleted_in_the_source(cluster, index_name, alias):
     delete(cluster, alias, "d5")
     put_documents(cluster, index_name, range(60, 64))
     position = settled_position(cluster, index_name)
@@ -472,9 +452,7 @@ def test_documents_that_never_arrived_are_not_deleted_in_the_source(
     assert resolve(cluster, alias).name != index_name
 
 
-def test_what_is_discarded_takes_nothing_from_the_older_index(
-    cluster: Cluster, index_name: str, alias: str
-) -> None:
+def test_what_is_discarded_takes_nothing_from_the_older_index(cluster, index_name, alias):
     put_documents(cluster, alias, [60, 61], suffix=" by a client")
     reindex(cluster, index_name, HashingEncoder(), ReindexSettings(m=8))
     delete(cluster, alias, "d60")

@@ -158,7 +158,7 @@ def by_encoder(encoder: HashingEncoder, texts: dict[str, list[str]], query: str)
 
 
 @pytest.mark.parametrize(("mapping", "former"), [(prose, True), (objects, False), (mixed, True)])
-def test_fields_ask_our_encoder_and_all_comes_back(wishes: Meanings, mapping: Any, former: bool) -> None:
+def test_fields_ask_our_encoder_and_all_comes_back(wishes, mapping, former):
     cluster, encoder, server = wishes.cluster, HashingEncoder(), wishes.server
     before = fill(wishes, mapping, former)
     settings = ReindexSettings(
@@ -223,7 +223,7 @@ def test_fields_ask_our_encoder_and_all_comes_back(wishes: Meanings, mapping: An
     assert stored(cluster, INDEX).keys() == {*before, "new"}
 
 
-def test_what_holds_no_single_text_is_refused_alone(wishes: Meanings) -> None:
+def test_what_holds_no_single_text_is_refused_alone(wishes):
     """The cluster embeds a request together, and refuses all of it where it cannot embed one document."""
     cluster, encoder = wishes.cluster, HashingEncoder()
     settings = ReindexSettings(semantic=("body",), server=wishes.server.url)
@@ -243,7 +243,7 @@ def test_what_holds_no_single_text_is_refused_alone(wishes: Meanings) -> None:
     assert neural(cluster, "body", "a zephyr")[0][0] == "odd-list"
 
 
-def test_nothing_is_lost_while_the_server_is_away(wishes: Meanings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_lost_while_the_server_is_away(wishes, monkeypatch):
     cluster, encoder, settings = wishes.cluster, HashingEncoder(), reindexed(wishes)
     lines = [{"index": {"_id": "new"}}, {"body": "a zephyr"}, {"index": {"_id": "d1"}}, {"body": "umbrella"}]
     bulk(cluster, INDEX, lines)
@@ -263,7 +263,7 @@ def test_nothing_is_lost_while_the_server_is_away(wishes: Meanings, monkeypatch:
     assert neural(cluster, "body", "a zephyr")[0][0] == "new"
 
 
-def test_another_encoder_makes_another_index_with_models_of_its_own(wishes: Meanings) -> None:
+def test_another_encoder_makes_another_index_with_models_of_its_own(wishes):
     cluster, settings = wishes.cluster, reindexed(wishes)
     other = HashingEncoder(salt="other", dim=24)
     with pytest.raises(FingerprintMismatch, match="has encoder") as refusal:
@@ -290,7 +290,7 @@ def test_another_encoder_makes_another_index_with_models_of_its_own(wishes: Mean
     assert made(cluster) == []
 
 
-def test_a_damaged_embedding_is_told(wishes: Meanings) -> None:
+def test_a_damaged_embedding_is_told(wishes):
     cluster, encoder, settings = wishes.cluster, HashingEncoder(), reindexed(wishes)
     with (
         serving(cluster, HashingEncoder(salt="other")) as server,
@@ -323,7 +323,7 @@ REFUSED: list[tuple[dict[str, Any], type[HybridrError], str]] = [
 ]
 
 
-def test_nothing_is_written_where_it_cannot_be(wishes: Meanings) -> None:
+def test_nothing_is_written_where_it_cannot_be(wishes):
     cluster = wishes.cluster
     more = {"taken": {"type": "text"}, "taken_semantic_info": {"type": "keyword"}}
     more |= {"many": {"type": "nested", "properties": {"name": {"type": "keyword"}}}}
@@ -337,7 +337,7 @@ def test_nothing_is_written_where_it_cannot_be(wishes: Meanings) -> None:
             assert (names_in(cluster), made(cluster)) == ([INDEX], [])
 
 
-def test_models_go_where_the_index_cannot_be_made(wishes: Meanings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_go_where_the_index_cannot_be_made(wishes, monkeypatch):
     cluster, encoder = wishes.cluster, HashingEncoder()
     fill(wishes, prose, False)
     settings = ReindexSettings(semantic=("body",), server=wishes.server.url)

@@ -18,7 +18,6 @@ from hybridr.indexing.reindexing import ReindexResult, reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, sources, update
 from support.hashing import HashingEncoder
 
@@ -57,7 +56,7 @@ def texts(cluster: Cluster, index: str) -> dict[str, dict[str, Any]]:
     return sources(cluster, index)
 
 
-def test_a_second_reindex_shows_the_alias_what_it_showed(cluster: Cluster, name: str) -> None:
+def test_a_second_reindex_shows_the_alias_what_it_showed(cluster, name):
     again(cluster, name, ENCODER, alias=f"{name}-app")
     write_through(cluster, f"{name}-app")
     before, source = texts(cluster, f"{name}-app"), texts(cluster, name)
@@ -76,8 +75,8 @@ def test_a_second_reindex_shows_the_alias_what_it_showed(cluster: Cluster, name:
 
 
 def test_removal_refuses_while_any_generation_holds_what_clients_wrote_before_a_sync(
-    cluster: Cluster, name: str, alias: str, cli: Cli
-) -> None:
+    cluster, name, alias, cli
+):
     write_through(cluster, alias)
     again(cluster, name)
     expected = texts(cluster, alias)
@@ -92,7 +91,7 @@ def test_removal_refuses_while_any_generation_holds_what_clients_wrote_before_a_
     assert [info.name for info in cluster.indices(f"{name}*")] == [name]
 
 
-def test_written_by_name_into_an_index_that_was_left(cluster: Cluster, name: str, alias: str) -> None:
+def test_written_by_name_into_an_index_that_was_left(cluster, name, alias):
     write_through(cluster, alias)
     again(cluster, name)
     left = f"{name}-hybridr-1"
@@ -120,7 +119,7 @@ def test_written_by_name_into_an_index_that_was_left(cluster: Cluster, name: str
     assert verify(cluster, name, OTHER).problems() == []
 
 
-def test_the_same_reindex_again_keeps_what_clients_wrote(cluster: Cluster, name: str, alias: str) -> None:
+def test_the_same_reindex_again_keeps_what_clients_wrote(cluster, name, alias):
     write_through(cluster, alias)
     put_documents(cluster, name, [9], suffix=" by the source")
     delete(cluster, name, "d10")
@@ -133,7 +132,7 @@ def test_the_same_reindex_again_keeps_what_clients_wrote(cluster: Cluster, name:
     assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_verify_and_status_tell_the_same_after_a_delete(cluster: Cluster, name: str, alias: str) -> None:
+def test_verify_and_status_tell_the_same_after_a_delete(cluster, name, alias):
     delete(cluster, alias, "d5")
     for _ in range(2):
         found = verify(cluster, name, ENCODER)
@@ -149,7 +148,7 @@ def test_verify_and_status_tell_the_same_after_a_delete(cluster: Cluster, name: 
     assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_back_and_forth(cluster: Cluster, name: str, alias: str) -> None:
+def test_back_and_forth(cluster, name, alias):
     """A rollback is not refused for what the older index has; what came later is in both afterwards."""
     write_through(cluster, alias)
     again(cluster, name)
@@ -167,9 +166,7 @@ def test_back_and_forth(cluster: Cluster, name: str, alias: str) -> None:
     assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_written_while_the_alias_moves(
-    cluster: Cluster, name: str, alias: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_written_while_the_alias_moves(cluster, name, alias, monkeypatch):
     write_through(cluster, alias)
     bulk(cluster, alias, [{"index": {"_id": "other"}}, {"text": "velvet"}])
     original = switching.switch
@@ -193,9 +190,7 @@ def test_written_while_the_alias_moves(
     assert shown["other"] == {"text": "velvet"}
 
 
-def test_an_older_index_that_is_filled_again_from_a_later_one(
-    cluster: Cluster, name: str, alias: str
-) -> None:
+def test_an_older_index_that_is_filled_again_from_a_later_one(cluster, name, alias):
     """What was carried there bears the number of a later index."""
     again(cluster, name)
     bulk(cluster, alias, [{"index": {"_id": "own"}}, {"text": "zephyr"}])
@@ -206,7 +201,7 @@ def test_an_older_index_that_is_filled_again_from_a_later_one(
     assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_verify_asks_for_words_that_the_index_has(cluster: Cluster, name: str) -> None:
+def test_verify_asks_for_words_that_the_index_has(cluster, name):
     """The longest text of the source is no longer in the index, since a client changed it there."""
     bulk(cluster, name, [{"index": {"_id": "long"}}, {"text": "unheard word " * 9}])
     alias = again(cluster, name, ENCODER).alias or ""
@@ -215,7 +210,7 @@ def test_verify_asks_for_words_that_the_index_has(cluster: Cluster, name: str) -
     assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_copied_back_twice_without_a_round_between(cluster: Cluster, name: str, alias: str) -> None:
+def test_copied_back_twice_without_a_round_between(cluster, name, alias):
     """What hybridr copied to the source is no change of the source; what others write there is one."""
     again(cluster, name)
     put_documents(cluster, alias, [3, 4, 5, 6], suffix=" first")
@@ -233,7 +228,7 @@ def test_copied_back_twice_without_a_round_between(cluster: Cluster, name: str, 
 
 
 @pytest.mark.parametrize("copy_back", [False, True], ids=["a round", "a way back"])
-def test_written_after_a_way_back(cluster: Cluster, name: str, alias: str, copy_back: bool, cli: Cli) -> None:
+def test_written_after_a_way_back(cluster, name, alias, copy_back, cli):
     """`sync`, or `remove` that copies back, keeps what clients wrote and deleted after a copy back."""
     again(cluster, name)
     put_documents(cluster, alias, [3, 4], suffix=" first")
@@ -251,7 +246,7 @@ def test_written_after_a_way_back(cluster: Cluster, name: str, alias: str, copy_
         assert verify(cluster, name, ENCODER).problems() == []
 
 
-def test_removal_names_what_both_sides_changed(cluster: Cluster, name: str, alias: str) -> None:
+def test_removal_names_what_both_sides_changed(cluster, name, alias):
     numbers = list(range(1, 8))
     put_documents(cluster, alias, numbers, suffix=" by a client")
     put_documents(cluster, name, numbers, suffix=" by the source")
@@ -269,9 +264,7 @@ def test_removal_names_what_both_sides_changed(cluster: Cluster, name: str, alia
     assert texts(cluster, name)["d1"]["text"].endswith(" by a client")
 
 
-def test_the_commands_say_what_is_behind_and_what_would_be_refused(
-    cluster: Cluster, name: str, alias: str, cli: Cli
-) -> None:
+def test_the_commands_say_what_is_behind_and_what_would_be_refused(cluster, name, alias, cli):
     again(cluster, name)
     put_documents(cluster, name, [100], suffix=" by the source")
     delete(cluster, name, "d9")
@@ -295,8 +288,8 @@ def test_the_commands_say_what_is_behind_and_what_would_be_refused(
 
 @pytest.mark.parametrize("begun_before", [False, True])
 def test_what_clients_write_where_another_reindex_moved_the_alias_comes_along(
-    cluster: Cluster, name: str, alias: str, monkeypatch: pytest.MonkeyPatch, begun_before: bool
-) -> None:
+    cluster, name, alias, monkeypatch, begun_before
+):
     put_documents(cluster, alias, [3, 4], suffix=" first")
     others, rival = "hybridr.indexing.targets.beside.require_verified", ReindexSettings(m=12)
 
@@ -337,7 +330,7 @@ def before_request(cluster: Cluster, ending: str, act: Callable[[Any], Any]) -> 
     return interrupted
 
 
-def test_of_two_that_make_the_alias_the_later_one_has_it_alone(cluster: Cluster, name: str) -> None:
+def test_of_two_that_make_the_alias_the_later_one_has_it_alone(cluster, name):
     alias = f"{name}-hybridr"
 
     def overtaken(_: Any) -> None:
@@ -353,7 +346,7 @@ def test_of_two_that_make_the_alias_the_later_one_has_it_alone(cluster: Cluster,
     assert (there["d3"]["text"].endswith(" by a client"), "d7" in there) == (True, False)
 
 
-def test_what_a_dying_process_wrote_late_is_taken_away_by_the_next_round(cluster: Cluster, name: str) -> None:
+def test_what_a_dying_process_wrote_late_is_taken_away_by_the_next_round(cluster, name):
     """Its page was on its way while the source deleted a document and another process did all the work."""
     deleted, alias = [], f"{name}-hybridr"
 

@@ -23,7 +23,6 @@ from hybridr.indexing.stages.transfer import export_text, import_vectors, plan_i
 from hybridr.indexing.stages.vectors import encode_texts
 from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove
-from support.commands import Cli
 from support.corpus import bulk, delete, drop_indices, fill_index, fill_uneven, put_documents
 from support.hashing import HashingEncoder
 
@@ -70,9 +69,7 @@ def held(cluster: Cluster, index: str) -> dict[str, Any]:
 
 
 @pytest.mark.model
-def test_the_index_is_that_of_the_direct_way_to_the_bit(
-    cluster: Cluster, uneven: str, folder: Path, minilm: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_is_that_of_the_direct_way_to_the_bit(cluster, uneven, folder, minilm, monkeypatch):
     encoder, settings = (load_encoder(minilm), ReindexSettings(read_documents=PAGE, term_table=False))
     monkeypatch.setattr(lag, "SHARE", 7)
     direct = reindex(cluster, uneven, encoder, settings)
@@ -94,9 +91,7 @@ def test_the_index_is_that_of_the_direct_way_to_the_bit(
     remove(cluster, uneven)
 
 
-def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
+def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(cluster, index_name, tmp_path):
     fill_index(cluster, index_name, 30)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transfer, "settled_position", lambda *_: None)
@@ -109,7 +104,7 @@ def test_where_the_cluster_tells_no_positions_all_is_looked_at_once_more(
     assert verify(cluster, index_name, HashingEncoder(), sample=33).ok
 
 
-def test_a_vector_of_another_text_is_not_taken(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_a_vector_of_another_text_is_not_taken(cluster, index_name, tmp_path):
     fill_index(cluster, index_name, 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transfer, "text_of", lambda source, fields: "another text of the same document")
@@ -121,9 +116,7 @@ def test_a_vector_of_another_text_is_not_taken(cluster: Cluster, index_name: str
 
 
 @pytest.mark.parametrize("direct_first", [True, False])
-def test_either_way_goes_on_where_the_other_stopped(
-    cluster: Cluster, index_name: str, tmp_path: Path, direct_first: bool
-) -> None:
+def test_either_way_goes_on_where_the_other_stopped(cluster, index_name, tmp_path, direct_first):
     fill_index(cluster, index_name, 120)
     settings = ReindexSettings(read_documents=20, term_table=False)
     export_text(cluster, index_name, tmp_path, settings)
@@ -146,7 +139,7 @@ def stopping(stage: str, done: int, total: int | None = None, note: str = "") ->
         raise KeyboardInterrupt
 
 
-def test_passages_come_as_the_direct_way_makes_them(cluster: Cluster, uneven: str, folder: Path) -> None:
+def test_passages_come_as_the_direct_way_makes_them(cluster, uneven, folder):
     settings = ReindexSettings(
         passages=True, max_tokens=40, passage_overlap=4, max_passages=3, term_table=False, vectors="byte"
     )
@@ -163,9 +156,7 @@ def test_passages_come_as_the_direct_way_makes_them(cluster: Cluster, uneven: st
     remove(cluster, uneven)
 
 
-def test_refused_before_anything_is_made(
-    cluster: Cluster, uneven: str, folder: Path, index_name: str
-) -> None:
+def test_refused_before_anything_is_made(cluster, uneven, folder, index_name):
     encoder = HashingEncoder()
     with pytest.raises(DataError, match="there is nothing in .*vectors") as none:
         plan_import(cluster, uneven, folder, encoder, ReindexSettings())
@@ -190,7 +181,7 @@ def test_refused_before_anything_is_made(
 
 
 @pytest.mark.model
-def test_the_three_commands(cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli) -> None:
+def test_the_three_commands(cluster, index_name, tmp_path, cli):
     fill_index(cluster, index_name, 25)
     out = tmp_path / "out"
     assert cli(cluster, f"export-text {index_name} --out {out} --json").json["documents"] == 25

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import path_of
 from hybridr.cluster.reading import read_documents, text_of
 from hybridr.errors import ClusterError, DataError
 from hybridr.files.local import read_manifest
 from hybridr.indexing.stages import transfer
 from hybridr.indexing.stages.bundle import TEXTS, StageFolder, TextsLabel, claimed, read_label, read_part
 from hybridr.indexing.stages.transfer import export_text
-from support.commands import Cli
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 
 pytestmark = pytest.mark.node
@@ -33,9 +32,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [row for file in files for table in read_part(file, TEXTS, "") for row in table.to_pylist()]
 
 
-def test_every_text_is_there_once_and_parts_tile_each_shard(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
+def test_every_text_is_there_once_and_parts_tile_each_shard(cluster, index_name, tmp_path):
     fill_index(cluster, index_name, 130, settings={"number_of_replicas": 0, "number_of_shards": 2})
     done = export_text(cluster, index_name, tmp_path, SETTINGS)
     expected = {found.doc_id: found for found in read_documents(cluster, index_name)}
@@ -61,8 +58,8 @@ def test_every_text_is_there_once_and_parts_tile_each_shard(
 
 
 def test_a_stopped_export_goes_on_and_leaves_what_changed_to_the_last_stage(
-    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
-) -> None:
+    cluster, index_name, tmp_path, cli
+):
     fill_index(cluster, index_name, 90)
 
     def stopping(stage: str, done: int, total: int | None = None, note: str = "") -> None:
@@ -95,9 +92,7 @@ def test_a_stopped_export_goes_on_and_leaves_what_changed_to_the_last_stage(
     assert "took 7 documents, and 2 of these texts were changed or deleted" in said
 
 
-def test_a_part_that_is_damaged_or_gone_is_made_again(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
+def test_a_part_that_is_damaged_or_gone_is_made_again(cluster, index_name, tmp_path):
     fill_index(cluster, index_name, 70)
     export_text(cluster, index_name, tmp_path, SETTINGS)
     expected, part = rows(tmp_path), tmp_path / "texts" / "00000-000001.parquet"
@@ -113,9 +108,7 @@ def test_a_part_that_is_damaged_or_gone_is_made_again(
     assert rows(tmp_path) == expected
 
 
-def test_going_on_keeps_the_fields_that_it_began_with(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
+def test_going_on_keeps_the_fields_that_it_began_with(cluster, index_name, tmp_path):
     properties = {"first": {"type": "text"}, "second": {"type": "text"}}
     cluster.request("PUT", path_of(index_name), {"mappings": {"properties": properties}})
     put: dict[str, Any] = {"index": {}}
@@ -127,9 +120,7 @@ def test_going_on_keeps_the_fields_that_it_began_with(
     assert export_text(cluster, index_name, tmp_path, SETTINGS).fields == ("first",)
 
 
-def test_an_alias_that_shows_a_part_is_refused_and_nothing_is_left(
-    cluster: Cluster, index_name: str, tmp_path: Path
-) -> None:
+def test_an_alias_that_shows_a_part_is_refused_and_nothing_is_left(cluster, index_name, tmp_path):
     fill_index(cluster, index_name, 3)
     shown = {"index": index_name, "alias": f"{index_name}-part", "filter": {"term": {"number": 1}}}
     cluster.request("POST", "/_aliases", {"actions": [{"add": shown}]})
@@ -138,7 +129,7 @@ def test_an_alias_that_shows_a_part_is_refused_and_nothing_is_left(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_other_texts_is_refused(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_a_folder_of_other_texts_is_refused(cluster, index_name, tmp_path):
     fill_index(cluster, index_name, 3)
     fill_index(cluster, f"{index_name}-b", 3)
     export_text(cluster, index_name, tmp_path, SETTINGS)

@@ -30,9 +30,7 @@ def differing(result: Verification) -> dict[str, list[str]]:
     return {finding.name: finding.differing for finding in result.findings if not finding.ok}
 
 
-def test_an_untouched_pair_agrees_and_one_document_too_many_is_counted(
-    cluster: Cluster, index_name: str, filled: str, sent: list[tuple[str, str]]
-) -> None:
+def test_an_untouched_pair_agrees_and_one_document_too_many_is_counted(cluster, index_name, filled, sent):
     result = found(cluster, index_name)
     assert result.ok
     assert (result.source, result.destination) == (index_name, filled)
@@ -67,7 +65,7 @@ def change_one_each(cluster: Cluster, source: str, copy: str) -> dict[str, str]:
     return dict(zip(names, ("d7", "d9", "d11", "d13", "d15"), strict=True))
 
 
-def test_one_change_is_found_by_name(cluster: Cluster, index_name: str, filled: str) -> None:
+def test_one_change_is_found_by_name(cluster, index_name, filled):
     changed = change_one_each(cluster, index_name, filled)
     result = verify(cluster, index_name, HashingEncoder(), sample=COUNT)
     for name, doc_id in changed.items():
@@ -76,9 +74,7 @@ def test_one_change_is_found_by_name(cluster: Cluster, index_name: str, filled: 
     assert set(sum(differing(result).values(), [])) == set(changed.values())
 
 
-def test_what_clients_wrote_there_is_right_once_it_was_synced(
-    cluster: Cluster, index_name: str, filled: str
-) -> None:
+def test_what_clients_wrote_there_is_right_once_it_was_synced(cluster, index_name, filled):
     put_documents(cluster, filled, [7, COUNT + 1], suffix=" by a client")
     assert not found(cluster, index_name).ok
     sync(cluster, index_name, HashingEncoder())
@@ -90,7 +86,7 @@ def test_what_clients_wrote_there_is_right_once_it_was_synced(
     assert differing(verify(cluster, index_name, HashingEncoder(), sample=COUNT))["vector"] == ["d7"]
 
 
-def test_reindex_does_not_switch_to_a_wrong_copy(cluster: Cluster, index_name: str, filled: str) -> None:
+def test_reindex_does_not_switch_to_a_wrong_copy(cluster, index_name, filled):
     update(cluster, filled, {"hybridr_vector": [1.0] * 16, **COMPANIONS})
     with pytest.raises(ClusterError, match="the alias was not switched: vector: 1 of .* documents: d7"):
         reindex(cluster, index_name, HashingEncoder())

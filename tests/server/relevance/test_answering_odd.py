@@ -39,7 +39,7 @@ def filled(cluster: Cluster, index_name: str) -> Iterator[Makes]:
     drop_indices(cluster, f"{index_name}*")
 
 
-def test_of_twenty_documents(cluster: Cluster, filled: Makes) -> None:
+def test_of_twenty_documents(cluster, filled):
     name = filled([text_number(number) for number in range(20)])
     found = calibrate(cluster, name, ENCODER)
     assert found.answers, found.note
@@ -58,7 +58,7 @@ def test_of_twenty_documents(cluster: Cluster, filled: Makes) -> None:
     remove_rules(cluster, name, ["r"])
 
 
-def test_of_one_text_many_times(cluster: Cluster, filled: Makes) -> None:
+def test_of_one_text_many_times(cluster, filled):
     name = filled([text_number(7)] * 30)
     found = calibrate(cluster, name, ENCODER)
     assert found.answers, found.note
@@ -67,7 +67,7 @@ def test_of_one_text_many_times(cluster: Cluster, filled: Makes) -> None:
     assert sure(UNANSWERABLE) == []
 
 
-def test_of_chinese_documents(cluster: Cluster, filled: Makes) -> None:
+def test_of_chinese_documents(cluster, filled):
     documents = chinese()[:60]
     name = filled(documents)
     write_record(cluster, resolve(cluster, name).name, language="zh")
@@ -77,7 +77,7 @@ def test_of_chinese_documents(cluster: Cluster, filled: Makes) -> None:
     assert Search(cluster, name, ENCODER).requiring(0.95)(documents[3])[0].doc_id == "d3"
 
 
-def test_of_what_the_index_answers_nothing_is_called_foreign(cluster: Cluster, filled: Makes) -> None:
+def test_of_what_the_index_answers_nothing_is_called_foreign(cluster, filled):
     listed = list(unanswerable_queries(ASKED))
     name = filled([*listed[:40], *(text_number(number) for number in range(40))])
     found = calibrate(cluster, name, ENCODER).answers
@@ -86,7 +86,7 @@ def test_of_what_the_index_answers_nothing_is_called_foreign(cluster: Cluster, f
     assert Search(cluster, name, ENCODER).requiring(0.95)(listed[0])[0].doc_id == "d0"
 
 
-def test_without_vectors_and_by_another_encoder(cluster: Cluster, filled: Makes) -> None:
+def test_without_vectors_and_by_another_encoder(cluster, filled):
     name = filled([text_number(number) for number in range(20)], vectors=False)
     found = calibrate(cluster, name, ENCODER)
     assert found.answers is None
@@ -101,9 +101,7 @@ def test_without_vectors_and_by_another_encoder(cluster: Cluster, filled: Makes)
         Search(cluster, name, HashingEncoder(dim=32, salt="another"))
 
 
-def test_a_fault_of_the_code_is_no_note(
-    cluster: Cluster, filled: Makes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_the_code_is_no_note(cluster, filled, monkeypatch):
     name = filled([text_number(number) for number in range(20)])
 
     def broken(*_: object) -> None:

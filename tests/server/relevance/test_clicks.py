@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,9 +53,7 @@ def right(clicks: Clicks) -> int:
     return sum(found.get(text) == good for text, good in GOOD.items())
 
 
-def test_all_pages_are_read_and_what_is_gone_is_not_judged(
-    cluster: Cluster, index: str, log: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_pages_are_read_and_what_is_gone_is_not_judged(cluster, index, log, monkeypatch):
     monkeypatch.setattr(ubi, "PAGE_OF_EVENTS", 50)
     found = read_clicks(cluster, index)
     searches = sum("action_name" not in record for record in log)
@@ -65,14 +62,12 @@ def test_all_pages_are_read_and_what_is_gone_is_not_judged(
     assert found.report.left_out[GONE] == len(TEXTS)
 
 
-def test_an_alias_that_shows_a_part_judges_that_part(cluster: Cluster, index: str) -> None:
+def test_an_alias_that_shows_a_part_judges_that_part(cluster, index):
     found = read_clicks(cluster, PART)
     assert {doc for grades in found.qrels.values() for doc in grades} == {"d1"}
 
 
-def test_documents_are_found_by_the_field_that_an_application_names(
-    cluster: Cluster, index: str, log: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_documents_are_found_by_the_field_that_an_application_names(cluster, index, log, tmp_path):
     file = tmp_path / "log.jsonl"
     named = [as_shop_writes(record) for record in log]
     file.write_text("\n".join(map(json.dumps, named)) + "\nno JSON\n")
@@ -93,9 +88,7 @@ def as_shop_writes(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "event_attributes": about}
 
 
-def test_a_cluster_without_clicks_says_how_they_begin(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_without_clicks_says_how_they_begin(cluster, index, monkeypatch):
     monkeypatch.setattr(ubi, "FIELDS", {"t-no-such-index": []})
     with pytest.raises(NotFound, match="no clicks are collected"):
         read_clicks(cluster, index)

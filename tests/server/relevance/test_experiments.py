@@ -7,7 +7,6 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from hybridr.search.rules.rules import add_rules
 from hybridr.serving import snapshots
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.commands import Cli
 from support.corpus import WORDS, bulk, text_number
 from support.diary import Diary
 from support.hashing import HashingEncoder
@@ -103,9 +101,7 @@ def await_contest(client: TestClient, on: bool) -> None:
         time.sleep(0.05)
 
 
-def test_from_clicks_to_a_promoted_ranking_and_back(
-    client: TestClient, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_from_clicks_to_a_promoted_ranking_and_back(client, cluster, tmp_path):
     typed = re.findall(r"^    hybridr (.*?)(?: {3,}.*)?$", PAGE, re.M)
     assert [one.split()[0] for one in typed] == ["serve", "clicks", "learn", *["experiment"] * 5]
     diary = Diary()
@@ -153,7 +149,7 @@ def test_from_clicks_to_a_promoted_ranking_and_back(
     assert events[-2:] == ["experiment began", "experiment ended"]
 
 
-def test_what_a_rule_pins_leads_the_draft_and_is_of_neither(client: TestClient, cluster: Cluster) -> None:
+def test_what_a_rule_pins_leads_the_draft_and_is_of_neither(client, cluster):
     plain = found_by(Search(cluster, INDEX, ENCODER))
     judged = [Query(text, text) for text in TEXTS]
     learn(cluster, INDEX, (judged, {text: {plain[text][RANK - 1]: 1} for text in TEXTS}), encoder=ENCODER)
@@ -182,7 +178,7 @@ def test_what_a_rule_pins_leads_the_draft_and_is_of_neither(client: TestClient, 
     assert (told.searches, told.clicks, told.a, told.b) == (4, 4, 0, 0)
 
 
-def test_searches_and_events_are_kept_as_ubi_does(client: TestClient, cluster: Cluster) -> None:
+def test_searches_and_events_are_kept_as_ubi_does(client, cluster):
     named = {"query_id": "q1", "client_id": "anna", "object_id_field": "sku", "application": "shop"}
     ubi = {**named, "query_attributes": {"hybridr_teams": "a"}, "of a plugin to come": 1}
     answer = client.post("/search", json={"query": TEXTS[0], "k": 3, "ext": {"ubi": ubi}}).json()
@@ -202,9 +198,7 @@ def test_searches_and_events_are_kept_as_ubi_does(client: TestClient, cluster: C
     assert 'hybridr_ubi_total{index="ubi_events",outcome="written"} 2.0' in client.get("/metrics").text
 
 
-def test_before_anything_is_kept_each_command_says_what_to_type(
-    cluster: Cluster, client: TestClient, tmp_path: Path, cli: Cli
-) -> None:
+def test_before_anything_is_kept_each_command_says_what_to_type(cluster, client, tmp_path, cli):
     file = tmp_path / "b.toml"
     file.write_text("[search]\ndense_weight = 0.3\n")
     for name in (QUERIES, EVENTS):

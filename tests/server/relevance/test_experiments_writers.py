@@ -34,9 +34,7 @@ def start(cluster: Cluster, index: str, a: str = "today", b: str = "learnt") -> 
 
 
 @pytest.mark.parametrize("sides", [("today", "learnt"), ("learnt", "today")])
-def test_what_an_experiment_compares_is_not_forgotten(
-    cluster: Cluster, index: str, sides: tuple[str, str]
-) -> None:
+def test_what_an_experiment_compares_is_not_forgotten(cluster, index, sides):
     start(cluster, index, *sides)
     running = resolve(cluster, index).record
     for dry_run in (True, False):
@@ -53,9 +51,7 @@ def test_what_an_experiment_compares_is_not_forgotten(
     assert memories_of(cluster, info.name) == []
 
 
-def test_an_experiment_that_begins_while_somebody_forgets_keeps_its_ranking(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_experiment_that_begins_while_somebody_forgets_keeps_its_ranking(cluster, index, monkeypatch):
     real = learning.rewrite
 
     def overtaken(*given: Any, **named: Any) -> Any:
@@ -72,9 +68,7 @@ def test_an_experiment_that_begins_while_somebody_forgets_keeps_its_ranking(
 
 
 @pytest.mark.parametrize("what", ["forgets", "experiments", "tunes"])
-def test_an_experiment_does_not_undo_what_others_do_while_it_begins(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_an_experiment_does_not_undo_what_others_do_while_it_begins(cluster, index, monkeypatch, what):
     real, waiting = experiments.rewrite, [True]
 
     def overtaken(*given: Any, **named: Any) -> Any:

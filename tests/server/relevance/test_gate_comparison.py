@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from hybridr_cli import main
-from support.commands import Cli
 from support.corpus import fill_index
 
 pytestmark = pytest.mark.node
 
 
-def test_encoders_are_compared_and_nothing_is_written(
-    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
-) -> None:
+def test_encoders_are_compared_and_nothing_is_written(cluster, index_name, minilm, cli):
     fill_index(cluster, index_name, 120)
     before = cluster.index_info(index_name)
     command = ["compare", index_name, "--encoders", str(minilm), "--url", cluster.url]
@@ -33,5 +27,5 @@ def test_encoders_are_compared_and_nothing_is_written(
     assert f"next       hybridr reindex {index_name} --encoder {minilm}" in shown
 
 
-def test_no_encoder_is_a_wrong_setting(cluster: Cluster, index_name: str) -> None:
+def test_no_encoder_is_a_wrong_setting(cluster, index_name):
     assert main(["compare", index_name, "--encoders", ",", "--url", cluster.url]) == 2

@@ -29,9 +29,7 @@ def index(cluster: Cluster, index_name: str) -> str:
 
 
 @pytest.mark.parametrize("moment", ["write_past_pipelines", "replace_values", "drop_memories", "settled"])
-def test_who_forgets_while_the_first_learns_leaves_no_half_memory(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_who_forgets_while_the_first_learns_leaves_no_half_memory(cluster, index, monkeypatch, moment):
     """The record names no memory yet, and the hidden index that is being written goes."""
     times, real = [0], learning.replace_values
 
@@ -65,7 +63,7 @@ def test_who_forgets_while_the_first_learns_leaves_no_half_memory(
     assert learn(cluster, index, JUDGED, encoder=ENCODER).memory == memories_of(cluster, info.name)[0]
 
 
-def test_a_dry_run_names_no_memory_that_will_never_be(cluster: Cluster, index: str) -> None:
+def test_a_dry_run_names_no_memory_that_will_never_be(cluster, index):
     done = learn(cluster, index, JUDGED, encoder=ENCODER, dry_run=True)
     assert done.memory is None
     assert done.rehearsal is not None

@@ -50,9 +50,7 @@ def overtake(monkeypatch: pytest.MonkeyPatch, module: Any, action: Callable[[], 
 
 
 @pytest.mark.parametrize("is_again", [False, True])
-def test_who_learns_last_loses_nothing_that_another_learnt_meanwhile(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch, is_again: bool
-) -> None:
+def test_who_learns_last_loses_nothing_that_another_learnt_meanwhile(cluster, index, monkeypatch, is_again):
     if is_again:
         learn_queries(cluster, index, 2)
     overtake(monkeypatch, learning, lambda: learn_queries(cluster, index, 3))
@@ -66,9 +64,7 @@ def test_who_learns_last_loses_nothing_that_another_learnt_meanwhile(
     assert cluster.count(memory_of(info)) == 3
 
 
-def test_who_learns_while_all_is_forgotten_is_refused(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_learns_while_all_is_forgotten_is_refused(cluster, index, monkeypatch):
     learn_queries(cluster, index, 2)
     overtake(monkeypatch, learning, lambda: unlearn(cluster, index))
     with pytest.raises(DataError, match="another command changed the memory"):
@@ -76,9 +72,7 @@ def test_who_learns_while_all_is_forgotten_is_refused(
     assert memories_of(cluster, resolve(cluster, index).name) == []
 
 
-def test_what_was_learnt_outlives_a_learn_that_is_broken_off(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_learnt_outlives_a_learn_that_is_broken_off(cluster, index, monkeypatch):
     learn_queries(cluster, index, 2)
     before = resolve(cluster, index)
 
@@ -97,9 +91,7 @@ def test_what_was_learnt_outlives_a_learn_that_is_broken_off(
     assert memories_of(cluster, after.name) == [memory_of(after)]
 
 
-def test_who_tunes_last_loses_nothing_that_another_tuned_meanwhile(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_tunes_last_loses_nothing_that_another_tuned_meanwhile(cluster, index, monkeypatch):
     name, theirs = resolve(cluster, index).name, Tuned(search={"depth": 77})
     overtake(monkeypatch, tuning, lambda: write_record(cluster, name, tuning=theirs))
     with pytest.raises(DataError, match="another command changed the tuning"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,6 @@ from hybridr.relevance.tuning import tune
 from hybridr.search import signals
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings
-from support.commands import Cli
 from support.corpus import filled_and_reindexed, reindexed, text_number
 from support.hashing import HashingEncoder
 from support.members import one_more
@@ -71,9 +69,7 @@ class Learnt(Signal):
 '''
 
 
-def test_no_query_judges_what_was_made_of_it(
-    cluster: Cluster, index: str, folder: Path, judged: Any, tmp_path: Path
-) -> None:
+def test_no_query_judges_what_was_made_of_it(cluster, index, folder, judged, tmp_path):
     """All else is judged without it, by the same queries too; and a dry run writes nothing."""
     before = cluster.index_info(resolve(cluster, index).name).mappings
     plain = tune(cluster, index, judged, encoder=folder, settings=TuneSettings(dry_run=True))
@@ -84,9 +80,7 @@ def test_no_query_judges_what_was_made_of_it(
     assert cluster.index_info(resolve(cluster, index).name).mappings == before
 
 
-def test_judged_queries_choose_and_searches_follow(
-    cluster: Cluster, index: str, folder: Path, judged: Any
-) -> None:
+def test_judged_queries_choose_and_searches_follow(cluster, index, folder, judged):
     found = tune(cluster, index, judged, encoder=folder)
     choice = found.choice
     assert choice.applied
@@ -120,19 +114,19 @@ def test_judged_queries_choose_and_searches_follow(
         assert processor["combination"]["parameters"]["weights"] == pytest.approx(weights)
 
 
-def test_without_judgements_the_defaults_stay(cluster: Cluster, index: str, folder: Path) -> None:
+def test_without_judgements_the_defaults_stay(cluster, index, folder):
     found = tune(cluster, index, encoder=folder)
     assert (found.pipeline, found.choice, found.in_use) == (None, None, [])
     assert resolve(cluster, index).record.tuning == Tuned()
 
 
-def test_thin_evidence_is_refused(cluster: Cluster, index: str, folder: Path, judged: Any) -> None:
+def test_thin_evidence_is_refused(cluster, index, folder, judged):
     queries, qrels = judged
     with pytest.raises(DataError, match="9 judged queries; 10 are needed"):
         tune(cluster, index, (queries[:9], qrels), encoder=folder)
 
 
-def test_all_that_was_tuned_is_taken_back(cluster: Cluster, index_name: str, cli: Cli) -> None:
+def test_all_that_was_tuned_is_taken_back(cluster, index_name, cli):
     reindexed(cluster, index_name, 30)
     info = resolve(cluster, index_name)
     first = Search(cluster, index_name, HashingEncoder())(text_number(7))
@@ -156,7 +150,7 @@ def test_all_that_was_tuned_is_taken_back(cluster: Cluster, index_name: str, cli
 
 
 @pytest.mark.usefixtures("few_terms")
-def test_tune_fits_what_a_reindex_did_not(cluster: Cluster, index_name: str, minilm: Path, cli: Cli) -> None:
+def test_tune_fits_what_a_reindex_did_not(cluster, index_name, minilm, cli):
     index = reindexed(cluster, index_name, 60, minilm, ReindexSettings(term_table=False)).destination
     shown = tune(cluster, index_name, settings=TuneSettings(dry_run=True))
     assert shown.to_json()["term_table"] is None
@@ -173,8 +167,8 @@ def test_tune_fits_what_a_reindex_did_not(cluster: Cluster, index_name: str, min
 
 
 def test_a_query_log_without_judgements_chooses_the_weight(
-    cluster: Cluster, index: str, folder: Path, tmp_path: Path, judged: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, index, folder, tmp_path, judged, monkeypatch
+):
     monkeypatch.setattr(tuning, "LEAST_LOGGED", 40)
     log = tmp_path / "queries.txt"
     log.write_text("".join(f"{text_number(number)}\n" for number in range(50)), encoding="utf-8")

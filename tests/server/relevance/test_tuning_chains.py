@@ -17,7 +17,6 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.records import Document, Query
 from hybridr.relevance.tuning import reset_tuning, tune
 from hybridr.search import rerankers
-from support.commands import Cli
 from support.corpus import fill_index, put
 from support.hashing import HashingEncoder
 from support.members import one_more
@@ -94,14 +93,7 @@ def right(search: Search, queries: list[Query]) -> int:
     return sum(search(query.text)[0].doc_id == f"d{query.query_id[1:]}" for query in queries)
 
 
-def test_a_chain_that_gains_is_kept_and_taken_back(
-    cluster: Cluster,
-    index_name: str,
-    judged: list[Query],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cli: Cli,
-) -> None:
+def test_a_chain_that_gains_is_kept_and_taken_back(cluster, index_name, judged, tmp_path, monkeypatch, cli):
     encoder = HashingEncoder()
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: encoder)
     before = Search(cluster, index_name, encoder)
@@ -136,14 +128,7 @@ def test_a_chain_that_gains_is_kept_and_taken_back(
     assert resolve(cluster, index_name).record.tuning is None
 
 
-def test_a_chain_that_does_not_gain_stays_off(
-    cluster: Cluster,
-    index_name: str,
-    judged: list[Query],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cli: Cli,
-) -> None:
+def test_a_chain_that_does_not_gain_stays_off(cluster, index_name, judged, tmp_path, monkeypatch, cli):
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: HashingEncoder())
     monkeypatch.setattr("hybridr.search.rerankers.throwaway.added_to", lambda one, *_: list(one.hits))
     command = ["tune", index_name, "--url", cluster.url, "--beir", str(tmp_path / "beir"), "--json"]
@@ -152,9 +137,7 @@ def test_a_chain_that_does_not_gain_stays_off(
     assert resolve(cluster, index_name).record.tuning.chain is None  # type: ignore[union-attr]
 
 
-def test_judged_queries_switch_bits_on(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_judged_queries_switch_bits_on(cluster, index_name, monkeypatch):
     _, queries, qrels = misspelt(cluster, index_name, ReindexSettings(token_bits=True, fields=("text",)))
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: HashingEncoder())
     assert "token_bits" not in Search(cluster, index_name, HashingEncoder()).signals.members

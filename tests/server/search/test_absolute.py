@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -56,7 +55,7 @@ def expected_scores(cluster: Cluster, index: str, text: str, dense_weight: float
     }
 
 
-def test_legs_are_named_only_where_their_scores_are_shown(cluster: Cluster, index: str) -> None:
+def test_legs_are_named_only_where_their_scores_are_shown(cluster, index):
     search = Search(cluster, index, encoder())
     assert "_name" not in json.dumps(search.request(TEXT))
     words = {"size": COUNT, "query": {"match": {"text": TEXT}}, "_source": False}
@@ -78,7 +77,7 @@ def test_legs_are_named_only_where_their_scores_are_shown(cluster: Cluster, inde
 
 
 @pytest.mark.parametrize("dense_weight", [0.0, 0.5, 0.9])
-def test_every_candidate_has_its_true_score(cluster: Cluster, index: str, dense_weight: float) -> None:
+def test_every_candidate_has_its_true_score(cluster, index, dense_weight):
     settings = SearchSettings(dense_weight=dense_weight, depth=DEPTH, signals=("none",))
     search = Search(cluster, index, encoder(), settings=settings)
     assert search.fusion == "absolute"
@@ -92,7 +91,7 @@ def test_every_candidate_has_its_true_score(cluster: Cluster, index: str, dense_
 
 
 @pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
-def test_pages_join_to_the_whole_list(cluster: Cluster, index: str, fusion: str) -> None:
+def test_pages_join_to_the_whole_list(cluster, index, fusion):
     search = Search(cluster, index, encoder(), settings=SearchSettings(fusion=fusion, depth=60))
     whole = [(hit.doc_id, hit.rank, hit.score) for hit in search(TEXT, 40)]
     paged = [hit for start in range(0, 40, 7) for hit in search(TEXT, 7, offset=start)]
@@ -100,7 +99,7 @@ def test_pages_join_to_the_whole_list(cluster: Cluster, index: str, fusion: str)
     assert len({hit.doc_id for hit in paged}) == len(paged)
 
 
-def test_a_page_beyond_what_the_pipeline_normalises_is_refused(cluster: Cluster, index: str) -> None:
+def test_a_page_beyond_what_the_pipeline_normalises_is_refused(cluster, index):
     search = Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline", depth=20))
     assert len(search(TEXT, 10, offset=10)) == 10
     with pytest.raises(SettingsError, match="hits 16 to 25 are beyond the 20 candidates"):
@@ -109,7 +108,7 @@ def test_a_page_beyond_what_the_pipeline_normalises_is_refused(cluster: Cluster,
 
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
 @pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
-def test_a_filter_limits_both_legs(cluster: Cluster, index: str, mode: Any, fusion: str) -> None:
+def test_a_filter_limits_both_legs(cluster, index, mode, fusion):
     search = Search(cluster, index, encoder(), mode, settings=SearchSettings(fusion=fusion, depth=30))
     wanted = {"term": {"tags": "t1"}}
     hits = search(TEXT, 30, filter=wanted)
@@ -120,7 +119,7 @@ def test_a_filter_limits_both_legs(cluster: Cluster, index: str, mode: Any, fusi
         assert all(hit.score == pytest.approx(free[hit.doc_id], abs=1e-5) for hit in hits)
 
 
-def test_words_that_nobody_wrote_leave_the_dense_leg(cluster: Cluster, index: str) -> None:
+def test_words_that_nobody_wrote_leave_the_dense_leg(cluster, index):
     search = Search(cluster, index, encoder(), settings=SearchSettings(depth=DEPTH, signals=("none",)))
     for text in ("xyzzy qwertz", "!!!"):
         dense = search.using("dense").run([Query("q", text)], 10)["q"]
@@ -128,7 +127,7 @@ def test_words_that_nobody_wrote_leave_the_dense_leg(cluster: Cluster, index: st
 
 
 @pytest.mark.parametrize("form", [{"vectors": "byte"}, {"vectors": "sq"}], ids=lambda form: form["vectors"])
-def test_small_vectors_score_alike(cluster: Cluster, index: str, form: dict[str, Any]) -> None:
+def test_small_vectors_score_alike(cluster, index, form):
     done = reindex(cluster, index, encoder(), ReindexSettings(**form, alias=f"{index}-{form['vectors']}"))
     settings = SearchSettings(depth=50, signals=("none",))
     search = Search(cluster, done.destination, encoder(), settings=settings)

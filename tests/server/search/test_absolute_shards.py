@@ -36,7 +36,7 @@ def asked(search: Search, text: str, **params: object) -> Hits:
 
 
 @pytest.mark.parametrize("text", QUERIES)
-def test_dfs_counts_over_all_shards(searches: dict[int, Search], text: str) -> None:
+def test_dfs_counts_over_all_shards(searches, text):
     """With dfs three shards give the hits and the scores of an index of one shard."""
     one = asked(searches[1], text)
     three = asked(searches[3], text, search_type="dfs_query_then_fetch")
@@ -45,6 +45,6 @@ def test_dfs_counts_over_all_shards(searches: dict[int, Search], text: str) -> N
 
 
 @pytest.mark.parametrize("text", QUERIES[:2])
-def test_a_reduce_in_parts_changes_nothing(searches: dict[int, Search], text: str) -> None:
+def test_a_reduce_in_parts_changes_nothing(searches, text):
     """Above 512 shards the coordinating node joins answers in parts, as it does here from two on."""
     assert asked(searches[3], text, batched_reduce_size=2) == asked(searches[3], text)

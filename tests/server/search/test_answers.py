@@ -24,7 +24,6 @@ from hybridr.search.rerankers import Listed, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, as_sent
-from support.commands import Cli
 from support.corpus import delete, drop_indices, fill_index, reindexed, text_number, update
 from support.hashing import HashingEncoder
 
@@ -59,9 +58,7 @@ def calibrated(cluster: Cluster) -> Iterator[tuple[str, HashingEncoder]]:
     drop_indices(cluster, f"{name}*")
 
 
-def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder], cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fits_stays_and_nothing_is_found_for_what_does_not(cluster, calibrated, cli, monkeypatch):
     search = Search(cluster, *calibrated)
     own, foreign = search(text_number(7)), search(UNANSWERABLE)
     assert own[0].doc_id == "d7"
@@ -88,9 +85,7 @@ def test_what_fits_stays_and_nothing_is_found_for_what_does_not(
 
 
 @pytest.mark.parametrize("text", ["🎉", "!!!", "« … »", "🍕 🍕?"])
-def test_no_document_answers_signs_that_it_does_not_have(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder], text: str
-) -> None:
+def test_no_document_answers_signs_that_it_does_not_have(cluster, calibrated, text):
     """Their vector is near to those of documents that say as little."""
     name, encoder = calibrated
     [vector] = encoder.encode_documents([text_number(7)])
@@ -110,9 +105,7 @@ def test_no_document_answers_signs_that_it_does_not_have(
 
 
 @pytest.mark.parametrize("way", ["one request", "pieces", "joined here", "re-ranked", "pinned"])
-def test_pages_join_and_all_are_judged_by_the_best_hit(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder], monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_pages_join_and_all_are_judged_by_the_best_hit(cluster, calibrated, monkeypatch, way):
     known = Search(cluster, *calibrated).answers
     if way == "joined here":
         monkeypatch.setattr(scripts, "scripts_refused", lambda cluster, index: "none here")
@@ -133,9 +126,7 @@ def test_pages_join_and_all_are_judged_by_the_best_hit(
     assert [hit.doc_id for hit in sure(UNANSWERABLE, 40)] == list(pins)[:1]
 
 
-def test_no_confidence_is_told_of_scores_that_are_made_otherwise(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder]
-) -> None:
+def test_no_confidence_is_told_of_scores_that_are_made_otherwise(cluster, calibrated):
     for settings in ({"dense_weight": 0.7}, {"signals": ("none",)}, {"boost": "linear(price, 100):0.1"}):
         search = Search(cluster, *calibrated, settings=SearchSettings(**settings))
         assert search(text_number(7))[0].confidence is None
@@ -164,9 +155,7 @@ def test_no_confidence_is_told_of_scores_that_are_made_otherwise(
     assert calibrate(cluster, "t-there-is-none", encoder).answers is None
 
 
-def test_a_confidence_costs_no_request(
-    cluster: Cluster, calibrated: tuple[str, HashingEncoder], sent: list[tuple[str, str]]
-) -> None:
+def test_a_confidence_costs_no_request(cluster, calibrated, sent):
     search = Search(cluster, *calibrated)
     sure = search.requiring(0.95)
     search(text_number(7))  # its words are remembered from then on
@@ -178,7 +167,7 @@ def test_a_confidence_costs_no_request(
     assert sent == plain * 2
 
 
-def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster: Cluster) -> None:
+def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster):
     """The index's own texts tell it, in the record; searches and explanations use it, and tune leaves it."""
     name = "t-answers-cosines"
     fill_index(cluster, name, 60)
@@ -219,9 +208,7 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster:
         drop_indices(cluster, f"{name}*")
 
 
-def test_a_reindex_that_changes_nothing_keeps_what_scores_mean(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reindex_that_changes_nothing_keeps_what_scores_mean(cluster, monkeypatch):
     """It is measured again for a changed document, another number of them, and another ranking."""
     name, encoder, calls = "t-answers-again", HashingEncoder(dim=32), list[str]()
     fill_index(cluster, name, 60)

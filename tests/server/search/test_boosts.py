@@ -19,7 +19,6 @@ from hybridr.records import Query
 from hybridr.search.fusions.absolute import Absolute
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.commands import Cli
 from support.corpus import bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
 
@@ -108,7 +107,7 @@ def scores_of(search: Search, k: int = COUNT) -> dict[str, float]:
     return search.run([Query("q", TEXT)], k)["q"]
 
 
-def test_the_node_adds_what_python_adds(cluster: Cluster, index: str, search: Search) -> None:
+def test_the_node_adds_what_python_adds(cluster, index, search):
     relevance = scores_of(Search(cluster, index, search.encoder, settings=SearchSettings(depth=COUNT)))
     (found, here), now = within_a_minute(lambda: (scores_of(search), search.candidates([TEXT])[0]))
     assert len(found) == COUNT
@@ -124,7 +123,7 @@ def test_the_node_adds_what_python_adds(cluster: Cluster, index: str, search: Se
         assert shown == pytest.approx(parts_of(int(hit.doc_id), now), abs=1e-4)
 
 
-def test_pages_join_and_filters_hold(cluster: Cluster, index: str) -> None:
+def test_pages_join_and_filters_hold(cluster, index):
     settings = SearchSettings(boost=STEADY, depth=DEPTH)
     search = Search(cluster, index, HashingEncoder(dim=32), settings=settings)
     whole = search(TEXT, DEPTH)
@@ -137,7 +136,7 @@ def test_pages_join_and_filters_hold(cluster: Cluster, index: str) -> None:
     assert all(hit.score == pytest.approx(scores[hit.doc_id], abs=1e-5) for hit in kept)
 
 
-def test_the_printed_request_ranks_so_and_its_script_knows_no_field(cluster: Cluster, search: Search) -> None:
+def test_the_printed_request_ranks_so_and_its_script_knows_no_field(cluster, search):
     body = search.body(TEXT, 20, boost=STEADY)
     hits = cluster.search(search.info.name, body | {"_source": False})["hits"]["hits"]
     expected = [(hit.doc_id, hit.score) for hit in search(TEXT, 20, boost=STEADY)]
@@ -154,7 +153,7 @@ def test_the_printed_request_ranks_so_and_its_script_knows_no_field(cluster: Clu
     assert "x" in [hit["_id"] for hit in answer["hits"]["hits"]]
 
 
-def test_the_server_takes_the_same_formula(cluster: Cluster, index: str, search: Search) -> None:
+def test_the_server_takes_the_same_formula(cluster, index, search):
     app = TestClient(create_app(HashingEncoder(dim=32), ServeSettings(index=index), cluster=cluster))
     asked = {"query": TEXT, "k": 20, "boost": STEADY, "explain": True}
     plain = Search(cluster, index, search.encoder)
@@ -170,7 +169,7 @@ def test_the_server_takes_the_same_formula(cluster: Cluster, index: str, search:
     assert [hit["_id"] for hit in found] == [hit.doc_id for hit in expected]
 
 
-def test_what_adds_no_boosts_says_so(cluster: Cluster, index: str, search: Search, cli: Cli) -> None:
+def test_what_adds_no_boosts_says_so(cluster, index, search, cli):
     with pytest.raises(SettingsError, match="the fusion 'pipeline' has none"):
         Search(cluster, index, search.encoder, settings=SearchSettings(boost=FORMULA, fusion="pipeline"))
     assert "mode lexical ranks by one retriever" in search.using("lexical").remarks[0]

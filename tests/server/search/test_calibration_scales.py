@@ -95,7 +95,7 @@ def best(search: Search, query: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_query_finds_scores_as_the_plain_query_does(search: Search, kind: str) -> None:
+def test_what_a_query_finds_scores_as_the_plain_query_does(search, kind):
     """Its best hit has no more than a few times what the plain query gives a text of as many words."""
     ranking = BodyRanking(search, "lexical")
     parsed = ranking.queries.parse(query := KINDS[kind], "lexical")
@@ -112,9 +112,7 @@ def test_what_a_query_finds_scores_as_the_plain_query_does(search: Search, kind:
     assert search.cluster.search(search.info.name, ranked.body)["hits"]["hits"][0]["_score"] < 10
 
 
-def test_fields_that_no_document_tells_of_are_measured_by_the_words_of_the_index(
-    search: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fields_that_no_document_tells_of_are_measured_by_the_words_of_the_index(search, monkeypatch):
     title = {"multi_match": {"query": "anchor", "fields": ["title^3", "text", "colour"]}}
     expected = BodyRanking(search, "lexical").queries.parse(title, "lexical")
     monkeypatch.setattr(client_query, "probes_in_fields", lambda *_: ())

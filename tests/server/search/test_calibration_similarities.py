@@ -76,9 +76,7 @@ def weights(search: Search, queries: list[Query]) -> list[float]:
     return [score / lexical_root(idf) for score, idf in zip(best, search.idf_sums(texts), strict=True)]
 
 
-def test_words_weigh_what_they_weigh_by_plain_bm25(
-    cluster: Cluster, index: str, read: tuple[list[Document], list[Query]]
-) -> None:
+def test_words_weigh_what_they_weigh_by_plain_bm25(cluster, index, read):
     fields = ("title", "body")
     plain = searched(cluster, index, *fields)
     usual = weights(plain, read[1])
@@ -92,9 +90,7 @@ def test_words_weigh_what_they_weigh_by_plain_bm25(
     score_by(cluster, index, {"type": "BM25"})
 
 
-def test_every_search_measures_the_same(
-    cluster: Cluster, index: str, read: tuple[list[Document], list[Query]]
-) -> None:
+def test_every_search_measures_the_same(cluster, index, read):
     """Of a sub-field without norms, whose texts stand in the field that it is below."""
     first, again = (searched(cluster, index, "body.bare") for _ in range(2))
     assert first.context.gain == again.context.gain > 1.1

@@ -21,7 +21,6 @@ from hybridr.search.rules.rule import Rule
 from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.rewriting import BodyRanking
 from support import matrix, store
-from support.commands import Cli
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 
@@ -94,13 +93,7 @@ def filled_in(query: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("form", "recall"), [*zip(FORMS[::2], cycle(get_args(Finds)), strict=False)])
-def test_every_form_is_ranked_as_the_transparent_way_ranks_it(
-    filled: Cluster,
-    rankings: dict[tuple[str, Finds], BodyRanking],
-    tmp_path: Path,
-    form: tuple[str, str, dict[str, Any], str],
-    recall: Finds,
-) -> None:
+def test_every_form_is_ranked_as_the_transparent_way_ranks_it(filled, rankings, tmp_path, form, recall):
     index, _, query, text = form
     name = f"own-{index}"
     expected = transparent(rankings[name, recall], filled_in(query, text))
@@ -135,9 +128,7 @@ def same_scores(search: Search, text: str, expected: dict[str, float]) -> bool:
 @pytest.mark.parametrize(
     "query", [MATCH, {"multi_match": {"query": "{{query}}", "fields": ["title^9", "text"]}}]
 )
-def test_explain_tells_what_functions_add(
-    filled: Cluster, tmp_path: Path, query: dict[str, Any], cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_explain_tells_what_functions_add(filled, tmp_path, query, cli, monkeypatch):
     added = {"function_score": {"query": query, **ADDED}}
     search = opened(filled, "own-mart", tmp_path, added)
     stocks = {
@@ -159,7 +150,7 @@ def test_explain_tells_what_functions_add(
     assert all("functions" not in (hit.parts or {}) for hit in without)
 
 
-def test_pages_filters_and_requests_agree(filled: Cluster, tmp_path: Path) -> None:
+def test_pages_filters_and_requests_agree(filled, tmp_path):
     added = {"function_score": {"query": MATCH, **ADDED}}
     search = opened(filled, "own-mart", tmp_path, added)
     whole = [hit.doc_id for hit in search(matrix.TEXT, 40)]
@@ -191,9 +182,7 @@ def matching(cluster: Cluster, query: dict[str, Any]) -> set[str]:
     return {hit["_id"] for hit in hits}
 
 
-def test_without_scripts_functions_are_refused_and_the_rest_is_ranked_here(
-    filled: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_scripts_functions_are_refused_and_the_rest_is_ranked_here(filled, tmp_path, monkeypatch):
     expected = opened(filled, "own-mart", tmp_path, BOOSTED)
     with_scripts = {hit.doc_id: hit.score for hit in expected(matrix.TEXT, 20)}
     monkeypatch.setattr("hybridr.search.scripts.Scripts.refused", lambda *_: "no scripts here")

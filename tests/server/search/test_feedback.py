@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hybridr import Search
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.records import Query
 from hybridr.search.feedback import feedback_queries
-from support.commands import Cli
 from support.corpus import beir_folder
 
 pytestmark = pytest.mark.node
 
 
-def test_rm3_is_for_words_alone(cluster: Cluster, searchable: Any) -> None:
+def test_rm3_is_for_words_alone(cluster, searchable):
     """What it adds: tests/server/cluster/test_lexical.py."""
     index, encoder = searchable
     expanded = Search(cluster, index, mode="lexical", feedback="rm3")
@@ -40,7 +36,7 @@ CHINESE = (
 """Written for this test."""
 
 
-def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_rm3_expands_chinese_by_character_pairs(cluster, index_name, tmp_path):
     file = tmp_path / "zh.jsonl"
     filler = [text for text in CHINESE[3:] for _ in range(4)]
     rows = [{"_id": str(n), "text": text} for n, text in enumerate([*CHINESE[:3], *filler])]
@@ -62,9 +58,7 @@ def test_rm3_expands_chinese_by_character_pairs(cluster: Cluster, index_name: st
     assert expanded.keys() == {"0", "1", "2"}
 
 
-def test_the_analyser_can_be_named(
-    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_analyser_can_be_named(cluster, index_name, tmp_path, cli, monkeypatch):
     monkeypatch.setenv("HYBRIDR_LOAD_K1", "0.9")
     folder, on = beir_folder(tmp_path / "beir"), ["--index", index_name, "--url", cluster.url]
     said = cli.typed(["load", str(folder), *on, "--analyzer", "smartcnx"], 2).err

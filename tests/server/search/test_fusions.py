@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from hybridr import LoadSettings, Search, SearchSettings, load_encoder
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
@@ -44,9 +43,7 @@ def beir(tmp_path: Path) -> Path:
     return folder
 
 
-def test_one_new_file_ranks(
-    cluster: Cluster, index_name: str, maximum: None, beir: Path, minilm: Path
-) -> None:
+def test_one_new_file_ranks(cluster, index_name, maximum, beir, minilm):
     load(cluster, beir, LoadSettings(index=index_name))
     reindex(cluster, index_name, minilm)
     encoder, settings = load_encoder(minilm), SearchSettings(fusion="throwaway", depth=20)

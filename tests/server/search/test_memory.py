@@ -94,9 +94,7 @@ def learnt(cluster: Cluster, before: dict[str, dict[str, float]]) -> Search:
     return opened(cluster)
 
 
-def test_a_document_is_credited_by_how_like_the_query_is(
-    cluster: Cluster, learnt: Search, before: dict[str, dict[str, float]]
-) -> None:
+def test_a_document_is_credited_by_how_like_the_query_is(cluster, learnt, before):
     signal = learnt.signals.members["memory"]
     assert isinstance(signal, MemorySignal)
     past, now = encoder().encode_queries([PAST, LIKE])
@@ -112,9 +110,7 @@ def test_a_document_is_credited_by_how_like_the_query_is(
     assert json.dumps(learnt.body(LIKE)).count('"_id"') == 2
 
 
-def test_nothing_else_ranks_otherwise(
-    cluster: Cluster, learnt: Search, before: dict[str, dict[str, float]]
-) -> None:
+def test_nothing_else_ranks_otherwise(cluster, learnt, before):
     assert scores(learnt, UNLIKE) == pytest.approx(before[UNLIKE], abs=1e-6)
     without = opened(cluster, INDEX, "phrases")
     assert scores(without, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
@@ -137,7 +133,7 @@ def test_nothing_else_ranks_otherwise(
     assert resolve(cluster, INDEX).record.memory is None
 
 
-def test_what_is_computed_here_is_what_the_node_ranks_by(learnt: Search, cluster: Cluster) -> None:
+def test_what_is_computed_here_is_what_the_node_ranks_by(learnt, cluster):
     for weight in (0.5, 0.8):
         settings = SearchSettings(dense_weight=weight)
         search = Search(learnt.cluster, INDEX, encoder(), settings=settings)
@@ -157,9 +153,7 @@ def test_what_is_computed_here_is_what_the_node_ranks_by(learnt: Search, cluster
         learn(cluster, f"{INDEX}-few", JUDGED, encoder=encoder())
 
 
-def test_a_document_that_says_something_else_since_is_credited_no_more(
-    cluster: Cluster, learnt: Search
-) -> None:
+def test_a_document_that_says_something_else_since_is_credited_no_more(cluster, learnt):
     path = path_of(MADE, "_update", "d3")
     cluster.request("POST", path, {"doc": {"price": 99.0}}, {"refresh": "true"})
     assert '"d3"' in json.dumps(opened(cluster).body(LIKE)["rescore"])
@@ -170,9 +164,7 @@ def test_a_document_that_says_something_else_since_is_credited_no_more(
         cluster.request("POST", path, {"doc": {"text": text_number(3), "price": 0.3}}, {"refresh": "true"})
 
 
-def test_no_search_fails_without_its_memory_and_that_is_said(
-    cluster: Cluster, learnt: Search, before: dict[str, dict[str, float]], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_search_fails_without_its_memory_and_that_is_said(cluster, learnt, before, caplog):
     cluster.request("DELETE", path_of(memory_of(learnt.info)))
     with caplog.at_level(logging.WARNING, "hybridr.memory"):
         assert scores(learnt, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
@@ -184,7 +176,7 @@ def test_no_search_fails_without_its_memory_and_that_is_said(
     assert "memory: 2 past queries, NOT USABLE: hybridr learn makes it anew" in held.kept_lines()
 
 
-def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster: Cluster, learnt: Search) -> None:
+def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster, learnt):
     found = cluster.search(memory_of(learnt.info), {"size": 9})["hits"]["hits"]
     assert [sorted(hit["_source"]) for hit in found] == [["relevant"]] * 2
     kept = json.dumps([found, cluster.index_info(memory_of(learnt.info)).mappings])
@@ -200,7 +192,7 @@ def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster: Cluste
     assert remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(learnt.info)]
 
 
-def test_judged_queries_that_were_learnt_are_told_of(cluster: Cluster, learnt: Search, tmp_path: Any) -> None:
+def test_judged_queries_that_were_learnt_are_told_of(cluster, learnt, tmp_path):
     texts = {"a": PAST, "b": UNLIKE}
     lines = [json.dumps({"_id": one, "text": text}) for one, text in texts.items()]
     (tmp_path / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
@@ -214,7 +206,7 @@ def test_judged_queries_that_were_learnt_are_told_of(cluster: Cluster, learnt: S
     assert remark.startswith("hybrid: 1 of 2 queries were learnt")
 
 
-def test_what_cannot_be_learnt_is_refused(cluster: Cluster, index: str) -> None:
+def test_what_cannot_be_learnt_is_refused(cluster, index):
     with pytest.raises(DataError, match="no judged query has a relevant document"):
         learn(cluster, index, ([Query("q", "window")], {"q": {"d1": 0}}), encoder=encoder())
     with pytest.raises(DataError, match="are not in"):
@@ -224,7 +216,7 @@ def test_what_cannot_be_learnt_is_refused(cluster: Cluster, index: str) -> None:
         opened(cluster, index, "memory")
 
 
-def test_the_nearest_past_query_counts_and_what_is_no_document_does_not() -> None:
+def test_the_nearest_past_query_counts_and_what_is_no_document_does_not():
     stamp = "0" * STAMP
     past = [
         Past(1.0, [Relevant("a", 0.5, stamp)]),
@@ -241,14 +233,14 @@ def test_the_nearest_past_query_counts_and_what_is_no_document_does_not() -> Non
         assert list(read_relevant(other)) == []
 
 
-def test_needs_are_queries_that_share_a_document_if_by_way_of_others() -> None:
+def test_needs_are_queries_that_share_a_document_if_by_way_of_others():
     first, second, third, alone, nothing = needs_of([["a"], ["b", "c"], ["a", "b"], ["d"], []])
     assert first == second == third
     assert len({first, alone, nothing}) == 3
 
 
 @pytest.mark.parametrize(("same", "raised"), [(0, True), (3, True), (8, False), (40, False)])
-def test_where_near_queries_have_other_needs_they_have_to_be_nearer(same: int, raised: bool) -> None:
+def test_where_near_queries_have_other_needs_they_have_to_be_nearer(same, raised):
     """Forty pairs, of which so many share a document; pairs themselves are far from each other."""
     angles = np.linspace(0.02, 0.6, 40)  # cosines from .9998 to .825
     left = np.eye(80, dtype=np.float32)[:40]
@@ -261,7 +253,7 @@ def test_where_near_queries_have_other_needs_they_have_to_be_nearer(same: int, r
     assert least_likeness(vectors[:40], np.arange(40), 0.8) == 0.8, "nothing is near"
 
 
-def test_what_was_tuned_leaves_a_memory_in(cluster: Cluster, learnt: Search) -> None:
+def test_what_was_tuned_leaves_a_memory_in(cluster, learnt):
     tuned = {"tuning": {"search": {"fusion": "absolute", "signals": ["phrases"]}}}
     record = learnt.info.record.changed(**tuned)
     info = learnt.info.__class__(MADE, {}, {"_meta": {"hybridr": record.to_json()}}, {})

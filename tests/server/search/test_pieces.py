@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from fastapi.testclient import TestClient
 
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.routing import routing_values
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
@@ -24,7 +22,6 @@ from hybridr.records import Query
 from hybridr.search.systems import SYSTEMS, Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.commands import Cli
 from support.corpus import WORDS, bulk, create, drop_indices
 from support.hashing import HashingEncoder
 
@@ -77,7 +74,7 @@ def scores(search: Search) -> np.ndarray:
 
 
 @pytest.mark.parametrize("cut", [2, 4])
-def test_words_weigh_the_same_in_however_many_fields_they_are(cluster: Cluster, index: str, cut: int) -> None:
+def test_words_weigh_the_same_in_however_many_fields_they_are(cluster, index, cut):
     whole, pieces = (scores(opened(cluster, index, CUTS[one], "lexical")) for one in (1, cut))
     assert ((whole > 0) == (pieces > 0)).all()
     assert pieces[whole > 0].mean() == pytest.approx(whole[whole > 0].mean(), rel=0.03)
@@ -86,7 +83,7 @@ def test_words_weigh_the_same_in_however_many_fields_they_are(cluster: Cluster, 
     assert roots[1] == pytest.approx(roots[0], rel=0.001)
 
 
-def test_the_words_part_of_a_hit_does_not_hang_on_the_fields(cluster: Cluster, index: str) -> None:
+def test_the_words_part_of_a_hit_does_not_hang_on_the_fields(cluster, index):
     """A document whose words stand in one field of four had a quarter of the words' weight."""
     parts = []
     for cut in (1, 4):
@@ -112,7 +109,7 @@ def test_the_words_part_of_a_hit_does_not_hang_on_the_fields(cluster: Cluster, i
     assert "multi_match" not in request
 
 
-def test_fields_that_are_read_differently_are_searched_too(cluster: Cluster, index: str) -> None:
+def test_fields_that_are_read_differently_are_searched_too(cluster, index):
     fields = ("title^3", "title.english", "body^0.5", "brand")
     hits = opened(cluster, index, fields)("anchors of the garden", 10, explain=True)
     assert hits
@@ -140,17 +137,13 @@ def test_fields_that_are_read_differently_are_searched_too(cluster: Cluster, ind
         (('["title"', '"body"]'), "has no field"),
     ],
 )
-def test_what_is_no_field_is_refused_by_name(
-    cluster: Cluster, index: str, given: tuple[str, ...], said: str
-) -> None:
+def test_what_is_no_field_is_refused_by_name(cluster, index, given, said):
     with pytest.raises(SettingsError, match="lexical_fields") as caught:
         opened(cluster, index, given, "lexical")
     assert said in str(caught.value)
 
 
-def test_every_verb_searches_the_same_fields(
-    cluster: Cluster, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_every_verb_searches_the_same_fields(cluster, index, tmp_path, monkeypatch, cli):
     own = SearchSettings(lexical_fields=("title^3", "rest"))
     wanted = [hit.doc_id for hit in Search(cluster, index, ENCODER, "lexical", settings=own)(TEXTS[0], 9)]
     app = create_app(ENCODER, ServeSettings(index=index), cluster=cluster, search=own)
@@ -180,7 +173,7 @@ def test_every_verb_searches_the_same_fields(
 
 
 @pytest.mark.secure
-def test_an_old_server_searches_several_fields_too(secure_node: NodeState) -> None:
+def test_an_old_server_searches_several_fields_too(secure_node):
     """OpenSearch 2.19 has no `combined_fields`."""
     old, name = connect(secure_node.url), "t-fields-old"
     bulk(old, name, [{"index": {"_id": "1"}}, document(1), {"index": {"_id": "2"}}, document(2)])

@@ -135,7 +135,7 @@ def ranked_lists(cluster: Cluster, index: str, shards: int) -> Iterator[Lists]:
 
 
 @pytest.mark.parametrize("normalization", ["min_max", "l2", "z_score", "rrf"])
-def test_fused_scores_equal_the_servers(cluster: Cluster, cases: Cases, normalization: str) -> None:
+def test_fused_scores_equal_the_servers(cluster, cases, normalization):
     dice = random.Random(normalization)
     weights = [dice.choice([0.0, 0.3, 0.5, 0.65, 1.0]) for _ in range(CASES)]
     techniques = [SearchSettings(normalization=normalization, dense_weight=dense) for dense in weights]
@@ -157,7 +157,7 @@ def test_fused_scores_equal_the_servers(cluster: Cluster, cases: Cases, normaliz
         assert found == pytest.approx(fused, abs=1e-5), (case, technique)
 
 
-def test_the_cases_hold_every_corner(cases: Cases) -> None:
+def test_the_cases_hold_every_corner(cases):
     shapes = {tuple(min(len(scores), 2) for scores in lists) for lists in cases.lists}
     assert {(2, 2), (2, 1), (2, 0), (0, 0)} <= shapes
     assert any(lists[0] and not set(lists[0]) & set(lists[1]) and lists[1] for lists in cases.lists)

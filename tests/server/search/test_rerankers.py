@@ -31,7 +31,7 @@ def likeness(search: Search, hits: list[Hit]) -> float:
     return float((vectors @ vectors.T)[~np.eye(len(hits), dtype=bool)].mean())
 
 
-def test_the_best_become_less_alike(searches: tuple[Search, Search]) -> None:
+def test_the_best_become_less_alike(searches):
     plain, diverse = searches
     before, after = plain(TEXT, 10), diverse(TEXT, 10)
     assert before[0].doc_id == after[0].doc_id
@@ -40,7 +40,7 @@ def test_the_best_become_less_alike(searches: tuple[Search, Search]) -> None:
     assert list(diverse.run([Query("q", TEXT)], 10)["q"]) == [hit.doc_id for hit in after]
 
 
-def test_pages_join_also_beyond_the_depth(searches: tuple[Search, Search]) -> None:
+def test_pages_join_also_beyond_the_depth(searches):
     _, diverse = searches
     whole = diverse(TEXT, DEPTH + 20)
     paged = [hit for start in range(0, DEPTH + 20, 12) for hit in diverse(TEXT, 12, offset=start)]

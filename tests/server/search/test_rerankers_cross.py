@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from hybridr.search.retrieval import Retrieval
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.training.rankers import assemble
-from support.commands import Cli
 from support.corpus import text_number
 from support.golden_ddr import SOURCE
 from support.pairs import REM, exported
@@ -35,7 +33,7 @@ def plain(cluster: Cluster, searchable: Any) -> Search:
     return Search(cluster, name, encoder, settings=SearchSettings(depth=40))
 
 
-def test_the_logit_is_that_of_assemble_and_is_added(plain: Search) -> None:
+def test_the_logit_is_that_of_assemble_and_is_added(plain):
     before, after = plain(TEXT, 40), plain.reranked("cross", **OWN)(TEXT, 40, explain=True)
     logits = assemble(
         SOURCE, REM, ranker="rerank"
@@ -56,7 +54,7 @@ def test_the_logit_is_that_of_assemble_and_is_added(plain: Search) -> None:
     assert [hit.score for hit in after] == sorted((hit.score for hit in after), reverse=True)
 
 
-def test_its_spread_is_that_of_the_vectors(plain: Search) -> None:
+def test_its_spread_is_that_of_the_vectors(plain):
     one = plain.reranked("cross", folder=exported(), candidates=40)
     hits = one(text_number(77), 40, explain=True)
     added = np.std([(hit.parts or {})["cross"] for hit in hits])
@@ -73,7 +71,7 @@ def test_its_spread_is_that_of_the_vectors(plain: Search) -> None:
 
 
 @pytest.mark.parametrize("mode", ["lexical", "dense"])
-def test_one_leg_takes_it_too(plain: Search, mode: str) -> None:
+def test_one_leg_takes_it_too(plain, mode):
     before, after = plain.using(mode)(TEXT, 12), plain.using(mode).reranked("cross", **OWN)(TEXT, 12)
     hybrid = {hit.doc_id: hit.scores["cross"] for hit in plain.reranked("cross", **OWN)(TEXT, 12)}
     gained = {hit.doc_id: hit.score for hit in after}
@@ -89,9 +87,7 @@ def test_one_leg_takes_it_too(plain: Search, mode: str) -> None:
         assert gained[hit.doc_id] == pytest.approx(hit.score + added, abs=1e-3)
 
 
-def test_what_is_not_read_in_time_keeps_its_place_and_is_told(
-    plain: Search, cluster: Cluster, searchable: Any
-) -> None:
+def test_what_is_not_read_in_time_keeps_its_place_and_is_told(plain, cluster, searchable):
     name, encoder = searchable
     settings = SearchSettings(depth=40, rerank="cross", rerank_settings={**OWN, "budget_s": 1e-9})
     app = create_app(encoder, ServeSettings(index=name), cluster=cluster, search=settings)
@@ -107,13 +103,8 @@ def test_what_is_not_read_in_time_keeps_its_place_and_is_told(
 
 
 def test_the_command_line_the_server_and_evaluate_have_it(
-    plain: Search,
-    cluster: Cluster,
-    searchable: Any,
-    cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    plain, cluster, searchable, cli, monkeypatch, tmp_path
+):
     name, encoder = searchable
     expected = [hit.doc_id for hit in plain.using("lexical").reranked("cross", **OWN)(TEXT, 5)]
     own = ",".join(f"{one}={value}" for one, value in OWN.items())
@@ -140,9 +131,7 @@ def test_the_command_line_the_server_and_evaluate_have_it(
     assert table["lexical+cross"]["P@1"] == 1.0
 
 
-def test_what_cannot_rank_is_told(
-    plain: Search, cluster: Cluster, searchable: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_rank_is_told(plain, cluster, searchable, monkeypatch):
     name, encoder = searchable
     with pytest.raises(SettingsError, match=r"needs the folder of a cross-encoder"):
         plain.reranked("cross")
@@ -168,7 +157,7 @@ def test_what_cannot_rank_is_told(
         plain.reranked("cross", **OWN)(TEXT, 5)
 
 
-def test_a_record_names_no_folder_of_this_machine(cluster: Cluster, searchable: Any) -> None:
+def test_a_record_names_no_folder_of_this_machine(cluster, searchable):
     name, encoder = searchable
     info = resolve(cluster, name)
     planted = {"rerank": "cross", "rerank_settings": {"folder": str(exported()), "weight": 3}}

@@ -55,7 +55,7 @@ def max_sims(plain: Search, text: str, ids: list[str]) -> dict[str, float]:
     return found
 
 
-def test_scores_are_max_sim_and_are_added(plain: Search) -> None:
+def test_scores_are_max_sim_and_are_added(plain):
     search = plain.reranked("tokens", token_candidates=40, token_weight=5)
     [values] = {"float", "byte"} & {*plain.info.name.split("-")}
     for text in WORDS:
@@ -75,7 +75,7 @@ def test_scores_are_max_sim_and_are_added(plain: Search) -> None:
     assert search(WORDS[0], 5)
 
 
-def test_pages_join_and_a_chain_ends_with_a_cross_encoder(plain: Search) -> None:
+def test_pages_join_and_a_chain_ends_with_a_cross_encoder(plain):
     own = {"folder": cross(), "candidates": 10, "token_candidates": 30}
     chain = plain.reranked("tokens", "cross", **own)
     whole = chain(WORDS[1], 50)
@@ -96,9 +96,7 @@ def test_pages_join_and_a_chain_ends_with_a_cross_encoder(plain: Search) -> None
     assert evaluate({"chain": named}, queries, qrels, ["P@1"]).to_json()["systems"]["chain"]["P@1"] == 1.0
 
 
-def test_what_cannot_rank_is_told(
-    plain: Search, cluster: Cluster, searchable: tuple[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_rank_is_told(plain, cluster, searchable, monkeypatch):
     with pytest.raises(SettingsError, match="the index has no vectors of tokens"):
         Search(cluster, searchable[0], searchable[1], settings=SearchSettings(rerank="tokens"))  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="token_weight: input should be greater than 0"):

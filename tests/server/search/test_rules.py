@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.status.standing import remove, status
 from hybridr_cli import main
-from support.commands import Cli
 from support.corpus import drop_indices, fill_index, filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -65,9 +63,7 @@ def ids(search: Search, text: str = TEXT, k: int = 10, **asked: Any) -> list[str
         ("hybrid", {"rerank": ("mmr",)}),
     ],
 )
-def test_pins_stand_on_top_bans_are_gone_and_pages_join(
-    cluster: Cluster, mode: str, settings: dict[str, Any]
-) -> None:
+def test_pins_stand_on_top_bans_are_gone_and_pages_join(cluster, mode, settings):
     before = opened(cluster, mode=mode, **settings)
     plain = ids(before, k=12)
     pins, ban = ("d50", plain[5], "gone", "d51"), plain[1]
@@ -91,7 +87,7 @@ def test_pins_stand_on_top_bans_are_gone_and_pages_join(
     assert ids(search, "another text altogether") == ids(before, "another text altogether")
 
 
-def test_a_pin_passes_the_filter_and_the_alias_or_is_not_shown(cluster: Cluster) -> None:
+def test_a_pin_passes_the_filter_and_the_alias_or_is_not_shown(cluster):
     add_rules(cluster, INDEX, [Rule(name="r", text=TEXT, pin=("d30", "d31", "d32"))])
     cheap = {"range": {"price": {"lte": 3.1}}}
     assert ids(opened(cluster), filter=cheap)[:3][:2] == ["d30", "d31"]
@@ -118,7 +114,7 @@ def test_a_pin_passes_the_filter_and_the_alias_or_is_not_shown(cluster: Cluster)
     assert cluster.search(resolve(cluster, INDEX), body)["hits"]["hits"][0]["_id"] == "d1"
 
 
-def test_filters_and_other_texts(cluster: Cluster) -> None:
+def test_filters_and_other_texts(cluster):
     few = {"range": {"price": {"lt": 1}}}
     rules = [Rule(name="f", words="saddle", filter=few), Rule(name="t", prefix="n7 ", replace=TEXT)]
     add_rules(cluster, INDEX, rules)
@@ -128,7 +124,7 @@ def test_filters_and_other_texts(cluster: Cluster) -> None:
     assert search.body("n7 and so on")["query"] == search.body(TEXT)["query"]
 
 
-def test_every_change_is_a_version_with_who_and_when(cluster: Cluster, tmp_path: Path) -> None:
+def test_every_change_is_a_version_with_who_and_when(cluster, tmp_path):
     first = add_rules(cluster, INDEX, [Rule(name="a", text="x", pin=("d1",))], by="eve").now
     add_rules(cluster, INDEX, [Rule(name="b", text="y", pin=("d2",))], by="ann")
     now = remove_rules(cluster, INDEX, ["a"]).now
@@ -146,7 +142,7 @@ def test_every_change_is_a_version_with_who_and_when(cluster: Cluster, tmp_path:
     assert resolve(cluster, INDEX).record.rules is None
 
 
-def test_rules_that_are_not_as_they_were_written_keep_a_search_from_opening(cluster: Cluster) -> None:
+def test_rules_that_are_not_as_they_were_written_keep_a_search_from_opening(cluster):
     add_rules(cluster, INDEX, [Rule(name="r", text=TEXT, ban=("d1",))])
     info = resolve(cluster, INDEX)
     assert info.record.rules is not None
@@ -162,7 +158,7 @@ def test_rules_that_are_not_as_they_were_written_keep_a_search_from_opening(clus
     assert opened(cluster).rules.rules
 
 
-def test_a_server_follows_and_names_the_rules(cluster: Cluster) -> None:
+def test_a_server_follows_and_names_the_rules(cluster):
     app = create_app(HashingEncoder(), ServeSettings(index=INDEX), cluster=cluster)
     client = TestClient(app)
     assert "rules" not in client.post("/search", json={"query": TEXT}).json()
@@ -177,7 +173,7 @@ def test_a_server_follows_and_names_the_rules(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("recall", ["all", "lexical"])
-def test_clients_own_searches_keep_to_rules(cluster: Cluster, recall: str) -> None:
+def test_clients_own_searches_keep_to_rules(cluster, recall):
     app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
     client, made = TestClient(app), resolve(cluster, INDEX).name
     match = {"match": {"text": {"query": TEXT, "operator": "OR"}}}
@@ -215,7 +211,7 @@ def test_clients_own_searches_keep_to_rules(cluster: Cluster, recall: str) -> No
     assert asked()[0][0] == "d9"
 
 
-def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluster: Cluster) -> None:
+def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluster):
     name = "t-rules-life"
     fill_index(cluster, name, 20)
     try:
@@ -237,7 +233,7 @@ def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluste
         drop_indices(cluster, f"{name}*")
 
 
-def test_the_command(cluster: Cluster, tmp_path: Path, cli: Cli) -> None:
+def test_the_command(cluster, tmp_path, cli):
     def run(*words: str) -> str:
         return cli.typed(["rules", INDEX, *words, "--url", cluster.url]).out
 
@@ -262,7 +258,7 @@ def test_the_command(cluster: Cluster, tmp_path: Path, cli: Cli) -> None:
     assert f"{file}:1" in cli(cluster, f"rules {INDEX} import {file}", code=1).err
 
 
-def test_ten_thousand_rules_are_kept_and_a_search_opens_with_them(cluster: Cluster) -> None:
+def test_ten_thousand_rules_are_kept_and_a_search_opens_with_them(cluster):
     """What they cost a search: tests/search/test_matching.py."""
     kinds = ("text", "words", "prefix")
     many = [Rule(name=f"r{n}", **{kinds[n % 3]: f"word{n} of n{n}"}, pin=("d1",)) for n in range(9_990)]
@@ -281,9 +277,7 @@ def stored(cluster: Cluster, *rules: dict[str, Any]) -> None:
 
 
 @pytest.mark.attack(127)
-def test_a_stored_pattern_that_explodes_is_left_out_and_said(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stored_pattern_that_explodes_is_left_out_and_said(cluster, capsys):
     add_rules(cluster, INDEX, [Rule(name="sale", text=TEXT, pin=("d5",))])
     exploding = {"name": "slow", "pin": ["d6"], "pattern": "(?:(?:(?:a?){90}){90}){8}zq"}
     stored(cluster, {"name": "sale", "text": TEXT, "pin": ["d5"]}, *[exploding] * 12)
@@ -315,9 +309,7 @@ def numbered(cluster: Cluster, index: str) -> None:
 
 
 @pytest.mark.attack(134)
-def test_filters_that_the_index_refuses_are_no_rules_and_stored_ones_stop_no_search(
-    cluster: Cluster, numbered: None
-) -> None:
+def test_filters_that_the_index_refuses_are_no_rules_and_stored_ones_stop_no_search(cluster, numbered):
     good = [Rule(name=f"good{n}", text=f"t{n}", filter={"term": {"number": n}}) for n in range(5)]
     for filter in ODD_FILTERS:
         with pytest.raises(DataError, match="rule bad: its filter is refused"):
@@ -340,7 +332,7 @@ def test_filters_that_the_index_refuses_are_no_rules_and_stored_ones_stop_no_sea
 
 
 @pytest.mark.attack(134)
-def test_a_filter_that_a_new_mapping_refuses_stops_no_search(cluster: Cluster) -> None:
+def test_a_filter_that_a_new_mapping_refuses_stops_no_search(cluster):
     """It was good when it was added: the field was not there yet."""
     rule = Rule(name="later", text=TEXT, pin=("d5",), filter={"term": {"later": "x"}})
     add_rules(cluster, INDEX, [rule])
@@ -356,7 +348,7 @@ def test_a_filter_that_a_new_mapping_refuses_stops_no_search(cluster: Cluster) -
 
 
 @pytest.mark.attack(126)
-def test_rules_are_compared_beside_the_event_loop(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_are_compared_beside_the_event_loop(cluster, monkeypatch):
     """Whoever asks something else meanwhile is answered."""
     add_rules(cluster, INDEX, [Rule(name="p", pattern="shoes?", pin=("d5",))])
     app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
@@ -378,7 +370,7 @@ def test_rules_are_compared_beside_the_event_loop(cluster: Cluster, monkeypatch:
 
 
 @pytest.mark.attack(127)
-def test_hundreds_of_rules_for_one_text_make_a_search_that_the_cluster_takes(cluster: Cluster) -> None:
+def test_hundreds_of_rules_for_one_text_make_a_search_that_the_cluster_takes(cluster):
     ranges = [{"range": {"price": {"lt": m + 100}}} for m in range(49)]
     rules = [Rule(name=f"f{n}", prefix=TEXT[:3], filter={"bool": {"should": ranges}}) for n in range(20)]
     bans = [tuple(f"x{n}-{m}" for m in range(1_000)) for n in range(12)]
@@ -396,9 +388,7 @@ def test_hundreds_of_rules_for_one_text_make_a_search_that_the_cluster_takes(clu
 
 
 @pytest.mark.parametrize("recall", ["lexical", "all"])
-def test_rules_hold_before_the_scale_of_a_query_is_known(
-    cluster: Cluster, index: str, recall: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_hold_before_the_scale_of_a_query_is_known(cluster, index, recall, monkeypatch):
     monkeypatch.setattr(Shapes, "scale", lambda *_: None)
     add_rules(cluster, index, [Rule(name="sale", text=TEXT, pin=("d50", "d51"), ban=("d7",))])
     app = create_app(HashingEncoder(), ServeSettings(index=index, rank_timeout_s=20), cluster=cluster)

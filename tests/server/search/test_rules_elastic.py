@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import path_of
 from hybridr.search.rules.rule import Rule
 from hybridr.search.rules.rules import refused_filters
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.node, pytest.mark.elastic]
 
 
 @pytest.mark.attack(134)
-def test_elasticsearch_refuses_the_same_filters(elastic: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elasticsearch_refuses_the_same_filters(elastic, monkeypatch):
     name = "t-rules-kept"
     properties = {"number": {"type": "integer"}, "day": {"type": "date"}, "text": {"type": "text"}}
     elastic.request("PUT", path_of(name), {"mappings": {"properties": properties}})

@@ -29,8 +29,8 @@ def index(cluster: Cluster, index_name: str) -> str:
 
 @pytest.mark.parametrize("is_last_removed", [False, True])
 def test_the_newest_rules_are_in_force_whoever_writes_the_record_last(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch, is_last_removed: bool
-) -> None:
+    cluster, index, monkeypatch, is_last_removed
+):
     """Versions are written in order, records are not."""
     real, waiting = rule_store.rewrite, [True]
 
@@ -49,9 +49,7 @@ def test_the_newest_rules_are_in_force_whoever_writes_the_record_last(
     assert (resolve(cluster, index).record.rules is None) is is_last_removed
 
 
-def test_rules_of_three_who_write_over_each_other_are_all_in_force(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_of_three_who_write_over_each_other_are_all_in_force(cluster, index, monkeypatch):
     monkeypatch.setattr(destinations, "SETTLE_S", 1.0)
     failures: list[Exception] = []
 
@@ -70,9 +68,7 @@ def test_rules_of_three_who_write_over_each_other_are_all_in_force(
     assert sorted(rule.name for rule in rules_of(cluster, index).rules) == ["r0", "r1", "r2"]
 
 
-def test_rules_that_are_removed_during_a_reindex_do_not_come_back(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_that_are_removed_during_a_reindex_do_not_come_back(cluster, index, monkeypatch):
     """The new index begins with the rules that there were when it was planned."""
     add_rules(cluster, index, [Rule(name="mine", text="x", ban=("d1",))])
 

@@ -21,7 +21,6 @@ from hybridr.search import checks, scripts, systems
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings
-from support.commands import Cli
 from support.corpus import beir_folder, bulk, drop_indices
 from support.hashing import HashingEncoder
 
@@ -67,7 +66,7 @@ def shown(hits: list[Hit]) -> list[Any]:
     [{}, {"boost": "linear(year, 20):0.1"}, {"signals": ("none",), "dense_weight": 0.3}, {"rerank": "mmr"}],
     ids=["default", "boost", "plain", "mmr"],
 )
-def test_it_ranks_by_the_same_scores(cluster: Cluster, index: str, given: dict[str, Any]) -> None:
+def test_it_ranks_by_the_same_scores(cluster, index, given):
     encoder, settings = HashingEncoder(dim=32), SearchSettings(depth=40, **given)
     search = Search(cluster, index, encoder, settings=settings)
     usual, explained = search(TEXT, 10), search(TEXT, 10, explain=True)
@@ -92,7 +91,7 @@ def test_it_ranks_by_the_same_scores(cluster: Cluster, index: str, given: dict[s
     assert Search(cluster, index, encoder, settings=settings).remarks == []
 
 
-def test_pages_join_beyond_the_depth(cluster: Cluster, index: str) -> None:
+def test_pages_join_beyond_the_depth(cluster, index):
     with scripts_forbidden(cluster):
         search = Search(cluster, index, HashingEncoder(dim=32), settings=SearchSettings(depth=5))
         whole = [(hit.doc_id, hit.rank) for hit in search(TEXT, 18)]
@@ -108,7 +107,7 @@ def test_pages_join_beyond_the_depth(cluster: Cluster, index: str) -> None:
     assert refused.value.hint == "hybridr serve --proxy lexical ranks without scripts"
 
 
-def test_token_bits_are_left_out_with_a_word(cluster: Cluster, index: str) -> None:
+def test_token_bits_are_left_out_with_a_word(cluster, index):
     done = reindex(
         cluster, index, HashingEncoder(dim=32), ReindexSettings(token_bits=True, alias=f"{INDEX}-bits")
     )
@@ -124,7 +123,7 @@ def test_token_bits_are_left_out_with_a_word(cluster: Cluster, index: str) -> No
         assert shown(bits(TEXT, 5)) == shown(plain(TEXT, 5))
 
 
-def test_a_search_that_is_open_goes_on(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_is_open_goes_on(cluster, index, monkeypatch):
     monkeypatch.setattr(scripts, "RECHECK_S", 0.0)
     search = Search(cluster, index, HashingEncoder(dim=32))
     ranked, boost = search(TEXT, 5), "linear(year, 20):0.1"
@@ -138,9 +137,7 @@ def test_a_search_that_is_open_goes_on(cluster: Cluster, index: str, monkeypatch
     assert search(TEXT, 5) == ranked
 
 
-def test_commands_say_it(
-    cluster: Cluster, index: str, folder: Any, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_commands_say_it(cluster, index, folder, monkeypatch, cli):
     for module in (checks, systems):
         monkeypatch.setattr(module, "encoder_for", lambda *_, **__: HashingEncoder(dim=32))
     with scripts_forbidden(cluster):
@@ -152,7 +149,7 @@ def test_commands_say_it(
     assert "the cluster runs no scripts" in data.json["remarks"][0]
 
 
-def test_an_index_that_was_tuned_for_an_unknown_fusion_says_what_to_run(cluster: Cluster, index: str) -> None:
+def test_an_index_that_was_tuned_for_an_unknown_fusion_says_what_to_run(cluster, index):
     info = cluster.index_info(f"{index}-hybridr")
     write_record(cluster, info.name, tuning=Tuned(search={"fusion": "completed", "completed_weight": 0.9}))
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -16,13 +15,12 @@ from hybridr.errors import ClusterError, FingerprintMismatch, SettingsError
 from hybridr.records import Query
 from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.hits import checked_hits
-from support.commands import Cli
 from support.corpus import fill_index, text_number
 
 pytestmark = pytest.mark.node
 
 
-def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) -> None:
+def test_hits_carry_text_and_both_raw_scores(cluster, searchable):
     index, encoder = searchable
     search = Search(cluster, index, encoder)
     text = text_number(5)
@@ -41,9 +39,7 @@ def test_hits_carry_text_and_both_raw_scores(cluster: Cluster, searchable: Any) 
     assert few == {doc: many[doc] for doc in list(many)[:5]}
 
 
-def test_lexical_search_does_not_ask_its_encoder(
-    cluster: Cluster, searchable: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lexical_search_does_not_ask_its_encoder(cluster, searchable, monkeypatch):
     index, encoder = searchable
     search = Search(cluster, index, encoder).using("lexical")
     for name in ("encode_queries", "read_queries"):
@@ -58,9 +54,7 @@ def test_lexical_search_does_not_ask_its_encoder(
     assert Search(cluster, index, mode="lexical").encoder is None
 
 
-def test_a_text_is_encoded_while_the_cluster_looks_up_its_words(
-    cluster: Cluster, searchable: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_is_encoded_while_the_cluster_looks_up_its_words(cluster, searchable, monkeypatch):
     index, encoder = searchable
     search, looked_up = Search(cluster, index, encoder), Event()
     search("a first question", 1)
@@ -80,7 +74,7 @@ def test_a_text_is_encoded_while_the_cluster_looks_up_its_words(
     assert search(text_number(5), 1)[0].doc_id == "d5"
 
 
-def test_legs_give_every_candidate_both_true_scores(cluster: Cluster, searchable: Any) -> None:
+def test_legs_give_every_candidate_both_true_scores(cluster, searchable):
     index, encoder = searchable
     text = text_number(5)
     search = Search(cluster, index, encoder, settings=SearchSettings(depth=20))
@@ -94,7 +88,7 @@ def test_legs_give_every_candidate_both_true_scores(cluster: Cluster, searchable
     assert legs.scores["lexical"] == pytest.approx(expected, abs=1e-5)
 
 
-def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, searchable: Any) -> None:
+def test_words_alone_find_where_asked_with_the_same_scores(cluster, searchable):
     index, encoder = searchable
     text, query = "anchor ladder", [Query("q", "anchor ladder")]
     matched = Search(cluster, index, encoder, "lexical").run(query, 300)["q"]
@@ -116,7 +110,7 @@ def test_words_alone_find_where_asked_with_the_same_scores(cluster: Cluster, sea
     assert len(search("anchor", 100)) > len(search.using("lexical")("anchor", 100)), "a word like others"
 
 
-def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) -> None:
+def test_hybrid_without_pipeline_is_an_error(cluster, searchable):
     index, _ = searchable
     legs = [lexical_query("anchor", ["text"]), lexical_query("ladder", ["text"])]
     answer = cluster.search(f"{index}-hybridr", {"query": hybrid_query(legs, 10)})
@@ -124,9 +118,7 @@ def test_hybrid_without_pipeline_is_an_error(cluster: Cluster, searchable: Any) 
         checked_hits(answer)
 
 
-def test_command_line_searches_in_three_modes(
-    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
-) -> None:
+def test_command_line_searches_in_three_modes(cluster, index_name, minilm, cli):
     fill_index(cluster, index_name, 30)
     on = ["--url", cluster.url]
     assert (

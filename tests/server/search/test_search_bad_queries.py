@@ -22,15 +22,13 @@ def books(cluster: Cluster):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("text", ["", "  \n", "\x00\x07\u200b"])
-def test_a_query_without_a_visible_character_is_refused(
-    cluster: Cluster, books: str, mode: str, text: str
-) -> None:
+def test_a_query_without_a_visible_character_is_refused(cluster, books, mode, text):
     with pytest.raises(DataError, match="the query is empty"):
         Search(cluster, books, HashingEncoder(), mode)(text)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_control_characters_and_long_words_are_searched(cluster: Cluster, books: str, mode: str) -> None:
+def test_control_characters_and_long_words_are_searched(cluster, books, mode):
     search = Search(cluster, books, HashingEncoder(), mode)
     odd = text_number(7) + ' "}]} \x00\x1b\x7f\r\n\u2028 飛 {"match_all":{}}'
     assert "d7" in [hit.doc_id for hit in search(odd, 20)]

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from support.corpus import reindexed
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
@@ -19,9 +17,7 @@ NOT_NEEDED = {
 }
 
 
-def test_a_search_imports_no_measures_and_no_exporter(
-    cluster: Cluster, index_name: str, minilm: Path
-) -> None:
+def test_a_search_imports_no_measures_and_no_exporter(cluster, index_name, minilm):
     reindexed(cluster, index_name, 20, minilm)
     command = [sys.executable, "-X", "importtime", "-m", "hybridr_cli", "search", index_name, "anchor needle"]
     done = subprocess.run(

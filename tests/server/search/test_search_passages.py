@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 
 from hybridr import ReindexSettings, Search, connect
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.retrievers.dense import DenseRetriever
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.records import Query
@@ -18,9 +17,8 @@ from hybridr.search import fusions
 from hybridr.search.calibration import LARGEST, MINILM_SPREAD, known_cosines
 from hybridr.search.fusions import CandidateLists
 from hybridr.search.settings import SearchSettings
-from support.commands import Cli
 from support.corpus import WORDS, bulk, drop_indices, fill_index, sources, text_number
-from support.hashing import HashingEncoder, ProductEncoder
+from support.hashing import ProductEncoder
 from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
 from support.members import FUSION, one_more
 
@@ -43,9 +41,7 @@ def searchable(cluster: Cluster) -> Iterator[tuple[str, dict[str, str]]]:
     drop_indices(cluster, "t-passages*")
 
 
-def test_search_gives_the_right_passage(
-    cluster: Cluster, searchable: tuple[str, dict[str, str]], by_ids: SearchSettings
-) -> None:
+def test_search_gives_the_right_passage(cluster, searchable, by_ids):
     index_name, texts = searchable
     searches = [Search(cluster, index_name, encoder(), mode) for mode in ("dense", "hybrid")]
     searches.append(Search(cluster, index_name, encoder(), settings=by_ids))
@@ -67,9 +63,7 @@ def test_search_gives_the_right_passage(
     assert "<em>s19</em>" in hit.text
 
 
-def test_scores_are_those_of_the_best_passage(
-    cluster: Cluster, searchable: tuple[str, dict[str, str]]
-) -> None:
+def test_scores_are_those_of_the_best_passage(cluster, searchable):
     index_name, texts = searchable
     for number in (1, 6, 19, 40):
         query = f"{WORDS[number % 20]} {secret(number)}"
@@ -92,9 +86,7 @@ def test_scores_are_those_of_the_best_passage(
 
 @pytest.mark.parametrize("settings", [ReindexSettings(), PASSAGES], ids=["whole", "passages"])
 @pytest.mark.parametrize("made", [encoder, ProductEncoder], ids=["cosine", "ip"])
-def test_the_best_passage_counts_in_the_absolute_formula(
-    cluster: Cluster, index_name: str, made: Callable[[], HashingEncoder], settings: ReindexSettings
-) -> None:
+def test_the_best_passage_counts_in_the_absolute_formula(cluster, index_name, made, settings):
     """In one request as by scores that are asked by ids; inner products are calibrated as cosines are."""
     texts, model, query = make(cluster, index_name, number_of_shards=2), made(), secret(7)
     reindex(cluster, index_name, model, settings)
@@ -121,9 +113,7 @@ def by_ids_dense(legs: CandidateLists, doc_id: str) -> float:
     return legs.scores["dense"].get(doc_id, DenseRetriever.unseen)
 
 
-def test_true_scores_and_passages_in_several_groups(
-    cluster: Cluster, index_name: str, by_ids: SearchSettings
-) -> None:
+def test_true_scores_and_passages_in_several_groups(cluster, index_name, by_ids):
     texts = make(cluster, index_name)
     reindex(cluster, index_name, encoder(), PASSAGES.model_copy(update={"max_passages": 5000}))
     hits = Search(cluster, index_name, encoder(), settings=by_ids)(secret(19), 15)
@@ -137,7 +127,7 @@ def test_true_scores_and_passages_in_several_groups(
     assert sum(hit.passage is not None for hit in hits) > 10
 
 
-def test_many_alike_passages_of_one_document_crowd_nothing_out(cluster: Cluster, index_name: str) -> None:
+def test_many_alike_passages_of_one_document_crowd_nothing_out(cluster, index_name):
     make(cluster, index_name, 30)
     alike = " ".join(" ".join(["zebra"] * 19) + f" x{number}" for number in range(50))
     other = "zebra " * 12 + "anchor basket candle"
@@ -154,9 +144,7 @@ def test_many_alike_passages_of_one_document_crowd_nothing_out(cluster: Cluster,
     assert set(found) == {"alike", *(f"other{number}" for number in range(9))}
 
 
-def test_the_command_line_searches_passages(
-    cluster: Cluster, index_name: str, minilm: Path, cli: Cli
-) -> None:
+def test_the_command_line_searches_passages(cluster, index_name, minilm, cli):
     filler = " ".join("The committee met again and talked about the roof of the library." for _ in range(60))
     text = f"{filler} Volcanoes erupt when magma rises through the crust. {filler}"
     fill_index(cluster, index_name, 20)
@@ -173,7 +161,7 @@ def test_the_command_line_searches_passages(
 
 
 @pytest.mark.secure
-def test_on_the_older_version(secure_node: NodeState, by_ids: SearchSettings) -> None:
+def test_on_the_older_version(secure_node, by_ids):
     """2.19 leaves inner hits out of hybrid answers: hybridr asks for the passages itself."""
     cluster, model = connect(secure_node.url), ProductEncoder(64)
     texts = make(cluster, "passages")

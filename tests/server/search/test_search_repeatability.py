@@ -15,7 +15,7 @@ from hybridr.cluster.routing import routing_values, same_copies
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.search.checks import Feedback, Mode
+from hybridr.search.checks import Mode
 from support.corpus import WORDS, bulk, create, drop_indices
 from support.hashing import HashingEncoder
 
@@ -72,7 +72,7 @@ def whole(search: Search, text: str, length: int) -> list[tuple[str, float, int]
     return [(hit.doc_id, hit.score, hit.rank) for hit in search(text, length)]
 
 
-def test_again_and_again_the_same_answer_in_every_state_of_the_index(cluster: Cluster, index: str) -> None:
+def test_again_and_again_the_same_answer_in_every_state_of_the_index(cluster, index):
     name = opened(cluster, index).info.name
     for state in ("new", "deleted", "merged", "opened again"):
         if state == "deleted":
@@ -95,7 +95,7 @@ def test_again_and_again_the_same_answer_in_every_state_of_the_index(cluster: Cl
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
-def test_pages_beyond_the_depth_join_too(cluster: Cluster, index: str, mode: Mode) -> None:
+def test_pages_beyond_the_depth_join_too(cluster, index, mode):
     search = opened(cluster, index, mode, depth=SHALLOW)
     for text in TEXTS[:1]:
         found = whole(search, text, 112)
@@ -108,7 +108,7 @@ def test_pages_beyond_the_depth_join_too(cluster: Cluster, index: str, mode: Mod
         assert not beyond, "no more documents than there are"
 
 
-def test_all_documents_are_found_in_the_end(cluster: Cluster, index: str) -> None:
+def test_all_documents_are_found_in_the_end(cluster, index):
     search = opened(cluster, index, depth=SHALLOW)
     found = search(TEXTS[0], COUNT)
     assert len({hit.doc_id for hit in found}) == len(found) == cluster.count(search.info.name)
@@ -148,9 +148,7 @@ class TermTableBuilder:
         ("hybrid", None, {"fusion": "pipeline"}),
     ],
 )
-def test_the_same_copies_rank_for_the_same_text(
-    cluster: Cluster, index: str, mode: Mode, feedback: Feedback | None, settings: dict[str, Any]
-) -> None:
+def test_the_same_copies_rank_for_the_same_text(cluster, index, mode, feedback, settings):
     listener = TermTableBuilder(cluster.client)
     heard = Cluster(listener, cluster.url)
     search = Search(heard, index, encoder(), mode, feedback, settings=SearchSettings(**settings))

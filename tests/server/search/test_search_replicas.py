@@ -75,7 +75,7 @@ def green(cluster: Cluster) -> None:
 
 if PAIR:  # `make test-replicas`: three starts of a node take longer than all else here
 
-    def test_every_copy_gives_the_same_answer(pair: Cluster) -> None:
+    def test_every_copy_gives_the_same_answer(pair):
         fill_uneven(pair, INDEX, 5)
         reindex(pair, INDEX, HashingEncoder(dim=32))
         pair.request("PUT", f"/{INDEX}*/_settings", {"index": {"number_of_replicas": 1}})

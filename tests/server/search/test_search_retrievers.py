@@ -26,9 +26,7 @@ def index(cluster: Cluster, index_name: str, tmp_path: Path) -> Iterator[str]:
         yield index_name
 
 
-def test_a_weight_makes_it_a_part_of_a_hybrid(
-    cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_weight_makes_it_a_part_of_a_hybrid(cluster, index, monkeypatch):
     two, three = (Search(cluster, index, HashingEncoder(), settings=one) for one in (plain(), joined()))
     text = text_number(7)
     before = {hit.doc_id: hit.score for hit in two(text, 60)}
@@ -46,7 +44,7 @@ def test_a_weight_makes_it_a_part_of_a_hybrid(
     assert scores == pytest.approx({hit.doc_id: hit.score for hit in found}, abs=1e-5)
 
 
-def test_a_pipeline_joins_three_legs(cluster: Cluster, index: str) -> None:
+def test_a_pipeline_joins_three_legs(cluster, index):
     settings = joined().model_copy(update={"fusion": "pipeline"})
     search = Search(cluster, index, HashingEncoder(), settings=settings)
     assert len(search.request(text_number(7))["query"]["hybrid"]["queries"]) == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,10 +16,10 @@ from hybridr.records import Query
 from hybridr.relevance.learning import learn, unlearn
 from support.corpus import drop_indices, reindexed, text_number
 from support.hashing import HashingEncoder
+from support.rights import PASSWORD, make_users
 
 pytestmark = pytest.mark.secure
 INDEX, TEXT = "t-rights", text_number(5)
-SECURITY = "/_plugins/_security/api"
 BOOST = SearchSettings(boost="linear(price, 10):0.5", signals=("none",))
 
 
@@ -34,24 +33,18 @@ def admin(secure_node: NodeState) -> Iterator[Cluster]:
     reindexed(cluster, INDEX, 90, encoder(), ReindexSettings(term_table=False))
     yield cluster
     drop_indices(cluster, f"{INDEX}*")
-    for kind in ("rolesmapping", "internalusers", "roles"):
-        for name in ("some_documents", "some_fields"):
-            cluster.request("DELETE", f"{SECURITY}/{kind}/{name}")
 
 
 def user(admin: Cluster, url: str, name: str, **limits: Any) -> Cluster:
     """A user who may search the index, within limits."""
-    password = f"{secrets.token_urlsafe(24)}-aA1"
     actions = ["read", "indices:admin/mappings/get", "indices:admin/get", "indices:monitor/settings/get"]
     granted = {"index_patterns": [f"{INDEX}*"], "allowed_actions": actions, **limits}
     role = {"cluster_permissions": ["cluster_composite_ops_ro", "cluster:monitor/main"]}
-    admin.request("PUT", f"{SECURITY}/roles/{name}", role | {"index_permissions": [granted]})
-    admin.request("PUT", f"{SECURITY}/internalusers/{name}", {"password": password})
-    admin.request("PUT", f"{SECURITY}/rolesmapping/{name}", {"users": [name]})
-    return connect(url, user=name, password=password)
+    make_users(admin, {name: role | {"index_permissions": [granted]}})
+    return connect(url, user=name, password=PASSWORD)
 
 
-def test_hidden_documents_are_not_found(admin: Cluster, secure_node: NodeState) -> None:
+def test_hidden_documents_are_not_found(admin, secure_node):
     limited = user(admin, secure_node.url, "some_documents", dls='{"term": {"tags": "t1"}}')
     whole = {hit.doc_id: hit.score for hit in Search(admin, INDEX, encoder(), settings=BOOST)(TEXT, 90)}
     search = Search(limited, INDEX, encoder(), settings=BOOST)
@@ -63,7 +56,7 @@ def test_hidden_documents_are_not_found(admin: Cluster, secure_node: NodeState) 
     )
 
 
-def test_hidden_fields_add_nothing(admin: Cluster, secure_node: NodeState) -> None:
+def test_hidden_fields_add_nothing(admin, secure_node):
     """Neither in a search of one's own, nor in a request that was made by somebody who sees them."""
     limited = user(admin, secure_node.url, "some_fields", fls=["~price"])
     with pytest.raises(SettingsError, match="'price' of '.*' is not there"):
@@ -77,9 +70,7 @@ def test_hidden_fields_add_nothing(admin: Cluster, secure_node: NodeState) -> No
     assert [score for _, score in found] == pytest.approx([hit.score for hit in plain], abs=1e-5)
 
 
-def test_what_was_learnt_counts_for_documents_that_a_user_sees(
-    admin: Cluster, secure_node: NodeState
-) -> None:
+def test_what_was_learnt_counts_for_documents_that_a_user_sees(admin, secure_node):
     """2.19.1 credits as 3.x does; who may not read past queries searches without."""
     before = {hit.doc_id: hit.score for hit in Search(admin, INDEX, encoder())(TEXT, 90)}
     learn(admin, INDEX, ([Query("past", TEXT)], {"past": {"d1": 1, "d2": 1}}), encoder=encoder())

@@ -19,7 +19,6 @@ from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.commands import Cli
 from support.corpus import drop_indices, fill_uneven
 from support.hashing import HashingEncoder
 from support.in_place_index import raw
@@ -48,7 +47,7 @@ def scores_by(ranker: str, documents: dict[str, dict[str, Any]], texts: list[str
     return model.encode_queries(texts) @ found.T
 
 
-def test_scores_are_those_of_the_ranker(cluster: Cluster, index: str) -> None:
+def test_scores_are_those_of_the_ranker(cluster, index):
     documents = raw(cluster, resolve(cluster, index).name)
     wanted, ids = scores_by("splade", documents, TEXTS), list(documents)
     search = Search(cluster, index, mode="sparse")
@@ -62,9 +61,7 @@ def test_scores_are_those_of_the_ranker(cluster: Cluster, index: str) -> None:
     assert np.mean(overlaps) >= 0.98, overlaps
 
 
-def test_it_is_a_mode_of_the_command_line_the_server_and_evaluate(
-    cluster: Cluster, index: str, cli: Cli
-) -> None:
+def test_it_is_a_mode_of_the_command_line_the_server_and_evaluate(cluster, index, cli):
     expected = [hit.doc_id for hit in Search(cluster, index, mode="sparse")(WORDS[0], 5)]
     hits = cli(cluster, f"search {index} --mode sparse -k 5 --json", WORDS[0]).json["hits"]
     assert [hit["doc_id"] for hit in hits] == expected
@@ -83,7 +80,7 @@ def test_it_is_a_mode_of_the_command_line_the_server_and_evaluate(
     assert search.context.retrievers["sparse"].query({}, 5) == {"match_none": {}}
 
 
-def test_as_a_third_leg_it_adds_its_calibrated_score(cluster: Cluster, index: str) -> None:
+def test_as_a_third_leg_it_adds_its_calibrated_score(cluster, index):
     encoder = HashingEncoder()
     two, three = (Search(cluster, index, encoder, settings=one) for one in (TWO, THREE))
     before = {hit.doc_id: hit.score for hit in two(WORDS[1], 240)}
@@ -109,7 +106,7 @@ def test_as_a_third_leg_it_adds_its_calibrated_score(cluster: Cluster, index: st
         write_record(cluster, info.name, representations=info.record.representations)
 
 
-def test_an_index_without_weights_says_so(cluster: Cluster, index_name: str) -> None:
+def test_an_index_without_weights_says_so(cluster, index_name):
     fill_uneven(cluster, index_name)
     with pytest.raises(DataError, match="no sparse retriever here: the index has no weights of tokens"):
         Search(cluster, index_name, mode="sparse")

@@ -21,7 +21,6 @@ from hybridr.search.systems import Compared, evaluate_index
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import plan_deployment
 from hybridr.serving.settings import DeploySettings, ServeSettings
-from support.commands import Cli
 from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -49,9 +48,7 @@ def boosted(boost: float, *filters: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
-def test_a_boost_alone_changes_no_hybrid_score(
-    cluster: Cluster, index: str, tmp_path: Path, fusion: str
-) -> None:
+def test_a_boost_alone_changes_no_hybrid_score(cluster, index, tmp_path, fusion):
     own = settings(tmp_path, boosted(7.0)).model_copy(update={"fusion": fusion})
     plain = SearchSettings(fusion=fusion)
     found, expected = (
@@ -71,7 +68,7 @@ def test_a_boost_alone_changes_no_hybrid_score(
         assert answer["count"] == found > 10
 
 
-def test_every_verb_takes_it(cluster: Cluster, index: str, tmp_path: Path, cli: Cli) -> None:
+def test_every_verb_takes_it(cluster, index, tmp_path, cli):
     own = settings(tmp_path, boosted(3.0, FILTER))
     text = text_number(20)
     [body] = [Search(cluster, index, ENCODER, settings=own).request(text, 5)]
@@ -92,9 +89,7 @@ def test_every_verb_takes_it(cluster: Cluster, index: str, tmp_path: Path, cli: 
     assert cli.typed([*command, "--json", "--url", cluster.url]).json["hits"][0]["doc_id"] == "d20"
 
 
-def test_evaluate_measures_it_alone_and_below_the_hybrid(
-    cluster: Cluster, index: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_evaluate_measures_it_alone_and_below_the_hybrid(cluster, index, tmp_path, cli):
     own = settings(tmp_path, {"match": {"text": {"query": "{{query}}", "operator": "and"}}})
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / "test.tsv").write_text("q\td\ts\nq1\td7\t1\n")

@@ -76,7 +76,7 @@ def alone(search: Search, name: str, text: str) -> dict[str, float]:
     return search.retrieval.scores([body])[0] if clauses else {}
 
 
-def test_the_parts_add_up_to_the_score(cluster: Cluster, index: str) -> None:
+def test_the_parts_add_up_to_the_score(cluster, index):
     search = Search(cluster, index, encoder())
     assert set(search.signals.members) == {"phrases", "soft_terms"}
     hits = search(QUERY, 60, explain=True)
@@ -101,7 +101,7 @@ def tokens(text: str) -> list[str]:
     return [one for one in re.findall(r"[a-z0-9]+|[^\s]", text) if one not in ("the", "of", "in")]
 
 
-def test_phrases_are_bm25_of_pairs(cluster: Cluster) -> None:
+def test_phrases_are_bm25_of_pairs(cluster):
     """One shard: idf of both words together, the pair's frequency, the usual damping by length."""
     make(cluster, "t-signals-pairs", 1)
     try:
@@ -120,7 +120,7 @@ def test_phrases_are_bm25_of_pairs(cluster: Cluster) -> None:
         drop_indices(cluster, "t-signals-pairs*")
 
 
-def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster, index: str) -> None:
+def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster, index):
     search = Search(cluster, index, encoder())
     table = open_term_table(cluster, search.info)
     assert table is not None
@@ -163,7 +163,7 @@ def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster: Cluster,
         *('a[i] = f(x) // {"b": 1}', '\\ " $x ${y}'),
     ],
 )
-def test_odd_queries_are_answered(cluster: Cluster, index: str, text: str) -> None:
+def test_odd_queries_are_answered(cluster, index, text):
     search = Search(cluster, index, encoder())
     hits = search(text, 5, explain=True)
     assert all(math.isfinite(hit.score) for hit in hits)
@@ -171,7 +171,7 @@ def test_odd_queries_are_answered(cluster: Cluster, index: str, text: str) -> No
     assert Search(cluster, index, encoder())(long, 5)
 
 
-def test_several_fields_and_odd_analysers(cluster: Cluster) -> None:
+def test_several_fields_and_odd_analysers(cluster):
     name = "t-signals-fields"
     shingles = {"type": "custom", "tokenizer": "standard", "filter": ["lowercase", "same", "twos"]}
     filters = {

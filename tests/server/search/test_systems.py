@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import ir_measures
 import pytest
 
-from hybridr.cluster.connection import Cluster
-from support.commands import Cli
 from support.corpus import beir_folder, drop_indices, part_of, text_number
 
 pytestmark = pytest.mark.node
@@ -17,9 +12,7 @@ pytestmark = pytest.mark.node
 
 @pytest.mark.model
 @pytest.mark.timeout(900)
-def test_hybrid_beats_bm25_on_an_open_collection(
-    cluster: Cluster, collection: Callable[[str], Path], minilm: Path, tmp_path: Path, cli: Cli
-) -> None:
+def test_hybrid_beats_bm25_on_an_open_collection(cluster, collection, minilm, tmp_path, cli):
     folder = part_of(collection("fiqa_mini"), tmp_path / "fiqa_mini", 60, 60)
     index, on = "t-fiqa_mini", ["--url", cluster.url]
     cli.typed(["load", str(folder), "--index", index, *on])
@@ -45,9 +38,7 @@ def test_hybrid_beats_bm25_on_an_open_collection(
     drop_indices(cluster, f"{index}*")
 
 
-def test_evaluate_mixes_an_index_with_run_files_and_reports(
-    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_evaluate_mixes_an_index_with_run_files_and_reports(cluster, index_name, tmp_path, cli):
     folder, on = beir_folder(tmp_path / "beir"), ["--url", cluster.url]
     cli.typed(["load", str(folder), "--index", index_name, *on])
     (tmp_path / "mine.trec").write_text("q1 Q0 d4 1 2.0 x\nq1 Q0 d3 2 1.0 x\n")

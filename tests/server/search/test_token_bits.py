@@ -47,7 +47,7 @@ def expected_part(search: Search, text: str, held: dict[str, bytes]) -> dict[str
 
 
 @pytest.mark.parametrize("text", [TEXT, "anchor", f"anchor {ODD['emoji']}", " ".join([TEXT] * 9)])
-def test_the_part_of_each_hit_is_ours(cluster: Cluster, search: Search, text: str) -> None:
+def test_the_part_of_each_hit_is_ours(cluster, search, text):
     hits = search(text, 40, explain=True)
     expected = expected_part(
         search, text, held_bytes(cluster, search.info.name, [hit.doc_id for hit in hits])
@@ -58,7 +58,7 @@ def test_the_part_of_each_hit_is_ours(cluster: Cluster, search: Search, text: st
     assert {hit.doc_id for hit in hits} & {"one", "emoji", "long"}
 
 
-def test_hits_bring_no_bits_along_and_other_searches_do_without(cluster: Cluster, search: Search) -> None:
+def test_hits_bring_no_bits_along_and_other_searches_do_without(cluster, search):
     body = search.request(TEXT)
     assert BITS_FIELD in str(body["rescore"])
     assert not any(
@@ -69,7 +69,7 @@ def test_hits_bring_no_bits_along_and_other_searches_do_without(cluster: Cluster
     assert plain(TEXT)[0].doc_id in ("d5", "long")
 
 
-def test_an_index_without_bits_says_how_it_gets_them(cluster: Cluster, index_name: str) -> None:
+def test_an_index_without_bits_says_how_it_gets_them(cluster, index_name):
     reindexed(cluster, index_name, 5)
     with pytest.raises(SettingsError, match=f"reindex {index_name} --token-bits"):
         Search(cluster, index_name, HashingEncoder(), settings=WITH_BITS)

@@ -32,7 +32,6 @@ from hybridr.serving.agents import agents, documents
 from hybridr.serving.agents.agents import Agents, open_agents
 from hybridr.serving.agents.documents import ANSWER_BYTES, WARNED
 from hybridr.serving.settings import McpSettings
-from support.commands import Cli
 from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -169,7 +168,7 @@ UNREADABLE = {
 
 
 @pytest.mark.attack(138)
-def test_by_stdio_every_line_is_answered(cluster: Cluster, index: str, tmp_path: Path) -> None:
+def test_by_stdio_every_line_is_answered(cluster, index, tmp_path):
     """Whoever waits for an answer gets one, before the handshake and after it, and is served all the same."""
     server = started(cluster, tmp_path)
     lines = [line for line, _ in UNREADABLE.values()]
@@ -210,7 +209,7 @@ def test_by_stdio_every_line_is_answered(cluster: Cluster, index: str, tmp_path:
     assert all(len(json.dumps(answer)) < 400 for answer in failures)
 
 
-def test_by_stdio(cluster: Cluster, index: str, tmp_path: Path) -> None:
+def test_by_stdio(cluster, index, tmp_path):
     server = started(cluster, tmp_path)
 
     async def asked() -> None:
@@ -223,9 +222,7 @@ def test_by_stdio(cluster: Cluster, index: str, tmp_path: Path) -> None:
     assert state_of(cluster) == before, "reports write nothing"
 
 
-def test_judgements_are_read_before_anybody_is_served(
-    cluster: Cluster, index: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_judgements_are_read_before_anybody_is_served(cluster, index, tmp_path, cli):
     words = ["mcp", INDEX, "--url", cluster.url, "--beir", str(tmp_path / "gone")]
     assert "gone" in cli.typed(words, 1).err
 
@@ -241,7 +238,7 @@ def state_of(cluster: Cluster) -> Any:
     }
 
 
-def test_a_report_is_bounded_in_time_and_made_alone(cluster: Cluster, index: str) -> None:
+def test_a_report_is_bounded_in_time_and_made_alone(cluster, index):
     """What takes too long ends at its next step; until then no second one is begun."""
     begun, ended = threading.Event(), threading.Event()
 
@@ -290,7 +287,7 @@ async def by_http(url: str, token: str) -> AsyncIterator[Client]:
         yield client
 
 
-def test_by_http_with_a_token(opened: Agents) -> None:
+def test_by_http_with_a_token(opened):
     assert (web := opened.web) is not None
     url = f"{web.url}/mcp"
 
@@ -312,7 +309,7 @@ def test_by_http_with_a_token(opened: Agents) -> None:
     anyio.run(asked)
 
 
-def test_http_is_for_this_machine_and_those_who_know_the_token(cluster: Cluster) -> None:
+def test_http_is_for_this_machine_and_those_who_know_the_token(cluster):
     with pytest.raises(SettingsError, match="token"):
         open_agents(cluster, [INDEX], McpSettings(http=True))
     with pytest.raises(SettingsError, match="not of this machine"):
@@ -344,7 +341,7 @@ TAKEN = {
 }
 
 
-def test_two_hundred_hostile_calls_bring_clear_errors_only(opened: Agents) -> None:
+def test_two_hundred_hostile_calls_bring_clear_errors_only(opened):
     chance, errors = random.Random(31), 0
     sane = {"query": TEXT, "ids": ["d7", "odd", LONG_ID]}
 
@@ -372,7 +369,7 @@ def test_two_hundred_hostile_calls_bring_clear_errors_only(opened: Agents) -> No
     assert errors > 80
 
 
-def test_answers_keep_to_their_bound_whatever_documents_hold(opened: Agents) -> None:
+def test_answers_keep_to_their_bound_whatever_documents_hold(opened):
     async def asked() -> None:
         async with Client(opened.server) as client:
             for query in (LURE, "搜索引擎", "basket"):
@@ -422,7 +419,7 @@ def oddly_named(cluster: Cluster) -> Iterator[Agents]:
 
 
 @pytest.mark.attack(129)
-def test_no_field_s_name_speaks_to_an_agent_or_stops_the_tool(oddly_named: Agents) -> None:
+def test_no_field_s_name_speaks_to_an_agent_or_stops_the_tool(oddly_named):
     async def asked() -> tuple[str, str]:
         async with Client(oddly_named.server) as client:
             described, failed = await call(client, "fields")
@@ -446,9 +443,7 @@ def test_no_field_s_name_speaks_to_an_agent_or_stops_the_tool(oddly_named: Agent
 
 
 @pytest.mark.attack(129)
-def test_a_field_whose_values_are_refused_costs_no_other_its_own(
-    opened: Agents, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_field_whose_values_are_refused_costs_no_other_its_own(opened, cluster, monkeypatch):
     info = opened.tools.app_of(None).state.searches.now.info
     monkeypatch.setattr(documents, "has_values", lambda *_: True)
     monkeypatch.setattr(documents, "VALUES", (*documents.VALUES, "text"))
@@ -457,7 +452,7 @@ def test_a_field_whose_values_are_refused_costs_no_other_its_own(
     assert '| "text" (text)\n' in f"{described}\n"
 
 
-def test_a_model_is_shown_how_a_filter_is_written(opened: Agents) -> None:
+def test_a_model_is_shown_how_a_filter_is_written(opened):
     """And every example is a filter that is taken."""
 
     async def asked() -> None:

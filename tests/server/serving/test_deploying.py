@@ -20,7 +20,6 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove
-from support.commands import Cli
 from support.corpus import bulk, drop_indices, fill_index, reindexed, text_number
 from support.deployed import Server, ask, ids, scores, serving_index, with_vectors
 from support.hashing import HashingEncoder
@@ -58,7 +57,7 @@ def hybrid(cluster: Cluster, folder: Path) -> tuple[list[str], list[float]]:
     return [hit.doc_id for hit in hits], [hit.score for hit in hits]
 
 
-def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm: Path) -> None:
+def test_neural_queries_hold_text(shelf, server, minilm):
     settings = DeploySettings(way="neural", server=server.url, set_cluster_settings=True)
     done = deploy(shelf, INDEX, settings, DEFAULTS)
     body = json.loads(done.example)
@@ -76,7 +75,7 @@ def test_neural_queries_hold_text(shelf: Cluster, server: Server, minilm: Path) 
     assert "sesame" not in json.dumps(plan_deployment(shelf, INDEX, settings, DEFAULTS).requests)
 
 
-def test_clients_send_vectors_and_no_word_about_fusion(shelf: Cluster, minilm: Path) -> None:
+def test_clients_send_vectors_and_no_word_about_fusion(shelf, minilm):
     done = deploy(shelf, INDEX, DeploySettings(), DEFAULTS)
     body = json.loads(done.example)
     [match, knn] = body["query"]["hybrid"]["queries"]
@@ -89,7 +88,7 @@ def test_clients_send_vectors_and_no_word_about_fusion(shelf: Cluster, minilm: P
         undeploy(shelf, INDEX)
 
 
-def test_again_changes_nothing_and_another_way_leaves_nothing_behind(shelf: Cluster, server: Server) -> None:
+def test_again_changes_nothing_and_another_way_leaves_nothing_behind(shelf, server):
     def models() -> set[str]:
         found = shelf.request("POST", "/_plugins/_ml/models/_search", {"query": {"match_all": {}}})
         return {hit["_id"] for hit in found["hits"]["hits"]}
@@ -113,9 +112,7 @@ def test_again_changes_nothing_and_another_way_leaves_nothing_behind(shelf: Clus
         undeploy(shelf, INDEX)
 
 
-def test_remove_takes_the_deployment_along(
-    ml_cluster: Cluster, server: Server, index_name_ml: str, minilm: Path
-) -> None:
+def test_remove_takes_the_deployment_along(ml_cluster, server, index_name_ml, minilm):
     reindexed(ml_cluster, index_name_ml, 20, minilm)
     neural = DeploySettings(way="neural", server=server.url, set_cluster_settings=True)
     done = deploy(ml_cluster, index_name_ml, neural, DEFAULTS)
@@ -128,7 +125,7 @@ def test_remove_takes_the_deployment_along(
             ml_cluster.request("GET", path)
 
 
-def test_dry_run_shows_the_requests_and_sends_none(shelf: Cluster, server: Server, cli: Cli) -> None:
+def test_dry_run_shows_the_requests_and_sends_none(shelf, server, cli):
     before = shelf.index_info(resolve(shelf, INDEX).name)
     command = ["deploy", INDEX, "--way", "transparent", "--server", server.url, "--url", shelf.url]
     shown = cli.typed([*command, "--dry-run", "--json"]).json
@@ -147,7 +144,7 @@ def test_dry_run_shows_the_requests_and_sends_none(shelf: Cluster, server: Serve
     assert resolve(shelf, INDEX).settings == before.settings
 
 
-def test_refusals(shelf: Cluster, server: Server, cluster: Cluster, index_name: str) -> None:
+def test_refusals(shelf, server, cluster, index_name):
     def plan(cluster: Cluster = shelf, index: str = INDEX, **settings: Any) -> None:
         plan_deployment(cluster, index, DeploySettings(**settings), DEFAULTS)
 

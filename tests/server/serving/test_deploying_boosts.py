@@ -15,7 +15,6 @@ from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import status
-from support.commands import Cli
 from support.corpus import drop_indices, reindexed
 from support.deployed import Server, ask, ids, scores
 from support.hashing import HashingEncoder
@@ -35,7 +34,7 @@ def server(ml_cluster: Cluster) -> Iterator[Server]:
     drop_indices(ml_cluster, f"{INDEX}*")
 
 
-def test_clients_that_change_nothing_get_the_boost(ml_cluster: Cluster, server: Server, cli: Cli) -> None:
+def test_clients_that_change_nothing_get_the_boost(ml_cluster, server, cli):
     settings = DeploySettings(way="transparent", server=server.url, set_cluster_settings=True, recall="all")
     search = Search(ml_cluster, INDEX, HashingEncoder())
     plain, boosted = search(TEXT, 20), search(TEXT, 20, boost=BOOST)
@@ -60,9 +59,7 @@ def test_clients_that_change_nothing_get_the_boost(ml_cluster: Cluster, server: 
     ("way", "boost", "said"),
     [("client", BOOST, "adds no boosts"), ("transparent", "log1p(text):1", "is text, log1p needs a number")],
 )
-def test_a_boost_that_cannot_be_added_is_refused(
-    ml_cluster: Cluster, server: Server, way: str, boost: str, said: str
-) -> None:
+def test_a_boost_that_cannot_be_added_is_refused(ml_cluster, server, way, boost, said):
     settings = DeploySettings(way=way, server=server.url)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match=said):
         plan_deployment(ml_cluster, INDEX, settings, SearchSettings(boost=boost))

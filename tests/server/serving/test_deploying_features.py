@@ -45,9 +45,7 @@ def expected_of(
     return ask(docs, INDEX, by_hand(folder, "contents", filter=filter) | {"size": size})
 
 
-def test_pages_are_one_list_without_gaps_and_repetitions(
-    docs: Cluster, way: str, vector: list[float]
-) -> None:
+def test_pages_are_one_list_without_gaps_and_repetitions(docs, way, vector):
     query = query_of(way, vector)
     whole = ask(docs, INDEX, {"query": query, "size": DEPTH, "_source": False})
     pages = [
@@ -62,7 +60,7 @@ def test_pages_are_one_list_without_gaps_and_repetitions(
     )
 
 
-def test_filters_limit_both_legs(docs: Cluster, way: str, vector: list[float], minilm: Path) -> None:
+def test_filters_limit_both_legs(docs, way, vector, minilm):
     answer = ask(docs, INDEX, {"query": query_of(way, vector, CHEAP), "size": DEPTH})
     prices = [hit["_source"]["price"] for hit in answer["hits"]["hits"]]
     assert len(prices) == 60, "the dense leg finds each of those that pass, and none besides"
@@ -72,9 +70,7 @@ def test_filters_limit_both_legs(docs: Cluster, way: str, vector: list[float], m
     assert scores(answer) == pytest.approx(scores(expected), abs=1e-5)
 
 
-def test_without_a_filter_aggregations_count_the_candidates(
-    docs: Cluster, way: str, vector: list[float]
-) -> None:
+def test_without_a_filter_aggregations_count_the_candidates(docs, way, vector):
     body = {"query": query_of(way, vector), "size": 0, "aggs": {"all": {"value_count": {"field": "price"}}}}
     answer = ask(docs, INDEX, body)
     again = ask(docs, INDEX, body)
@@ -88,9 +84,7 @@ def test_without_a_filter_aggregations_count_the_candidates(
     assert answer["aggregations"]["all"]["value"] == len({*ids(lexical), *ids(dense)})
 
 
-def test_the_best_ten_are_those_of_the_request_by_hand(
-    docs: Cluster, way: str, vector: list[float], minilm: Path
-) -> None:
+def test_the_best_ten_are_those_of_the_request_by_hand(docs, way, vector, minilm):
     answer = ask(docs, INDEX, {"query": query_of(way, vector)})
     expected = expected_of(docs, way, minilm)
     assert ids(answer) == ids(expected)

@@ -70,9 +70,7 @@ def is_usable(cluster: Cluster, index: str) -> bool:
 
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("deployed", [False, True])
-def test_what_a_killed_deploy_changed_is_put_back(
-    cluster: Cluster, index: str, number: int, deployed: bool
-) -> None:
+def test_what_a_killed_deploy_changed_is_put_back(cluster, index, number, deployed):
     if deployed:
         deploys(cluster, index, 0.5)
     with pytest.raises(Killed):
@@ -85,7 +83,7 @@ def test_what_a_killed_deploy_changed_is_put_back(
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_killed_undeploy_is_ended_by_the_next(cluster: Cluster, index: str, number: int) -> None:
+def test_a_killed_undeploy_is_ended_by_the_next(cluster, index, number):
     deploys(cluster, index)
     with pytest.raises(Killed):
         undeploy(after_change(cluster, number, kill), index)
@@ -96,9 +94,7 @@ def test_a_killed_undeploy_is_ended_by_the_next(cluster: Cluster, index: str, nu
 
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("act", [deploys, undeploy])
-def test_of_two_runs_the_later_one_goes_on(
-    cluster: Cluster, index: str, number: int, act: Callable[..., Any]
-) -> None:
+def test_of_two_runs_the_later_one_goes_on(cluster, index, number, act):
     with pytest.raises(ClusterError, match="ran at the same time") as caught:
         deploys(after_change(cluster, number, lambda: act(cluster, index)), index, 0.75)
     assert "run the same command again" in (caught.value.hint or "")
@@ -111,7 +107,7 @@ def test_of_two_runs_the_later_one_goes_on(
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_a_deploy_during_an_undeploy_goes_on(cluster: Cluster, index: str, number: int) -> None:
+def test_a_deploy_during_an_undeploy_goes_on(cluster, index, number):
     deploys(cluster, index)
     with pytest.raises(ClusterError, match="ran at the same time"):
         undeploy(after_change(cluster, number, lambda: deploys(cluster, index, 0.75)), index)
@@ -121,7 +117,7 @@ def test_a_deploy_during_an_undeploy_goes_on(cluster: Cluster, index: str, numbe
     require_as_before(cluster, index)
 
 
-def test_a_pipeline_that_somebody_changed_is_stored_anew(cluster: Cluster, index: str) -> None:
+def test_a_pipeline_that_somebody_changed_is_stored_anew(cluster, index):
     deploys(cluster, index)
     before, path = found_pipeline(cluster, f"hybridr-{index}"), pipeline_path(f"hybridr-{index}")
     cluster.request("PUT", path, {"description": before["description"], "request_processors": []})

@@ -68,7 +68,7 @@ def made(cluster: Cluster) -> dict[str, set[str]]:
 
 
 @pytest.mark.attack(22)
-def test_a_new_token_is_a_change_and_the_old_one_is_seen(cupboard: Cluster, server: Server) -> None:
+def test_a_new_token_is_a_change_and_the_old_one_is_seen(cupboard, server):
     before = made(cupboard)
     settings = settings_of(server)
     name = deploy(cupboard, INDEX, settings, DEFAULTS).index
@@ -109,9 +109,7 @@ def taken_for(kept: str, other: str) -> bool:
 
 @pytest.mark.attack(23)
 @pytest.mark.parametrize("ending", ["deploy", "undeploy", "remove"])
-def test_23_what_killed_runs_left_is_found_and_deleted(
-    cupboard: Cluster, server: Server, monkeypatch: pytest.MonkeyPatch, ending: str
-) -> None:
+def test_23_what_killed_runs_left_is_found_and_deleted(cupboard, server, monkeypatch, ending):
     before = made(cupboard)
     for module, name in [
         (remote_models, "finished_task"),
@@ -144,7 +142,7 @@ def test_23_what_killed_runs_left_is_found_and_deleted(
     assert "index.search.default_pipeline" not in resolve(cupboard, INDEX).settings
 
 
-def test_what_is_called_like_ours_and_is_not_stays(cupboard: Cluster, server: Server) -> None:
+def test_what_is_called_like_ours_and_is_not_stays(cupboard, server):
     name = f"hybridr-{resolve(cupboard, INDEX).name}"
     theirs = remote_models.embedding_connector(name, server.url, "query", token="x")
     theirs["description"] = "somebody else's"
@@ -165,7 +163,7 @@ def poisoned(cupboard: Cluster) -> Iterator[str]:
 
 
 @pytest.mark.attack(9)
-def test_9_a_pipeline_of_somebody_else_is_not_deleted(cupboard: Cluster, poisoned: str) -> None:
+def test_9_a_pipeline_of_somebody_else_is_not_deleted(cupboard, poisoned):
     path = path_of("_search", "pipeline", "somebody-elses")
     cupboard.request("PUT", path, {"description": "theirs", "phase_results_processors": []})
     try:
@@ -184,7 +182,7 @@ def test_9_a_pipeline_of_somebody_else_is_not_deleted(cupboard: Cluster, poisone
 @pytest.mark.attack(10)
 @pytest.mark.parametrize("way", ["neural", "client"])
 @pytest.mark.parametrize("odd", ["x/../../../victim", "x?a=b", "../..", "x y", "a" * 65])
-def test_10_ids_of_a_record_lead_nowhere_else(cupboard: Cluster, poisoned: str, way: str, odd: str) -> None:
+def test_10_ids_of_a_record_lead_nowhere_else(cupboard, poisoned, way, odd):
     record = Deployment(way=way, pipeline=f"hybridr-{poisoned}", model_id=odd, connector_id=odd)
     write_record(cupboard, poisoned, deployment=record)
     shown = json.dumps(undeploy(cupboard, INDEX, dry_run=True))
@@ -194,9 +192,7 @@ def test_10_ids_of_a_record_lead_nowhere_else(cupboard: Cluster, poisoned: str, 
 
 @pytest.mark.attack(10)
 @pytest.mark.parametrize("way", ["neural", "client"])
-def test_10_a_model_of_somebody_else_is_not_deleted(
-    cupboard: Cluster, server: Server, poisoned: str, way: str
-) -> None:
+def test_10_a_model_of_somebody_else_is_not_deleted(cupboard, server, poisoned, way):
     theirs = remote_models.create_model(
         cupboard, remote_models.embedding_connector("theirs", server.url, "query")
     )

@@ -25,7 +25,6 @@ from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.doorway import listen
 from hybridr.serving.settings import DeploySettings
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -57,9 +56,7 @@ def ask(cluster: Cluster, index: str) -> list[dict[str, Any]]:
     return checked_hits(cluster.request("POST", path_of(index, "_search"), body))
 
 
-def test_status_and_doctor_tell_a_deployment_and_what_it_lacks(
-    cluster: Cluster, index_name: str, deployed: str, cli: Cli
-) -> None:
+def test_status_and_doctor_tell_a_deployment_and_what_it_lacks(cluster, index_name, deployed, cli):
     (holding,) = status(cluster, index_name).holdings
     assert (holding.deployment.way, holding.deployment.missing) == ("client", [])
     assert line_of(cluster, deployed).ok is True
@@ -86,7 +83,7 @@ def test_status_and_doctor_tell_a_deployment_and_what_it_lacks(
     assert [check for check in check_deployments(cluster) if deployed in check.name] == []
 
 
-def test_deploy_leaves_somebody_elses_pipeline_of_its_name(cluster: Cluster, index_name: str) -> None:
+def test_deploy_leaves_somebody_elses_pipeline_of_its_name(cluster, index_name):
     destination = reindexed(cluster, index_name, 5).destination
     path = path_of("_search", "pipeline", f"hybridr-{destination}")
     cluster.request("PUT", path, {"description": "theirs", "phase_results_processors": []})
@@ -96,9 +93,7 @@ def test_deploy_leaves_somebody_elses_pipeline_of_its_name(cluster: Cluster, ind
     cluster.request("DELETE", path)
 
 
-def test_a_new_index_takes_the_client_way_over(
-    cluster: Cluster, index_name: str, deployed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_index_takes_the_client_way_over(cluster, index_name, deployed, capsys):
     weighted = SearchSettings(dense_weight=0.25)
     deploy(cluster, index_name, CLIENT, weighted)
     alias = f"{index_name}-hybridr"
@@ -117,9 +112,7 @@ def test_a_new_index_takes_the_client_way_over(
     undeploy(cluster, deployed)
 
 
-def test_a_deployment_that_cannot_be_taken_over_is_told(
-    cluster: Cluster, index_name: str, deployed: str
-) -> None:
+def test_a_deployment_that_cannot_be_taken_over_is_told(cluster, index_name, deployed):
     cluster.request("DELETE", path_of("_search", "pipeline", f"hybridr-{deployed}"))
     cluster.request("PUT", path_of(deployed, "_settings"), {DEFAULT: None})
     done = reindex(cluster, index_name, HashingEncoder(), OTHER)
@@ -154,9 +147,7 @@ def crate(ml_cluster: Cluster) -> Iterator[str]:
         ml_cluster.request("DELETE", path_of(info.name))
 
 
-def test_a_model_and_its_server_are_looked_at(
-    ml_cluster: Cluster, crate: str, server: tuple[str, Callable[[], None]], cli: Cli
-) -> None:
+def test_a_model_and_its_server_are_looked_at(ml_cluster, crate, server, cli):
     address, stop = server
     neural = DeploySettings(way="neural", server=address, set_cluster_settings=True)
     done = deploy(ml_cluster, crate, neural, DEFAULTS)
@@ -189,9 +180,7 @@ def test_a_model_and_its_server_are_looked_at(
     assert f"deployment {moved.destination}" in [check["name"] for check in checks if check["ok"] is False]
 
 
-def test_another_encoder_at_the_address_is_told(
-    ml_cluster: Cluster, crate: str, server: tuple[str, Callable[[], None]]
-) -> None:
+def test_another_encoder_at_the_address_is_told(ml_cluster, crate, server):
     neural = DeploySettings(way="neural", server=server[0], set_cluster_settings=True)
     deploy(ml_cluster, crate, neural, DEFAULTS)
     moved = reindex(ml_cluster, crate, HashingEncoder(salt="other"))
@@ -206,9 +195,7 @@ def test_another_encoder_at_the_address_is_told(
 
 
 @pytest.mark.parametrize(("own", "in_place"), [(None, False), ("false", True), ("true", False)])
-def test_the_owners_setting_of_the_request_cache_outlives_a_deployment(
-    cluster: Cluster, index_name: str, own: str | None, in_place: bool
-) -> None:
+def test_the_owners_setting_of_the_request_cache_outlives_a_deployment(cluster, index_name, own, in_place):
     fill_index(cluster, index_name, 20, settings={"index.knn": in_place} | ({CACHE: own} if own else {}))
     index = reindex(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=in_place)).destination
     for again in range(2):

@@ -86,15 +86,11 @@ def assert_same(answer: dict[str, Any], hits: list[Any]) -> None:
     ],
 )
 @pytest.mark.parametrize("size", [10, 250])
-def test_ranked_as_by_search(
-    rack: Cluster, index: str, search: Search, query: dict[str, Any], size: int
-) -> None:
+def test_ranked_as_by_search(rack, index, search, query, size):
     assert_same(ask(rack, index, {"query": query, "size": size}), search(TEXT, size))
 
 
-def test_ranked_as_by_search_under_settings_of_its_own(
-    rack: Cluster, index: str, server: Server, search: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranked_as_by_search_under_settings_of_its_own(rack, index, server, search, monkeypatch):
     ranking = SearchSettings(dense_weight=0.9, signals=("phrases",), depth=40)
     app = create_app(HashingEncoder(), SETTINGS, cluster=rack, search=ranking)
     monkeypatch.setattr(server, "app", app)
@@ -116,16 +112,12 @@ def test_ranked_as_by_search_under_settings_of_its_own(
     ],
 )
 @pytest.mark.attack(24)
-def test_no_text_breaks_out_of_its_query_or_is_filled_in(
-    rack: Cluster, index: str, server: Server, search: Search, text: str
-) -> None:
+def test_no_text_breaks_out_of_its_query_or_is_filled_in(rack, index, server, search, text):
     assert_same(ask(rack, index, {"query": {"match": {"text": text}}}), search(text, 10))
     assert json.loads(server.received[-1])["query"]["match"]["text"]["query"] == text
 
 
-def test_a_text_that_names_a_parameter_of_the_connector_gets_plain_bm25(
-    rack: Cluster, index: str, server: Server
-) -> None:
+def test_a_text_that_names_a_parameter_of_the_connector_gets_plain_bm25(rack, index, server):
     asked = len(server.received)
     assert_plain(rack, index, {"query": {"match": {"text": "${parameters.input} anchor"}}})
     assert len(server.received) == asked
@@ -139,15 +131,13 @@ def test_a_text_that_names_a_parameter_of_the_connector_gets_plain_bm25(
         {"bool": {"must": [{"bool": {"must": [MATCH]}}], "filter": CHEAP}},
     ],
 )
-def test_filters_hold_in_both_legs(rack: Cluster, index: str, search: Search, query: dict[str, Any]) -> None:
+def test_filters_hold_in_both_legs(rack, index, search, query):
     answer = ask(rack, index, {"query": query, "size": 50})
     assert_same(answer, search(TEXT, 50, filter=CHEAP))
     assert all(hit["_source"]["price"] < 20 for hit in answer["hits"]["hits"])
 
 
-def test_a_page_beyond_the_window_is_plain(
-    rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_beyond_the_window_is_plain(rack, index, server, monkeypatch):
     body = {"query": MATCH, "from": 0, "size": 401, "_source": False}
     within = body | {"size": 201}
     rack.request("PUT", path_of(index, "_settings"), {"index.max_rescore_window": 400})
@@ -172,21 +162,21 @@ def test_a_page_beyond_the_window_is_plain(
         ({"excludes": ["price"]}, False),
     ],
 )
-def test_the_vector_is_in_answers_that_name_it(rack: Cluster, index: str, source: Any, there: bool) -> None:
+def test_the_vector_is_in_answers_that_name_it(rack, index, source, there):
     body = {"query": MATCH} | ({} if source is None else {"_source": source})
     hits = ask(rack, index, body)["hits"]["hits"]
     assert all(("hybridr_vector" in hit["_source"]) is there for hit in hits)
     assert all("price" in hit["_source"] for hit in hits) is (source in (None, True, ["*"]))
 
 
-def test_a_point_in_time_is_ranked(rack: Cluster, index: str, search: Search) -> None:
+def test_a_point_in_time_is_ranked(rack, index, search):
     with rack.point_in_time(index) as pit:
         answer = rack.request("POST", "/_search", {"query": MATCH, "pit": {"id": pit}})
     assert_same(answer, search(TEXT, 10))
 
 
 @pytest.mark.attack(20)
-def test_a_dead_server_means_plain_bm25(rack: Cluster, index: str, server: Server) -> None:
+def test_a_dead_server_means_plain_bm25(rack, index, server):
     body = {"query": MATCH}
     assert scores(ask(rack, index, body)) != scores(rack.search(index, body))
     with server.away():
@@ -194,9 +184,7 @@ def test_a_dead_server_means_plain_bm25(rack: Cluster, index: str, server: Serve
 
 
 @pytest.mark.attack(19)
-def test_a_server_that_hangs_costs_a_second_and_all_clients_wait_at_once(
-    rack: Cluster, index: str, server: Server
-) -> None:
+def test_a_server_that_hangs_costs_a_second_and_all_clients_wait_at_once(rack, index, server):
     body = {"query": MATCH}
     expected = rack.search(index, body)
     server.stop()
@@ -215,9 +203,7 @@ def test_a_server_that_hangs_costs_a_second_and_all_clients_wait_at_once(
 
 
 @pytest.mark.parametrize("slow", [True, False])
-def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
-    rack: Cluster, index: str, server: Server, monkeypatch: pytest.MonkeyPatch, slow: bool
-) -> None:
+def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(rack, index, server, monkeypatch, slow):
     async def read(text: str, within_s: float | None = None) -> None:
         await asyncio.sleep(30 if slow else 0)
         raise EncodingFailed
@@ -232,14 +218,14 @@ def test_an_encoder_that_fails_or_is_slow_means_plain_bm25(
     assert not any("hybridr_vector" in hit["_source"] for hit in hits)
 
 
-def test_our_own_lexical_search_is_not_ranked_again(rack: Cluster, index: str, server: Server) -> None:
+def test_our_own_lexical_search_is_not_ranked_again(rack, index, server):
     asked = len(server.received)
     hits = Search(rack, INDEX, mode="lexical")(TEXT)
     assert len(server.received) == asked
     assert [hit.score for hit in hits] == [hit.scores["lexical"] for hit in hits]
 
 
-def test_tuning_for_another_fusion_is_said(rack: Cluster, index: str) -> None:
+def test_tuning_for_another_fusion_is_said(rack, index):
     known = rack.index_info(index).record.tuning
     assert deployment_of(rack, rack.index_info(index)).missing == []
     write_record(rack, index, tuning=Tuned(search={"fusion": "pipeline"}))
@@ -252,7 +238,7 @@ def test_tuning_for_another_fusion_is_said(rack: Cluster, index: str) -> None:
         write_record(rack, index, tuning=known)
 
 
-def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Server) -> None:
+def test_what_will_not_be_ranked_is_said(rack, index, server):
     settings = DeploySettings(way="transparent", server=server.url)
     before = plan_deployment(rack, INDEX, settings, SearchSettings()).limits
     assert not any("window" in one or "rack" in one for one in before)
@@ -268,7 +254,7 @@ def test_what_will_not_be_ranked_is_said(rack: Cluster, index: str, server: Serv
         rack.request("DELETE", "/a-rack-of-others")
 
 
-def test_an_index_of_another_fusion_is_refused(rack: Cluster, index: str, server: Server) -> None:
+def test_an_index_of_another_fusion_is_refused(rack, index, server):
     settings = DeploySettings(way="transparent", server=server.url)
     with pytest.raises(SettingsError, match="true scores, this index is ranked by the fusion 'pipeline'"):
         plan_deployment(rack, INDEX, settings, SearchSettings(fusion="pipeline"))

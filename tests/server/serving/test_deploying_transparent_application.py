@@ -56,7 +56,7 @@ def answers(ml_cluster: Cluster, shop: Shop, minilm: Path) -> dict[str, dict[str
     return found
 
 
-def test_the_application_goes_on_and_ranks_better(answers: dict[str, dict[str, Any]]) -> None:
+def test_the_application_goes_on_and_ranks_better(answers):
     before, deployed, widely = (answers[time] for time in ("before", "deployed", "--recall all"))
     for name in ("cheapest", "counted", "shown of a hit"):
         assert before[name] == deployed[name] == widely[name], name
@@ -71,6 +71,6 @@ def test_the_application_goes_on_and_ranks_better(answers: dict[str, dict[str, A
     assert answers["deleted"] == {"warm": before["counted"]}, "what words match, and no more"
 
 
-def test_the_page_shows_what_it_answers(answers: dict[str, dict[str, Any]]) -> None:
+def test_the_page_shows_what_it_answers(answers):
     said = transcript({time: answers[time] for time in ("before", "deployed", "--recall all")})
     assert said in PAGE.read_text(encoding="utf-8"), f"docs/measured/query.md should show:\n{said}"

@@ -89,9 +89,7 @@ UNSEEN = ("pipeline", "no_search", UNCOUNTED)
 
 @pytest.mark.attack(13, 15, 16)
 @pytest.mark.parametrize("one", KEPT, ids=lambda one: one.name)
-def test_what_is_not_ranked_is_answered_as_before(
-    mart: Cluster, before: dict[str, Any], recall: str, server: Server, one: Asked
-) -> None:
+def test_what_is_not_ranked_is_answered_as_before(mart, before, recall, server, one):
     if recall == "lexical" and one.reason in ONLY_FOR_ALL:
         answer, plain = asked(mart, INDEX, one), before[one.name]
         assert answer["hits"]["total"] == plain["hits"]["total"], "ranked, where only words find"
@@ -107,9 +105,7 @@ def test_what_is_not_ranked_is_answered_as_before(
 
 @pytest.mark.attack(17)
 @pytest.mark.parametrize("one", RANKED, ids=lambda one: one.name)
-def test_what_is_ranked_keeps_its_contract(
-    mart: Cluster, before: dict[str, Any], recall: str, one: Asked
-) -> None:
+def test_what_is_ranked_keeps_its_contract(mart, before, recall, one):
     answer, plain = asked(mart, INDEX, one), before[one.name]
     assert isinstance(plain, dict), plain
     assert answer.keys() == plain.keys()
@@ -152,7 +148,7 @@ def total(answer: dict[str, Any]) -> Any:
     return found["value"] if isinstance(found, dict) else found
 
 
-def test_an_application_is_told_so_before(mart: Cluster) -> None:
+def test_an_application_is_told_so_before(mart):
     requests = [{"path": f"/mart/{one.api}", "params": one.params, "body": one.body} for one in ALL]
     expected = {one.name: one.reason for one in ALL}
     changed = {
@@ -170,7 +166,7 @@ def test_an_application_is_told_so_before(mart: Cluster) -> None:
         assert {name for name in told if told[name] != expected[name]} == changed[finds]
 
 
-def test_ranked_as_by_search_whatever_looks_for_the_text(mart: Cluster, recall: str) -> None:
+def test_ranked_as_by_search_whatever_looks_for_the_text(mart, recall):
     search = Search(mart, SOURCE, HashingEncoder())
     best = [hit.doc_id for hit in search(TEXT, 100)]
     words = {hit["_id"] for hit in mart.search(INDEX, query(MATCH, size=COUNT))["hits"]["hits"]}
@@ -185,7 +181,7 @@ def test_ranked_as_by_search_whatever_looks_for_the_text(mart: Cluster, recall: 
         assert ids(asked(mart, INDEX, one)) == expected, one.name
 
 
-def test_totals_and_facets_count_the_same_documents(mart: Cluster, recall: str) -> None:
+def test_totals_and_facets_count_the_same_documents(mart, recall):
     answer = asked(mart, INDEX, Asked("", query(MATCH, size=COUNT, aggs=AGGS, track_total_hits=True)))
     assert answer["hits"]["total"] == {"value": len(set(ids(answer))), "relation": "eq"}
     brands = answer["aggregations"]["brands"]
@@ -193,7 +189,7 @@ def test_totals_and_facets_count_the_same_documents(mart: Cluster, recall: str) 
 
 
 @pytest.mark.parametrize("size", [10, 64])
-def test_pages_join_from_the_first_hit_to_the_last(mart: Cluster, recall: str, size: int) -> None:
+def test_pages_join_from_the_first_hit_to_the_last(mart, recall, size):
     frequent = {"match": {"text": " ".join(WORDS[:3])}}
 
     def page(at: int) -> dict[str, Any]:
@@ -212,7 +208,7 @@ def test_pages_join_from_the_first_hit_to_the_last(mart: Cluster, recall: str, s
 
 
 @pytest.mark.attack(12)
-def test_no_other_index_loses_hits(mart: Cluster, recall: str) -> None:
+def test_no_other_index_loses_hits(mart, recall):
     wide = {"query": MATCH, "size": 500, "track_total_hits": True}
     alone = {hit["_id"] for hit in mart.search(OTHER, wide)["hits"]["hits"]}
     answer = mart.request("POST", "/mart-*/_search", wide)
@@ -221,7 +217,7 @@ def test_no_other_index_loses_hits(mart: Cluster, recall: str) -> None:
 
 
 @pytest.mark.attack(18)
-def test_a_filtered_alias_shows_no_more_than_before(mart: Cluster, recall: str) -> None:
+def test_a_filtered_alias_shows_no_more_than_before(mart, recall):
     add = {"add": {"index": INDEX, "alias": "mart-cheap", "filter": CHEAP}}
     mart.request("POST", "/_aliases", {"actions": [add]})
     answer = mart.request("POST", "/mart-cheap/_search", {"query": MATCH, "size": 400})
@@ -234,7 +230,7 @@ def test_a_filtered_alias_shows_no_more_than_before(mart: Cluster, recall: str) 
 
 
 @pytest.mark.attack(107)
-def test_107_nothing_that_a_cluster_tells_of_its_work_shows_what_is_added(mart: Cluster, recall: str) -> None:
+def test_107_nothing_that_a_cluster_tells_of_its_work_shows_what_is_added(mart, recall):
     """The server is not told by which alias a search came, so that a profile shows the client's own query."""
     add = {"add": {"index": INDEX, "alias": "mart-cheap", "filter": CHEAP}}
     mart.request("POST", "/_aliases", {"actions": [add]})
@@ -250,7 +246,7 @@ def test_107_nothing_that_a_cluster_tells_of_its_work_shows_what_is_added(mart: 
         assert not re.search("constant|knn|rescore|dis_max", json.dumps(work).lower())
 
 
-def test_several_searches_in_one_request(mart: Cluster, recall: str) -> None:
+def test_several_searches_in_one_request(mart, recall):
     bodies = [query(MATCH), query({"match": {"text": NONSENSE}}), query(MATCH, sort=[{"price": "asc"}])]
     lines = "".join(f"{{}}\n{json.dumps(one)}\n" for one in bodies)
     answers = mart.request("POST", path_of(INDEX, "_msearch"), lines)["responses"]
@@ -258,7 +254,7 @@ def test_several_searches_in_one_request(mart: Cluster, recall: str) -> None:
         assert told(answer)["hits"] == told(asked(mart, INDEX, Asked("", body)))["hits"]
 
 
-def test_groups_and_the_hits_inside_have_the_order_of_all_hits(mart: Cluster, recall: str) -> None:
+def test_groups_and_the_hits_inside_have_the_order_of_all_hits(mart, recall):
     body = query(MATCH, collapse={"field": "brand", "inner_hits": {"name": "more", "size": 40}})
     answer, whole = asked(mart, INDEX, Asked("", body)), asked(mart, INDEX, Asked("", query(MATCH, size=100)))
     best = {hit["_source"]["brand"]: hit["_id"] for hit in reversed(whole["hits"]["hits"])}
@@ -272,7 +268,7 @@ def test_groups_and_the_hits_inside_have_the_order_of_all_hits(mart: Cluster, re
         assert all(one["_id"] == other["_id"] for one, other in both)
 
 
-def test_no_hit_of_any_kind_brings_a_vector_that_nobody_asked_for(mart: Cluster, recall: str) -> None:
+def test_no_hit_of_any_kind_brings_a_vector_that_nobody_asked_for(mart, recall):
     best = {"best": {"top_hits": {"size": 1}}}
     bodies = [
         query(MATCH, aggs=best),
@@ -289,7 +285,7 @@ def test_no_hit_of_any_kind_brings_a_vector_that_nobody_asked_for(mart: Cluster,
     assert '"hybridr_vector"' in json.dumps(asked(mart, INDEX, Asked("", query(MATCH, aggs=named))))
 
 
-def test_a_scroll_reads_everything_that_words_match(mart: Cluster, recall: str) -> None:
+def test_a_scroll_reads_everything_that_words_match(mart, recall):
     answer = mart.request("POST", path_of(INDEX, "_search"), {"query": MATCH, "size": 90}, {"scroll": "1m"})
     seen = ids(answer)
     while ids(answer):
@@ -302,7 +298,7 @@ def test_a_scroll_reads_everything_that_words_match(mart: Cluster, recall: str) 
     assert recall == "all" or set(words) == set(seen)
 
 
-def test_a_point_in_time_with_search_after_reads_as_before(mart: Cluster, recall: str) -> None:
+def test_a_point_in_time_with_search_after_reads_as_before(mart, recall):
     with mart.point_in_time(INDEX) as pit:
         body = query(MATCH, size=60, sort=[{"price": "asc"}, {"_shard_doc": "asc"}], pit={"id": pit})
         seen: list[str] = []
@@ -313,7 +309,7 @@ def test_a_point_in_time_with_search_after_reads_as_before(mart: Cluster, recall
 
 
 @pytest.mark.attack(14)
-def test_changes_by_query_touch_what_words_match_and_keep_vectors(mart: Cluster, recall: str) -> None:
+def test_changes_by_query_touch_what_words_match_and_keep_vectors(mart, recall):
     if recall == "lexical":
         return  # what is written moves, and answers are compared hit by hit: once, at the end
     words = total(mart.search(INDEX, query(MATCH, size=0, track_total_hits=True)))

@@ -81,7 +81,7 @@ def asked(cluster: Cluster, one: Sent) -> Any:
         return failure.status
 
 
-def test_all_that_looks_for_a_text_is_ranked(answers: dict[str, Answers]) -> None:
+def test_all_that_looks_for_a_text_is_ranked(answers):
     kinds = [one.kind for one in searches()]
     left = {kind: answers[kind].reasons for kind in kinds if answers[kind].reasons[:1] != [None]}
     assert len(kinds) >= 80
@@ -100,7 +100,7 @@ def scores(answer: dict[str, Any]) -> list[float]:
 
 
 @pytest.mark.parametrize("one", [*searches(), *others()], ids=lambda one: one.kind)
-def test_nothing_else_changes(answers: dict[str, Answers], one: Sent) -> None:
+def test_nothing_else_changes(answers, one):
     old, new, _ = answers[one.kind]
     assert type(old) is type(new), (old, new)
     if isinstance(old, int) or one.api == "_count":
@@ -123,9 +123,7 @@ def test_nothing_else_changes(answers: dict[str, Answers], one: Sent) -> None:
         assert hit.get("highlight") == before.get(hit["_id"], hit.get("highlight"))
 
 
-def test_a_long_misspelt_text_in_many_fields_is_not_too_much_for_the_cluster(
-    store: Cluster, answers: dict[str, Answers]
-) -> None:
+def test_a_long_misspelt_text_in_many_fields_is_not_too_much_for_the_cluster(store, answers):
     long = "redd leathr armchir cst iron fryng pann wth wrm lght"
     body = {"query": multi(long, [*FIELDS_ASKED, "brand", "sku"], fuzziness="AUTO", max_expansions=10)}
     plain = store.search(INDEX, body)
@@ -135,9 +133,7 @@ def test_a_long_misspelt_text_in_many_fields_is_not_too_much_for_the_cluster(
         )
 
 
-def test_ties_change_no_order_and_pages_after_a_hit_go_on_where_it_stands(
-    store: Cluster, answers: dict[str, Answers]
-) -> None:
+def test_ties_change_no_order_and_pages_after_a_hit_go_on_where_it_stands(store, answers):
     tied = next(one.body for one in searches() if one.kind == "sort by score, then by price")
     whole = store.request("POST", path_of(INDEX, "_search"), tied | {"size": 60})
     alone = answers["sort by score"].new

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.cluster.connection import Cluster, path_of
+from hybridr.cluster.connection import path_of
 from hybridr.serving.agents.documents import describe_fields
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
 
 
 @pytest.mark.attack(129)
-def test_fields_of_elasticsearch_are_described_whatever_they_are_called(elastic: Cluster) -> None:
+def test_fields_of_elasticsearch_are_described_whatever_they_are_called(elastic):
     name = "t-agents-fields"
     properties = {
         "num]x": {"type": "integer"},

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.node
 WORDS = {"multi_match": {"query": "basket \x1b[31m", "fields": ["text^3"]}}
 
 
-def test_a_file_of_requests_says_what_an_application_would_get(
-    cluster: Cluster, index_name: str, tmp_path: Path, cli: Cli
-) -> None:
+def test_a_file_of_requests_says_what_an_application_would_get(cluster, index_name, tmp_path, cli):
     reindexed(cluster, index_name, 12, settings={"number_of_shards": 2, "number_of_replicas": 0})
     requests = [{"query": WORDS}, {"query": {"match": {"text": "basket"}}, "sort": ["price"]}]
     file = tmp_path / "requests.jsonl"

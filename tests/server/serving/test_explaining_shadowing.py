@@ -38,9 +38,7 @@ def shop(
             cluster.request("DELETE", path_of(name))
 
 
-def test_requests_of_a_file_are_answered_by_both_and_nothing_changes(
-    shop: Cluster, index_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requests_of_a_file_are_answered_by_both_and_nothing_changes(shop, index_name, tmp_path, capsys):
     before = {name: shop.count(name) for name in (index_name, f"{index_name}-hybridr-1")}
     requests = [
         MATCH,
@@ -73,9 +71,7 @@ def test_requests_of_a_file_are_answered_by_both_and_nothing_changes(
     assert list(largest.old) == [hit["_id"] for hit in own["hits"]["hits"]]
 
 
-def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(
-    shop: Cluster, index_name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_proxy_answers_as_the_cluster_and_the_other_side_may_die(shop, index_name, capsys):
     settings = ServeSettings(index=index_name, proxy="lexical", shadow=1.0, rank_timeout_s=5)
     server = Server(create_app(HashingEncoder(), settings, cluster=shop))
     try:

@@ -52,9 +52,7 @@ def stored(cluster: Cluster, alias: str, doc_id: str) -> dict[str, Any]:
     return found
 
 
-def test_a_write_is_found_by_its_vector_at_once_and_sync_takes_it_over(
-    ml_cluster: Cluster, alias: str, server: Server
-) -> None:
+def test_a_write_is_found_by_its_vector_at_once_and_sync_takes_it_over(ml_cluster, alias, server):
     settings = DeploySettings(server=server.url, set_cluster_settings=True)
     done = deploy_ingest(ml_cluster, INDEX, settings)
     new = {"text": ["a whale", " ", "in the sea"], "price": 1.0}
@@ -104,9 +102,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("verb", ["deploy", "undeploy"])
 @pytest.mark.parametrize("number", range(5))
-def test_what_a_killed_run_left_is_taken_away_by_undeploy(
-    ml_cluster: Cluster, alias: str, server: Server, number: int, verb: str
-) -> None:
+def test_what_a_killed_run_left_is_taken_away_by_undeploy(ml_cluster, alias, server, number, verb):
     settings = DeploySettings(server=server.url, set_cluster_settings=True)
     killed, changes = copy(ml_cluster), iter(range(20))
 
@@ -133,9 +129,7 @@ def test_what_a_killed_run_left_is_taken_away_by_undeploy(
 
 @pytest.mark.parametrize("rival", [deploy_ingest, undeploy_ingest])
 @pytest.mark.parametrize("place", ["-ingest", "_settings"])
-def test_of_two_runs_at_once_the_later_one_works(
-    ml_cluster: Cluster, alias: str, server: Server, rival: Any, place: str
-) -> None:
+def test_of_two_runs_at_once_the_later_one_works(ml_cluster, alias, server, rival, place):
     settings = DeploySettings(server=server.url, set_cluster_settings=True)
     deploy_ingest(ml_cluster, INDEX, settings)
     overtaken, left = copy(ml_cluster), [place]
@@ -162,8 +156,8 @@ def test_of_two_runs_at_once_the_later_one_works(
 
 @pytest.mark.attack(9)
 def test_a_pipeline_of_our_name_that_asks_a_model_of_somebody_else_deletes_nothing_of_his(
-    ml_cluster: Cluster, alias: str, server: Server
-) -> None:
+    ml_cluster, alias, server
+):
     settings = DeploySettings(server=server.url, set_cluster_settings=True)
     done = deploy_ingest(ml_cluster, INDEX, settings)
     theirs = create_model(ml_cluster, embedding_connector("somebody-elses", server.url, "passage"))
@@ -180,7 +174,7 @@ def test_a_pipeline_of_our_name_that_asks_a_model_of_somebody_else_deletes_nothi
     delete_model(ml_cluster, theirs)
 
 
-def test_a_pipeline_of_somebody_else_stays(ml_cluster: Cluster, alias: str, server: Server) -> None:
+def test_a_pipeline_of_somebody_else_stays(ml_cluster, alias, server):
     info = resolve(ml_cluster, INDEX)
     path = path_of(info.name, "_settings")
     ml_cluster.request("PUT", path_of("_ingest", "pipeline", "mine"), {"processors": []})

@@ -18,7 +18,6 @@ from hybridr.errors import SettingsError, Unreachable
 from hybridr.serving.page import judgements
 from hybridr.serving.page.judgements import Judgements, assess, grade_in, id_of
 from hybridr.serving.settings import AssessorSettings
-from support.commands import Cli
 from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
 
@@ -78,9 +77,7 @@ def settings(model: Any, log: Path) -> AssessorSettings:
     return AssessorSettings(endpoint=model.url, model="org/judge:7b", queries=log, token=TOKEN)
 
 
-def test_it_judges_what_is_found_once_and_agrees_with_people(
-    cluster: Cluster, index: str, model: Any, log: Path
-) -> None:
+def test_it_judges_what_is_found_once_and_agrees_with_people(cluster, index, model, log):
     judgements = Judgements.of(resolve(cluster, index))
     judgements.add_queries(LOG)
     judgements.judge("ada", id_of(LOG[0]), {"d3": 1, "d21": 0, "d22": 1})
@@ -102,9 +99,7 @@ def test_it_judges_what_is_found_once_and_agrees_with_people(
     assert len(model.asked) == found.asked
 
 
-def test_learn_takes_what_it_judged(
-    cluster: Cluster, index: str, model: Any, log: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_learn_takes_what_it_judged(cluster, index, model, log, monkeypatch, cli):
     monkeypatch.setattr(judgements, "encoder_for", lambda *_, **__: HashingEncoder())
     monkeypatch.setattr("hybridr.relevance.learning.encoder_for", lambda *_, **__: HashingEncoder())
     monkeypatch.setenv("HYBRIDR_ASSESSOR_TOKEN", TOKEN)
@@ -116,9 +111,7 @@ def test_learn_takes_what_it_judged(
     cli(cluster, f"learn {index} --forget")
 
 
-def test_what_it_says_without_a_grade_is_counted_and_asked_again(
-    cluster: Cluster, index: str, model: Any, log: Path
-) -> None:
+def test_what_it_says_without_a_grade_is_counted_and_asked_again(cluster, index, model, log):
     model.answer = "I cannot tell."
     found = assess(cluster, index, settings(model, log), encoder=HashingEncoder())
     assert found.unread == found.asked == len(model.asked) > 0
@@ -128,16 +121,14 @@ def test_what_it_says_without_a_grade_is_counted_and_asked_again(
 
 
 @pytest.mark.parametrize(("status", "answer"), [(401, "3"), (302, "3")])
-def test_an_api_that_refuses_is_a_clear_error(
-    cluster: Cluster, index: str, model: Any, log: Path, status: int, answer: str
-) -> None:
+def test_an_api_that_refuses_is_a_clear_error(cluster, index, model, log, status, answer):
     model.status, model.answer = status, answer
     with pytest.raises(Unreachable, match=f"answers {status}") as error:
         assess(cluster, index, settings(model, log), encoder=HashingEncoder())
     assert TOKEN not in str(error.value)
 
 
-def test_nothing_is_asked_without_an_endpoint(cluster: Cluster, index: str, log: Path) -> None:
+def test_nothing_is_asked_without_an_endpoint(cluster, index, log):
     with pytest.raises(SettingsError, match="no language model"):
         assess(cluster, index, AssessorSettings(queries=log), encoder=HashingEncoder())
 
@@ -146,5 +137,5 @@ def test_nothing_is_asked_without_an_endpoint(cluster: Cluster, index: str, log:
     ("said", "grade"),
     [("2", 2), ("Grade: 3", 3), ("not 0 or 1 but\n##final score: 2", 2), ("10", None), ("good", None)],
 )
-def test_the_last_grade_counts(said: str, grade: int | None) -> None:
+def test_the_last_grade_counts(said, grade):
     assert grade_in(said) == grade

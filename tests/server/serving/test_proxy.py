@@ -77,7 +77,7 @@ def kept(answer: dict[str, Any]) -> dict[str, Any]:
     return {"total": answer.get("hits", {}).get("total"), "facets": facets, "shards": answer["_shards"]}
 
 
-def test_every_kind_of_request_becomes_what_is_told_before(mart: Cluster, server: Server) -> None:
+def test_every_kind_of_request_becomes_what_is_told_before(mart, server):
     """What is left alone keeps its whole answer, and what is ranked its totals, facets and shards.
     Elasticsearch's core runs no scripts."""
     ranking, wrong = server.app.state.searches.now.rankings["lexical"], {}
@@ -98,7 +98,7 @@ def test_every_kind_of_request_becomes_what_is_told_before(mart: Cluster, server
     assert wrong == {}
 
 
-def test_it_ranks_as_search_does_among_what_the_words_match(mart: Cluster, server: Server) -> None:
+def test_it_ranks_as_search_does_among_what_the_words_match(mart, server):
     every = SearchSettings(depth=COUNT)  # without scripts a search knows its candidates alone
     best = [hit.doc_id for hit in Search(mart, SOURCE, HashingEncoder(), settings=every)(TEXT, COUNT)]
     words = {hit["_id"] for hit in mart.search(INDEX, query(MATCH, size=COUNT))["hits"]["hits"]}
@@ -111,7 +111,7 @@ def test_it_ranks_as_search_does_among_what_the_words_match(mart: Cluster, serve
     assert [*ids(pages[0]), *ids(pages[1])] == expected
 
 
-def test_each_of_several_searches_is_answered_as_if_it_were_alone(mart: Cluster, server: Server) -> None:
+def test_each_of_several_searches_is_answered_as_if_it_were_alone(mart, server):
     """Of every kind: hits, scores, totals, facets, highlights, and the refusal of one beside others."""
     answers = {one.name: sent(server.url, one) for one in ALL if not one.params}
     fails_all = b"parsing_exception"  # what the product cannot parse
@@ -130,7 +130,7 @@ def test_each_of_several_searches_is_answered_as_if_it_were_alone(mart: Cluster,
     assert wrong == {}
 
 
-def test_several_searches_and_those_of_other_indices(mart: Cluster, server: Server) -> None:
+def test_several_searches_and_those_of_other_indices(mart, server):
     heads: list[dict[str, Any]] = [{}, {"index": SOURCE}, {"index": [SOURCE, INDEX]}, {"index": "none"}]
     lines = [part for head in heads for part in (head, query(MATCH, size=3))]
     raw = "".join(f"{json.dumps(line)}\n" for line in lines)
@@ -150,7 +150,7 @@ def test_several_searches_and_those_of_other_indices(mart: Cluster, server: Serv
         ), name
 
 
-def test_packed_bodies_and_answers(server: Server) -> None:
+def test_packed_bodies_and_answers(server):
     raw = gzip.compress(json.dumps(query(MATCH)).encode())
     headers = {"content-type": "application/json", "content-encoding": "gzip", "accept-encoding": "gzip"}
     answer = CLIENT.post(f"{server.url}/{ALIAS}/_search", content=raw, headers=headers)
@@ -159,7 +159,7 @@ def test_packed_bodies_and_answers(server: Server) -> None:
 
 
 @pytest.mark.attack(106)
-def test_106_no_address_writes_or_deletes(mart: Cluster, server: Server) -> None:
+def test_106_no_address_writes_or_deletes(mart, server):
     """The proxy is all that makes a cluster without users read-only."""
     document = b'{"index":{"_index":"pwn","_id":"1"}}\n{"a":1}\n'
     removal = json.dumps({"actions": [{"remove_index": {"index": SOURCE}}]}).encode()

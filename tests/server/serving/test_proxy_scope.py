@@ -104,7 +104,7 @@ def hits_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.attack(107)
-def test_107_the_whole_index_is_ranked_with_the_words_of_all_documents(whole: Sending) -> None:
+def test_107_the_whole_index_is_ranked_with_the_words_of_all_documents(whole):
     """So that the tests below can fail."""
     sent, answer = whole.search(INDEX, QUERY)
     assert any(word in sent for word in HIDDEN)
@@ -116,9 +116,7 @@ def test_107_the_whole_index_is_ranked_with_the_words_of_all_documents(whole: Se
 
 @pytest.mark.attack(107)
 @pytest.mark.parametrize("name", PARTS)
-def test_107_no_word_of_hidden_documents_goes_to_an_alias_of_a_part(
-    tenants: Cluster, whole: Sending, name: str
-) -> None:
+def test_107_no_word_of_hidden_documents_goes_to_an_alias_of_a_part(tenants, whole, name):
     for more in ({}, {"profile": True}, {"explain": True}, {"collapse": {"field": "tenant"}}):
         body = {**QUERY, **more}
         pairs = [whole.search(name, body), whole.msearch("", {"index": name}, body)]
@@ -135,7 +133,7 @@ def test_107_no_word_of_hidden_documents_goes_to_an_alias_of_a_part(
 
 
 @pytest.mark.attack(107)
-def test_107_no_profile_shows_what_is_added(whole: Sending) -> None:
+def test_107_no_profile_shows_what_is_added(whole):
     """Rights that hide documents may let a user profile, and no request says by which alias it came."""
     for body in ({**QUERY, "profile": True}, {**QUERY, "profile": True, "size": 3}):
         sent, answer = whole.search(INDEX, body)
@@ -146,9 +144,7 @@ def test_107_no_profile_shows_what_is_added(whole: Sending) -> None:
 
 
 @pytest.mark.attack(107)
-def test_107_a_name_that_becomes_a_part_is_none_of_the_whole_any_more(
-    tenants: Cluster, whole: Sending
-) -> None:
+def test_107_a_name_that_becomes_a_part_is_none_of_the_whole_any_more(tenants, whole):
     tenants.request("POST", "/_aliases", {"actions": [{"add": {"index": INDEX, "alias": "t-later"}}]})
     assert any(word in whole.search("t-later", QUERY)[0] for word in HIDDEN)
     part = {"add": {"index": INDEX, "alias": "t-later", **PARTS["t-filter"]}}
@@ -160,7 +156,7 @@ def test_107_a_name_that_becomes_a_part_is_none_of_the_whole_any_more(
 
 @pytest.mark.attack(107)
 @pytest.mark.parametrize("name", PARTS)
-def test_107_a_server_of_the_alias_ranks_it_within_its_part_alone(tenants: Cluster, name: str) -> None:
+def test_107_a_server_of_the_alias_ranks_it_within_its_part_alone(tenants, name):
     for running in sending(tenants, name, "all"):
         sent, answer = running.search(name, QUERY)
         assert "hybridr_vector" in sent

@@ -13,11 +13,10 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.clauses import NotRanked
-from hybridr.search.settings import Finds
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, as_sent
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
-from support.matrix import MATCH, RANKED, TEXT, Asked, fill_mart
+from support.matrix import MATCH, RANKED, TEXT, fill_mart
 
 pytestmark = [pytest.mark.secure, pytest.mark.usefixtures("few_probes")]
 INDEX, COUNT = "bazaar", 200
@@ -41,7 +40,7 @@ def asked(cluster: Cluster, index: str, body: Any, params: dict[str, Any]) -> di
 
 
 @pytest.mark.parametrize(("one", "recall"), [*zip(WHOLE, cycle(["all", "lexical"]), strict=False)])
-def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall: Finds) -> None:
+def test_rewritten_bodies_keep_their_contract(search, one, recall):
     ranking, sent = BodyRanking(search, recall), as_sent(one.body, one.params)
     cluster, index = search.cluster, search.info.name
     plain, wanted = asked(cluster, index, sent, one.params), ranking.read(sent)
@@ -62,7 +61,7 @@ def test_rewritten_bodies_keep_their_contract(search: Search, one: Asked, recall
         assert answer["hits"].get("total") == plain["hits"].get("total")
 
 
-def test_the_order_is_that_of_search(search: Search) -> None:
+def test_the_order_is_that_of_search(search):
     ranking, body = BodyRanking(search), {"query": MATCH, "size": 50}
     wanted = ranking.read(body)
     assert isinstance(wanted, ReadBody)

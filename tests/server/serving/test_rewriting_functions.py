@@ -59,7 +59,7 @@ def matched(search: Search, query: dict[str, Any]) -> set[str]:
     return {hit["_id"] for hit in search.cluster.search(search.info.name, body)["hits"]["hits"]}
 
 
-def test_the_score_that_functions_see_has_the_order_of_search_and_the_size_of_bm25(search: Search) -> None:
+def test_the_score_that_functions_see_has_the_order_of_search_and_the_size_of_bm25(search):
     plain, seen = scores(search, MATCH), scores(search, PLAIN)
     assert list(seen) == list(plain)
     assert min(seen.values()) > 0
@@ -78,17 +78,17 @@ def test_the_score_that_functions_see_has_the_order_of_search_and_the_size_of_bm
     ],
     ids=["multiplied", "added", "by a script", "less"],
 )
-def test_functions_act_on_it(search: Search, query: dict[str, Any], expected: Any) -> None:
+def test_functions_act_on_it(search, query, expected):
     seen, found = scores(search, PLAIN), scores(search, query)
     assert found == pytest.approx({doc: expected(score) for doc, score in seen.items()}, rel=1e-4)
 
 
-def test_a_script_may_divide_by_it(search: Search) -> None:
+def test_a_script_may_divide_by_it(search):
     found = scores(search, DIVIDED)
     assert list(found) == list(reversed(scores(search, PLAIN)))
 
 
-def test_a_clause_beside_the_text_adds_what_it_did(search: Search) -> None:
+def test_a_clause_beside_the_text_adds_what_it_did(search):
     seen, found = scores(search, PLAIN), scores(search, BESIDE)
     branded = {
         hit["_id"]
@@ -99,11 +99,11 @@ def test_a_clause_beside_the_text_adds_what_it_did(search: Search) -> None:
     assert 0 < len(branded) < COUNT
 
 
-def test_where_words_alone_find_functions_change_the_order_only(search: Search) -> None:
+def test_where_words_alone_find_functions_change_the_order_only(search):
     assert scores(search, DOUBLED, "lexical").keys() == matched(search, MATCH)
 
 
-def test_of_a_query_with_boosts_it_has_the_size_that_its_own_scores_have(search: Search) -> None:
+def test_of_a_query_with_boosts_it_has_the_size_that_its_own_scores_have(search):
     own = {"multi_match": {"query": TEXT, "fields": ["title^30", "text^10"], "tie_breaker": 0.3}}
     seen = scores(search, {"function_score": {"query": own, "functions": [{"weight": 1}]}}, "lexical")
     alone = search.cluster.search(search.info.name, {"query": own, "size": 1})["hits"]["hits"][0]["_score"]
@@ -113,7 +113,7 @@ def test_of_a_query_with_boosts_it_has_the_size_that_its_own_scores_have(search:
     assert scores(search, added, "lexical") == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_boosts_of_a_client_keep_their_meaning(search: Search) -> None:
+def test_the_boosts_of_a_client_keep_their_meaning(search):
     """What a document gains by a boost of a field is in proportion to what the client's own scores gain."""
     asked = [
         {"multi_match": {"query": TEXT, "fields": ["title^9", "text"]}},
@@ -137,7 +137,7 @@ def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
     return {hit["_id"]: hit["_score"] / parsed.query.scale for hit in hits}
 
 
-def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
+def test_the_spread_hangs_on_the_words_and_the_encoder(search):
     [lists] = search.candidates([TEXT])
     around = (("query", {"function_score": {"functions": [{"weight": 1}]}}),)
     scored = search.rescoring(TEXT, 100, OwnQuery(MATCH, around=around)).scored
@@ -147,9 +147,7 @@ def test_the_spread_hangs_on_the_words_and_the_encoder(search: Search) -> None:
 
 
 @pytest.mark.parametrize("beside", [{}, IN_GROUPS, BY_PRICE], ids=["rescored", "in groups", "by price"])
-def test_scores_by_which_hits_are_found_count_as_if_they_were_asked_for_again(
-    search: Search, monkeypatch: pytest.MonkeyPatch, beside: dict[str, Any]
-) -> None:
+def test_scores_by_which_hits_are_found_count_as_if_they_were_asked_for_again(search, monkeypatch, beside):
     own = {"multi_match": {"query": TEXT, "fields": ["title^9", "text"]}}
     query = {"bool": {"must": [own], "filter": [{"range": {"price": {"gt": 5}}}]}}
     found = scores(search, query, "lexical", **beside)
@@ -159,9 +157,7 @@ def test_scores_by_which_hits_are_found_count_as_if_they_were_asked_for_again(
 
 @pytest.mark.parametrize("beside", [{}, IN_GROUPS], ids=["rescored", "in groups"])
 @pytest.mark.parametrize("words", [300, 1_000])
-def test_a_long_text_fails_only_where_its_own_query_does(
-    search: Search, words: int, beside: dict[str, Any]
-) -> None:
+def test_a_long_text_fails_only_where_its_own_query_does(search, words, beside):
     """A cluster takes 1,024 clauses; what would be more is left alone."""
     text = " ".join([TEXT, *(f"w{number}" for number in range(words))])
     both = {"multi_match": {"query": text, "fields": ["title^9", "text"]}}

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,7 +20,6 @@ from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.indexing.reindexing import reindex
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
-from support.commands import Cli
 from support.corpus import drop_indices, fill_index, filled_and_reindexed, reindexed, text_number
 from support.hashing import HashingEncoder
 from support.tiny import tiny_retriever
@@ -36,9 +34,7 @@ def served(cluster: Cluster) -> Iterator[tuple[TestClient, str]]:
 
 
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
-def test_search_answers_as_the_library_does(
-    served: tuple[TestClient, str], cluster: Cluster, mode: str
-) -> None:
+def test_search_answers_as_the_library_does(served, cluster, mode):
     client, index = served
     answer = client.post("/search", json={"query": text_number(7), "k": 5, "mode": mode})
     expected = Search(cluster, index, HashingEncoder(), mode)(text_number(7), 5)
@@ -49,7 +45,7 @@ def test_search_answers_as_the_library_does(
     assert answer.json()["hits"][0]["doc_id"] == "d7"
 
 
-def test_a_query_of_100_000_characters(served: tuple[TestClient, str]) -> None:
+def test_a_query_of_100_000_characters(served):
     answer = served[0].post("/search", json={"query": "word " * 20_000})
     assert answer.status_code == 422
     assert "more words than the cluster takes" in answer.json()["error"]["message"]
@@ -57,14 +53,14 @@ def test_a_query_of_100_000_characters(served: tuple[TestClient, str]) -> None:
     assert one_word.status_code == 200
 
 
-def test_an_index_that_goes_away_is_not_found(cluster: Cluster, index_name: str) -> None:
+def test_an_index_that_goes_away_is_not_found(cluster, index_name):
     reindexed(cluster, index_name, 5)
     client = TestClient(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
     drop_indices(cluster, f"{index_name}*")
     assert client.post("/search", json={"query": "x"}).status_code == 404
 
 
-def test_the_app_is_refused_where_it_could_not_search(cluster: Cluster, index_name: str) -> None:
+def test_the_app_is_refused_where_it_could_not_search(cluster, index_name):
     with pytest.raises(NotFound, match=f"no index or alias '{index_name}'"):
         create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
     fill_index(cluster, index_name, 5)
@@ -75,15 +71,13 @@ def test_the_app_is_refused_where_it_could_not_search(cluster: Cluster, index_na
         create_app(HashingEncoder(salt="other"), ServeSettings(index=index_name), cluster=cluster)
 
 
-def test_the_command_refuses_another_encoder(cluster: Cluster, index_name: str, tiny: Path, cli: Cli) -> None:
+def test_the_command_refuses_another_encoder(cluster, index_name, tiny, cli):
     reindexed(cluster, index_name, 5)
     said = cli(cluster, f"serve --index {index_name} --encoder {tiny} --port 0", code=1)
     assert "were written by encoder" in said.err
 
 
-def test_one_ranking_whoever_asks(
-    cluster: Cluster, index_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_one_ranking_whoever_asks(cluster, index_name, tmp_path, monkeypatch, cli):
     """What `[search]` says holds for `hybridr search`, for /search and for /v1/rank."""
     ranking = '[search]\nrecall = "lexical"\ndense_weight = 0.9\nsignals = ["phrases"]\ndepth = 20\n'
     (tmp_path / "hybridr.toml").write_text(ranking)

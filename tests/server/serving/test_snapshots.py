@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,8 +88,8 @@ def slow_fitting(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> threadi
 
 
 def test_reindex_tune_and_rollback_are_followed_and_no_request_is_lost_or_a_mixture(
-    client: tuple[TestClient, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, cluster, monkeypatch
+):
     running, index = client
     fitting = slow_fitting(running, monkeypatch)
     first, second = ENCODERS.values()
@@ -151,9 +150,7 @@ def await_ranked(ranked: set[str], count: int) -> None:
         time.sleep(0.1)
 
 
-def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(cluster, index_name, monkeypatch):
     """Widths agree, so the cluster ranks by it without an error; a writer and a reader go on all the time."""
     monkeypatch.setattr(snapshots, "encoder_for", lambda info, _: ENCODERS[info.record.encoder])
     first, second = ENCODERS.values()
@@ -211,9 +208,7 @@ def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(
 
 
 @pytest.mark.parametrize("status", [404, 503])
-def test_a_search_that_its_index_did_not_outlive_is_asked_again(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_a_search_that_its_index_did_not_outlive_is_asked_again(cluster, index_name, monkeypatch, status):
     """What is deleted while it is searched answers 404, or 503 for want of all shards."""
 
     def gone(*_: object, **__: object) -> None:
@@ -230,7 +225,7 @@ def test_a_search_that_its_index_did_not_outlive_is_asked_again(
     assert scores(running) == pytest.approx(expected(cluster, index_name, second), abs=1e-6)
 
 
-def test_a_server_has_ranked_before_it_takes_the_first_request(cluster: Cluster, index_name: str) -> None:
+def test_a_server_has_ranked_before_it_takes_the_first_request(cluster, index_name):
     """The first requests found encoder, threads and script cold, and came back as they went: `late`."""
     reindexed(cluster, index_name, 5)
     asked: list[str] = []
@@ -246,9 +241,7 @@ def test_a_server_has_ranked_before_it_takes_the_first_request(cluster: Cluster,
         assert len(asked) >= opened + 2
 
 
-def test_an_index_without_vectors_any_more_is_searched_by_words_and_says_so(
-    client: tuple[TestClient, str], cluster: Cluster
-) -> None:
+def test_an_index_without_vectors_any_more_is_searched_by_words_and_says_so(client, cluster):
     running, index = client
     rollback(cluster, index)
     running.app.state.searches.look()  # type: ignore[attr-defined]
@@ -260,9 +253,7 @@ def test_an_index_without_vectors_any_more_is_searched_by_words_and_says_so(
     await_scores(running, expected(cluster, index, HashingEncoder()))
 
 
-def test_what_is_opened_anew_and_looked_up_again(
-    client: tuple[TestClient, str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_opened_anew_and_looked_up_again(client, cluster, monkeypatch):
     running, index = client
     searches = running.app.state.searches  # type: ignore[attr-defined]
     before = searches.now
@@ -304,8 +295,8 @@ def test_what_is_opened_anew_and_looked_up_again(
 
 
 def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    cluster, index_name, monkeypatch, tmp_path
+):
     """`keep_term_table` writes the record first: whoever looks between the two finds no table yet."""
     monkeypatch.setattr(storage, "LEAST_TERMS", 1)
     info = cluster.index_info(reindexed(cluster, index_name, 60).destination)
@@ -338,8 +329,8 @@ def no_other_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_other_encoder")
 def test_vectors_that_were_filled_in_place_by_another_encoder_are_not_asked_with_the_old_one(
-    cluster: Cluster, index_name: str
-) -> None:
+    cluster, index_name
+):
     reindexed(cluster, index_name, 30, HashingEncoder(), IN_PLACE, settings={"knn": True})
     app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster)
     running = TestClient(app)
@@ -353,9 +344,7 @@ def test_vectors_that_were_filled_in_place_by_another_encoder_are_not_asked_with
 
 
 @pytest.mark.usefixtures("no_other_encoder")
-def test_a_server_that_cannot_follow_answers_as_before_and_says_so(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_cannot_follow_answers_as_before_and_says_so(cluster, index_name, monkeypatch):
     first, second = ENCODERS.values()
     reindexed(cluster, index_name, 30, first)
     app = create_app(first, ServeSettings(index=index_name), cluster=cluster)
@@ -372,7 +361,7 @@ def test_a_server_that_cannot_follow_answers_as_before_and_says_so(
     assert said == "the server at http://server does not follow its index: its log and /v1/index say why"
 
 
-def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster: Cluster, index_name: str) -> None:
+def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster, index_name):
     reindexed(cluster, index_name, 30)
     ranking = SearchSettings(rerank="mmr")
     app = create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster, search=ranking)
@@ -381,7 +370,7 @@ def test_without_vectors_a_reranker_of_vectors_is_left_out(cluster: Cluster, ind
     assert (answer.status_code, answer.json()["mode"]) == (200, "lexical")
 
 
-def test_deploy_compares_what_the_server_has_open(cluster: Cluster, index_name: str) -> None:
+def test_deploy_compares_what_the_server_has_open(cluster, index_name):
     reindexed(cluster, index_name, 30)
     running = Server(create_app(HashingEncoder(), ServeSettings(index=index_name), cluster=cluster))
     info = running.app.state.searches.now.info

@@ -21,7 +21,6 @@ from hybridr.search.rules.rules import kept_version, signed
 from hybridr.serving.application import create_app
 from hybridr.serving.page.workbench import workbench_of
 from hybridr.serving.settings import ServeSettings
-from support.commands import Cli
 from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -59,7 +58,7 @@ def done(client: TestClient, task: str) -> dict[str, Any]:
     return found
 
 
-def test_rankings_are_those_of_the_library(client: TestClient, cluster: Cluster, index: str) -> None:
+def test_rankings_are_those_of_the_library(client, cluster, index):
     assert client.get("/compare").json()["systems"][:2] == ["bm25", "hybrid-stock"]
     found = post(client, "/compare", query=text_number(7), systems=["bm25", "hybrid"], k=5)["lists"]
     for name, mode in (("bm25", "lexical"), ("hybrid", "hybrid")):
@@ -82,13 +81,13 @@ def test_rankings_are_those_of_the_library(client: TestClient, cluster: Cluster,
         ("/tasks", {"task": "reindex"}, 400),
     ],
 )
-def test_what_cannot_be_is_refused(client: TestClient, path: str, body: dict[str, Any], status: int) -> None:
+def test_what_cannot_be_is_refused(client, path, body, status):
     found = client.post(path, json=body)
     assert found.status_code == status
     assert found.json()["error"]["message"]
 
 
-def test_another_sites_page_is_refused(client: TestClient) -> None:
+def test_another_sites_page_is_refused(client):
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
         assert client.get("/judging", headers={"Sec-Fetch-Site": site}).status_code == status
     text = {"Content-Type": "text/plain"}  # what a form of another site could send
@@ -97,9 +96,7 @@ def test_another_sites_page_is_refused(client: TestClient) -> None:
 
 @pytest.mark.attack(135)
 @pytest.mark.parametrize("name", ["root", "admin", "ops-team"])
-def test_a_rule_bears_the_user_of_the_server_whatever_a_client_calls_himself(
-    client: TestClient, cluster: Cluster, index: str, name: str
-) -> None:
+def test_a_rule_bears_the_user_of_the_server_whatever_a_client_calls_himself(client, cluster, index, name):
     rule = {"name": f"of {name}", "text": "x", "ban": ["d1"], "by": "ceo", "at": "1999"}
     found = post(client, "/rules", rule=rule, by=name)["rules"][0]
     user = signed(cluster, None)["by"]
@@ -110,9 +107,7 @@ def test_a_rule_bears_the_user_of_the_server_whatever_a_client_calls_himself(
     assert newest.by == f"{user} ({name})"
 
 
-def test_from_judgements_to_a_tuned_default(
-    client: TestClient, cluster: Cluster, index: str, cli: Cli
-) -> None:
+def test_from_judgements_to_a_tuned_default(client, cluster, index, cli):
     assert post(client, "/judging/queries", queries=[*QUERIES, QUERIES[0]])["added"] == len(QUERIES)
     seen = []
     while (found := post(client, "/judging/next", judge="ada"))["query"] is not None:
@@ -147,9 +142,7 @@ def test_from_judgements_to_a_tuned_default(
 
 
 @pytest.mark.attack(2)
-def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(cluster, index_name, monkeypatch):
     fill_index(cluster, index_name, 24)
     old, new = HashingEncoder(), HashingEncoder(salt="other")
     for encoder in (old, new):
@@ -179,7 +172,7 @@ def test_the_page_of_a_filtered_alias_shows_and_writes_no_more_than_it(
 
 
 @pytest.mark.attack(88)
-def test_only_documents_of_the_index_are_graded(client: TestClient) -> None:
+def test_only_documents_of_the_index_are_graded(client):
     post(client, "/judging/queries", queries=QUERIES)
     asked = post(client, "/judging/next", judge="eve", skip=[])
     grades = {asked["documents"][0]["doc_id"]: 1, "made up": 1}
@@ -190,7 +183,7 @@ def test_only_documents_of_the_index_are_graded(client: TestClient) -> None:
 
 
 @pytest.mark.attack(82)
-def test_a_record_whose_source_is_a_path_opens_no_judgements(cluster: Cluster, index_name: str) -> None:
+def test_a_record_whose_source_is_a_path_opens_no_judgements(cluster, index_name):
     info = cluster.index_info(reindexed(cluster, index_name, 12).destination)
     record = {**info.mappings["_meta"]["hybridr"], "source": "../../../x", "source_uuid": "/../loot"}
     cluster.request("PUT", path_of(info.name, "_mapping"), {"_meta": {"hybridr": record}})

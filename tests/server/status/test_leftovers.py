@@ -26,7 +26,7 @@ from hybridr.serving.settings import DeploySettings
 from hybridr.status import leftovers, standing
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove
-from support.commands import Cli, before_call
+from support.commands import before_call
 from support.corpus import drop_indices, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -68,7 +68,7 @@ def equipped(cluster: Cluster, name: str, settings: ReindexSettings | None = Non
     return made
 
 
-def test_a_drop_takes_all_of_the_index_and_leaves_the_rules(cluster: Cluster, name: str) -> None:
+def test_a_drop_takes_all_of_the_index_and_leaves_the_rules(cluster, name):
     made = equipped(cluster, name)
     add_rules(cluster, name, [RULE])
     memory = memory_of(resolve(cluster, made))
@@ -86,7 +86,7 @@ def test_a_drop_takes_all_of_the_index_and_leaves_the_rules(cluster: Cluster, na
         undeploy(cluster, name)
 
 
-def test_rules_are_in_force_again_after_the_next_reindex(cluster: Cluster, name: str) -> None:
+def test_rules_are_in_force_again_after_the_next_reindex(cluster, name):
     reindex(cluster, name, HashingEncoder())
     add_rules(cluster, name, [RULE])
     rollback(cluster, name, drop=True)
@@ -101,7 +101,7 @@ def test_rules_are_in_force_again_after_the_next_reindex(cluster: Cluster, name:
     assert there(cluster, name) == set()
 
 
-def test_remove_after_a_drop_finds_what_is_left(cluster: Cluster, name: str, cli: Cli) -> None:
+def test_remove_after_a_drop_finds_what_is_left(cluster, name, cli):
     reindex(cluster, name, HashingEncoder())
     add_rules(cluster, name, [RULE])
     rollback(cluster, name, drop=True)
@@ -117,9 +117,7 @@ def test_remove_after_a_drop_finds_what_is_left(cluster: Cluster, name: str, cli
 
 @pytest.mark.usefixtures("few_terms")
 @pytest.mark.parametrize("generations", [0, 1])
-def test_remove_finds_what_indices_that_are_gone_left(
-    cluster: Cluster, name: str, generations: int, cli: Cli
-) -> None:
+def test_remove_finds_what_indices_that_are_gone_left(cluster, name, generations, cli):
     made = [equipped(cluster, name, settings) for settings in (None, OTHER)][generations:]
     add_rules(cluster, name, [RULE])
     if generations:
@@ -137,7 +135,7 @@ def test_remove_finds_what_indices_that_are_gone_left(
     assert pipelines(cluster, name) == set()
 
 
-def test_remove_finds_it_where_the_source_is_gone_too(cluster: Cluster, name: str) -> None:
+def test_remove_finds_it_where_the_source_is_gone_too(cluster, name):
     made = equipped(cluster, name)
     memory = memory_of(resolve(cluster, made))
     for index in (made, name):
@@ -150,7 +148,7 @@ def test_remove_finds_it_where_the_source_is_gone_too(cluster: Cluster, name: st
             remove(cluster, nowhere)
 
 
-def test_what_is_somebody_elses_stays(cluster: Cluster, name: str) -> None:
+def test_what_is_somebody_elses_stays(cluster, name):
     """A hidden index that hybridr did not make, a pipeline, and the memory of an index of such a name."""
     theirs, own = f"{name}-hybridr-5", f"{name}-hybridr-6"
     pipeline = path_of("_search", "pipeline", f"hybridr-{theirs}")
@@ -167,9 +165,7 @@ def test_what_is_somebody_elses_stays(cluster: Cluster, name: str) -> None:
     assert found_pipeline(cluster, f"hybridr-{theirs}")
 
 
-def test_who_may_not_read_pipelines_drops_what_was_never_deployed(
-    cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_may_not_read_pipelines_drops_what_was_never_deployed(cluster, name, monkeypatch):
     def denied(*_: Any) -> None:
         raise AccessDenied("no permissions for [cluster:admin/search/pipeline/get]")
 
@@ -188,9 +184,7 @@ def test_who_may_not_read_pipelines_drops_what_was_never_deployed(
 
 
 @pytest.mark.parametrize("copy_back", [False, True])
-def test_what_clients_write_while_all_is_removed_is_not_lost(
-    cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch, copy_back: bool
-) -> None:
+def test_what_clients_write_while_all_is_removed_is_not_lost(cluster, name, monkeypatch, copy_back):
     made, alias = (
         reindex(cluster, name, HashingEncoder(), ReindexSettings(alias=f"{name}-app")),
         f"{name}-app",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from hybridr import AdaptSettings, load_encoder
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.encoders.export.exporting import export
 from hybridr.training.adaptation import adapt
-from support.commands import Cli
 from support.corpus import bulk, create
 from support.pythons import run_without_torch
 from support.tiny import WORDS, tiny_corpus, tiny_retriever
@@ -52,9 +50,7 @@ def few(cluster: Cluster) -> Iterator[str]:
     cluster.request("DELETE", path_of("t-few"))
 
 
-def test_adapt_without_torch_then_reindex(
-    cluster: Cluster, index_name: str, base: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapt_without_torch_then_reindex(cluster, index_name, base, tmp_path, cli, monkeypatch):
     put_corpus(cluster, index_name)
     out = tmp_path / "encoder"
     command = ["adapt", "--index", index_name, "--out", str(out), "--base", base, "--url", cluster.url]
@@ -80,9 +76,7 @@ def test_adapt_without_torch_then_reindex(
 
 
 @pytest.mark.parametrize(("count", "said"), [(40, "by 40 judged queries"), (20, "30 would decide")])
-def test_judged_queries_decide_where_there_are_enough(
-    cluster: Cluster, index_name: str, base: str, tmp_path: Path, cli: Cli, count: int, said: str
-) -> None:
+def test_judged_queries_decide_where_there_are_enough(cluster, index_name, base, tmp_path, cli, count, said):
     put_corpus(cluster, index_name)
     (tmp_path / "qrels").mkdir()
     queries, qrels = [], ["query-id\tcorpus-id\tscore"]
@@ -98,9 +92,7 @@ def test_judged_queries_decide_where_there_are_enough(
     assert ("no gain is shown" in shown.out) is (count >= 30), "a share of 0 changes nothing"
 
 
-def test_the_index_gives_the_same_encoder_as_its_documents(
-    cluster: Cluster, index_name: str, base: str, tmp_path: Path, own: dict[str, object]
-) -> None:
+def test_the_index_gives_the_same_encoder_as_its_documents(cluster, index_name, base, tmp_path, own):
     put_corpus(cluster, index_name)
 
     def settings(name: str) -> AdaptSettings:
@@ -124,16 +116,7 @@ def test_the_index_gives_the_same_encoder_as_its_documents(
         ([], 2, "--index"),
     ],
 )
-def test_bad_input_is_a_clear_error(
-    cluster: Cluster,
-    few: str,
-    base: str,
-    tmp_path: Path,
-    cli: Cli,
-    arguments: list[str],
-    code: int,
-    message: str,
-) -> None:
+def test_bad_input_is_a_clear_error(cluster, few, base, tmp_path, cli, arguments, code, message):
     given = [few if word == "INDEX" else word for word in arguments]
     defaults = [] if "--base" in given else ["--base", base]
     said = cli.typed(["adapt", "--url", cluster.url, "--out", str(tmp_path / "out"), *defaults, *given], code)
@@ -142,9 +125,7 @@ def test_bad_input_is_a_clear_error(
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-def test_documents_with_empty_and_foreign_values_are_left_out(
-    cluster: Cluster, index_name: str, base: str, tmp_path: Path, own: dict[str, object]
-) -> None:
+def test_documents_with_empty_and_foreign_values_are_left_out(cluster, index_name, base, tmp_path, own):
     put_corpus(cluster, index_name)
     odd: list[dict[str, object]] = []
     for number, text in enumerate(("", "   ", None, [], [WORDS[0], WORDS[1]])):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.search.search import Search
@@ -16,7 +13,7 @@ from support.rem_training import write_toy
 pytestmark = pytest.mark.node
 
 
-def test_negatives_of_an_index(cluster: Cluster, index_name: str, tmp_path: Path) -> None:
+def test_negatives_of_an_index(cluster, index_name, tmp_path):
     folder = write_toy(tmp_path / "beir")
     load(cluster, folder, LoadSettings(index=index_name))
     judged = read_judged_beir(folder)

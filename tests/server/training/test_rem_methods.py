@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import hybridr_cli
-from hybridr.cluster.connection import Cluster
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.files.local import read_manifest
-from support.commands import Cli
 from support.dam_training import tiny_dam
 from support.rem_training import set_small, write_toy
 
 pytestmark = pytest.mark.node
 
 
-def test_vectors_are_made_invariant_to_an_index(
-    cluster: Cluster,
-    index_name: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    cli: Cli,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_vectors_are_made_invariant_to_an_index(cluster, index_name, tmp_path, capsys, cli, monkeypatch):
     set_small(monkeypatch)
     labels, target = write_toy(tmp_path / "labels"), write_toy(tmp_path / "target", documents=60)
     load(cluster, target, LoadSettings(index=index_name))

@@ -32,7 +32,7 @@ from hybridr.cluster.vector_forms import is_embedded
 from hybridr.errors import AccessDenied, NodeError
 from hybridr.files import fetching
 from hybridr.files.local import cache_folder
-from support.commands import Cli
+from support.java import OWN_OPTIONS
 
 THAI = "ภาษาไทยเขียนติดกัน"
 SOMEBODY = 54321
@@ -79,9 +79,10 @@ def use(cluster: Cluster) -> None:
 
 
 @pytest.mark.node
-def test_two_starts_at_once_make_one_second_node(
-    cluster: Cluster, started: Callable[..., state_module.NodeState], cli: Cli
-) -> None:
+def test_two_starts_at_once_make_one_second_node(cluster, started, cli):
+    own = node_folder("second") / "config" / "jvm.options.d" / "quick.options"
+    own.parent.mkdir(parents=True)
+    own.write_text(OWN_OPTIONS)  # of the user's own; all else is as users have it
     command = [sys.executable, "-m", "hybridr_cli", "node", "start", "--name", "second", "--json"]
     packaged = os.environ | {"HYBRIDR_NODE_JAVA": "packaged"}
     pair = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=packaged) for _ in range(2)]
@@ -108,7 +109,7 @@ def test_two_starts_at_once_make_one_second_node(
 
 
 @pytest.mark.node
-def test_start_of_a_running_node_takes_no_time(cluster: Cluster) -> None:
+def test_start_of_a_running_node_takes_no_time(cluster):
     began = time.monotonic()
     state = process.start(NodeSettings())
     assert time.monotonic() - began < 10
@@ -118,9 +119,7 @@ def test_start_of_a_running_node_takes_no_time(cluster: Cluster) -> None:
 
 
 @pytest.mark.node
-def test_a_java_that_dies_is_told_at_once_with_its_last_words(
-    started: Callable[..., state_module.NodeState],
-) -> None:
+def test_a_java_that_dies_is_told_at_once_with_its_last_words(started):
     began = time.monotonic()
     with pytest.raises(NodeError, match=r"ended while it started(.|\n)*OutOfMemoryError") as caught:
         started("starved", heap="8m")
@@ -130,7 +129,7 @@ def test_a_java_that_dies_is_told_at_once_with_its_last_words(
 
 @pytest.mark.secure
 @pytest.mark.attack(71)
-def test_a_secured_node_asks_for_its_password(secure_node: state_module.NodeState, cli: Cli) -> None:
+def test_a_secured_node_asks_for_its_password(secure_node, cli):
     state = secure_node
     assert state.url.startswith("https://")
     assert state.password_file is not None
@@ -168,7 +167,7 @@ def refused_by_strangers(url: str) -> bool:
 
 
 @pytest.mark.node
-def test_an_ordinary_user_runs_2_19_1_as_himself_on_the_packaged_java(own_home: Path) -> None:
+def test_an_ordinary_user_runs_2_19_1_as_himself_on_the_packaged_java(own_home):
     with tempfile.TemporaryDirectory(prefix="hybridr-", ignore_cleanup_errors=True) as folder:
         if os.geteuid() == 0:
             os.chown(folder, SOMEBODY, SOMEBODY)
@@ -234,9 +233,7 @@ ensure_home(NodeSettings(), find_java(NodeSettings()), progress=die)
 
 
 @pytest.mark.node
-def test_a_killed_install_is_finished_by_the_next_one(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_install_is_finished_by_the_next_one(cluster, monkeypatch):
     settings, java = NodeSettings(), find_java(NodeSettings())
     files = fetching.fetch_artifacts(layout.choose_parts(settings, java).artifacts())
     with tempfile.TemporaryDirectory(prefix="hybridr-") as folder:

@@ -74,9 +74,7 @@ def fitted(cluster: Cluster, name: str) -> TermTable:
         ("grams", 1),
     ],
 )
-def test_the_terms_are_those_of_the_index(
-    cluster: Cluster, index_name: str, analyzer: str, shards: int
-) -> None:
+def test_the_terms_are_those_of_the_index(cluster, index_name, analyzer, shards):
     table = fitted(cluster, filled(cluster, index_name, analyzer, shards))
     bodies = [
         {"query": {"bool": {"should": [{"term": {"title": term}}, {"term": {"text": term}}]}}, "size": 0}
@@ -89,7 +87,7 @@ def test_the_terms_are_those_of_the_index(
     assert table.origin["documents"] == 9
 
 
-def test_words_are_cut_out_where_the_encoder_saw_them(cluster: Cluster, index_name: str) -> None:
+def test_words_are_cut_out_where_the_encoder_saw_them(cluster, index_name):
     """A state of this encoder depends on its token only: behind emoji every other one would show."""
     table = fitted(cluster, filled(cluster, index_name, "cjk", 1))
     encoder = HashingEncoder()
@@ -99,18 +97,18 @@ def test_words_are_cut_out_where_the_encoder_saw_them(cluster: Cluster, index_na
     assert "機翼" in table.places
 
 
-def test_terms_at_one_place_share_its_state(cluster: Cluster, index_name: str) -> None:
+def test_terms_at_one_place_share_its_state(cluster, index_name):
     table = fitted(cluster, filled(cluster, index_name, "synonyms", 1))
     rows = table.rows[[table.places["wing"], table.places["airfoil"]]]
     np.testing.assert_array_equal(rows[0], rows[1])
 
 
-def test_the_same_index_gives_the_same_table(cluster: Cluster, index_name: str) -> None:
+def test_the_same_index_gives_the_same_table(cluster, index_name):
     filled(cluster, index_name, "english", 3)
     assert fitted(cluster, index_name).fingerprint == fitted(cluster, index_name).fingerprint
 
 
-def test_a_long_text_has_bounded_words(cluster: Cluster, index_name: str) -> None:
+def test_a_long_text_has_bounded_words(cluster, index_name):
     filled(cluster, index_name, "starts", 1)
     long, short = (laid_out({"text": text}, ["text"], ["text"]) for text in ("abcdefghij " * 2_000, ""))
     [words, none] = occurrences_in(cluster, index_name, [long, short])
@@ -119,7 +117,7 @@ def test_a_long_text_has_bounded_words(cluster: Cluster, index_name: str) -> Non
     assert none == occurrences_in(cluster, index_name, [short])[0] == []
 
 
-def test_multi_fields_objects_and_targets_of_copies_are_read(cluster: Cluster, index_name: str) -> None:
+def test_multi_fields_objects_and_targets_of_copies_are_read(cluster, index_name):
     stems = {"type": "text", "fields": {"stems": {"type": "text", "analyzer": "english"}}}
     body = {"properties": {"text": {**stems, "copy_to": "all"}}}
     mappings = {"properties": {"title": {"type": "text", "copy_to": "all"}, "body": body, "all": stems}}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,8 +52,8 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(("in_place", "workers"), [(True, 1), (False, 3)])
 def test_a_reindex_fits_a_table_once_of_the_states_that_made_the_vectors(
-    cluster: Cluster, index_name: str, fits: list[str], in_place: bool, workers: int
-) -> None:
+    cluster, index_name, fits, in_place, workers
+):
     fill_index(cluster, index_name, 60, **IN_PLACE)
     settings = ReindexSettings(in_place=in_place, workers=workers, fields=("text",))
     done = reindex(cluster, index_name, HashingEncoder(), settings)
@@ -72,9 +71,7 @@ def test_a_reindex_fits_a_table_once_of_the_states_that_made_the_vectors(
     assert heard.own_cosine == pytest.approx(read.own_cosine, abs=1e-3)
 
 
-def test_a_run_that_encoded_little_of_the_index_reads_a_sample_and_says_so(
-    cluster: Cluster, bare: str, fits: list[str]
-) -> None:
+def test_a_run_that_encoded_little_of_the_index_reads_a_sample_and_says_so(cluster, bare, fits):
     source = cluster.index_info(bare).record.source
     lines = [line for number in range(7) for line in ({"index": {}}, {"text": f"new words {number}"})]
     bulk(cluster, source, lines)
@@ -85,9 +82,7 @@ def test_a_run_that_encoded_little_of_the_index_reads_a_sample_and_says_so(
     assert "67 documents, which were read once more for it" in done.term_table.described
 
 
-def test_what_the_listener_fails_with_stops_no_filling(
-    cluster: Cluster, index_name: str, fits: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_listener_fails_with_stops_no_filling(cluster, index_name, fits, monkeypatch):
     asked, words = [], fitting.occurrences_in
 
     def failing_once(*given: Any) -> Any:
@@ -103,9 +98,7 @@ def test_what_the_listener_fails_with_stops_no_filling(
     assert fits == [done.destination]
 
 
-def test_a_new_encoder_gets_a_table_of_its_own_and_leaves_the_first(
-    cluster: Cluster, index_name: str
-) -> None:
+def test_a_new_encoder_gets_a_table_of_its_own_and_leaves_the_first(cluster, index_name):
     fill_index(cluster, index_name, 30)
     made = [reindex(cluster, index_name, HashingEncoder(salt=salt)).destination for salt in ("", "b")]
     for info in map(cluster.index_info, made):
@@ -114,9 +107,7 @@ def test_a_new_encoder_gets_a_table_of_its_own_and_leaves_the_first(
         assert parts_of(cluster, info)
 
 
-def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
-    cluster: Cluster, bare: str, fits: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(cluster, bare, fits, monkeypatch):
     first = provide_term_table(cluster, bare, HashingEncoder()).table
     assert first is not None
     origin = fitting.table_origin(cluster, cluster.index_info(bare))
@@ -132,12 +123,7 @@ def test_a_table_of_other_fields_is_fitted_anew_and_the_old_parts_go(
     }
 
 
-def test_killed_between_parts_it_is_whole_after_the_next_run(
-    cluster: Cluster,
-    bare: str,
-    other_machine: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_killed_between_parts_it_is_whole_after_the_next_run(cluster, bare, other_machine, monkeypatch):
     request, written = Cluster.request, []
 
     def killed(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
@@ -174,9 +160,7 @@ assert found.table and not found.note, found
 """
 
 
-def test_two_processes_at_once_leave_one_whole_table(
-    cluster: Cluster, bare: str, other_machine: Callable[[], None]
-) -> None:
+def test_two_processes_at_once_leave_one_whole_table(cluster, bare, other_machine):
     command = [sys.executable, "-c", PROVIDE, cluster.url, bare]
     both = [
         subprocess.Popen(command, env=with_support(), stderr=subprocess.PIPE, text=True) for _ in range(2)
@@ -190,9 +174,7 @@ def test_two_processes_at_once_leave_one_whole_table(
     assert len(parts_of(cluster, info)) == info.record.term_table.parts
 
 
-def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(
-    cluster: Cluster, bare: str, fits: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(cluster, bare, fits, monkeypatch):
     request = Cluster.request
 
     def forbidding(self: Cluster, method: str, path: str, *rest: Any, **options: Any) -> Any:
@@ -217,7 +199,7 @@ def test_without_rights_for_the_hidden_index_it_stays_on_this_machine(
     assert storage.is_in_cluster(cluster, cluster.index_info(bare))
 
 
-def test_a_failure_leaves_the_reindex_whole_and_is_told(cluster: Cluster, index_name: str) -> None:
+def test_a_failure_leaves_the_reindex_whole_and_is_told(cluster, index_name):
     class Ill(HashingEncoder):
         def read_documents(self, texts: Any, *, max_tokens: int | None = None) -> Any:
             raise RuntimeError("out of memory")
@@ -231,7 +213,7 @@ def test_a_failure_leaves_the_reindex_whole_and_is_told(cluster: Cluster, index_
     assert cluster.index_info(done.destination).record.term_table is None
 
 
-def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: str) -> None:
+def test_where_it_cannot_be_used_none_is_fitted(cluster, index_name):
     done = reindexed(cluster, index_name, 20, HashingEncoder(), ReindexSettings(passages=True))
     assert done.term_table.to_json() == {
         "table": None,
@@ -241,9 +223,7 @@ def test_where_it_cannot_be_used_none_is_fitted(cluster: Cluster, index_name: st
     }
 
 
-def test_where_no_table_can_be_kept_it_is_told(
-    cluster: Cluster, bare: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_where_no_table_can_be_kept_it_is_told(cluster, bare, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         patch.setattr(storage, "LEAST_TERMS", 10_000)
         found = provide_term_table(cluster, bare, HashingEncoder())

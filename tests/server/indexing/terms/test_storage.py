@@ -16,7 +16,6 @@ from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import HOME, home_of, open_term_table
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
-from support.commands import Cli
 from support.corpus import bulk, fill_index, reindexed
 from support.hashing import HashingEncoder
 
@@ -36,9 +35,7 @@ def parts_there(cluster: Cluster, info: IndexInfo) -> list[str]:
     return sorted(storage.stored_parts(cluster, home_of(info), {info.uuid}))
 
 
-def test_another_machine_finds_the_table_in_the_cluster(
-    cluster: Cluster, index_name: str, other_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_machine_finds_the_table_in_the_cluster(cluster, index_name, other_machine, monkeypatch):
     info = made(cluster, index_name)
     here = open_term_table(cluster, info)
     assert here is not None
@@ -54,9 +51,7 @@ def test_another_machine_finds_the_table_in_the_cluster(
         assert open_term_table(cluster, info) is not None, "the copy on this machine is enough"
 
 
-def test_an_index_without_a_table_asks_nobody(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_without_a_table_asks_nobody(cluster, index_name, monkeypatch):
     fill_index(cluster, index_name, 3)
     info = cluster.index_info(index_name)
     with monkeypatch.context() as patch:
@@ -64,9 +59,7 @@ def test_an_index_without_a_table_asks_nobody(
         assert open_term_table(cluster, info) is None
 
 
-def test_what_is_told_and_used_of_a_table(
-    cluster: Cluster, index_name: str, other_machine: Callable[[], None]
-) -> None:
+def test_what_is_told_and_used_of_a_table(cluster, index_name, other_machine):
     info = made(cluster, index_name)
     other = IndexInfo(info.name, info.settings, dict(info.mappings), info.aliases)
     meta = info.mappings["_meta"]
@@ -106,9 +99,7 @@ NO_PARTS = [
 ]
 
 
-def test_what_a_stranger_writes_there_is_not_taken(
-    cluster: Cluster, index_name: str, other_machine: Callable[[], None]
-) -> None:
+def test_what_a_stranger_writes_there_is_not_taken(cluster, index_name, other_machine):
     info = made(cluster, index_name)
     part = path_of(home_of(info), "_doc", f"{named_by(info).fingerprint}-1")
     for data in NO_PARTS:
@@ -120,9 +111,7 @@ def test_what_a_stranger_writes_there_is_not_taken(
     assert open_term_table(cluster, info) is None
 
 
-def test_a_table_that_is_nowhere_is_looked_for_now_and_then(
-    cluster: Cluster, index_name: str, other_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_is_nowhere_is_looked_for_now_and_then(cluster, index_name, other_machine, monkeypatch):
     info = made(cluster, index_name)
     bulk(cluster, home_of(info), [{"delete": {"_id": part}} for part in parts_there(cluster, info)])
     other_machine()
@@ -143,8 +132,8 @@ def test_a_table_that_is_nowhere_is_looked_for_now_and_then(
 
 
 def test_a_table_that_cannot_be_read_now_is_no_reason_to_rank_without_it(
-    cluster: Cluster, index_name: str, other_machine: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, index_name, other_machine, monkeypatch
+):
     info = made(cluster, index_name)
     other_machine()
     for failure in (Unreachable("some shards did not answer"), AccessDenied("forbidden (403)", status=403)):
@@ -160,7 +149,7 @@ def test_a_table_that_cannot_be_read_now_is_no_reason_to_rank_without_it(
     assert open_term_table(cluster, info) is not None
 
 
-def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster: Cluster, index_name: str) -> None:
+def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster, index_name):
     for other in ("-a", "-b"):
         reindexed(cluster, index_name + other, 20)
     first, second = (cluster.index_info(f"{index_name}{other}-hybridr-1") for other in ("-a", "-b"))
@@ -178,7 +167,7 @@ def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster: Clus
     assert not cluster.exists(home_of(second))
 
 
-def test_a_copy_of_an_index_keeps_the_table_alive(cluster: Cluster, index_name: str) -> None:
+def test_a_copy_of_an_index_keeps_the_table_alive(cluster, index_name):
     info = made(cluster, index_name)
     block = {"index.blocks.write": True}
     cluster.request("PUT", path_of(info.name, "_settings"), block)
@@ -193,7 +182,7 @@ def test_a_copy_of_an_index_keeps_the_table_alive(cluster: Cluster, index_name: 
     assert open_term_table(cluster, copy) is not None, "it still names it"
 
 
-def test_rollback_that_drops_an_index_drops_its_table(cluster: Cluster, index_name: str) -> None:
+def test_rollback_that_drops_an_index_drops_its_table(cluster, index_name):
     info = made(cluster, index_name)
     rollback(cluster, index_name)
     assert parts_there(cluster, info)
@@ -203,7 +192,7 @@ def test_rollback_that_drops_an_index_drops_its_table(cluster: Cluster, index_na
     assert not storage.folder_of_table(named_by(info).fingerprint).exists()
 
 
-def test_removal_in_place_takes_the_table_away(cluster: Cluster, index_name: str) -> None:
+def test_removal_in_place_takes_the_table_away(cluster, index_name):
     reindexed(
         cluster,
         index_name,
@@ -219,9 +208,7 @@ def test_removal_in_place_takes_the_table_away(cluster: Cluster, index_name: str
     assert not parts_there(cluster, info)
 
 
-def test_removal_without_rights_for_the_hidden_index_removes_the_rest(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removal_without_rights_for_the_hidden_index_removes_the_rest(cluster, index_name, monkeypatch):
     info = made(cluster, index_name)
     monkeypatch.setattr(Cluster, "request", forbidding(Cluster.request))
     remove(cluster, index_name)
@@ -230,9 +217,7 @@ def test_removal_without_rights_for_the_hidden_index_removes_the_rest(
     assert parts_there(cluster, info), "what may not be deleted stays"
 
 
-def test_who_may_not_see_all_indices_deletes_no_table(
-    cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_who_may_not_see_all_indices_deletes_no_table(cluster, index_name, monkeypatch, cli):
     """A copy could name it that this user does not see, and the command says that it stays."""
     info, indices = made(cluster, index_name), Cluster.indices
 

@@ -45,7 +45,7 @@ def analysis(cluster: Cluster, index: str, *fields: str) -> Analysis:
     return Analysis(cluster, cluster.index_info(index), fields)
 
 
-def test_idf_is_that_of_the_whole_index(cluster: Cluster, index: str) -> None:
+def test_idf_is_that_of_the_whole_index(cluster, index):
     made = analysis(cluster, index, "text")
     [read] = made.of(["Quick dogs"])
     assert [(word.term, word.position, word.start, word.end) for word in read.words] == [
@@ -58,7 +58,7 @@ def test_idf_is_that_of_the_whole_index(cluster: Cluster, index: str) -> None:
     assert again == [[read]] * 5
 
 
-def test_texts_are_remembered(cluster: Cluster, index: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_remembered(cluster, index, monkeypatch):
     made = analysis(cluster, index, "text")
     first = made.of(["quick fox", "fox", "fox fox", ""])
     assert first[1].idf_sum == first[2].idf_sum > 0 == first[3].idf_sum
@@ -67,13 +67,13 @@ def test_texts_are_remembered(cluster: Cluster, index: str, monkeypatch: pytest.
     assert made.of(["fox", "quick fox"]) == [first[1], first[0]]
 
 
-def test_places_are_characters_also_behind_emoji_and_chinese_signs(cluster: Cluster, index: str) -> None:
+def test_places_are_characters_also_behind_emoji_and_chinese_signs(cluster, index):
     text = "😀😀 foxes 北京 dog"
     [read] = analysis(cluster, index, "text.plain").of([text])
     assert [text[word.start : word.end] for word in read.words][-4:] == ["foxes", "北", "京", "dog"]
 
 
-def test_stop_words_leave_their_places_and_unknown_words_weigh_most(cluster: Cluster, index: str) -> None:
+def test_stop_words_leave_their_places_and_unknown_words_weigh_most(cluster, index):
     [read, nothing] = analysis(cluster, index, "text").of(["the fox of xyzzy", "the of"])
     assert [(word.term, word.position) for word in read.words] == [("fox", 1), ("xyzzi", 3)]
     assert read.words[1].idf == pytest.approx(idf(0, 6))
@@ -82,12 +82,12 @@ def test_stop_words_leave_their_places_and_unknown_words_weigh_most(cluster: Clu
     assert not analysis(cluster, index, "text").of(["xyzzy"])[0].known
 
 
-def test_queries_are_read_by_their_own_analyser(cluster: Cluster, index: str) -> None:
+def test_queries_are_read_by_their_own_analyser(cluster, index):
     [read] = analysis(cluster, index, "other").of(["The Foxes"])
     assert [word.term for word in read.words] == ["The", "Foxes"]
 
 
-def test_several_fields_count_as_one(cluster: Cluster, index: str) -> None:
+def test_several_fields_count_as_one(cluster, index):
     """Each reads `quick`; the stem is in one of them, the plural in the other, which no document holds."""
     both, text, plain = (
         analysis(cluster, index, *fields).of(["quick dogs"])[0]
@@ -97,7 +97,7 @@ def test_several_fields_count_as_one(cluster: Cluster, index: str) -> None:
     assert sorted(both.words) == sorted((*text.words, *plain.words))
 
 
-def test_a_term_weighs_by_the_documents_that_hold_it_in_any_field(cluster: Cluster) -> None:
+def test_a_term_weighs_by_the_documents_that_hold_it_in_any_field(cluster):
     """A third of them in the one field, a third in the other, and one that has it in both."""
     name = "t-terms-any"
     lines: list[Any] = []
@@ -119,7 +119,7 @@ def test_a_term_weighs_by_the_documents_that_hold_it_in_any_field(cluster: Clust
 
 
 @pytest.mark.parametrize("settings", [{}, {"number_of_routing_shards": 30}])
-def test_a_node_agrees_on_where_routing_leads(cluster: Cluster, settings: dict[str, int]) -> None:
+def test_a_node_agrees_on_where_routing_leads(cluster, settings):
     name = "t-terms-routing"
     cluster.request("PUT", f"/{name}", {"settings": {"number_of_shards": 5, **settings}})
     try:
@@ -131,7 +131,7 @@ def test_a_node_agrees_on_where_routing_leads(cluster: Cluster, settings: dict[s
         cluster.request("DELETE", f"/{name}")
 
 
-def test_the_analyser_of_all_queries_reads_texts(cluster: Cluster, index_name: str) -> None:
+def test_the_analyser_of_all_queries_reads_texts(cluster, index_name):
     """Words of the query that the index does not know so would weigh as if they were rare."""
     analysis_of = {"analyzer": {"default_search": {"type": "english"}}}
     body = {"settings": {"number_of_replicas": 0, "analysis": analysis_of}}
@@ -144,9 +144,7 @@ def test_the_analyser_of_all_queries_reads_texts(cluster: Cluster, index_name: s
 
 
 @pytest.mark.parametrize("fields", [("text",), ("text", "text.plain")])
-def test_a_new_text_of_known_words_is_read_as_the_cluster_reads_it(
-    cluster: Cluster, index: str, fields: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_text_of_known_words_is_read_as_the_cluster_reads_it(cluster, index, fields, monkeypatch):
     made = analysis(cluster, index, *fields)
     made.of(["the Quick dogs, of nothing!", "brown foxes jump; zephyr"])
     texts = ["foxes of the dogs", "(nothing) brown-brown Quick", "zephyr", "the", "Quick zephyr, jump"]
