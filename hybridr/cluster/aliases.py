@@ -63,7 +63,9 @@ def switch_actions(
     aliases = {} if old is None or not has_ties(old, source) else old.aliases
     moved = (alias, *companions(alias, old, new, source))
     actions: list[dict[str, Any]] = []
-    if old is None and source is not None:  # of two that make it at once, the later one has it alone
+    is_hidden = source is not None and source.settings.get("index.hidden") == "true"  # as its copies are
+    if old is None and source is not None and not is_hidden:
+        # Of two that make it at once, the later one has it alone. No pattern here stands for hidden indices.
         none_yet = {"index": generations_of(source.name), "alias": alias, "must_exist": False}
         actions += [{"remove": none_yet}]
     elif old is not None and old.name != new:

@@ -433,7 +433,7 @@ def as_json(body: Any) -> bytes:
         return json.dumps(body, default=lambda array: array.tolist()).encode()
 
 
-ALL_STATES = {"flat_settings": "true", "expand_wildcards": "open,closed"}
+ALL_STATES = {"flat_settings": "true", "expand_wildcards": "all"}
 PATTERNS = {**ALL_STATES, "ignore_unavailable": "true", "allow_no_indices": "true"}
 
 

@@ -334,6 +334,8 @@ Fields = Mapping[str, Mapping[str, Any]]
 INNER = ("properties", "fields")
 WHOLE = ("dynamic", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats")
 """Keys of a mapping that apply to fields not mapped yet."""
+COMPUTED = ("runtime", "derived")
+"""Sections of a mapping whose fields are computed by each search: Elasticsearch's, OpenSearch's."""
 CHANGEABLE = frozenset(
     "properties fields boost coerce copy_to dynamic eager_global_ordinals fielddata "
     "fielddata_frequency_filter ignore_above ignore_malformed max_input_length meta search_analyzer "
@@ -359,6 +361,11 @@ def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
         for name in WHOLE
         if name in source.mappings and source.mappings[name] != copy.mappings.get(name)
     }
+    for section in COMPUTED:
+        there = copy.mappings.get(section, {})
+        needed = source.mappings.get(section, {}).items()
+        if differing := {name: field for name, field in needed if there.get(name) != field}:
+            whole[section] = differing
     if not (fields or whole):
         return
     if put_mapping(cluster, copy, whole | {"properties": fields}):
@@ -381,6 +388,10 @@ def add_missing_fields(
             cluster.request("PUT", path_of(info.name, "_settings"), raised)
         for name, field in fields.items():
             put_mapping(cluster, info, {"properties": {name: field}})
+    for section in COMPUTED:
+        there = info.mappings.get(section, {})
+        for name, field in missing_fields(target.mappings.get(section, {}), there).items():
+            put_mapping(cluster, info, {section: {name: field}})
 
 
 def missing_fields(needed: Fields, there: Fields) -> dict[str, Any]:
@@ -429,7 +440,9 @@ def unlike(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
     """Return the names of fields that a copy lacks or maps otherwise than its source; also
     `index.analysis`.
     """
-    fields = tuple(sorted(unlike_fields(source.properties, copy.properties)))
+    sections = ("properties", *COMPUTED)
+    pairs = [(source.mappings.get(section, {}), copy.mappings.get(section, {})) for section in sections]
+    fields = tuple(sorted({name for pair in pairs for name in unlike_fields(*pair)}))
     return fields if analysis_of(source) == analysis_of(copy) else (*fields, ANALYSIS)
 
 

@@ -75,7 +75,7 @@ def memory_of(info: IndexInfo) -> str:
 def memories_of(cluster: Cluster, index: str) -> list[str]:
     """Return the names of all hidden indices of past queries of an index, those of broken-off jobs too."""
     pattern = path_of(f"{index}{BESIDE}-*")
-    indices = cluster.request("GET", pattern, params={**PATTERNS, "expand_wildcards": "all"})
+    indices = cluster.request("GET", pattern, params=PATTERNS)
     with cluster.understood(f"GET {pattern}"):
         infos = [as_described(name, index) for name, index in indices.items()]
     return sorted(info.name for info in infos if info.other_meta.get("owner") == OWNER)

@@ -26,7 +26,6 @@ from ..serving.deploy.ingesting import ingest_pipeline_of, stored_ingest
 from ..serving.deploy.preconditions import is_ours, search_pipeline_of
 from .sidecars import FAMILY, Sidecar
 
-HIDDEN_TOO = {**PATTERNS, "expand_wildcards": "all"}
 PIPELINES = (("_search", "pipeline"), ("_ingest", "pipeline"))
 
 
@@ -134,7 +133,7 @@ def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo]
     numbered = re.compile(rf"({re.escape(source)}-hybridr-\d+)(-.+)?")
     there: dict[str, Any] = {}
     with suppress(AccessDenied, NotFound):
-        there = cluster.request("GET", path_of(generations_of(source)), params=HIDDEN_TOO)
+        there = cluster.request("GET", path_of(generations_of(source)), params=PATTERNS)
     with cluster.understood(f"GET /{generations_of(source)}"):
         infos = [as_described(name, index) for name, index in there.items()]
     ours = [info.name for info in infos if info.other_meta.get("owner") == OWNER]

@@ -49,7 +49,7 @@ def name(cluster: Cluster, index_name: str) -> Iterator[str]:
 
 def there(cluster: Cluster, name: str) -> set[str]:
     """Give the names of all indices of an index, hidden ones too, less its own."""
-    every = cluster.request("GET", path_of(f"{name}*,{storage.HOME}{name}*"), params=leftovers.HIDDEN_TOO)
+    every = cluster.request("GET", path_of(f"{name}*,{storage.HOME}{name}*"), params=leftovers.PATTERNS)
     return every.keys() - {name}
 
 
