@@ -30,9 +30,9 @@ from hybridr.families import member_names
 for one in pkgutil.walk_packages(hybridr.__path__, "hybridr."):
     importlib.import_module(one.name)
 from hybridr_cli.stages import PACKAGES, STAGES
-from hybridr_cli.options import marks_of
+from hybridr_cli.options import family_marks
 fields = [field for stage in PACKAGES for field in STAGES[stage].model_fields.values()]
-choices = [mark.choices for field in fields for mark in marks_of(field)]
+choices = [mark.choices for field in fields for mark in family_marks(field)]
 families = {family: member_names(family) for family in FAMILIES}
 print(json.dumps({"choices": sorted(set(sum(map(list, choices), []))), "families": families}))
 """

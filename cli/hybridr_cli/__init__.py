@@ -17,8 +17,8 @@ VERBS = (
 ).split()
 """Commands in the order of `hybridr --help`."""
 
-# What is imported stays until the end: to look for garbage in it is a twentieth of the processor time of one
-# search, which makes 135,000 objects. To freeze it would save as much, but onnx then reports leaks.
+# Imported objects live until the process ends. Searching them for garbage takes a twentieth of the CPU time
+# of one search, which creates 135,000 objects. gc.freeze would save as much, but onnx then reports leaks.
 gc.set_threshold(250_000, 50, 100)
 
 for _file in iter_modules([str(Path(__file__).with_name("commands"))]):

@@ -13,16 +13,16 @@ from . import main
 
 
 def command() -> NoReturn:
-    """Run the command line that the process was started with, and end the process.
+    """Run the command line of the process, and end the process with its exit code.
 
-    It ends without freeing its modules and graphs one by one, which is a sixth of the processor time of one
-    search. As ever, threads that Python waits for are waited for, and functions of `atexit` are called.
+    Modules and graphs are not freed one by one, which would take a sixth of the CPU time of one search.
+    Non-daemon threads are joined and functions of `atexit` are called, as in any Python process.
     """
     code = main()
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # whoever read it is gone; it was said what could be
+        with suppress(OSError, ValueError):  # the reader of the stream is gone
             stream.flush()
     os._exit(code)
 

@@ -1,4 +1,4 @@
-"""Typer options and arguments that several verbs share and that are no settings."""
+"""Typer options and arguments that several verbs share and that are not settings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from hybridr.evaluation.evaluation import JudgedQueries
     from hybridr.index import Index
 
-Reindexed = Annotated[str, typer.Argument(help="The index that was reindexed.")]
-Searched = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
+ReindexedName = Annotated[str, typer.Argument(help="The index that was reindexed.")]
+SearchedName = Annotated[str, typer.Argument(help="Index, alias, or the index that was reindexed.")]
 EncoderFolder = Annotated[
     Path | None, typer.Option(help="Encoder folder or name.", show_default="the encoder of the index")
 ]
@@ -34,18 +34,19 @@ class JudgedOptions:
         typer.Option("--judgements", help="Use the judgements made in the page of `hybridr serve`."),
     ] = False
 
-    def named(self) -> JudgedQueries:
+    def in_folder(self) -> JudgedQueries:
         """Return the judged queries of the folder and split that the options name."""
         from hybridr import JudgedQueries
 
         return JudgedQueries(self.beir, self.split)
 
-    def of(self, index: Index) -> JudgedQueries:
-        """Return the judged queries of the options: those of the index's page with --judgements. Raise
-        SettingsError.
+    def queries_for(self, index: Index) -> JudgedQueries:
+        """Return the judged queries of the folder, or with --judgements those made on the index's page.
+
+        Raises SettingsError if both --judgements and --beir were given.
         """
         if not self.judgements:
-            return self.named()
+            return self.in_folder()
         from hybridr.errors import SettingsError
 
         if self.beir is not None:
@@ -53,6 +54,6 @@ class JudgedOptions:
         return index.judgements(self.split)
 
 
-def names(text: str | None) -> list[str]:
+def split_names(text: str | None) -> list[str]:
     """Return the names in a comma-separated text; an empty list for None."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]

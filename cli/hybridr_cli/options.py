@@ -1,7 +1,8 @@
 """Makes command-line options from settings: name, type, default and help of an option are those of the field.
 
-A verb's parameter becomes one option, or several: the fields of a settings class (a stage), or of a
-dataclass. Settings are resolved (flag > environment > file > default), dataclasses are as given.
+A verb is a command. A parameter of its function becomes one option, or several: the fields of a settings
+class (a stage), or of a dataclass. Settings are resolved (flag > environment > file > default), dataclasses
+are not.
 """
 
 from __future__ import annotations
@@ -23,74 +24,74 @@ if TYPE_CHECKING:
     from hybridr.settings import Stage
 
 NUMBERS_AND_PATHS = (bool, int, float, Path)
-KEYWORD = inspect.Parameter.KEYWORD_ONLY
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
 class Only:
     """Marks a settings parameter of a verb that takes only some fields: `Annotated[SearchSettings,
     Only("depth")]`.
 
-    Keyword arguments say what the verb does without a field, for its help: `Only("precision", precision="as
-    before")`.
+    Keyword arguments are defaults to show in the help instead of the fields' own: `Only("precision",
+    precision="as exported")`.
     """
 
-    def __init__(self, *names: str, **unset: str) -> None:
+    def __init__(self, *names: str, **defaults: str) -> None:
         self.names = names
-        self.unset = unset
+        self.defaults = defaults
 
 
-def signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def verb_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a verb function without its session, with evaluated annotations."""
     from .stages import STAGES
 
-    # A verb's module imports stages for the type checker only, so that `--help` does not wait for them.
+    # A verb's module imports stages for the type checker only, so that `hybridr --help` starts fast.
     return list(inspect.signature(function, eval_str=True, locals=STAGES).parameters.values())[1:]
 
 
-def options_of(parameter: inspect.Parameter, *, members: bool = True) -> list[inspect.Parameter]:
+def typer_options(parameter: inspect.Parameter, *, members: bool = True) -> list[inspect.Parameter]:
     """Return the typer options for one parameter of a verb.
 
-    Without `members` their help leaves out the members of families, which are read from their files.
+    With `members` their help names the members of families (plug-ins), for which the members' files are read.
     """
-    kind, only = plain(parameter.annotation)
+    kind, only = split_annotation(parameter.annotation)
     if is_stage(kind):
         return [
-            stage_option(name, kind.model_fields[name], only.unset.get(name), members)
+            stage_option(name, kind.model_fields[name], only.defaults.get(name), members)
             for name in option_names(parameter)
         ]
-    if is_group(kind):
-        return [
-            parameter.replace(kind=KEYWORD)
-            for parameter in inspect.signature(kind, eval_str=True).parameters.values()
-        ]
-    return [parameter.replace(kind=KEYWORD)]
+    if is_option_group(kind):
+        fields = inspect.signature(kind, eval_str=True).parameters.values()
+        return [field.replace(kind=KEYWORD_ONLY) for field in fields]
+    return [parameter.replace(kind=KEYWORD_ONLY)]
 
 
 def option_names(parameter: inspect.Parameter) -> Sequence[str]:
     """Return the names of the options for one parameter of a verb."""
-    kind, only = plain(parameter.annotation)
+    kind, only = split_annotation(parameter.annotation)
     if is_stage(kind):
-        return only.names or listed(kind)
-    return [field.name for field in dataclasses.fields(kind)] if is_group(kind) else [parameter.name]
+        return only.names or default_option_names(kind)
+    return [field.name for field in dataclasses.fields(kind)] if is_option_group(kind) else [parameter.name]
 
 
-def value_of(parameter: inspect.Parameter, values: Mapping[str, Any], resolve: Callable[..., Any]) -> Any:
+def parameter_value(
+    parameter: inspect.Parameter, values: Mapping[str, Any], resolve: Callable[..., Any]
+) -> Any:
     """Return the value of a verb's parameter, made from the options on the command line."""
-    kind, _ = plain(parameter.annotation)
+    kind, _ = split_annotation(parameter.annotation)
     flags = {name: values[name] for name in option_names(parameter)}
     if is_stage(kind):
-        return resolve(kind, **unused(kind, flags), **flags)
-    return kind(**flags) if is_group(kind) else flags[parameter.name]
+        return resolve(kind, **placeholders(kind, flags), **flags)
+    return kind(**flags) if is_option_group(kind) else flags[parameter.name]
 
 
-def unused(stage: type[Stage], flags: Iterable[str]) -> dict[str, Any]:
+def placeholders(stage: type[Stage], flags: Iterable[str]) -> dict[str, Any]:
     """Return placeholder values for required fields of a stage that the verb has no option for."""
     return {
         name: "-" for name, field in stage.model_fields.items() if field.is_required() and name not in flags
     }
 
 
-def plain(annotation: Any) -> tuple[Any, Only]:
+def split_annotation(annotation: Any) -> tuple[Any, Only]:
     """Return the type in an annotation and its `Only` mark (without one: all fields)."""
     kind, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     return kind, next((mark for mark in marks if isinstance(mark, Only)), Only())
@@ -103,42 +104,45 @@ def is_stage(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Stage)
 
 
-def is_group(kind: Any) -> bool:
+def is_option_group(kind: Any) -> bool:
     """Return whether a parameter's type is a dataclass of options."""
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
-def listed(stage: type[Stage]) -> list[str]:
+def default_option_names(stage: type[Stage]) -> list[str]:
     """Return the names of a settings class's fields that are options by default."""
     from hybridr.settings import Option
 
     return [name for name, field in stage.model_fields.items() if Option(None) not in field.metadata]
 
 
-def stage_option(name: str, field: FieldInfo, unset: str | None, members: bool) -> inspect.Parameter:
-    """Return the typer option of a settings field; its value is None if it is not given."""
-    help, default = described(field, members)
+def stage_option(name: str, field: FieldInfo, replacement: str | None, members: bool) -> inspect.Parameter:
+    """Return the typer option of a settings field; its value is None if the flag is absent.
+
+    `replacement` replaces the default in the help.
+    """
+    help, default = help_and_default(field, members)
     option = typer.Option(
-        *spellings(name, field),
+        *flag_names(name, field),
         help=help,
-        show_default=unset or default or False,
+        show_default=replacement or default or False,
         metavar=metavar(field) if members else None,
     )
-    # Typer reads choices and lists as text, which the stage checks and splits.
-    kind = next((kind for kind in alternatives(field.annotation) if kind in NUMBERS_AND_PATHS), str)
-    return inspect.Parameter(name, KEYWORD, default=None, annotation=Annotated[kind | None, option])
+    # Choices and lists are texts for typer; the stage checks and splits them.
+    kind = next((kind for kind in types_without_none(field.annotation) if kind in NUMBERS_AND_PATHS), str)
+    return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
-def spellings(name: str, field: FieldInfo) -> list[str]:
+def flag_names(name: str, field: FieldInfo) -> list[str]:
     """Return the option's names: `--field-name` or the field's own, with `--no-…` if the default is True."""
     from hybridr.settings import Option
 
-    own = next((mark.name for mark in field.metadata if isinstance(mark, Option) and mark.name), None)
-    flag = own or "--" + name.replace("_", "-")
+    names = [mark.name for mark in field.metadata if isinstance(mark, Option) and mark.name]
+    flag = names[0] if names else "--" + name.replace("_", "-")
     return [f"{flag}/--no-{flag[2:]}" if field.default is True else flag]
 
 
-def alternatives(annotation: Any) -> list[Any]:
+def types_without_none(annotation: Any) -> list[Any]:
     """Return the types in a union other than None."""
     unions = (Union, UnionType)
     kinds = get_args(annotation) if get_origin(annotation) in unions else (annotation,)
@@ -146,11 +150,11 @@ def alternatives(annotation: Any) -> list[Any]:
 
 
 def metavar(field: FieldInfo) -> str | None:
-    """Return the placeholder of an option's value in the help: its choices, or a list; None leaves it to
-    typer.
+    """Return the placeholder of an option's value in the help: its choices, or a list; None for typer's
+    own.
     """
-    kind = alternatives(field.annotation)[0]
-    several, marks = get_origin(kind) is tuple, marks_of(field)
+    kind = types_without_none(field.annotation)[0]
+    several, marks = get_origin(kind) is tuple, family_marks(field)
     if marks:
         return f"<{(',' if several else '|').join(marks[0].choices)}>"
     if get_origin(kind) is Literal:
@@ -158,7 +162,7 @@ def metavar(field: FieldInfo) -> str | None:
     return f"<{','.join(get_args(get_args(kind)[0]) or 'abc')}>" if several else None
 
 
-def marks_of(field: FieldInfo) -> list[OneOf]:
+def family_marks(field: FieldInfo) -> list[OneOf]:
     """Return the families of which a field's value, or each of its values, must be a member."""
     from hybridr.families import OneOf
 
@@ -166,16 +170,16 @@ def marks_of(field: FieldInfo) -> list[OneOf]:
     return [mark for mark in (*field.metadata, *inner) if isinstance(mark, OneOf)]
 
 
-def described(field: FieldInfo, members: bool) -> tuple[str, str]:
+def help_and_default(field: FieldInfo, members: bool) -> tuple[str, str]:
     """Return the help of an option and its default as text, from the field's description."""
-    said, *unset = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
-    helps = [mark.help for mark in marks_of(field)] if members else []
-    said = "; ".join(filter(None, [said, *helps]))
-    sentence = f"{said[:1].upper()}{said[1:]}." if said else ""
-    return sentence, unset[0] if unset else help_text(field)
+    text, *default = re.split(r"(?:^|; )(?:None|empty): ", field.description or "", maxsplit=1)
+    helps = [mark.help for mark in family_marks(field)] if members else []
+    text = "; ".join(filter(None, [text, *helps]))
+    sentence = f"{text[:1].upper()}{text[1:]}." if text else ""
+    return sentence, default[0] if default else default_text(field)
 
 
-def help_text(field: FieldInfo) -> str:
+def default_text(field: FieldInfo) -> str:
     """Return the default of a field as text for the help; "" if it is not worth showing."""
     value = field.default
     if field.is_required() or value is None or value is False or value == ():

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,10 @@ WIDTH = 110
 
 
 class Output:
-    """Prints for one command: tables and lines for people, one JSON object with `--json`, less with
-    `--quiet`.
+    """Prints for one command: tables and lines for people, one JSON object with `--json`, no remarks and no
+    progress with `--quiet`.
 
-    `muted` prints only errors: of several processes that train together, one prints.
+    With `muted` only errors are printed: of several processes that train together, one prints.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False, muted: bool = False) -> None:
@@ -40,20 +40,20 @@ class Output:
     def result(self, value: Any) -> None:
         """Print `value` as JSON if `--json` was given."""
         if self.as_json and not self.muted:
-            # What a terminal would obey stands in texts only, where JSON reads these escapes back.
-            with writing():
+            # Control characters occur in strings only, where a JSON reader turns the escapes back.
+            with report_write_error():
                 sys.stdout.write(printable(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
 
     def line(self, text: str = "") -> None:
         """Print one line of a result for people; nothing with `--json`."""
         if not (self.as_json or self.muted):
-            with writing():
+            with report_write_error():
                 sys.stdout.write(on_one_line(text) + "\n")
 
     def refusal(self, refusal: Mapping[str, Any] | None) -> None:
         """Print why the command would be refused without --dry-run, with the hint; nothing for None."""
         if refusal:
-            self.line(f"it would be refused: {refusal['message']}")
+            self.line(f"without --dry-run this is refused: {refusal['message']}")
             self.line(f"hint: {refusal['hint']}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
@@ -68,21 +68,23 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        numeric = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
         table, title = Table(box=None, pad_edge=False), printable(title)
-        for name, number in zip(columns, numeric, strict=True):
-            table.add_column(name, justify="right" if number else "left", overflow="fold")
+        for number, name in enumerate(columns):
+            is_numeric = all(isinstance(row[number], (int, float)) for row in rows)
+            table.add_column(name, justify="right" if is_numeric else "left", overflow="fold")
         for row in rows:
             cells = (f"{cell:.4f}" if isinstance(cell, float) else on_one_line(str(cell)) for cell in row)
             table.add_row(*map(Text, cells))
-        drawn = StringIO()
+        buffer = StringIO()
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-        Console(file=drawn, width=width, highlight=False).print(table)
-        for text in [*([title] if title else []), *drawn.getvalue().splitlines()]:
+        Console(file=buffer, width=width, highlight=False).print(table)
+        if title:
+            self.line(title)
+        for text in buffer.getvalue().splitlines():
             self.line(text.rstrip())
 
     def requests(self, requests: Sequence[Mapping[str, Any]]) -> None:
-        """Print HTTP requests in the form in which they can be sent by hand."""
+        """Print HTTP requests in a form that can be sent by hand."""
         for request in requests:
             self.line(f"{request['method']} {request['path']}")
             if request.get("body") is not None:
@@ -118,7 +120,7 @@ class Output:
             self._plain_line(stage, done, total, note)
 
     def close(self) -> None:
-        """Stop the progress bar; what it showed stays."""
+        """Stop the progress bar and leave its last state on the screen."""
         if self._bar is not None:
             self._bar.stop()
             self._bar, self._tasks = None, {}
@@ -143,7 +145,7 @@ class Output:
         self._bar.update(self._tasks[stage], completed=done, total=total, note=note)
 
     def _plain_line(self, stage: str, done: int, total: int | None, note: str) -> None:
-        """Print progress as a line, if the last one is some seconds ago or the stage is done."""
+        """Print progress as a line if the last one is 5 seconds old or the stage is done."""
         now = time.monotonic()
         started, printed, first = self._plain.get(stage, (now, 0.0, done))
         finished = total is not None and done >= total
@@ -156,8 +158,10 @@ class Output:
 
 
 @contextmanager
-def writing() -> Iterator[None]:
-    """Run the block; turn a write error (a full disk) into DownloadError, except for a closed pipe."""
+def report_write_error() -> Iterator[None]:
+    """Run the block; turn a write error (a full disk) into DownloadError. A closed pipe stays
+    BrokenPipeError.
+    """
     try:
         yield
     except BrokenPipeError:
@@ -167,8 +171,14 @@ def writing() -> Iterator[None]:
         raise DownloadError(f"the result cannot be written: {error.strerror}") from None
 
 
+def first_few(values: Iterable[str]) -> str:
+    """Return the first five values, comma-separated, with an ellipsis if there are more."""
+    texts = list(values)
+    return ", ".join(texts[:5] + ["…"] if len(texts) > 5 else texts)
+
+
 def remaining(done: int, total: int, elapsed_s: float) -> str:
-    """Return the estimated time left as text for a progress line."""
+    """Return the estimated time left as text for a progress line; "" at the start and the end."""
     if done <= 0 or done >= total:
         return ""
     seconds = round(elapsed_s * (total - done) / done)

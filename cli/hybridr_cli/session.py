@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from .output import Output, writing
+from .output import Output, report_write_error
 
 if TYPE_CHECKING:
     from hybridr.cluster.settings import ClusterSettings
@@ -33,8 +33,8 @@ class Session:
     ) -> None:
         from hybridr.settings import foreign_config_warning
 
-        launched = os.environ.get("RANK", "0")  # set by `accelerate launch` and its like
-        self.output = Output(as_json=values["json"], quiet=values["quiet"], muted=launched != "0")
+        process_rank = os.environ.get("RANK", "0")  # set by launchers such as `accelerate launch`
+        self.output = Output(as_json=values["json"], quiet=values["quiet"], muted=process_rank != "0")
         self.config: Path | None = values["config"]
         self._connection, self.verb = connection, verb
         if self.config is None and (reason := foreign_config_warning()):
@@ -70,32 +70,41 @@ class Session:
         return Connection.connect(settings, asked_by=f"hybridr/{self.verb}")
 
     def confirm(self, question: str, yes: bool) -> None:
-        """Ask the user before something is deleted. Raises SettingsError if nobody can be asked, unless
-        `yes`.
+        """Ask the user before something is deleted; with `yes` do not ask.
+
+        Raises SettingsError with --json or without a terminal, and typer.Abort if the user says no.
         """
         from hybridr.errors import SettingsError
 
         if yes:
             return
         if self.output.as_json or not sys.stdin.isatty():
-            raise SettingsError("nothing was deleted: there is nobody to ask", hint="--yes, or --dry-run")
+            reason = (
+                "with --json no question is asked"
+                if self.output.as_json
+                else "there is no terminal to ask at"
+            )
+            raise SettingsError(
+                f"nothing was deleted: {reason}", hint="pass --yes, or look first with --dry-run"
+            )
         typer.confirm(question, abort=True)
 
 
 def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
-    """Run the command line app and return its exit code; errors of the library and of files are printed
-    as one line and a hint.
+    """Run the command line app and return its exit code.
+
+    Errors of the library and of files are printed as one line and a hint.
     """
     from hybridr.errors import HybridrError
 
     prepare_streams()
-    # The client logs every answer that is not 2xx; a 404 can be what we wanted to know.
+    # The client logs every answer that is not 2xx; but a 404 may be the expected answer.
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     try:
         try:
             app(args=arguments, prog_name="hybridr")
         finally:
-            with writing():
+            with report_write_error():
                 sys.stdout.flush()
     except HybridrError as error:
         Output().error(error.message, error.hint)
@@ -104,17 +113,17 @@ def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BrokenPipeError:
         sys.stderr.close()
-    except OSError as error:  # a full disk, or a place that is not ours
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        Output().error(what, "free some space, or choose a place that you may read and write")
+    except OSError as error:  # a full disk, or a place without access
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        Output().error(message, "free some space, or choose a place that you may read and write")
         return 1
     return 0
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr accept every character, and replace them if they are closed."""
+    """Make stdout and stderr accept every character; where one is closed, discard its output."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-        elif callable(change := getattr(getattr(sys, name), "reconfigure", None)):
-            change(errors="backslashreplace")
+        elif callable(reconfigure := getattr(getattr(sys, name), "reconfigure", None)):
+            reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Every settings class (stage) in the order of `hybridr settings`, imported when asked for."""
+"""Every settings class (stage) in the order of `hybridr settings`, imported on first use."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .options import KEYWORD, options_of, signature_of, value_of
+from .options import KEYWORD_ONLY, parameter_value, typer_options, verb_parameters
 from .session import Session
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -19,7 +19,7 @@ ABOUT = "Make an existing OpenSearch index search better, without labels and wit
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedOptions:
     """The options of every verb."""
 
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")] = False
@@ -28,7 +28,7 @@ class Shared:
 
 
 class Verb(TyperCommand):
-    """A command whose options are made when it is first called, since the settings import slowly."""
+    """A command whose options are made when they are first needed, since settings are slow to import."""
 
     def __init__(self, name: str, function: Callable[..., None], *, cluster: bool) -> None:
         super().__init__(name, help=inspect.getdoc(function))
@@ -36,26 +36,26 @@ class Verb(TyperCommand):
         self.cluster = cluster
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options; they are made the first time."""
+        """Return the options, made on the first call."""
         if not self.params:
             self.make_options(members=False)
         return super().get_params(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; for the help the options name the members of the families they choose from."""
+        """Parse the arguments; with --help the options name the members of the families they choose from."""
         self.make_options(members="--help" in args)
         return super().parse_args(ctx, args)
 
     def make_options(self, *, members: bool) -> None:
-        """Make the options and what they call; `members` as for `options_of`."""
+        """Make the options and the callback; `members` as for `typer_options`."""
         app = typer.Typer(add_completion=False)
-        app.command()(self.typed(members))
+        app.command()(self.option_function(members))
         command = typer.main.get_command(app)
         self.params, self.callback = command.params, command.callback
 
-    def typed(self, members: bool) -> Callable[..., None]:
-        """Return a function with one typer option per parameter that calls the verb."""
-        own = signature_of(self.function)
+    def option_function(self, members: bool) -> Callable[..., None]:
+        """Return a function for typer: its parameters are the options, and it calls the verb."""
+        parameters = verb_parameters(self.function)
         connection = connection_options() if self.cluster else []
 
         def call(**arguments: Any) -> None:
@@ -63,18 +63,19 @@ class Verb(TyperCommand):
             cluster = {option.name: arguments[option.name] for option in connection}
             session = Session(arguments, cluster, str(self.name))
             try:
-                self.function(
-                    session,
-                    **{parameter.name: value_of(parameter, arguments, session.settings) for parameter in own},
-                )
+                values = {
+                    parameter.name: parameter_value(parameter, arguments, session.settings)
+                    for parameter in parameters
+                }
+                self.function(session, **values)
             except KeyboardInterrupt:
                 session.output.error("interrupted", "run the same command again to continue")
                 raise typer.Exit(130) from None
             finally:
                 session.output.close()
 
-        shared = options_of(inspect.Parameter("shared", KEYWORD, annotation=Shared))
-        options = [option for parameter in own for option in options_of(parameter, members=members)]
+        shared = typer_options(inspect.Parameter("shared", KEYWORD_ONLY, annotation=SharedOptions))
+        options = [option for parameter in parameters for option in typer_options(parameter, members=members)]
         options += shared + connection
         call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
         call.__annotations__ = {option.name: option.annotation for option in options}
@@ -107,25 +108,25 @@ def show_version(value: bool) -> None:
 
 
 class App(TyperGroup):
-    """The command `hybridr`; shared options may stand before the verb too."""
+    """The command `hybridr`; shared options may also stand before the verb."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with shared options moved behind the verb."""
         if args and args[0].startswith("-") and args[0] not in ("--help", "--version"):
-            args = verb_first(args, Verb("any", lambda session: None, cluster=True).get_params(ctx))
+            args = move_behind_verb(args, Verb("any", lambda session: None, cluster=True).get_params(ctx))
         return super().parse_args(ctx, args)
 
 
-def verb_first(arguments: list[str], options: Iterable[Any]) -> list[str]:
-    """Return the arguments with options that stand before the verb, such as `--url`, moved behind its own."""
+def move_behind_verb(arguments: list[str], options: Iterable[Any]) -> list[str]:
+    """Return the arguments with options that stand before the verb, such as `--url`, moved behind it."""
     takes_value = {
         name: not option.is_flag for option in options for name in (*option.opts, *option.secondary_opts)
     }
-    at = 0
-    while at < len(arguments) and (name := arguments[at].partition("=")[0]) in takes_value:
-        at += 2 if takes_value[name] and "=" not in arguments[at] else 1
-    end = arguments.index("--", at) if "--" in arguments[at:] else len(arguments)
-    return [*arguments[at:end], *arguments[:at], *arguments[end:]]
+    verb_at = 0
+    while verb_at < len(arguments) and (name := arguments[verb_at].partition("=")[0]) in takes_value:
+        verb_at += 2 if takes_value[name] and "=" not in arguments[verb_at] else 1
+    end = arguments.index("--", verb_at) if "--" in arguments[verb_at:] else len(arguments)
+    return [*arguments[verb_at:end], *arguments[:verb_at], *arguments[end:]]
 
 
 app = App(name="hybridr", help=ABOUT, no_args_is_help=True, params=[version_option()])
@@ -135,7 +136,7 @@ def connection_options() -> list[inspect.Parameter]:
     """Return the options for reaching the cluster."""
     from hybridr.cluster.settings import ClusterSettings
 
-    parameters = options_of(inspect.Parameter("connection", KEYWORD, annotation=ClusterSettings))
+    parameters = typer_options(inspect.Parameter("connection", KEYWORD_ONLY, annotation=ClusterSettings))
     for option in parameters:
         option.annotation.__metadata__[0].rich_help_panel = "Cluster"
     return parameters

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -218,7 +219,7 @@ def encoder_record(folder: Path) -> dict[str, Any]:
         lack = "no manifest.json" if manifest is None else "a manifest without an encoder"
         raise ModelError(
             f"{folder} is not an encoder of hybridr: it has {lack}",
-            hint=f"a sentence-transformers model becomes one by `hybridr export {folder}`",
+            hint=f"a sentence-transformers model becomes one by: hybridr export {quote(str(folder))}",
         )
     entry: dict[str, Any] = (manifest or {})["encoder"]
     checked_entry(EncoderEntry, entry, folder, "encoder")

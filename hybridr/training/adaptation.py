@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from ..encoders.contract import Encoder
@@ -176,7 +177,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
     if published is not None and published.kind == "full":
         raise SettingsError(
             f"{settings.base} is a published encoder without the files of a retriever",
-            hint=f"hybridr export --dam {settings.base} --out FOLDER, then --base FOLDER",
+            hint=f"hybridr export --dam {quote(settings.base)} --out FOLDER, then --base FOLDER",
         )
     bare = (folder / "config.json").is_file() and not (folder / "modules.json").is_file()
     if bare or (published is not None and not folder.exists()):

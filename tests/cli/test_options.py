@@ -19,7 +19,7 @@ from hybridr.errors import SettingsError
 from hybridr.search.settings import SearchSettings
 from hybridr.settings import TABLES, NoOption, Option, Stage
 from hybridr.training.settings import RemSettings
-from hybridr_cli.options import Only, is_stage, options_of, plain, signature_of
+from hybridr_cli.options import Only, is_stage, split_annotation, typer_options, verb_parameters
 from hybridr_cli.session import Session
 from hybridr_cli.stages import PACKAGES, STAGES
 from hybridr_cli.verbs import Verb, app
@@ -54,7 +54,7 @@ def every_verb(group: Any = app) -> list[Verb]:
 
 def options_from(annotation: Any) -> dict[str, Any]:
     parameter = inspect.Parameter("p", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
-    return {option.name: option.annotation.__metadata__[0] for option in options_of(parameter)}
+    return {option.name: option.annotation.__metadata__[0] for option in typer_options(parameter)}
 
 
 def keeping(seen: list[Any]) -> Verb:
@@ -159,10 +159,10 @@ def test_what_a_verb_has_no_option_for_need_not_be_given(capsys: pytest.CaptureF
 def test_every_field_is_an_option_or_says_that_it_is_none() -> None:
     found: dict[str, set[str]] = {stage.table: set() for stage in map(STAGES.__getitem__, PACKAGES)}
     for verb in every_verb():
-        for parameter in signature_of(verb.function):
-            kind, _ = plain(parameter.annotation)
+        for parameter in verb_parameters(verb.function):
+            kind, _ = split_annotation(parameter.annotation)
             if is_stage(kind):
-                found[kind.table] |= {option.name for option in options_of(parameter)}
+                found[kind.table] |= {option.name for option in typer_options(parameter)}
         if verb.cluster:
             found["cluster"] |= options_from(ClusterSettings).keys()
     for stage in map(STAGES.__getitem__, PACKAGES):
@@ -174,8 +174,8 @@ def test_every_field_is_an_option_or_says_that_it_is_none() -> None:
 
 @pytest.mark.parametrize("verb", every_verb(), ids=lambda verb: verb.name)
 def test_options_of_settings_are_documented(verb: Verb) -> None:
-    for parameter in signature_of(verb.function):
-        if is_stage(plain(parameter.annotation)[0]):
+    for parameter in verb_parameters(verb.function):
+        if is_stage(split_annotation(parameter.annotation)[0]):
             for name, option in options_from(parameter.annotation).items():
                 assert re.match(r"[A-Z`/0-9].{8,}\.$", option.help or ""), (verb.name, name, option.help)
                 assert "None" not in f"{option.help} {option.show_default}"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
+import re
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from hybridr_cli.output import Output, remaining
 from support.odd_ids import FORGING
+from support.places import ROOT
 
 
 def test_tables_and_progress_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,3 +122,26 @@ def test_no_id_writes_a_line_of_its_own(doc_id: str, capsys: pytest.CaptureFixtu
         "error",
         "hint",
     ]
+
+
+def unquoted_arguments(path: Path) -> Iterator[str]:
+    """Yield the values in the f-strings of a file that stand in a command of hybridr and are not quoted."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            text = ""
+            for part in node.values:
+                if not isinstance(part, ast.FormattedValue):
+                    text += ast.literal_eval(part)
+                    continue
+                value = ast.unparse(part.value)
+                if re.search(r"hybridr [a-z][^;,:(`]*$", text) and not value.startswith("quote("):
+                    yield f"{path.name}:{node.lineno} {value}"
+                text += "VALUE"
+
+
+@pytest.mark.parametrize("folder", ["cli", "hybridr/encoders", "hybridr/training", "hybridr/demo"])
+def test_commands_to_run_next_quote_their_arguments(folder: str) -> None:
+    """Names of indices may hold `$` and `&`, paths may hold spaces."""
+    constants = ("INDEX", "objective", "modules", "dam_folder")  # the last two are quoted already
+    found = [line for path in sorted((ROOT / folder).rglob("*.py")) for line in unquoted_arguments(path)]
+    assert [line for line in found if not line.endswith(constants)] == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.records import Hit
-from hybridr_cli.commands.search import show, show_parts
+from hybridr_cli.commands.search import show_hits, show_parts
 from hybridr_cli.output import Output
 
 PINNED = Hit("p", 0.0, 1, parts={"lexical": 0.0})
@@ -18,7 +18,7 @@ RANKED = Hit("r", 1.5, 2, scores={"lexical": 2.0, "cross": 0.25}, parts={"lexica
 @pytest.mark.parametrize("hits", [[PINNED, RANKED], [RANKED._replace(rank=1), PINNED._replace(rank=2)]])
 def test_a_hit_without_a_score_leaves_its_column_empty(hits: list[Hit], capsys: Any) -> None:
     session: Any = SimpleNamespace(output=Output())
-    show(session, hits)
+    show_hits(session, hits)
     show_parts(session, hits)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["rank", "document", "score", "lexical", "cross", "text"] in rows

@@ -13,7 +13,7 @@ BEGIN = """
 import signal, sys, time
 from hybridr_cli.commands import sync
 sync.END_S = 1
-stops = sync.signals_that_stop()
+stops = sync.stop_by_signals()
 """
 LOST = """
 class Finalizer:

@@ -83,6 +83,6 @@ def test_tags_are_told_from_code() -> None:
 
 
 def test_snippets_are_shown_without_tags() -> None:
-    from hybridr_cli.commands.search import marked
+    from hybridr_cli.commands.search import starred
 
-    assert marked("&lt;p class=&quot;x&quot;&gt;one <em>two</em>&lt;/p&gt; a &lt; b") == "one *two* a < b"
+    assert starred("&lt;p class=&quot;x&quot;&gt;one <em>two</em>&lt;/p&gt; a &lt; b") == "one *two* a < b"

@@ -170,7 +170,7 @@ def test_reports_from_the_command_line(files: Path, capsys: pytest.CaptureFixtur
 BAD_CALLS = {
     "nothing": ([], "no judgements"),
     "no runs": (["--qrels", "{qrels}"], "no system to evaluate"),
-    "a name twice": (["--qrels", "{qrels}", "--run", "{run}", "--run", "{run}"], "with a name of its own"),
+    "a name twice": (["--qrels", "{qrels}", "--run", "{run}", "--run", "{run}"], "with a new name"),
     "an index without queries": (["some-index", "--qrels", "{qrels}"], "no queries to search with"),
     "an unknown measure": (["--qrels", "{qrels}", "--run", "{run}", "--measures", "best"], "unknown measure"),
     "an unknown baseline": (["--qrels", "{qrels}", "--run", "{run}", "--baseline", "x"], "the baseline 'x'"),

@@ -166,7 +166,7 @@ def test_removal_leaves_files_of_another_cluster_s_index_of_the_same_name(cluste
     assert f"hybridr clean '{generation}#u1' deletes it" in cli(cluster, f"status {index_name}").out
     told = cli(cluster, f"remove {index_name} --yes").out
     assert all(f"{file}: deleted" in told for file in own)
-    assert all(f"{file}: stays, of another index of this name" in told for file in others)
+    assert all(f"{file}: stays, it belongs to another index of this name" in told for file in others)
     assert [file.exists() for file in (*own, *others)] == [False] * 3 + [True] * 4
     with pytest.raises(NotFound):
         remove(cluster, index_name)

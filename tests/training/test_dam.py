@@ -245,7 +245,7 @@ def test_the_command(dam: Path, tmp_path, capsys, monkeypatch) -> None:
     assert (found["steps"], found["documents"], found["reused"]) == (3, 50, False)
     assert hybridr_cli.main(command) == 0
     told = capsys.readouterr()
-    assert "(done before)" in told.out
+    assert "(from an earlier run)" in told.out
     assert "hybridr adapt --base" in told.out
     assert "read: 60" in told.err
 

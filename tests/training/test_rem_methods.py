@@ -246,7 +246,7 @@ def test_the_commands(toy: Path, dam: Path, tmp_path, capsys, monkeypatch) -> No
         assert hybridr_cli.main([*train, *options, *out, "--json"]) == 0, name
         assert json.loads(capsys.readouterr().out)["method"]["name"] == name
     assert hybridr_cli.main([*train, *options, *out]) == 0
-    assert "its course is in losses.jsonl" in capsys.readouterr().out
+    assert "values of each step in losses.jsonl" in capsys.readouterr().out
     given = [*train, *target, "--target-queries", str(log), "--out", str(tmp_path / "log"), "--json"]
     assert hybridr_cli.main(given) == 0
     assert json.loads(capsys.readouterr().out)["method"]["target_queries"] == 11

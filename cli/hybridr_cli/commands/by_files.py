@@ -5,6 +5,7 @@ files between them.
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,15 +33,16 @@ def export_text(
     session.output.result(done.to_json())
     session.output.line(
         f"{out}: {quantity(done.documents, 'document')} of '{done.index}' in {quantity(done.parts, 'part')}, "
-        f"{done.before:,} were there, text from {', '.join(done.fields)}, in {done.seconds:.0f} s"
+        f"{done.before:,} of them from an earlier run, text from {', '.join(done.fields)}, "
+        f"in {done.seconds:.0f} s"
     )
     if done.written or done.gone:
         session.output.line(
-            f"since these texts were read the index took {quantity(done.written, 'document')}, "
-            f"and {done.gone:,} of these texts were changed or deleted: import-vectors sees to both, "
-            "another --out reads all anew"
+            f"since these texts were read, {quantity(done.written, 'document')} were written to the index "
+            f"and {done.gone:,} of these texts were changed or deleted: import-vectors handles both, "
+            "a new --out folder reads all documents again"
         )
-    session.output.line(f"next: hybridr encode {out}   here, or where the folder is copied to")
+    session.output.line(f"next: hybridr encode {quote(str(out))}   here, or on the machine with a copy of it")
 
 
 @verb(app, "encode")
@@ -65,9 +67,9 @@ def encode(
     session.output.result(done.to_json())
     session.output.line(
         f"{folder}: {quantity(done.documents, 'document')} in {quantity(done.parts, 'part')}, "
-        f"{done.before:,} were encoded before, encoder {done.encoder[:12]}, in {done.seconds:.0f} s"
+        f"{done.before:,} of them by an earlier run, encoder {done.encoder[:12]}, in {done.seconds:.0f} s"
     )
-    session.output.line(f"next: hybridr import-vectors {done.index} {folder}")
+    session.output.line(f"next: hybridr import-vectors {quote(done.index)} {quote(str(folder))}")
 
 
 @verb(app, "import-vectors", cluster=True)

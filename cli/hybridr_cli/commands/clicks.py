@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,38 +35,44 @@ def clicks(
 
     target = session.index(index)
     result = target.clicks(log, progress=session.output.progress)
-    show(session, result.report)
-    since = None
+    show_report(session, result.report)
+    changes = None
     try:
-        since = target.changes_since_learnt(result)
-    except HybridrError as error:  # its encoder need not lie here, nor its memory be open to who reads clicks
+        changes = target.changes_since_learnt(result)
+    except (
+        HybridrError
+    ) as error:  # the encoder may not be on this machine, or the user may not read the memory
         session.output.note(f"not compared with what the index has learnt: {error.message}")
-    if since is not None:
+    if changes is not None:
         session.output.line(
-            f"{since.learnt:,} queries were learnt before; of {since.compared:,} that are judged now "
-            f"{since.same:,} with the same documents, {since.others:,} with others, {since.new:,} not at all"
+            f"{changes.learnt:,} queries were learnt before. Of the {changes.compared:,} judged now, "
+            f"{changes.same:,} were learnt with the same documents, {changes.others:,} with other documents, "
+            f"{changes.new:,} not yet"
         )
     if out is not None:
         result.write(out)
-        session.output.line(f"judgements: {out}   next: hybridr learn {index} --beir {out} --dry-run")
-    session.output.result(result.report.to_json() | {"changes": since.to_json() if since else None})
+        next_command = f"hybridr learn {quote(index)} --beir {quote(str(out))} --dry-run"
+        session.output.line(f"judgements: {out}   next: {next_command}")
+    session.output.result(result.report.to_json() | {"changes": changes and changes.to_json()})
 
 
-def show(session: Session, report: ClickReport) -> None:
-    """Print what a click log held and which judgements came of it."""
+def show_report(session: Session, report: ClickReport) -> None:
+    """Print what a click log contains and which judgements follow from it."""
     line = session.output.line
-    machines = f", {report.bots:,} of them machines and left out" if report.bots else ""
+    machines = f", {report.bots:,} of them bots and left out" if report.bots else ""
     line(
         f"{quantity(report.searches, 'search')} and {quantity(report.clicks, 'click')} of "
         f"{quantity(report.clients, 'client')}{machines}"
     )
     line(
-        f"{report.repeated:.0%} of people's searches had been asked before; {report.covered:.0%} ask one of "
-        f"the {report.judged:,} queries that are judged now, with {report.relevant:,} relevant answers"
+        f"{report.repeated:.0%} of people's searches repeat an earlier query; {report.covered:.0%} are for "
+        f"one of the {report.judged:,} queries judged now, which have {report.relevant:,} relevant documents"
     )
     seen = ", ".join(f"{share:.0%}" for share in report.seen)
     irrelevant, relevant = report.clicked
     line(f"ranks 1 to {len(report.seen)} are looked at by {seen} of people")
-    line(f"who looks at a relevant document clicks it in {relevant:.0%}, at another one in {irrelevant:.0%}")
+    line(
+        f"people click {relevant:.0%} of the relevant documents they look at, {irrelevant:.0%} of the others"
+    )
     for reason, count in report.left_out.items():
         line(f"left out: {count:,} {reason}")

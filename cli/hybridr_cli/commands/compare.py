@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import JudgedOptions, names
+from ..arguments import JudgedOptions, split_names
 from ..output import Output
 from ..session import Session
 from ..verbs import app, verb
@@ -32,25 +33,28 @@ def compare(
     """
     target = session.index(index)
     comparison = target.compare(
-        names(encoders), judgements.of(target), fields=names(fields), progress=session.output.progress
+        split_names(encoders),
+        judgements.queries_for(target),
+        fields=split_names(fields),
+        progress=session.output.progress,
     )
-    render(session.output, comparison)
+    show_comparison(session.output, comparison)
     session.output.result(comparison.to_json())
 
 
-def render(output: Output, comparison: EncoderComparison) -> None:
-    """Print the table of compared encoders, and which one to take."""
+def show_comparison(output: Output, comparison: EncoderComparison) -> None:
+    """Print the table of compared encoders, the best one, the one to take, and the next command."""
     kind = "judged" if comparison.judged else "made from documents"
     output.line(
         f"{comparison.index}: {comparison.sampled:,} of {comparison.documents:,} documents, "
         f"{comparison.queries:,} queries, {kind}; nDCG@10 with 95% interval"
     )
-    rows = [("BM25 alone", "", bounded(comparison.words), "", "", "", "")]
+    rows = [("BM25 alone", "", mean_text(comparison.words), "", "", "", "")]
     rows += [
         (
             result.name,
-            bounded(result.dense),
-            bounded(result.hybrid),
+            mean_text(result.dense),
+            mean_text(result.hybrid),
             f"{result.p:.3f}",
             f"{result.documents_per_second:.0f}",
             f"{result.seconds / 60:.1f}",
@@ -71,11 +75,11 @@ def render(output: Output, comparison: EncoderComparison) -> None:
     if comparison.best:
         output.line(f"best       {comparison.best}")
     elif len(comparison.encoders) > 1:
-        output.line("best       cannot be told: the first is not significantly better than all others (p)")
+        output.line("best       no clear winner: the first is not significantly better than all others (p)")
     output.line(f"take       {comparison.choice}")
-    output.line(f"next       hybridr reindex {comparison.index} --encoder {comparison.choice}")
+    output.line(f"next       hybridr reindex {quote(comparison.index)} --encoder {quote(comparison.choice)}")
 
 
-def bounded(value: BoundedMean) -> str:
+def mean_text(value: BoundedMean) -> str:
     """Return a mean with the bounds of its interval as text."""
     return f"{value.mean:.4f} [{value.low:.3f}, {value.high:.3f}]"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
-from .adapt import fitted
+from .adapt import describe_fit
 
 if TYPE_CHECKING:
     from hybridr.cluster.settings import NodeSettings
@@ -24,35 +24,35 @@ def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> No
 
     if licence := licence_of(node):
         session.output.note(licence)
-    session.output.note("The whole line on the Python documentation; a second run skips what is done.")
+    session.output.note("Every step on the Python documentation; a second run skips finished steps.")
     training, progress = session.settings(AdaptSettings), session.output.progress
     done = demonstrate(node_settings=node, adapt_settings=training, progress=progress)
     session.output.close()
     session.output.result(demo_json(done))
     if not session.output.as_json:
-        tell(session, done)
+        show_demo(session, done)
 
 
-def tell(session: Session, done: Demonstration) -> None:
+def show_demo(session: Session, done: Demonstration) -> None:
     """Print what the demo did, its results, and what to try next."""
     from hybridr.demo.demo import AT_LEAST, INDEX, QUESTION, UNANSWERED
 
-    from .search import show, show_found
+    from .search import show_answers, show_hits
 
     out = session.output
-    took = {step: f"{seconds:.0f} s" for step, seconds in done.seconds.items()}
+    seconds = {step: f"{seconds:.0f} s" for step, seconds in done.seconds.items()}
     out.line()
-    out.line(f"node      {done.node.title} at {done.node.url} ({took['node']})")
-    out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({took['load']})")
-    out.line(f"adapt     {verdict(done.adaptation)} ({took['adapt']})")
+    out.line(f"node      {done.node.title} at {done.node.url} ({seconds['node']})")
+    out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({seconds['load']})")
+    out.line(f"adapt     {verdict(done.adaptation)} ({seconds['adapt']})")
     out.line(
-        f"reindex   alias '{done.reindexing.alias}' -> '{done.reindexing.destination}' ({took['reindex']})"
+        f"reindex   alias '{done.reindexing.alias}' -> '{done.reindexing.destination}' ({seconds['reindex']})"
     )
     out.line()
     out.line(f'search    "{QUESTION}"')
-    show(session, done.hits)
+    show_hits(session, done.hits)
     out.line(f'search    "{UNANSWERED}", at least {AT_LEAST}')
-    show_found(session, done.foreign)
+    show_answers(session, done.foreign)
     out.line()
     columns, rows = done.evaluation.table()
     out.table(columns, rows, title=f"{done.evaluation.queries} known-item queries, labels never used above")
@@ -67,9 +67,9 @@ def tell(session: Session, done: Demonstration) -> None:
 
 def verdict(adaptation: AdaptResult) -> str:
     """Return a text that says what was trained or fitted, and which encoder is used."""
-    chosen = "the adapted encoder is used" if adaptation.promoted else "the packaged encoder stays"
-    done = f"{adaptation.steps} steps" if adaptation.steps else f"fitted {fitted(adaptation)}"
-    return f"{done}; {chosen}"
+    decision = "the adapted encoder is used" if adaptation.promoted else "the packaged encoder stays"
+    work = f"{adaptation.steps} steps" if adaptation.steps else f"fitted {describe_fit(adaptation)}"
+    return f"{work}; {decision}"
 
 
 def demo_json(done: Demonstration) -> dict[str, object]:

@@ -10,8 +10,9 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, Searched
+from ..arguments import DryRun, SearchedName
 from ..options import Only
+from ..output import first_few
 from ..session import Session
 from ..verbs import app, verb
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @verb(app, "deploy", cluster=True)
 def deploy(
     session: Session,
-    name: Searched,
+    name: SearchedName,
     settings: DeploySettings,
     search: Annotated[SearchSettings, Only("fusion", "boost", "query_template")],
     ingest: Annotated[
@@ -48,13 +49,13 @@ def deploy(
     index = session.index(name)
     if explain is not None:
         return show_verdicts(session, explain, index.explain_requests(explain, settings, search=search))
-    act = index.plan_deploy if dry_run else index.deploy
-    show(session, *act(settings, search=search, ingest=ingest), dry_run)
+    deploy_or_plan = index.plan_deploy if dry_run else index.deploy
+    show_deployment(session, *deploy_or_plan(settings, search=search, ingest=ingest), dry_run)
 
 
 def show_verdicts(session: Session, file: Path, explained: Explained) -> None:
-    """Print a table of the requests of a file: whether each would be ranked, or why not. Print another one
-    that counts them by the fields they search.
+    """Print a table of a file's requests (whether each would be ranked, or why not), and one that counts
+    them by the fields they search.
     """
     out, log = session.output, explained.log
     out.result({"file": str(file), **explained.to_json()})
@@ -66,9 +67,9 @@ def show_verdicts(session: Session, file: Path, explained: Explained) -> None:
     fields = [(name, reasons["asked"], reasons["ranked"]) for name, reasons in explained.by_field.items()]
     out.table(["words asked of", "requests", "ranked"], fields)
     if log.unreadable:
-        places = ", ".join(map(str, log.unreadable[:5])) + ", …" * (len(log.unreadable) > 5)
-        out.line(f"{quantity(len(log.unreadable), 'line')} NOT READ, no request: {places}")
-    out.line(f"{explained.ranked} of {len(explained.verdicts)} are ranked; the others go on as they are")
+        lines = first_few(map(str, log.unreadable))
+        out.line(f"{quantity(len(log.unreadable), 'line')} NOT READ, not a request: {lines}")
+    out.line(f"{explained.ranked} of {len(explained.verdicts)} are ranked; the others pass unchanged")
 
 
 @verb(app, "undeploy", cluster=True)
@@ -84,7 +85,7 @@ def undeploy(
     session.output.line("nothing was sent" if dry_run else f"'{name}' is as it was before `deploy`")
 
 
-def show(session: Session, done: DeployResult, ingest: Ingesting | None, dry_run: bool) -> None:
+def show_deployment(session: Session, done: DeployResult, ingest: Ingesting | None, dry_run: bool) -> None:
     """Print which requests were or would be sent, which limits apply, and how to search."""
     session.output.result(asdict(done) | {"ingest": asdict(ingest) if ingest else None, "dry_run": dry_run})
     for limit in done.limits:
@@ -92,8 +93,8 @@ def show(session: Session, done: DeployResult, ingest: Ingesting | None, dry_run
     if dry_run:
         session.output.requests([*done.requests, *(ingest.requests if ingest else ())])
         return session.output.line("nothing was sent")
-    said = "deployed" if done.changed else "was deployed already"
-    session.output.line(f"{done.index} {said}: --way {done.way}, pipeline {done.pipeline}")
+    change = "deployed" if done.changed else "was deployed already"
+    session.output.line(f"{done.index} {change}: --way {done.way}, pipeline {done.pipeline}")
     if ingest:
-        session.output.line(f"writes get their vectors at once: ingest pipeline {ingest.pipeline}")
+        session.output.line(f"documents get their vectors as they are written: pipeline {ingest.pipeline}")
     session.output.line(f"ask: POST /{done.alias or done.index}/_search {done.example}")

@@ -1,6 +1,4 @@
-"""The verbs `hybridr doctor`, `inspect`, `models` and `settings`, which show what is there and change
-nothing.
-"""
+"""The verbs `hybridr doctor`, `inspect`, `models` and `settings`, which report a state and change nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import names
+from ..arguments import split_names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -55,61 +53,61 @@ def inspect(
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""
     inspection = session.index(index).inspect(
-        fields=names(fields), encoder=encoder, progress=session.output.progress
+        fields=split_names(fields), encoder=encoder, progress=session.output.progress
     )
-    render(session, inspection)
+    show_inspection(session, inspection)
     session.output.result(inspection.to_json())
 
 
-def render(session: Session, inspection: Inspection) -> None:
+def show_inspection(session: Session, inspection: Inspection) -> None:
     """Print the report of `inspect`."""
-    say = session.output.line
-    say(
+    line = session.output.line
+    line(
         f"{inspection.index}: {quantity(inspection.documents, 'document')} in "
         f"{quantity(inspection.shards, 'shard')}, {inspection.sampled:,} read"
     )
     unit = inspection.lengths.unit
     columns = ("field", "type", "filled", f"median {unit}", "p90", "not text", "used", "why")
-    session.output.table(columns, [row(field) for field in inspection.fields])
-    say()
-    say(f"text        {' + '.join(inspection.text_fields)}: {described(inspection)}")
+    session.output.table(columns, [field_row(field) for field in inspection.fields])
+    line()
+    line(f"text        {' + '.join(inspection.text_fields)}: {describe_lengths(inspection)}")
     if inspection.lexical_fields and set(inspection.lexical_fields) != set(inspection.text_fields):
-        say(f"words       searched in {' + '.join(inspection.lexical_fields)}")
+        line(f"words       searched in {' + '.join(inspection.lexical_fields)}")
     guess = inspection.language
-    say(
+    line(
         f"language    {guess.code}, {guess.share:.0%} of {guess.texts:,} texts; "
         f"analyser: {inspection.analyzer}"
     )
-    say(
+    line(
         f"duplicates  {inspection.duplicates:.1%} of the texts read; "
         f"{inspection.empty:.1%} of the documents have none"
     )
     for remark in inspection.advice:
-        say(f"- {remark}")
+        line(f"- {remark}")
 
 
-def described(inspection: Inspection) -> str:
+def describe_lengths(inspection: Inspection) -> str:
     """Return a text about the lengths of texts, and how much the model's input limit cuts off."""
     lengths = inspection.lengths
-    said = f"median {lengths.median}, p90 {lengths.p90} {lengths.unit}"
+    summary = f"median {lengths.median}, p90 {lengths.p90} {lengths.unit}"
     if lengths.cut is None:
-        return said
-    over = round(lengths.cut * (1 - inspection.empty) * inspection.documents)
+        return summary
+    over_limit = round(lengths.cut * (1 - inspection.empty) * inspection.documents)
     return (
-        f"{said}, {lengths.cut:.1%} (about {quantity(over, 'document')}) over the limit of {lengths.limit}, "
-        f"which cuts off {lengths.lost or 0:.1%} of all tokens"
+        f"{summary}, {lengths.cut:.1%} (about {quantity(over_limit, 'document')}) over the limit of "
+        f"{lengths.limit}, which cuts off {lengths.lost or 0:.1%} of all tokens"
     )
 
 
-def row(field: FieldReport) -> tuple[Any, ...]:
+def field_row(field: FieldReport) -> tuple[Any, ...]:
     """Return the table row of a field for `inspect`."""
     filled = "-" if field.filled is None else f"{field.filled:.0%}"
     median, p90 = (field.lengths.median, field.lengths.p90) if field.lengths else ("", "")
     kind = "semantic" if field.semantic else field.type
     kind = f"{kind} ({field.analyzer})" if field.analyzer else kind
-    used = {(True, True): "yes", (True, False): "encoded", (False, True): "words"}
-    how = used.get((field.used, field.searched), "")
-    return field.name, kind, filled, median, p90, field.not_text or "", how, field.why
+    uses = {(True, True): "yes", (True, False): "encoded", (False, True): "words"}
+    use = uses.get((field.used, field.searched), "")
+    return field.name, kind, filled, median, p90, field.not_text or "", use, field.why
 
 
 @verb(app, "models")
@@ -125,7 +123,7 @@ def models(session: Session) -> None:
         ("module", "kind", "ranker", "lang", "vectors", "goes with"),
         [(e.name, e.kind, e.ranker, e.language, f"{e.pooling}, {e.similarity}", e.partner) for e in modules],
     )
-    session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   joins two to an encoder")
+    session.output.line("hybridr export --dam DAM --rem REM --out FOLDER   makes an encoder of the two")
     session.output.table(
         ("encoder", "languages", "size", "dim", "tokens", "licence", "from"),
         [
@@ -141,7 +139,7 @@ def models(session: Session) -> None:
             for entry in ENCODERS
         ],
     )
-    session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports one, once")
+    session.output.line("hybridr reindex NAME --encoder ENCODER   fetches and exports it on first use")
     models = [asdict(module) | {"repository": module.repository} for module in modules]
     session.output.result({"models": models, "encoders": [entry.to_json() for entry in ENCODERS]})
 

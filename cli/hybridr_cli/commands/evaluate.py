@@ -11,7 +11,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import EncoderFolder, JudgedOptions, names
+from ..arguments import EncoderFolder, JudgedOptions, split_names
 from ..session import Session
 from ..verbs import app, verb
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured:
+class EvaluationOptions:
     """The options for what is measured: systems, run files, measures, baseline and qrels."""
 
     qrels: Annotated[Path | None, typer.Option(help="TREC or BEIR qrels instead of those of the split.")] = (
@@ -32,8 +32,8 @@ class Measured:
     query_template: Annotated[
         list[str] | None,
         typer.Option(
-            help="[NAME=]FILE, your own query with {{query}} in it; may be repeated. Each is a system, the "
-            "first the lexical retriever too."
+            help="[NAME=]FILE, your own query with {{query}} in it; may be repeated. Each is a system; the "
+            "first also is the lexical retriever."
         ),
     ] = None
     run: Annotated[list[str] | None, typer.Option(help="NAME=FILE, a TREC run; may be repeated.")] = None
@@ -46,7 +46,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Written:
+class ReportOptions:
     """The options for the files to write."""
 
     runs: Annotated[Path | None, typer.Option(help="Folder to write TREC run files to.")] = None
@@ -56,8 +56,8 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Gate:
-    """The options for comparing with an earlier evaluation, so that CI fails if a measure fell."""
+class BaselineOptions:
+    """The options for comparing with an earlier evaluation, so that CI fails if a measure falls."""
 
     write: Annotated[
         Path | None, typer.Option(help="File to write the values of each query to, a baseline for --against.")
@@ -78,9 +78,9 @@ class Gate:
 def evaluate(
     session: Session,
     queries: JudgedOptions,
-    compared: Measured,
-    files: Written,
-    gate: Gate,
+    options: EvaluationOptions,
+    files: ReportOptions,
+    gate: BaselineOptions,
     name: Annotated[
         str | None, typer.Argument(help="Index with the collection; none: only the files of --run.")
     ] = None,
@@ -95,33 +95,35 @@ def evaluate(
     if name is not None and queries.beir is None and not queries.judgements:
         raise SettingsError("no queries to search with", hint="--beir FOLDER, or --judgements")
     comparison = Compared(
-        names(compared.systems),
-        named_files("--run", compared.run or ()),
-        names(compared.measures),
-        compared.baseline,
-        templates=named_files("--query-template", compared.query_template or ()),
+        split_names(options.systems),
+        files_by_name("--run", options.run or ()),
+        split_names(options.measures),
+        options.baseline,
+        templates=files_by_name("--query-template", options.query_template or ()),
         **vars(gate),
     )
     output: dict[str, Any] = {"report": files.report, "progress": session.output.progress}
     if name is None:
-        judged_queries = queries.named()._replace(qrels=compared.qrels)
+        judged_queries = queries.in_folder()._replace(qrels=options.qrels)
         evaluation = evaluate_systems(judged_queries, comparison, **output)
     else:
         index = session.index(name)
-        judged_queries = queries.of(index)._replace(qrels=compared.qrels)
+        judged_queries = queries.queries_for(index)._replace(qrels=options.qrels)
         settings = session.settings(SearchSettings)
         evaluation = index.evaluate(judged_queries, comparison, encoder=encoder, settings=settings, **output)
-    written = evaluation.write_runs(files.runs) if files.runs else {}
-    render(session, evaluation, f"{name or 'runs'}: {quantity(evaluation.queries, 'query')}", files, written)
+    run_files = evaluation.write_runs(files.runs) if files.runs else {}
+    title = f"{name or 'runs'}: {quantity(evaluation.queries, 'query')}"
+    show_evaluation(session, evaluation, title, files, run_files)
     if gate.write and not evaluation.falls:
         session.output.note(f"baseline written: {gate.write}")
     if evaluation.falls:
         raise typer.Exit(4)
 
 
-def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
-    """Return name -> file of `NAME=FILE` values; a file without a name gets its own. Raises SettingsError for
-    a repeated name.
+def files_by_name(option: str, values: Sequence[str]) -> dict[str, Path]:
+    """Return name -> file of `NAME=FILE` values; a value without NAME is named after the file.
+
+    Raises SettingsError for an empty or repeated name.
     """
     from hybridr.errors import SettingsError
 
@@ -131,17 +133,17 @@ def named_files(option: str, values: Sequence[str]) -> dict[str, Path]:
         path = Path(file if equals else name)
         name = name if equals else path.stem
         if not name or name in files:
-            raise SettingsError(f"{option} {pair}: needed NAME=FILE with a name of its own")
+            raise SettingsError(f"{option} {pair}: NAME=FILE with a new name is needed")
         files[name] = path
     return files
 
 
-def render(
-    session: Session, evaluation: Evaluation, title: str, files: Written, written: dict[str, str]
+def show_evaluation(
+    session: Session, evaluation: Evaluation, title: str, files: ReportOptions, run_files: dict[str, str]
 ) -> None:
     """Print the tables of an evaluation, its remarks, and which files were written."""
     out = session.output
-    out.result(evaluation.to_json() | {"runs": written, "report": files.report and str(files.report)})
+    out.result(evaluation.to_json() | {"runs": run_files, "report": files.report and str(files.report)})
     out.table(*evaluation.table(), title=title)
     if evaluation.comparisons:
         out.line()
@@ -151,12 +153,12 @@ def render(
         for change in evaluation.falls:
             out.line(change.line())
         if not evaluation.falls:
-            out.line("no measure of a system fell below the baseline's bars")
+            out.line("no measure of a system fell further below the baseline than is allowed")
     for remark in evaluation.remarks:
         out.note(remark)
-    for file in written.values():
+    for file in run_files.values():
         out.note(f"run written: {file}")
-    if written and (left_out := evaluation.unwritable()):
-        out.note(f"left out of the runs: {quantity(len(left_out), 'document')} whose ids hold blanks (TREC)")
+    if run_files and (left_out := evaluation.unwritable()):
+        out.note(f"left out of the runs: {quantity(len(left_out), 'document')} with blanks in the id (TREC)")
     if files.report:
         out.note(f"report written: {files.report}")

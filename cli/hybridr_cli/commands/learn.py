@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, EncoderFolder, JudgedOptions, Searched
+from ..arguments import DryRun, EncoderFolder, JudgedOptions, SearchedName
 from ..session import Session
 from ..verbs import app, verb
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @verb(app, "learn", cluster=True)
 def learn(
     session: Session,
-    name: Searched,
+    name: SearchedName,
     judgements: JudgedOptions,
     assessor: AssessorSettings,
     encoder: EncoderFolder = None,
@@ -38,41 +39,44 @@ def learn(
     index = session.index(name)
     if forget:
         return show_forgotten(session, index.forget(dry_run=dry_run), dry_run)
-    assessed: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     if assessor.endpoint:
-        said = index.assess(assessor, encoder=encoder, progress=session.output.progress)
-        show_assessed(session, said)
-        assessed = {"assessed": said.to_json()}
+        assessment = index.assess(assessor, encoder=encoder, progress=session.output.progress)
+        show_assessment(session, assessment)
+        extra = {"assessed": assessment.to_json()}
         judgements = replace(judgements, judgements=True)
     result = index.learn(
-        judgements.of(index), encoder=encoder, dry_run=dry_run, progress=session.output.progress
+        judgements.queries_for(index), encoder=encoder, dry_run=dry_run, progress=session.output.progress
     )
-    session.output.result(result.to_json() | assessed)
-    show(session, name, result, dry_run)
+    session.output.result(result.to_json() | extra)
+    show_learnt(session, name, result, dry_run)
 
 
-def show_assessed(session: Session, said: Assessment) -> None:
+def show_assessment(session: Session, assessment: Assessment) -> None:
     """Print what a language model judged, and how far it agrees with people."""
-    line, unread = session.output.line, f", {said.unread:,} without a grade" if said.unread else ""
-    queries = quantity(said.queries, "query")
-    line(f"{said.judge}: {queries} judged, {quantity(said.relevant, 'document')} relevant")
-    line(f"  asked now about {quantity(said.asked, 'document')}{unread}")
-    for pair in said.agreement:
-        [judge] = [judge for judge in pair["judges"] if judge != said.judge]
+    line = session.output.line
+    unread = f", {assessment.unread:,} without a grade" if assessment.unread else ""
+    queries = quantity(assessment.queries, "query")
+    line(f"{assessment.judge}: {queries} judged, {quantity(assessment.relevant, 'document')} relevant")
+    line(f"  asked now about {quantity(assessment.asked, 'document')}{unread}")
+    for pair in assessment.agreement:
+        [judge] = [judge for judge in pair["judges"] if judge != assessment.judge]
         kappa = "all the same" if pair["kappa"] is None else f"kappa {pair['kappa']:.2f}"
         line(f"  with {judge}: {pair['same']:.0%} of {pair['documents']:,} documents alike, {kappa}")
 
 
 def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
-    """Print whether the memory of learnt queries is, or would be, deleted."""
+    """Print which memory of learnt queries was, or would be, deleted."""
     out = session.output
     out.result(done.to_json())
     if done.memory is None:
         return out.line(f"{done.index}: nothing was learnt")
-    out.line(f"{done.index}: {done.memory} {'would be' if dry_run else 'is'} deleted, all is forgotten")
+    out.line(
+        f"{done.index}: {done.memory} {'would be' if dry_run else 'was'} deleted, with all that was learnt"
+    )
 
 
-def show(session: Session, name: str, result: LearnResult, dry_run: bool) -> None:
+def show_learnt(session: Session, name: str, result: LearnResult, dry_run: bool) -> None:
     """Print how many queries were learnt, and how to undo that."""
     out = session.output
     would = "would be learnt" if dry_run else "learnt"
@@ -80,16 +84,16 @@ def show(session: Session, name: str, result: LearnResult, dry_run: bool) -> Non
         f"{result.index}: {quantity(result.queries, 'query')} with {result.documents:,} relevant "
         f"documents {would}"
     )
-    out.line(f"queries from a cosine of {result.least:.2f} on are like them")
+    out.line(f"a query counts as similar from a cosine of {result.least:.2f}")
     if result.unused:
         out.line(f"left out: {result.unused:,} judged queries without a relevant document in the index")
     if result.rehearsal:
         return show_rehearsal(session, result.rehearsal)
-    out.line(f"in use from now on, by the signal memory; undo: hybridr learn {name} --forget")
+    out.line(f"in use from now on, by the signal memory; undo: hybridr learn {quote(name)} --forget")
 
 
 def show_rehearsal(session: Session, result: Rehearsal) -> None:
-    """Print how much learning would gain by a rehearsal on the judged queries, with advice."""
+    """Print the gain that learning would bring, as rehearsed on the judged queries, with advice."""
     out = session.output
     share = result.returning / result.asked
     out.line(
@@ -97,12 +101,12 @@ def show_rehearsal(session: Session, result: Rehearsal) -> None:
         "with another one: their need returns"
     )
     out.line(f"{result.measure} {result.before:.4f} without it")
-    out.line(f"  where needs return as often as that: {said(result.again)}")
-    out.line(f"  for needs that nobody judged:        {said(result.new)}")
+    out.line(f"  where needs return as often as that: {gain_text(result.again)}")
+    out.line(f"  for needs that nobody judged:        {gain_text(result.new)}")
     for line in result.advice:
         out.line(line)
 
 
-def said(gain: BoundedMean) -> str:
+def gain_text(gain: BoundedMean) -> str:
     """Return a gain with the bounds of its interval as text."""
     return f"{gain.mean:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"

@@ -32,15 +32,15 @@ def load(
     )
     session.output.result(vars(result))
     if not result.loaded:
-        session.output.line(f"{result.index}: nothing to do, all {result.documents:,} documents are there")
+        session.output.line(f"{result.index}: nothing to do, it has all {result.documents:,} documents")
     else:
-        tried = "dry run, " if dry_run else ""
-        first = ""
+        prefix = "dry run, " if dry_run else ""
+        deletion = ""
         if result.replaced is not None:
-            first = f"the index of that name with {quantity(result.replaced, 'document')} "
-            first += "is deleted first; " if dry_run else "was deleted first; "
+            deletion = f"the index of that name with {quantity(result.replaced, 'document')} "
+            deletion += "is deleted first; " if dry_run else "was deleted first; "
         session.output.line(
-            f"{tried}{result.index}: {first}{quantity(result.documents, 'document')}, "
+            f"{prefix}{result.index}: {deletion}{quantity(result.documents, 'document')}, "
             f"language {result.language}, analyser {result.analyzer}"
         )
     if result.rejected:

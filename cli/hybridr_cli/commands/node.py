@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,11 +22,11 @@ node = group("node", "Start and stop a local OpenSearch node, for trials and tes
 def start(session: Session, settings: NodeSettings) -> None:
     """Start a node in the background; the first start installs it."""
     from hybridr.cluster.embedded.configuration import licence_of
-    from hybridr.cluster.embedded.process import start
+    from hybridr.cluster.embedded.process import start as start_node
 
     if licence := licence_of(settings):
         session.output.note(licence)
-    state = start(settings, progress=session.output.progress)
+    state = start_node(settings, progress=session.output.progress)
     session.output.line(f"node '{state.name}': {settings.title} at {state.url}")
     if state.secure:
         session.output.line(f"user {state.user}, password in {state.password_file}, CA in {state.ca_certs}")
@@ -40,14 +41,14 @@ def stop(
     delete_data: Annotated[bool, typer.Option("--delete-data", help="Also delete its data.")] = False,
 ) -> None:
     """Stop a node; its data is kept."""
-    from hybridr.cluster.embedded.process import stop
+    from hybridr.cluster.embedded.process import stop as stop_node
     from hybridr.cluster.embedded.state import nodes
 
     names = [state.name for state in nodes()] if every else [settings.name]
-    stopped = {each: stop(each, delete_data=delete_data) for each in names}
-    for each, was_running in stopped.items():
-        session.output.line(f"node '{each}' {'stopped' if was_running else 'was not running'}")
-    session.output.result({"stopped": [each for each, was_running in stopped.items() if was_running]})
+    was_running = {name: stop_node(name, delete_data=delete_data) for name in names}
+    for name, running in was_running.items():
+        session.output.line(f"node '{name}' {'stopped' if running else 'was not running'}")
+    session.output.result({"stopped": [name for name, running in was_running.items() if running]})
 
 
 @verb(node, "status")
@@ -61,13 +62,14 @@ def status(
 
     states = [state for state in nodes() if name in (None, state.name)]
     if name is not None and not states:
-        there = ", ".join(state.name for state in nodes()) or "none"
-        raise NotFound(f"there is no node '{name}'; nodes: {there}", hint=f"hybridr node start --name {name}")
+        others = ", ".join(state.name for state in nodes()) or "none"
+        hint = f"hybridr node start --name {quote(name)}"
+        raise NotFound(f"there is no node '{name}'; nodes: {others}", hint=hint)
     for error in damaged_states():
         session.output.warning(f"{error.message}; {error.hint}")
     session.output.table(
         ("node", "product", "version", "state", "url", "pid", "heap", "data"),
-        [row(state) for state in states],
+        [node_row(state) for state in states],
     )
     session.output.result({"nodes": [state.to_json() for state in states]})
 
@@ -78,15 +80,15 @@ def logs(
     settings: Annotated[NodeSettings, Only("name")],
 ) -> None:
     """Show the last 200 log lines of a node."""
-    from hybridr.cluster.embedded.process import logs
+    from hybridr.cluster.embedded.process import logs as read_logs
 
-    lines = logs(settings.name)
+    lines = read_logs(settings.name)
     for line in lines:
         session.output.line(line)
     session.output.result({"lines": lines})
 
 
-def row(state: NodeState) -> list[Any]:
+def node_row(state: NodeState) -> list[Any]:
     """Return the table row of a node."""
-    now = ("running", state.url, state.pid) if state.running else ("stopped", "-", "-")
-    return [state.name, state.product, state.version, *now, state.heap, state.data]
+    process = ("running", state.url, state.pid) if state.running else ("stopped", "-", "-")
+    return [state.name, state.product, state.version, *process, state.heap, state.data]

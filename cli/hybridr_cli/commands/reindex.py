@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from hybridr.indexing.reindexing import ReindexResult
     from hybridr.indexing.settings import ReindexSettings
 
-MADE = "the one `adapt` made, else MiniLM"
+DEFAULT_ENCODER = "the one `adapt` made, else MiniLM"
 
 
 @verb(app, "reindex", cluster=True)
@@ -26,7 +27,9 @@ def reindex(
     settings: ReindexSettings,
     encoder: Annotated[
         str | None,
-        typer.Option(help="Encoder or sentence-transformers folder, or a name.", show_default=MADE),
+        typer.Option(
+            help="Encoder or sentence-transformers folder, or a name.", show_default=DEFAULT_ENCODER
+        ),
     ] = None,
 ) -> None:
     """Write vectors into a new index beside the old one, verify it, move an alias to it."""
@@ -40,60 +43,62 @@ def reindex(
     done = index.reindex(encoder=encoder, settings=settings, search=search, progress=progress)
     if settings.in_place:
         show_counts(session, done, done.source, "current")
-        session.output.line(f"what clients write from now on: hybridr sync {done.source} --every 30s")
+        session.output.line(
+            f"for what clients write from now on: hybridr sync {quote(done.source)} --every 30s"
+        )
         for note in done.notes:
             session.output.line(note)
-        left = "searches wait until all is there; --accept-rejects goes without the refused ones"
-        stop_if_refused(session, done, "" if settings.accept_rejects else left)
+        remark = "vectors are searched once none is missing; --accept-rejects does without the refused ones"
+        exit_if_refused(session, done, "" if settings.accept_rejects else remark)
     else:
         show_result(session, done, name)
 
 
-def show_plan(session: Session, todo: Plan) -> None:
+def show_plan(session: Session, plan: Plan) -> None:
     """Print the plan of a dry run: documents, fields, costs, remarks, and the requests."""
-    out, record, proposal = session.output, todo.record, todo.proposal
-    out.result(todo.to_json() | {"dry_run": True})
+    out, record, proposal = session.output, plan.record, plan.proposal
+    out.result(plan.to_json() | {"dry_run": True})
     place = f"'{record.source}'" + (" itself" if record.in_place else "")
     out.line(f"{quantity(proposal.documents, 'document')} of {place}, text from {', '.join(record.fields)}")
     out.line(
-        f"vectors and graph: about {todo.vector_bytes / 1e6:,.0f} MB a copy, encoder {record.encoder[:12]}"
+        f"vectors and graph: about {plan.vector_bytes / 1e6:,.0f} MB a copy, encoder {record.encoder[:12]}"
     )
     if record.arithmetic:
         out.line(f"encoded in {record.arithmetic}")
     for line in [*proposal.notes, *proposal.remarks]:
         out.line(line)
-    show_estimates(session, todo)
+    show_estimates(session, plan)
     if proposal.warning:
         out.line(f"WARNING, forced: {proposal.warning}")
-    for remark in todo.remarks:
+    for remark in plan.remarks:
         out.line(remark)
-    out.line(todo.answer_note)
-    out.requests(todo.requests)
-    if todo.record.source != todo.destination:
-        out.line(f"and the uuid of {todo.destination} into the record that '{todo.record.source}' keeps")
+    out.line(plan.answer_note)
+    out.requests(plan.requests)
+    if record.source != plan.destination:
+        out.line(f"and the uuid of {plan.destination} is added to the record of '{record.source}'")
     out.line("nothing was sent")
 
 
-def show_estimates(session: Session, todo: Plan) -> None:
+def show_estimates(session: Session, plan: Plan) -> None:
     """Print the estimates of memory, disk and time in a plan."""
     from hybridr.cluster.vector_forms import ESTIMATE
 
     out = session.output
     out.line(f"memory of a copy: {ESTIMATE}")
-    for cost in todo.proposal.costs:
+    for cost in plan.proposal.costs:
         name = f"{cost.engine} {cost.vectors} {cost.compression or ''}".rstrip()
         out.line(
             f"{'*' if cost.chosen else ' '} {name:<20} {cost.bytes_per_vector:>6,} bytes a vector, "
             f"memory {cost.memory_bytes / 1e6:,.1f} MB, disk {cost.disk_bytes / 1e6:,.1f} MB"
         )
-    if todo.disk:
+    if plan.disk:
         out.line(
-            f"disk: about {todo.disk.needed_bytes / 1e6:,.0f} MB with replicas, "
-            f"{todo.disk.usable_bytes / 1e6:,.0f} MB usable below the flood stage ({todo.disk.flood_stage})"
+            f"disk: about {plan.disk.needed_bytes / 1e6:,.0f} MB with replicas, "
+            f"{plan.disk.usable_bytes / 1e6:,.0f} MB usable below the flood stage ({plan.disk.flood_stage})"
         )
-    if todo.seconds is not None:
-        out.line(f"time: about {todo.seconds:,.0f} s, as fast as this machine and the cluster are now")
-        for stage, seconds in todo.stages.items():
+    if plan.seconds is not None:
+        out.line(f"time: about {plan.seconds:,.0f} s, at the present speed of this machine and the cluster")
+        for stage, seconds in plan.stages.items():
             if seconds:
                 out.line(f"  {stage:<18} {seconds:>8,.1f} s")
 
@@ -104,21 +109,21 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
     show_counts(session, done, done.destination, "there")
     if done.shortened:
         out.line(
-            f"{done.shortened:,} documents go on behind their last passage, found there by words only; "
+            f"{done.shortened:,} documents go on behind their last passage, where only words find them; "
             "[reindex] max_passages takes more"
         )
     if done.deleted:
-        out.line(f"{done.deleted:,} deleted that are no longer in '{done.source}'")
+        out.line(f"{done.deleted:,} deleted, which '{done.source}' no longer has")
     if done.carried and any(done.carried.values()):
         out.line(
-            f"written by clients before, carried along: {quantity(done.carried['changed'], 'document')}, "
-            f"{done.carried['deleted']:,} deletes; {done.carried['conflicts']:,} were changed elsewhere too, "
-            "and that was taken"
+            f"carried over from the previous index, where clients wrote: "
+            f"{quantity(done.carried['changed'], 'document')}, {done.carried['deleted']:,} deletes; "
+            f"of {done.carried['conflicts']:,} changed elsewhere too, the other version was taken"
         )
     if done.switched:
         along = f", and with it {', '.join(done.along)}" if done.along else ""
-        out.line(f"alias {done.alias}{along} -> {done.destination}; undo: hybridr rollback {name}")
-        show_succession(session, done)
+        out.line(f"alias {done.alias}{along} -> {done.destination}; undo: hybridr rollback {quote(name)}")
+        show_deployment(session, done)
         if done.tuned_before:
             out.line(
                 f"NOT tuned: what `hybridr tune` and `learn` found for '{done.tuned_before}' "
@@ -128,12 +133,12 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
             out.warning(f"warning: {caution}")
     for note in done.notes:
         out.line(note)
-    left = "" if done.switched else "the alias was not switched; --accept-rejects does it all the same"
-    stop_if_refused(session, done, left)
+    remark = "" if done.switched else "the alias was not switched; --accept-rejects switches it nevertheless"
+    exit_if_refused(session, done, remark)
 
 
 def show_counts(session: Session, done: ReindexResult, index: str, already: str) -> None:
-    """Print how many documents were written, and the result as JSON."""
+    """Print how many documents were written, or the result as JSON; `already` says what the others were."""
     session.output.result(done.to_json())
     from_clients = f" ({done.from_clients:,} of them written by clients)" if done.from_clients else ""
     session.output.line(
@@ -147,24 +152,24 @@ def show_counts(session: Session, done: ReindexResult, index: str, already: str)
         session.output.line(f"confidence: {done.confidence}")
 
 
-def stop_if_refused(session: Session, done: ReindexResult, left: str) -> None:
-    """If documents were refused, print where the reasons are and the text `left`, and exit with 3."""
+def exit_if_refused(session: Session, done: ReindexResult, remark: str) -> None:
+    """If documents were refused, print where the reasons are and the remark, and exit with 3."""
     if not done.rejected:
         return
     session.output.line(f"{done.rejected:,} refused by the index, reasons in {done.rejects_file}")
-    if left:
-        session.output.line(left)
+    if remark:
+        session.output.line(remark)
     raise typer.Exit(3)
 
 
-def show_succession(session: Session, done: ReindexResult) -> None:
-    """Print whether the new index is deployed as the one before was."""
-    if (event := done.deployment) is None:
+def show_deployment(session: Session, done: ReindexResult) -> None:
+    """Print whether the new index is deployed as the previous one was."""
+    if (deployment := done.deployment) is None:
         return
-    if event.command is None:
-        session.output.line(f"deployed as before: --way {event.way}, pipeline {event.pipeline}")
+    if deployment.command is None:
+        session.output.line(f"deployed as before: --way {deployment.way}, pipeline {deployment.pipeline}")
     else:
         session.output.line(
-            f"NOT deployed: the index before answers --way {event.way}, '{done.destination}' does not; "
-            f"run: {event.command}"
+            f"NOT deployed: the previous index is deployed with --way {deployment.way}, "
+            f"'{done.destination}' is not; run: {deployment.command}"
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, Reindexed, Yes
+from ..arguments import DryRun, ReindexedName, Yes
 from ..session import Session
 from ..verbs import app, verb
 
@@ -18,7 +19,7 @@ DELETED = "deleted"
 @verb(app, "rollback", cluster=True)
 def rollback(
     session: Session,
-    name: Reindexed,
+    name: ReindexedName,
     copy_back: Annotated[
         bool, typer.Option("--copy-back", help="First copy what clients wrote since then to the source.")
     ] = False,
@@ -38,12 +39,11 @@ def rollback(
     along = f", and with it {', '.join(done['along'])}," if done["along"] else ""
     out.line(f"alias {done['alias']}{along} {moved} from {done['from']} back to {done['to']}")
     for alias, command in done["stays"].items():
-        out.line(f"alias {alias} stays on {done['from']}, which is not dropped: {command}   moves it")
+        out.line(f"alias {alias} stays on {done['from']}, which is therefore kept; to move it: {command}")
     if dry_run:
         out.line(
-            f"clients changed {quantity(writes['changed'], 'document')} there, "
-            f"deleted {writes['deleted']:,}, and "
-            f"{writes['conflicts']:,} were changed on both sides"
+            f"clients changed {quantity(writes['changed'], 'document')} there and deleted "
+            f"{writes['deleted']:,}; {writes['conflicts']:,} were changed on both sides"
         )
     elif returned["changed"] or returned["deleted"]:
         out.line(
@@ -52,14 +52,15 @@ def rollback(
         )
     if returned["conflicts"]:
         out.line(
-            f"{returned['conflicts']:,} were changed on both sides: the source's stay, {done['from']} is kept"
+            f"{returned['conflicts']:,} were changed on both sides: the source keeps its own, "
+            f"and {done['from']} is kept"
         )
     if late := done["late"]["changed"] + done["late"]["deleted"]:
         out.line(
-            f"clients wrote or deleted {late:,} meanwhile: {done['from']} is kept, `reindex` carries them"
+            f"clients wrote or deleted {late:,} meanwhile: {done['from']} is kept, reindex carries them over"
         )
     if not writes["deletes_known"]:
-        out.line("deletes could not be told from documents that were refused or never copied")
+        out.line("deleted documents cannot be told from those that were refused or never copied")
     if done["dropped"] or (drop and dry_run and not done["stays"]):
         out.line(f"{done['from']} {'would be' if dry_run else 'was'} deleted")
         show_parts(session, done, "to be deleted" if dry_run else DELETED)
@@ -67,10 +68,10 @@ def rollback(
         counts = (
             f"{behind['inserts']:,} inserts, {behind['updates']:,} updates and {behind['deletes']:,} deletes"
         )
-        gets = ", which it would get first, without vectors" if dry_run else ""
+        remark = ", which it would get first, without vectors" if dry_run else ""
         out.line(
-            f"{done['to']} lacks {counts} of its source{gets}, and {behind['no_vector']:,} of its documents "
-            f"have no vector yet: {'then ' if dry_run else ''}hybridr sync {done['alias']}"
+            f"{done['to']} lacks {counts} of its source{remark}, and {behind['no_vector']:,} of its "
+            f"documents have no vector yet: {'then ' if dry_run else ''}hybridr sync {quote(done['alias'])}"
         )
     session.output.refusal(done["refusal"])
 
@@ -92,58 +93,58 @@ def remove(
     from hybridr.errors import ClusterError
 
     index = session.index(name)
-    todo = index.remove(copy_back=copy_back, discard=discard, dry_run=True)
-    if todo["refusal"] and not dry_run:
-        raise ClusterError(todo["refusal"]["message"], hint=todo["refusal"]["hint"])
-    show_removal(session, todo, "to be deleted")
+    removal = index.remove(copy_back=copy_back, discard=discard, dry_run=True)
+    if removal["refusal"] and not dry_run:
+        raise ClusterError(removal["refusal"]["message"], hint=removal["refusal"]["hint"])
+    show_removal(session, removal, "to be deleted")
     if not dry_run:
-        session.confirm("remove all that?", yes)
-        planned = todo["beside"]
-        todo = index.remove(copy_back=copy_back, discard=discard)
-        show_removal(session, todo, DELETED)
-        for described in planned:
-            if described not in todo["beside"]:
-                session.output.line(f"{described}: stays, an index that uses it may be out of sight")
-    session.output.result(todo)
+        session.confirm("remove all of this?", yes)
+        planned = removal["beside"]
+        removal = index.remove(copy_back=copy_back, discard=discard)
+        show_removal(session, removal, DELETED)
+        for part in planned:
+            if part not in removal["beside"]:
+                session.output.line(f"{part}: stays, an index that this user cannot see may use it")
+    session.output.result(removal)
     session.output.line("nothing was removed" if dry_run else "removed")
-    session.output.refusal(todo["refusal"])
+    session.output.refusal(removal["refusal"])
 
 
-def show_removal(session: Session, todo: dict[str, Any], fate: str) -> None:
+def show_removal(session: Session, removal: dict[str, Any], fate: str) -> None:
     """Print what a removal deletes and restores; `fate` is "to be deleted" or DELETED."""
-    if returned := todo["returned"]:
+    if returned := removal["returned"]:
         session.output.line(
             f"{quantity(returned['changed'], 'document')} copied back to the source, "
             f"{returned['deleted']:,} deleted there"
         )
-    for index in todo["indices"]:
+    for index in removal["indices"]:
         session.output.line(f"index {index}: {fate}")
-    show_parts(session, todo, fate)
-    for action in todo["actions"]:
+    show_parts(session, removal, fate)
+    for action in removal["actions"]:
         for kind, what in action.items():
             if kind != "remove_index":
                 session.output.line(f"alias {what['alias']}: {kind} {what['index']}")
-    if fields := todo.get("fields"):
-        done = "taken" if fate == DELETED else "to be taken"
-        documents = quantity(todo["documents"], "document")
-        session.output.line(f"{' and '.join(fields)}: {done} out of {documents}")
+    if fields := removal.get("fields"):
+        verb = "removed" if fate == DELETED else "to be removed"
+        documents = quantity(removal["documents"], "document")
+        session.output.line(f"{' and '.join(fields)}: {verb} from {documents}")
         if fate != DELETED:
             session.output.line(
-                f"the fields stay in the mapping of {todo['source']}: OpenSearch cannot take them out of it"
+                f"the fields stay in the mapping of {removal['source']}: OpenSearch cannot remove them"
             )
-    for file in todo["files"]:
+    for file in removal["files"]:
         session.output.line(f"file {file['path']}: {fate} ({file['kind']}, {file['bytes']:,} bytes)")
-    for file in todo["other_files"]:
+    for file in removal["other_files"]:
         session.output.line(
-            f"file {file['path']}: stays, of another index of this name, gone or another cluster's; "
-            f"hybridr clean '{file['index']}#{file['uuid']}' deletes it"
+            f"file {file['path']}: stays, it belongs to another index of this name, deleted or on another "
+            f"cluster; hybridr clean {quote(file['index'] + '#' + file['uuid'])} deletes it"
         )
 
 
 def show_parts(session: Session, done: dict[str, Any], fate: str) -> None:
-    """Print what goes that is stored beside an index, and the requests that undeploy it."""
-    for described in done["beside"]:
-        session.output.line(f"{described}: {fate}")
+    """Print what is stored beside an index and goes with it, and the requests that undeploy it."""
+    for part in done["beside"]:
+        session.output.line(f"{part}: {fate}")
     for request in done["requests"]:
         session.output.line(f"{request['method']} {request['path']}")
 
@@ -160,13 +161,13 @@ def clean(
     """List, then delete, files on this machine that contain document text: rejects, token caches."""
     from hybridr.files.remembered import delete_texts, local_texts
 
-    listed = local_texts(name)
-    for text in listed:
-        stays = "" if text.ours else ": stays, hybridr did not write what is there now"
-        session.output.line(f"{text.path} ({text.kind}, {text.bytes:,} bytes){stays}")
-    chosen = [text for text in listed if text.ours]
-    if chosen and not dry_run:
-        session.confirm(f"delete {len(chosen)} of them?", yes)
-        chosen = delete_texts(chosen, of_one_name=not (name and yes))
-    session.output.result({"files": [text.to_json() for text in chosen], "deleted": not dry_run})
-    session.output.line("nothing was deleted" if dry_run or not chosen else f"{len(chosen)} deleted")
+    files = local_texts(name)
+    for file in files:
+        remark = "" if file.ours else ": stays, its content is not what hybridr wrote"
+        session.output.line(f"{file.path} ({file.kind}, {file.bytes:,} bytes){remark}")
+    deletable = [file for file in files if file.ours]
+    if deletable and not dry_run:
+        session.confirm(f"delete {len(deletable)} of them?", yes)
+        deletable = delete_texts(deletable, of_one_name=not (name and yes))
+    session.output.result({"files": [file.to_json() for file in deletable], "deleted": not dry_run})
+    session.output.line("nothing was deleted" if dry_run or not deletable else f"{len(deletable)} deleted")

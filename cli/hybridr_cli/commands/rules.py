@@ -11,7 +11,8 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import DryRun, Searched
+from ..arguments import DryRun, SearchedName
+from ..output import first_few
 from ..session import Session
 from ..verbs import app, verb
 
@@ -23,7 +24,7 @@ SHOWN_LEFT_OUT = 20  # rules
 
 @dataclass(frozen=True)
 class RuleCondition:
-    """The options for the queries for which a new rule holds; one of them is given."""
+    """The options for the queries to which a new rule applies; exactly one is needed."""
 
     text: Annotated[str | None, typer.Option(help="The query equals this text; case is ignored.")] = None
     words: Annotated[str | None, typer.Option(help="The query contains all these words.")] = None
@@ -58,7 +59,7 @@ class RuleEdit:
 @verb(app, "rules", cluster=True)
 def rules(
     session: Session,
-    name: Searched,
+    name: SearchedName,
     what: Annotated[
         Literal["list", "add", "remove", "import", "export"],
         typer.Argument(help="list; add or remove a RULE; import or export a FILE.", show_default=True),
@@ -83,25 +84,27 @@ def rules(
     rules = session.index(name).rules
     if what in ("list", "export"):
         stored = rules.list(version)
-        return exported(session, stored, subject) if what == "export" else listed(session, stored)
+        return export_rules(session, stored, subject) if what == "export" else show_rules(session, stored)
     if what == "remove":
-        return changed(session, rules.remove([needed(subject, "RULE")], **vars(edit)), edit.dry_run)
+        return show_change(
+            session, rules.remove([require_subject(subject, "RULE")], **vars(edit)), edit.dry_run
+        )
     if what == "import":
-        new_rules = read_rules(Path(needed(subject, "FILE")))
+        new_rules = read_rules(Path(require_subject(subject, "FILE")))
     else:
         from hybridr.search.rules.rule import read_rule
 
         from .search import read_filter
 
-        name = needed(subject, "RULE")
+        name = require_subject(subject, "RULE")
         values: dict[str, Any] = {**vars(condition), **vars(action), "filter": read_filter(action.filter)}
         settings = {option: value for option, value in values.items() if value}
         new_rules = [read_rule({"name": name, **settings}, f"rule {name}")]
-    changed(session, rules.add(new_rules, **vars(edit)), edit.dry_run)
+    show_change(session, rules.add(new_rules, **vars(edit)), edit.dry_run)
 
 
-def needed(subject: str | None, what: str) -> str:
-    """Return the name of a rule or file. Raises SettingsError if the argument is missing."""
+def require_subject(subject: str | None, what: str) -> str:
+    """Return the argument RULE or FILE, which `what` names. Raises SettingsError if it is missing."""
     from hybridr.errors import SettingsError
 
     if subject is None:
@@ -109,7 +112,7 @@ def needed(subject: str | None, what: str) -> str:
     return subject
 
 
-def listed(session: Session, version: RulesVersion) -> None:
+def show_rules(session: Session, version: RulesVersion) -> None:
     """Print the rules as a table, with warnings about rules that are left out."""
     session.output.result(version.to_json())
     for rule, reason in list(version.left_out.items())[:SHOWN_LEFT_OUT]:
@@ -117,21 +120,26 @@ def listed(session: Session, version: RulesVersion) -> None:
     if not version.rules:
         return session.output.line("no rules")
     rows = [
-        (rule.name, f"{kind}: {said}", "; ".join(map(done, rule.actions.items())), rule.by, rule.at)
+        (
+            rule.name,
+            ": ".join(rule.condition),
+            "; ".join(map(action_text, rule.actions.items())),
+            rule.by,
+            rule.at,
+        )
         for rule in version.rules
-        for kind, said in [rule.condition]
     ]
-    session.output.table(("rule", "holds for", "does", "by", "at"), rows)
+    session.output.table(("rule", "applies to", "does", "by", "at"), rows)
     session.output.line(f"version {version.version}, by {version.by or '?'} at {version.at}")
 
 
-def done(action: tuple[str, Any]) -> str:
+def action_text(action: tuple[str, Any]) -> str:
     """Return a text that says what an action of a rule does."""
     name, subject = action
     return f"{name} {', '.join(subject) if isinstance(subject, tuple) else json.dumps(subject)}"
 
 
-def exported(session: Session, version: RulesVersion, file: str | None) -> None:
+def export_rules(session: Session, version: RulesVersion, file: str | None) -> None:
     """Write the rules as JSON lines into a file, or print them."""
     session.output.result(version.to_json())
     lines = [json.dumps(rule.to_json(), ensure_ascii=False) for rule in version.rules]
@@ -143,12 +151,11 @@ def exported(session: Session, version: RulesVersion, file: str | None) -> None:
     session.output.line(f"{quantity(len(lines), 'rule')} of version {version.version} in {file}")
 
 
-def changed(session: Session, done: RulesChange, dry_run: bool) -> None:
+def show_change(session: Session, done: RulesChange, dry_run: bool) -> None:
     """Print how many rules are in force now, and which pinned documents do not exist."""
     now = done.now
     session.output.result({"version": now.version, "rules": len(now.rules), "missing": list(done.missing)})
-    tried, would = ("dry run, ", "would be ") if dry_run else ("", "")
-    session.output.line(f"{tried}{quantity(len(now.rules), 'rule')} {would}in force, version {now.version}")
+    prefix, would = ("dry run, ", "would be ") if dry_run else ("", "")
+    session.output.line(f"{prefix}{quantity(len(now.rules), 'rule')} {would}in force, version {now.version}")
     if done.missing:
-        names = ", ".join(done.missing[:5]) + ", …" * (len(done.missing) > 5)
-        session.output.warning(f"the index has no such documents, pinned in vain: {names}")
+        session.output.warning(f"pinned documents that the index does not have: {first_few(done.missing)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..arguments import EncoderFolder, Searched
+from ..arguments import EncoderFolder, SearchedName
 from ..session import Session
 from ..verbs import app, verb
 
@@ -21,13 +21,13 @@ SHOWN = 500  # characters
 
 
 def refuse_size(text: str | None) -> None:
-    """Raise BadParameter for `--size`, `--top-k` and `--limit`, with -k as the option to use."""
+    """Raise BadParameter, which names -k as the option to use, if `--size`, `--top-k` or `--limit` is set."""
     if text is not None:
-        raise typer.BadParameter(f"the number of hits is -k here: -k {text}")
+        raise typer.BadParameter(f"the option for the number of hits is -k: -k {text}")
 
 
 @dataclass(frozen=True)
-class Page:
+class PageOptions:
     """The options for which hits are returned: number, offset and filter."""
 
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="Number of hits.")] = 10
@@ -40,20 +40,20 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankingOptions:
     """The options for how hits are ranked: mode and encoder."""
 
-    mode: Annotated[str, typer.Option(help="Which retrievers rank: hybrid, or one by its name.")] = "hybrid"
+    mode: Annotated[str, typer.Option(help="hybrid, or the name of one retriever.")] = "hybrid"
     encoder: EncoderFolder = None
 
 
 @verb(app, "search", cluster=True)
 def search(
     session: Session,
-    name: Searched,
+    name: SearchedName,
     text: Annotated[str, typer.Argument(help="The query.")],
-    page: Page,
-    ranking: Ranked,
+    page: PageOptions,
+    ranking: RankingOptions,
     settings: SearchSettings,
     request: Annotated[
         bool, typer.Option("--request", help="Print the request body for plain REST instead of searching.")
@@ -62,7 +62,7 @@ def search(
         bool, typer.Option("--explain", help="Show what each part adds to the score, instead of the texts.")
     ] = False,
 ) -> None:
-    """Search in one of three modes, with highlighted text and the raw score of each retriever."""
+    """Search by words, by vectors or both; shows highlighted text and each retriever's raw score."""
     searcher = session.index(name).open_search(ranking.mode, encoder=ranking.encoder, settings=settings)
     condition = read_filter(page.filter)
     if request:
@@ -77,14 +77,14 @@ def search(
         session.output.note(remark)
     session.output.result(explanation.to_json())
     if not explain:
-        return show_found(session, explanation.hits)
+        return show_answers(session, explanation.hits)
     show_parts(session, explanation.hits)
     for line in explanation.lines():
         session.output.line(line)
 
 
 def read_filter(text: str | None) -> dict[str, Any] | None:
-    """Return the filter given as JSON; None without one. Raises SettingsError for what is no JSON object."""
+    """Return a filter written as JSON; None without one. Raises SettingsError if it is not a JSON object."""
     from hybridr.errors import SettingsError
 
     try:
@@ -92,11 +92,11 @@ def read_filter(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         value = text
     if value is not None and not isinstance(value, dict):
-        raise SettingsError("the filter is no JSON object", hint='--filter \'{"term": {"year": 2020}}\'')
+        raise SettingsError("the filter is not a JSON object", hint='--filter \'{"term": {"year": 2020}}\'')
     return value
 
 
-def show(session: Session, hits: list[Hit]) -> None:
+def show_hits(session: Session, hits: list[Hit]) -> None:
     """Print hits as a table, with their confidence if it is known."""
     if not hits:
         return session.output.line("nothing found")
@@ -106,26 +106,26 @@ def show(session: Session, hits: list[Hit]) -> None:
         "score": [f"{hit.score:.4f}" for hit in hits],
     }
     if hits[0].confidence is not None:
-        columns["confidence"] = [raw(hit.confidence) for hit in hits]
+        columns["confidence"] = [score_text(hit.confidence) for hit in hits]
     for name in dict.fromkeys(name for hit in hits for name in hit.scores):  # a pinned hit has fewer
-        columns[name] = [raw(hit.scores.get(name)) for hit in hits]
-    columns["text"] = [marked(hit.text) for hit in hits]
+        columns[name] = [score_text(hit.scores.get(name)) for hit in hits]
+    columns["text"] = [starred(hit.text) for hit in hits]
     session.output.table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
-def show_found(session: Session, hits: Hits) -> None:
-    """Print hits as a table, or that nothing fits and which document is nearest."""
+def show_answers(session: Session, hits: Hits) -> None:
+    """Print hits as a table; if none is confident enough, print that and the nearest document."""
     if (hit := hits.nearest) is None:
-        return show(session, hits)
-    sure = f"confidence {raw(hit.confidence)}"
-    session.output.line(f"nothing fits; the nearest is {hit.doc_id} ({sure}): {marked(hit.text)}")
+        return show_hits(session, hits)
+    confidence = f"confidence {score_text(hit.confidence)}"
+    session.output.line(f"nothing fits; the nearest is {hit.doc_id} ({confidence}): {starred(hit.text)}")
 
 
 def show_parts(session: Session, hits: list[Hit]) -> None:
     """Print a table of what each part adds to the hits' scores; without parts the raw scores."""
     names = dict.fromkeys(name for hit in hits for name in hit.parts or ())
     if not names:
-        return show(session, hits)
+        return show_hits(session, hits)
     rows = [
         (
             hit.rank,
@@ -138,13 +138,13 @@ def show_parts(session: Session, hits: list[Hit]) -> None:
     session.output.table(("rank", "document", "score", *names), rows)
 
 
-def raw(score: float | None) -> str:
+def score_text(score: float | None) -> str:
     """Return a score as text; "-" if the retriever did not find the document."""
     return "-" if score is None else f"{score:.3f}"
 
 
-def marked(text: str) -> str:
-    """Return a highlighted text on one line with matching words between stars, cut if it is long."""
+def starred(text: str) -> str:
+    """Return a highlighted text on one line: matching words between stars, cut after 500 characters."""
     from hybridr.languages import without_tags
 
     line = without_tags(unescape(text.replace("<em>", "*").replace("</em>", "*")))

@@ -41,7 +41,7 @@ def serve(
     if index and (remark := index.unfinished()):
         session.output.note(remark)
     session.output.result({"url": server.url})
-    sys.stdout.flush()  # whoever started us in a pipe waits for the address
+    sys.stdout.flush()  # a parent process may wait for the address on a pipe
     server.run("warning" if session.output.quiet else "info")
 
 
@@ -68,17 +68,17 @@ def mcp(
         settings,
         search=session.settings(SearchSettings),
         serving=serving,
-        reports=reports_of(session, connection, settings, serving.encoder),
+        reports=report_functions(session, connection, settings, serving.encoder),
         progress=session.output.progress,
     )
     if agents.web:
         session.output.note(f"serving on {agents.web.url}/mcp")
         session.output.result({"url": f"{agents.web.url}/mcp"})
-        sys.stdout.flush()  # whoever started us in a pipe waits for the address
+        sys.stdout.flush()  # a parent process may wait for the address on a pipe
     agents.run("warning" if session.output.quiet else "info")
 
 
-def reports_of(
+def report_functions(
     session: Session, connection: Connection, settings: McpSettings, encoder: Path | None
 ) -> dict[str, Callable[..., dict[str, Any]]]:
     """Return name -> function for the reports that agents can ask for: inspect, plan, and evaluate with
@@ -88,7 +88,7 @@ def reports_of(
     from hybridr.indexing.settings import ReindexSettings
     from hybridr.search.settings import SearchSettings
 
-    search, writing = session.settings(SearchSettings), session.settings(ReindexSettings)
+    search, reindexing = session.settings(SearchSettings), session.settings(ReindexSettings)
 
     def inspect(name: str, progress: Progress) -> dict[str, Any]:
         """Return the report of `Index.inspect` as JSON."""
@@ -97,14 +97,14 @@ def reports_of(
     def plan(name: str, progress: Progress) -> dict[str, Any]:
         """Return the plan of a reindex as JSON."""
         index = connection.index(name)
-        options: dict[str, Any] = {"encoder": encoder, "settings": writing, "search": search}
+        options: dict[str, Any] = {"encoder": encoder, "settings": reindexing, "search": search}
         return index.plan_reindex(**options, progress=progress).to_json()
 
     def evaluate(name: str, systems: tuple[str, ...], progress: Progress) -> dict[str, Any]:
         """Return the evaluation of systems as JSON."""
-        named, index = Compared(systems), connection.index(name)
+        comparison, index = Compared(systems), connection.index(name)
         options: dict[str, Any] = {"encoder": encoder, "settings": search, "progress": progress}
-        return index.evaluate(judged_queries, named, **options).to_json()
+        return index.evaluate(judged_queries, comparison, **options).to_json()
 
     if settings.beir is None:
         return {"inspect": inspect, "plan": plan}

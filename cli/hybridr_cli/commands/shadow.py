@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedOptions, Searched
+from ..arguments import EncoderFolder, JudgedOptions, SearchedName
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @verb(app, "shadow", cluster=True)
 def shadow(
     session: Session,
-    name: Searched,
+    name: SearchedName,
     judgements: JudgedOptions,
     settings: Annotated[DeploySettings, Only("recall")],
     queries: Annotated[
@@ -43,7 +43,7 @@ def shadow(
         settings,
         encoder=encoder,
         search=session.settings(SearchSettings),
-        judgements=judgements.of(index),
+        judgements=judgements.queries_for(index),
         page=report,
         progress=out.progress,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import floor
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from hybridr.errors import quantity
 
-from ..arguments import Reindexed
+from ..arguments import ReindexedName
 from ..session import Session
 from ..verbs import app, verb
 
@@ -17,51 +18,51 @@ if TYPE_CHECKING:
 
 
 @verb(app, "status", cluster=True)
-def status(session: Session, name: Reindexed) -> None:
+def status(session: Session, name: ReindexedName) -> None:
     """Show how current the vectors are, what hybridr created, and its history. Changes nothing."""
     result = session.index(name).status()
     out = session.output
     out.result(result.to_json())
-    documents = "gone" if result.documents is None else quantity(result.documents, "document")
+    documents = "deleted" if result.documents is None else quantity(result.documents, "document")
     out.line(f"source {result.source}: {documents}")
     for alias, narrowed in result.parts.items():
         out.line(f"  alias {alias} ({' and '.join(narrowed)}) shows a part of it")
     for holding in result.holdings:
-        show(session, result.source, holding)
+        show_holding(session, result.source, holding)
     if not result.holdings:
-        out.line(f"no index with vectors; hybridr reindex {result.source} makes one")
+        out.line(f"no index with vectors; hybridr reindex {quote(result.source)} makes one")
     for index_name, pipelines in result.final_pipelines.items():
         out.line(f"{index_name}: {pipelines}")
     for index_name in result.unsynced:
-        out.line(f"hybridr sync {result.source} does not keep {index_name} up: hybridr sync {index_name}")
+        out.line(f"a sync of {result.source} leaves {index_name} out: hybridr sync {quote(index_name)}")
     for stranger in result.strangers:
         out.line(
-            f"NOT OURS: {stranger} says that it holds vectors of {result.source}, which does not know it"
+            f"NOT OURS: {stranger} claims to hold vectors of {result.source}, whose record does not list it"
         )
     for index_name in result.earlier:
         out.line(
             f"{index_name} holds vectors of an earlier index '{result.source}'; "
-            f"hybridr remove {index_name} deletes it"
+            f"hybridr remove {quote(index_name)} deletes it"
         )
     for text in result.files:
         out.line(f"local file with text of documents: {text.path} ({text.kind}, {text.bytes:,} bytes)")
     for text in result.other_files:
         out.line(
-            f"{text.path} is of another index '{text.index}', gone or another cluster's; "
-            f"hybridr clean '{text.index}#{text.uuid}' deletes it"
+            f"{text.path} belongs to another index '{text.index}', deleted or on another cluster; "
+            f"hybridr clean {quote(f'{text.index}#{text.uuid}')} deletes it"
         )
 
 
-def show(session: Session, source: str, holding: IndexStatus) -> None:
+def show_holding(session: Session, source: str, holding: IndexStatus) -> None:
     """Print the status of one index with vectors."""
     out = session.output
     due = holding.documents + (holding.lag.inserts if holding.lag else 0)
     share = holding.current / due if due else 1.0
-    share = floor(1000 * share) / 1000  # 100 % is all of them
+    share = floor(1000 * share) / 1000  # rounded down: 100.0% means all of them
     out.line()
-    where = "in place, " if holding.in_place else ""
-    named = [f"{alias} (a part)" if alias in holding.parts else alias for alias in holding.aliases]
-    out.line(f"{holding.index} ({where}{holding.state}), alias {', '.join(named) or 'none'}")
+    place = "in place, " if holding.in_place else ""
+    aliases = [f"{alias} (a part)" if alias in holding.parts else alias for alias in holding.aliases]
+    out.line(f"{holding.index} ({place}{holding.state}), alias {', '.join(aliases) or 'none'}")
     out.line(f"  {holding.current:,} of {quantity(due, 'document')} current ({share:.1%})")
     if holding.warning:
         out.line(f"  WARNING, forced: {holding.warning}")
@@ -69,7 +70,7 @@ def show(session: Session, source: str, holding: IndexStatus) -> None:
     out.line(f"  vectors: {holding.vectors} {holding.compression or ''}".rstrip())
     for line in holding.representations:
         out.line(f"  {line}")
-    out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'its folder is not known here'}")
+    out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'not in a folder known here'}")
     if holding.arithmetic:
         out.line(f"  encoded in {holding.arithmetic}")
     for line in holding.kept_lines():
@@ -79,10 +80,10 @@ def show(session: Session, source: str, holding: IndexStatus) -> None:
     if holding.outgrown:
         out.line(
             f"  confidence was measured when there were {holding.calibrated:,} documents; "
-            f"hybridr tune {source} measures it anew"
+            f"hybridr tune {quote(source)} measures it again"
         )
     if deployed := holding.deployment:
-        state = "whole" if not deployed.missing else f"NOT WHOLE: {'; '.join(deployed.missing)}"
+        state = f"NOT WHOLE: {'; '.join(deployed.missing)}" if deployed.missing else "whole"
         model = f", model {deployed.model} asks {deployed.server or 'its server'}" if deployed.model else ""
         boost = f", boost {deployed.boost}" if deployed.boost else ""
         out.line(f"  deployed: {deployed.way}, pipeline {deployed.pipeline}{model}{boost} ({state})")
@@ -92,7 +93,7 @@ def show(session: Session, source: str, holding: IndexStatus) -> None:
 
 
 def in_words(details: Mapping[str, Any]) -> str:
-    """Return names and values as one line of text, nested ones in parentheses, without None values."""
+    """Return names and values as one line of text: nested ones in parentheses, None left out."""
     return ", ".join(
         f"{name} ({in_words(value)})" if isinstance(value, Mapping) else f"{name} {value}"
         for name, value in details.items()
@@ -104,7 +105,10 @@ def show_progress(session: Session, source: str, holding: IndexStatus) -> None:
     """Print how far an index is filled, how far it is behind its source, and what clients wrote."""
     out = session.output
     if holding.restored:
-        out.line("  OUTDATED: the source was restored from a snapshot since; hybridr reindex makes another")
+        out.line(
+            "  OUTDATED: the source has since been restored from a snapshot; "
+            f"hybridr reindex {quote(source)} makes a new index"
+        )
     if holding.lag:
         lag = holding.lag
         out.line(
@@ -114,11 +118,12 @@ def show_progress(session: Session, source: str, holding: IndexStatus) -> None:
             out.line(f"  REFUSED by the engine: {lag.refused:,} of these; hybridr sync tries them again")
     for field in holding.unlike:
         out.line(
-            f"  {field}: mapped otherwise than in {source}; hybridr sync, or else hybridr reindex {source}"
+            f"  {field}: mapped otherwise than in {source}; hybridr sync {quote(source)}, "
+            f"or if that fails hybridr reindex {quote(source)}"
         )
     if holding.writes:
-        where = "not in the source" if holding.aliases else "in no other index"
+        place = "not in the source" if holding.aliases else "in no other index"
         out.line(
-            f"  by clients, {where}: {holding.writes['changed'] + holding.writes['conflicts']:,} "
+            f"  by clients, {place}: {holding.writes['changed'] + holding.writes['conflicts']:,} "
             f"changed, {holding.writes['deleted']:,} deleted"
         )

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ..arguments import DryRun, EncoderFolder, Reindexed
+from ..arguments import DryRun, EncoderFolder, ReindexedName
 from ..options import Only
 from ..session import NOTHING, Session
 from ..verbs import app, verb
@@ -29,7 +30,7 @@ END_S = 30
 @verb(app, "sync", cluster=True)
 def sync(
     session: Session,
-    name: Reindexed,
+    name: ReindexedName,
     settings: Annotated[ReindexSettings, OPTIONS],
     encoder: EncoderFolder = None,
     every: Annotated[
@@ -46,18 +47,18 @@ def sync(
 
     every_s = seconds_of(every) if every else None
     if metrics and not every:
-        raise SettingsError("--metrics tells of rounds", hint="--every 30s --metrics 9109")
+        raise SettingsError("--metrics needs --every", hint="--every 30s --metrics 9109")
     if dry_run and every:
-        raise SettingsError("--dry-run tells of one round", hint="without --every")
+        raise SettingsError("--dry-run and --every exclude each other", hint="leave --every out")
     index, progress = session.index(name), session.output.progress
     if every_s is None:
         done = index.sync(encoder=encoder, settings=settings, dry_run=dry_run, progress=progress)
         show_round(session, done, dry_run=dry_run)
         raise typer.Exit(3 if done.rejected and not dry_run else 0)
-    stops = signals_that_stop()
-    gauges = opened(session, name, metrics) if metrics else None
+    signals = stop_by_signals()
+    gauges = serve_gauges(session, name, metrics) if metrics else None
     index.cluster.watch = gauges.calls if gauges else None
-    missed = partial(show_missed, session)
+    missed = partial(show_failure, session)
     for done in index.sync_every(
         every_s, encoder=encoder, settings=settings, missed=missed, progress=progress
     ):
@@ -65,32 +66,32 @@ def sync(
             gauges.count(done)
         show_round(session, done, {"event": "round"})
         sys.stdout.flush()
-        if stops:
+        if signals:
             raise KeyboardInterrupt
 
 
-def signals_that_stop() -> list[int]:
-    """Make SIGTERM end the process like Ctrl-C, and return the list of the signals that came.
+def stop_by_signals() -> list[int]:
+    """Make SIGTERM and SIGINT raise KeyboardInterrupt; return a list to which received signals are added.
 
-    A service manager stops by SIGTERM, and a process in the background does not hear SIGINT. An exception
-    that a handler raises is lost if it meets a finalizer or a callback, and a lock may hold up the end. So
-    the list tells too, and `END_S` later the system ends the process: what is written is safe at any time.
+    A service manager stops a process by SIGTERM, and a background process may ignore SIGINT. The exception of
+    a handler is lost inside a finalizer or a callback, and a lock may delay the end. Therefore the caller
+    also looks at the list, and an alarm ends the process after `END_S` seconds: written data are always safe.
     """
-    came: list[int] = []
+    signals: list[int] = []
 
     def stop(number: int, _frame: object) -> NoReturn:
-        if not came:
+        if not signals:
             signal.alarm(END_S)
-        came.append(number)
+        signals.append(number)
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    return came
+    return signals
 
 
-def opened(session: Session, name: str, place: str) -> SyncGauges:
-    """Start the port where Prometheus reads the metrics of the rounds, and return the gauges."""
+def serve_gauges(session: Session, name: str, place: str) -> SyncGauges:
+    """Serve the metrics of the rounds to Prometheus at `place`, [HOST:]PORT; return the gauges."""
     from hybridr.serving.gauges import SyncGauges
 
     gauges = SyncGauges(name)
@@ -100,7 +101,7 @@ def opened(session: Session, name: str, place: str) -> SyncGauges:
     return gauges
 
 
-def show_missed(session: Session, failure: ClusterError) -> None:
+def show_failure(session: Session, failure: ClusterError) -> None:
     """Print why a round failed."""
     from hybridr.cluster.failures import kind_of
 
@@ -108,24 +109,25 @@ def show_missed(session: Session, failure: ClusterError) -> None:
     session.output.result(
         {"event": "missed", "started": at, "kind": kind_of(failure), "error": failure.message}
     )
-    session.output.warning(f"{at} a round failed, the next one goes on: {failure.message}")
+    session.output.warning(f"{at} a round failed, the next one tries again: {failure.message}")
     sys.stdout.flush()
 
 
 def show_round(
-    session: Session, done: SyncResult, more: Mapping[str, str] = NOTHING, *, dry_run: bool = False
+    session: Session, done: SyncResult, extra: Mapping[str, str] = NOTHING, *, dry_run: bool = False
 ) -> None:
-    """Print the result of one round of sync."""
-    session.output.result({**more, **done.to_json()})
-    tried, would = ("dry run, ", "would be ") if dry_run else ("", "")
+    """Print the result of one round of sync; `extra` is added to its JSON."""
+    session.output.result({**extra, **done.to_json()})
+    prefix, would = ("dry run, ", "would be ") if dry_run else ("", "")
     session.output.line(
-        f"{tried}{done.started} {done.destination}: {done.copied:,} {would}copied, {done.deleted:,} deleted, "
-        f"{done.renewed:,} encoded that were written here, {done.rejected:,} refused, in {done.seconds:.1f} s"
+        f"{prefix}{done.started} {done.destination}: {done.copied:,} {would}copied, "
+        f"{done.deleted:,} deleted, {done.renewed:,} encoded that were written here, "
+        f"{done.rejected:,} refused, in {done.seconds:.1f} s"
     )
     if done.unlike:
         session.output.line(
             f"mapped otherwise than in {done.source}: {', '.join(done.unlike)}; "
-            f"hybridr reindex {done.source} makes another index"
+            f"hybridr reindex {quote(done.source)} makes a new index"
         )
     for index in done.others:
-        session.output.line(f"{index} is searched too, and is not kept up by this: hybridr sync {index}")
+        session.output.line(f"{index} is searched too and was not updated: hybridr sync {quote(index)}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,8 +29,8 @@ dam = group("dam", "Train a domain module (DAM) on documents without labels.")
 
 
 @dataclass(frozen=True)
-class Documents:
-    """The options for where the documents are; one of them is given."""
+class DocumentOptions:
+    """The options for where the documents are; exactly one is needed."""
 
     index: Annotated[str | None, typer.Option(help="Index to read documents from.")] = None
     beir: Annotated[Path | None, typer.Option(help="BEIR folder instead of --index.")] = None
@@ -40,13 +41,13 @@ class Documents:
 
 
 @verb(dam, "train", cluster=True)
-def train_domain(session: Session, place: Documents, settings: DamSettings) -> None:
+def train_domain(session: Session, place: DocumentOptions, settings: DamSettings) -> None:
     """Train a DAM without labels, from a source DAM; the same command resumes."""
     from hybridr.errors import SettingsError
     from hybridr.relevance.corpus import CorpusFile
     from hybridr.training.dam import fit_dam
 
-    places: list[Any] = [where for where in asdict(place).values() if where is not None]
+    places: list[Any] = [value for value in asdict(place).values() if value is not None]
     if len(places) != 1:
         raise SettingsError(
             "one source of documents is needed",
@@ -60,10 +61,11 @@ def train_domain(session: Session, place: Documents, settings: DamSettings) -> N
     show_training(output, f"{fit.steps:,} steps on {fit.documents:,} documents in {fit.precision}", fit)
     show_unseen(output, fit, "text")
     if fit.fresh_head:
-        output.line("head       the base had none; a new one, tied to its embeddings, was trained along")
+        output.line("head       the base had none; a new one, tied to its embeddings, was trained with it")
     output.line(f"dam        {fit.folder}, losses in losses.jsonl")
+    dam_folder = quote(str(fit.folder))
     output.line(
-        f"next       hybridr rem train --dam {fit.folder} ..., or hybridr adapt --base {fit.folder} ..."
+        f"next       hybridr rem train --dam {dam_folder} ..., or hybridr adapt --base {dam_folder} ..."
     )
     output.result({**asdict(fit), "folder": str(fit.folder)})
 
@@ -72,8 +74,8 @@ rem = group("rem", "Train a relevance module (REM) on labelled queries.")
 
 
 @dataclass(frozen=True)
-class Labels:
-    """The options for labelled queries, in a BEIR folder or in three files, and the index that ranks
+class LabelOptions:
+    """The options for labelled queries, in a BEIR folder or in three files, and the index that finds
     negatives.
     """
 
@@ -88,12 +90,12 @@ class Labels:
     ] = None
 
     def read(self) -> Judged:
-        """Read the labelled queries. Raise SettingsError for a mixture of both kinds of options."""
+        """Read the labelled queries. Raise SettingsError if both kinds of options were given."""
         from hybridr.training.judged import read_labels
 
         return read_labels(self.beir, self.split, self.qrels, self.queries, self.corpus)
 
-    def ranking(self, session: Session) -> dict[str, Any]:
+    def ranking_arguments(self, session: Session) -> dict[str, Any]:
         """Return the arguments `rank` and `source` of `train_rem`: BM25 of the index, or None for BM25 in
         this process.
         """
@@ -104,8 +106,8 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Domain:
-    """The options for a target domain whose vectors shall not differ from those of the labels (MoDIR)."""
+class TargetOptions:
+    """The options for a target domain whose vectors should be indistinguishable from the labels' (MoDIR)."""
 
     invariant_to: Annotated[
         str | None, typer.Option(help="Index, BEIR folder or JSONL of the domain to be invariant to.")
@@ -119,14 +121,14 @@ class Domain:
     ] = None
 
     def read(self, session: Session, seed: int) -> TargetDomain | None:
-        """Read the target domain; None without one. Raises SettingsError, DataError."""
+        """Return the target domain, None without one. Raise SettingsError, DataError."""
         from hybridr.errors import SettingsError
         from hybridr.files.formats import read_query_log
         from hybridr.relevance.corpus import CorpusFile, read_target
 
         if self.invariant_to is None:
             if self.target_queries is not None:
-                raise SettingsError("--target-queries are those of --invariant-to: give it too")
+                raise SettingsError("--target-queries needs --invariant-to, whose queries they are")
             return None
         path = Path(self.invariant_to)
         if path.exists():
@@ -138,7 +140,9 @@ class Domain:
 
 
 @verb(rem, "train", cluster=True)
-def train_relevance(session: Session, labels: Labels, domain: Domain, settings: RemSettings) -> None:
+def train_relevance(
+    session: Session, labels: LabelOptions, domain: TargetOptions, settings: RemSettings
+) -> None:
     """Train a REM in a frozen DAM (or all weights, --full) and write it as `assemble` reads it."""
     from hybridr.training.rem import train_rem
     from hybridr.training.settings import require_method
@@ -146,38 +150,43 @@ def train_relevance(session: Session, labels: Labels, domain: Domain, settings: 
     require_method(settings, invariant=domain.invariant_to is not None)
     judgements = labels.read()
     target = domain.read(session, settings.seed)
-    ranking = labels.ranking(session)
-    trained = train_rem(judgements, settings, **ranking, target=target, progress=session.output.progress)
+    ranking_arguments = labels.ranking_arguments(session)
+    trained = train_rem(
+        judgements, settings, **ranking_arguments, target=target, progress=session.output.progress
+    )
     output = session.output
     show_training(output, f"{trained.steps} steps on {trained.queries:,} queries", trained)
-    what = "all weights" if trained.kind == "whole" else "the REM"
-    output.line(f"weights    {trained.parameters:,} in {what}, {trained.share:.1%} of the backbone")
+    part = "all weights" if trained.kind == "whole" else "the REM"
+    output.line(f"weights    {trained.parameters:,} in {part}, {trained.share:.1%} of the backbone")
     if trained.method:
-        output.line(f"method     {trained.method['source']}; its course is in losses.jsonl and manifest.json")
+        output.line(
+            f"method     {trained.method['source']}; values of each step in losses.jsonl and manifest.json"
+        )
     if trained.dropped:
         dropped = quantity(trained.dropped, "query")
         output.line(f"left out   {dropped} of which the teacher scored too few documents")
     output.line(f"folder     {trained.folder}")
-    output.line(f"next       {following(settings.dam, trained)}")
+    output.line(f"next       {next_step(settings.dam, trained)}")
     output.result(asdict(trained) | {"folder": str(trained.folder)})
 
 
-def following(dam: str, trained: RemTraining) -> str:
+def next_step(dam: str, trained: RemTraining) -> str:
     """Return the command or code that uses the trained folder."""
     from hybridr.files.local import read_manifest
 
     if trained.kind == "whole":
         return f'assemble("{trained.folder}") of hybridr.training.rankers opens it in Python'
     manifest = (read_manifest(Path(dam)) if Path(dam).is_dir() else None) or {}
-    objective = manifest.get("dam", {}).get("objective", "mlm")  # goes on as the source DAM was trained
-    return f"hybridr adapt --index NAME --objective {objective} --base {dam} --rem {trained.folder}"
+    objective = manifest.get("dam", {}).get("objective", "mlm")  # the one the source DAM was trained with
+    modules = f"--base {quote(dam)} --rem {quote(str(trained.folder))}"
+    return f"hybridr adapt --index NAME --objective {objective} {modules}"
 
 
 def show_training(output: Output, work: str, done: AdaptResult | DamFit | RemTraining) -> None:
     """Print what was trained, the loss before and after, and the time."""
     output.line(
         f"trained    {work}, loss {done.loss_start:.3f} -> {done.loss_end:.3f}, {done.seconds:.0f} s"
-        + (" (done before)" if done.reused else "")
+        + (" (from an earlier run)" if done.reused else "")
     )
 
 

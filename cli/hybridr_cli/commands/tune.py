@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import EncoderFolder, JudgedOptions, Searched
+from ..arguments import EncoderFolder, JudgedOptions, SearchedName
 from ..options import Only
 from ..session import Session
 from ..verbs import app, verb
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @verb(app, "tune", cluster=True)
 def tune(
     session: Session,
-    name: Searched,
+    name: SearchedName,
     judgements: JudgedOptions,
     settings: TuneSettings,
     search: Annotated[SearchSettings, Only("query_template", "rerank")],
@@ -32,22 +33,22 @@ def tune(
 
     Only a proven gain is written; searches use it from then on. --reset undoes it.
     """
-    index, dry = session.index(name), settings.dry_run
+    index, dry_run = session.index(name), settings.dry_run
     if reset:
-        done, out = index.reset_tuning(dry_run=dry), session.output
+        done, out = index.reset_tuning(dry_run=dry_run), session.output
         out.result(done.to_json())
         if done.tuned is None:
             return out.line(f"{done.index}: nothing was tuned, searches rank by the defaults")
-        names = [tuned for tuned, value in done.tuned if value]
-        out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry else 'taken back'}")
+        names = [setting for setting, value in done.tuned if value]
+        out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry_run else 'taken back'}")
         if done.tuned.pipeline:
-            out.line(f"a stored pipeline keeps its weights until: hybridr deploy {name}")
+            out.line(f"the deployed pipeline keeps its weights until: hybridr deploy {quote(name)}")
         return
-    queries, progress = judgements.of(index), session.output.progress
+    queries, progress = judgements.queries_for(index), session.output.progress
     result = index.tune(queries, encoder=encoder, settings=settings, search=search, progress=progress)
     session.output.result(result.to_json())
-    show(session, result)
-    show_use(session, name, result, dry)
+    show_tuning(session, result)
+    show_use(session, name, result, dry_run)
     for problem in index.deployment_problems():
         session.output.note(f"deployed, but {problem}")
 
@@ -60,24 +61,24 @@ def show_use(session: Session, name: str, result: TuneResult, dry_run: bool) -> 
         return session.output.line(f"dry run: {would}")
     if not names:
         return session.output.line("in use from now on: the defaults; nothing was shown to be better")
-    session.output.line(f"in use from now on: {', '.join(names)}; undo: hybridr tune {name} --reset")
+    session.output.line(f"in use from now on: {', '.join(names)}; undo: hybridr tune {quote(name)} --reset")
 
 
 def show_choice(session: Session, name: str, choice: Choice) -> None:
     """Print which settings the judged queries chose, and the gain."""
     bounds = f"[{choice.low:+.4f}, {choice.high:+.4f}]"
     settings = "" if choice.chosen.is_default else f", not {choice.chosen}"
-    said = str(choice.chosen) if choice.applied else f"{choice.best} is kept{settings}"
-    session.output.line(f"{name}: {said}; gain on unseen queries {choice.gain:+.4f} {bounds}")
+    decision = str(choice.chosen) if choice.applied else f"{choice.best} is kept{settings}"
+    session.output.line(f"{name}: {decision}; gain on unseen queries {choice.gain:+.4f} {bounds}")
 
 
-def show(session: Session, result: TuneResult) -> None:
+def show_tuning(session: Session, result: TuneResult) -> None:
     """Print the result of tuning."""
     out, choice = session.output, result.choice
     if result.by_log is not None:
         out.line(f"{result.by_log.queries} queries of the log: dense weight {result.by_log.dense_weight:g}")
     elif choice is None:
-        out.line("fusion: the default is kept; judged queries or a query log would tell more")
+        out.line("fusion: the default is kept; judged queries or a query log are needed to choose another")
     else:
         out.line(f"{choice.queries} judged queries, {choice.measure} {choice.default:.4f} by default")
         if result.without_relevant:

@@ -9,7 +9,7 @@ import typer
 
 from hybridr.errors import quantity
 
-from ..arguments import EncoderFolder, Reindexed
+from ..arguments import EncoderFolder, ReindexedName
 from ..session import Session
 from ..verbs import app, verb
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @verb(app, "verify", cluster=True)
 def verify(
     session: Session,
-    name: Reindexed,
+    name: ReindexedName,
     encoder: EncoderFolder = None,
     sample: Annotated[
         int,
@@ -47,21 +47,20 @@ def verify(
     if queries and not recall:
         raise SettingsError("--queries is for --recall")
     index = session.index(name)
-    agreed = (
-        recalled(session, index, encoder, sample, queries)
-        if recall
-        else compared(session, index, encoder, sample)
-    )
-    if not agreed:
+    if recall:
+        passed = check_recall(session, index, encoder, sample, queries)
+    else:
+        passed = compare_with_source(session, index, encoder, sample)
+    if not passed:
         raise typer.Exit(1)
 
 
-def compared(session: Session, index: Index, encoder: Path | None, sample: int) -> bool:
+def compare_with_source(session: Session, index: Index, encoder: Path | None, sample: int) -> bool:
     """Compare an index with its source and print the findings; return whether nothing differs."""
     result = index.verify(encoder=encoder, sample=sample, progress=session.output.progress)
     session.output.result({**vars(result), "findings": [vars(f) for f in result.findings], "ok": result.ok})
     rows = [
-        (f.name, looked_at(f), "ok" if f.ok else f.detail or f"{len(f.differing)} differ")
+        (f.name, count_text(f), "ok" if f.ok else f.detail or f"{len(f.differing)} differ")
         for f in result.findings
     ]
     session.output.table(("compared", "documents", "result"), rows)
@@ -70,12 +69,14 @@ def compared(session: Session, index: Index, encoder: Path | None, sample: int) 
     return result.ok
 
 
-def looked_at(finding: Finding) -> int | str:
-    """Return how many documents (or other things) a finding compared."""
+def count_text(finding: Finding) -> int | str:
+    """Return how many documents a finding compared; for other things a text that names them."""
     return finding.looked_at if finding.of == "documents" else f"{finding.looked_at} {finding.of}"
 
 
-def recalled(session: Session, index: Index, encoder: Path | None, sample: int, queries: Path | None) -> bool:
+def check_recall(
+    session: Session, index: Index, encoder: Path | None, sample: int, queries: Path | None
+) -> bool:
     """Measure the recall of the vector graph and print it; return whether it is enough."""
     result = index.measure_recall(queries, encoder=encoder, sample=sample, progress=session.output.progress)
     shares = [share._asdict() for share in result.shares]
@@ -92,5 +93,5 @@ def recalled(session: Session, index: Index, encoder: Path | None, sample: int, 
     ]
     title = f"{result.index}: {quantity(result.documents, 'document')}"
     session.output.table(("asked with", "walk", "k", "found of the k nearest", "ms"), rows, title=title)
-    session.output.line(result.advice or "what is searched finds enough")
+    session.output.line(result.advice or "searches find enough of the nearest vectors")
     return result.ok

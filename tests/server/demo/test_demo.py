@@ -6,7 +6,7 @@ import pytest
 
 from hybridr.demo.demo import demonstrate
 from hybridr.encoders.opening import load_encoder
-from hybridr_cli.commands.demo import demo_json, tell
+from hybridr_cli.commands.demo import demo_json, show_demo
 from hybridr_cli.session import Session
 
 pytestmark = [pytest.mark.node, pytest.mark.model]
@@ -30,7 +30,7 @@ def test_demo_end_to_end(cluster, capsys):
     assert again.adaptation.reused
     assert (again.reindexing.encoded, again.reindexing.skipped) == (0, DOCUMENTS)
     assert again.evaluation.systems == first.evaluation.systems
-    tell(Session({"json": False, "quiet": False, "config": None}), again)
+    show_demo(Session({"json": False, "quiet": False, "config": None}), again)
     shown = capsys.readouterr().out
     assert "adapt     fitted to 64 documents" in shown
     assert "Try next:" in shown

@@ -198,12 +198,12 @@ def test_an_index_that_is_searched_besides_is_named(cluster, index_name, capsys,
     put_documents(cluster, index_name, [7])
     done = sync(cluster, index_name, HashingEncoder())
     assert (done.destination, done.copied, done.others) == (second.destination, 1, (first.destination,))
-    line = f"hybridr sync {index_name} does not keep {first.destination} up: hybridr sync {first.destination}"
+    line = f"a sync of {index_name} leaves {first.destination} out: hybridr sync {first.destination}"
     assert line in cli(cluster, f"status {index_name}").out.splitlines()
     done = sync(cluster, first.destination, HashingEncoder())
     assert (done.destination, done.copied, done.others) == (first.destination, 1, (second.destination,))
     show_round(cast(Session, SimpleNamespace(output=Output())), done)
-    assert f"{second.destination} is searched too, and is not kept up by this" in capsys.readouterr().out
+    assert f"{second.destination} is searched too and was not updated" in capsys.readouterr().out
 
 
 def test_refusals(cluster, index_name, cli):
@@ -234,7 +234,7 @@ def test_refusals(cluster, index_name, cli):
 
     # The dry run of the command.
     said = cli(cluster, f"sync {index_name} --dry-run --every 1s", code=2)
-    assert "--dry-run tells of one round" in said.err
+    assert "--dry-run and --every exclude each other" in said.err
 
 
 def test_every_goes_on_until_it_is_told_to_stop(cluster, index_name, tiny):

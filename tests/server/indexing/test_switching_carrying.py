@@ -271,7 +271,7 @@ def test_the_commands_say_what_is_behind_and_what_would_be_refused(cluster, name
     put_documents(cluster, alias, [3, 4], suffix=" by a client")
     at, older = ["--url", cluster.url], f"{name}-hybridr-1"
     said = cli.typed(["remove", name, *at, "--dry-run"]).out
-    assert "it would be refused: clients changed 2 documents" in said
+    assert "without --dry-run this is refused: clients changed 2 documents" in said
     assert f"'{name}' does not have that" in said
     assert "refused" not in cli.typed(["remove", name, *at, "--dry-run", "--copy-back"]).out
     assert f"'{older}' does not have that" in cli.typed(["rollback", name, *at], 1).err

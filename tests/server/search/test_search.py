@@ -159,7 +159,7 @@ def test_command_line_searches_in_three_modes(cluster, index_name, minilm, cli):
     assert [(hit["rank"], int(hit["doc_id"][1:]) % 3) for hit in hits] == [(3, 1), (4, 1), (5, 1)]
     answer = cluster.search(f"{index_name}-hybridr", cli.typed([*command, "--request"]).json)
     assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit["doc_id"] for hit in hits]
-    assert "the filter is no JSON object" in cli.typed([*command[:-1], "--filter", "[1]"], 2).err
+    assert "the filter is not a JSON object" in cli.typed([*command[:-1], "--filter", "[1]"], 2).err
     cli.typed(["rollback", index_name, *on])
     assert "has no vectors for hybrid search" in cli.typed(["search", index_name, "velvet", *on], 1).err
     cli.typed(["search", index_name, "velvet", "--mode", "lexical", *on])

@@ -27,7 +27,7 @@ def test_a_file_of_requests_says_what_an_application_would_get(cluster, index_na
     assert found["unreadable"] == [3]
     assert found["by_field"]["text"] == {"asked": 2, "ranked": 1}
     told = cli(cluster, f"deploy {index_name} --explain {file}").out
-    assert "1 line NOT READ, no request: 3" in told
+    assert "1 line NOT READ, not a request: 3" in told
     assert "1 of 2 are ranked" in told
     assert "\x1b" not in told
 
