@@ -103,10 +103,7 @@ def test_its_front_matter_is_what_agents_read():
 
 def test_its_exit_codes_are_those_of_the_command_line():
     codes = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.M)}
-    said = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    said = " ".join((ROOT / "docs" / "commands.md").read_text(encoding="utf-8").split())
     assert codes == {0, 1, 2, 3, 4, 130}
-    assert (
-        "Exit codes: 0 done, 1 error, 2 usage, 3\nfinished with rejected documents, 4 a bar was not met, 130"
-        in said
-    )
+    assert "0 done, 1 error, 2 usage, 3 finished with rejected documents, 4 a bar was not met, 130" in said
     assert HybridrError("x").exit_code == 1
