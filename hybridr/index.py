@@ -251,14 +251,14 @@ class Index:
 
         For an encoder that is open already the settings lose their precision, since the encoder has its own.
         """
-        from .indexing.planning import source_of
+        from .indexing.planning import index_to_read
         from .search.checks import encoder_for
 
         if not (encoder is None or isinstance(encoder, (Path, str))):
             return encoder, settings.model_copy(update={"precision": None})
         cluster = self.cluster.patient(settings.patience_s)
         model = encoder_for(
-            source_of(cluster, self.name),
+            index_to_read(cluster, self.name),
             encoder,
             precision=settings.chosen_precision or "fp32",
             backend=settings.backend,
@@ -333,12 +333,12 @@ class Index:
         """Open the given encoder, else the one that encoded the texts in `folder`."""
         from .encoders.opening import load_encoder
         from .files.remembered import known_encoder_folder
-        from .indexing.planning import source_of
-        from .indexing.stages.transfer import ready_in
+        from .indexing.planning import index_to_read
+        from .indexing.stages.transfer import read_ready
         from .search.checks import found_folder
 
-        source_of(self.cluster.patient(settings.patience_s), self.name)
-        making = ready_in(folder).making
+        index_to_read(self.cluster.patient(settings.patience_s), self.name)
+        making = read_ready(folder).making
         return load_encoder(
             found_folder(encoder or known_encoder_folder(making.encoder), progress),
             precision=settings.chosen_precision or making.precision,
@@ -381,12 +381,12 @@ class Index:
 
         `missed` is called with the error of a round that failed; the next one takes what it left.
         """
-        from .indexing.reindexing import rounds
+        from .indexing.reindexing import sync_rounds
         from .indexing.settings import ReindexSettings
 
         settings = settings or ReindexSettings()
         model = self._encoder_of_vectors(encoder, settings, progress)
-        yield from rounds(self.cluster, self.name, model, settings, every_s=seconds, missed=missed)
+        yield from sync_rounds(self.cluster, self.name, model, settings, every_s=seconds, missed=missed)
 
     def _encoder_of_vectors(
         self,

@@ -35,7 +35,7 @@ from hybridr.encoders.export.exporting import minilm_encoder
 from hybridr.evaluation.evaluation import Evaluation, JudgedQueries, evaluate
 from hybridr.families import load_member, member_names
 from hybridr.files.local import fingerprint, versions
-from hybridr.indexing.terms.fitting import fit_term_table, fitting_table
+from hybridr.indexing.terms.fitting import fit_term_table, reusable_table
 from hybridr.indexing.terms.storage import keep_term_table
 from hybridr.records import Progress
 from hybridr.search.checks import encoder_for
@@ -163,7 +163,7 @@ def refitted(work: Trial, cluster: Cluster, searched: Searched, progress: Progre
     """
     info = resolve(cluster, searched.name)
     encoder = encoder_for(info, searched.encoder)
-    made, took = fitting_table(cluster, info, encoder) if work.fitted else None, work.fitted
+    made, took = reusable_table(cluster, info, encoder) if work.fitted else None, work.fitted
     if made is None or took is None:
         started, busy = time.monotonic(), time.process_time()
         made = fit_term_table(cluster, info, encoder, progress=progress)

@@ -18,7 +18,7 @@ from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.settings import ClusterSettings, VectorSettings
 from ..cluster.vector_forms import is_bare
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
-from ..indexing.switching import command_of
+from ..indexing.switching import deploy_command
 from ..records import Progress, silent
 from ..search.fusions.pipeline import hybrid_query, search_pipeline
 from ..search.scripts import scripts_refused
@@ -177,7 +177,7 @@ def check_deployments(cluster: Cluster) -> list[Check]:
         title = f"deployment {info.name}"
         if deployment.missing and info.record.deployment:
             problems = f"{deployment.way}: {'; '.join(deployment.missing)}"
-            checks.append(Check(title, False, problems, command_of(info, info.record.deployment)))
+            checks.append(Check(title, False, problems, deploy_command(info, info.record.deployment)))
         elif problem := server_problem(deployment, info.record.encoder):
             name = shlex.quote(info.record.source or info.name)
             checks.append(Check(title, False, problem, f"hybridr serve --index {name}"))

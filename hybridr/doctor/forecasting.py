@@ -26,7 +26,7 @@ from ..cluster.record import IndexInfo
 from ..cluster.vector_forms import is_embedded
 from ..encoders.contract import Encoder, of_length_one, offers_of, reads_tokens
 from ..errors import AccessDenied, DataError
-from ..indexing.filling import mapped
+from ..indexing.filling import map_in_threads
 from ..indexing.planning import Plan, Proposal
 from ..indexing.recipe import COMPARED
 from ..indexing.reindexing import plan
@@ -39,7 +39,7 @@ from ..indexing.terms.fitting import (
     READ_TOGETHER,
     SAMPLE,
     StateSums,
-    laid_out,
+    lay_out,
     table_obstacle,
 )
 from ..indexing.terms.storage import TermTable
@@ -66,7 +66,7 @@ def table_s_per_document(proposal: Proposal) -> float:
     if not reads_tokens(encoder):
         return 0.0
     documents = sample_documents(cluster, info, PROBED_DOCUMENTS, fields=proposal.fields, seed=SEED)
-    texts = [laid_out(document.source, proposal.fields, proposal.lexical_fields) for document in documents]
+    texts = [lay_out(document.source, proposal.fields, proposal.lexical_fields) for document in documents]
     texts = [text for text in texts if text.text][:PROBED_DOCUMENTS]
     if not texts:
         return 0.0
@@ -355,7 +355,7 @@ def encoding_speed(proposal: Proposal, texts: Sequence[str]) -> float:
             encoded += len(batch)
             yield batch
 
-    encoded_batches = mapped(lambda batch: encode(batch)[0], repeated_batches(), offers.calls_at_once)
+    encoded_batches = map_in_threads(lambda batch: encode(batch)[0], repeated_batches(), offers.calls_at_once)
     vectors = sum(map(len, encoded_batches))
     took = time.perf_counter() - started
     return proposal.documents * vectors / (took * proposal.vectors)

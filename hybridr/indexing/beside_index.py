@@ -51,78 +51,78 @@ from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError, quantity
 from ..files.local import fingerprint
 from .client_writes import (
-    WRITTEN,
+    CLIENT_WRITES,
     Writes,
     current_generation,
     find_writes,
     is_live,
-    require_none_behind,
+    require_nothing_lost,
 )
 from .final_pipelines import (
     FINAL,
     NONE,
-    difference,
-    is_stored,
+    has_wrapper,
     owners_pipeline,
-    wrapper_of,
-    wrapping_requests,
+    pipeline_difference,
+    wrap_requests,
+    wrapper_name,
 )
-from .planning import Plan, Proposal, propose, source_of
+from .planning import Plan, Proposal, index_to_read, propose
 from .preflight import (
     check_disk,
     check_limits,
     check_templates,
     copied_settings,
+    differing_settings,
     estimate_disk,
-    left_out,
     policies_for,
     protections_lost,
-    set_apart,
+    settings_not_copied,
 )
-from .representations import freeing_of, representations_in
-from .semantic_models import models_for, requests_for_models, semantic_fields
+from .representations import name_conflict_hints, representations_in
+from .semantic_models import planned_models, requests_for_models, semantic_fields
 from .settings import ReindexSettings
 from .terms.storage import HOME
 
 DURING_FILL: dict[str, Any] = {"refresh_interval": "-1", "number_of_replicas": 0, FINAL: NONE}
 Request: TypeAlias = dict[str, Any]
-PLANNED_AGAIN = "alias previous fields_named lexical_fields precision backend arithmetic".split()
+REPLANNED_FIELDS = "alias previous fields_named lexical_fields precision backend arithmetic".split()
 """Fields of a record that may change between two runs of one job."""
-NO_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
+INVALID_ALIAS = re.compile(r'[\s,"*\\<|>?/#:]|^[_+-]|^\.\.?$')
 
 
 def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
     """Plan the new index that gets the documents of `name` and their vectors. An index that an earlier run of
-    the same job began is taken up again.
+    the same job created is used again.
 
-    Raises ClusterError (engine, plugin, alias), DataError (empty, no text, no whole `_source`, field taken),
-    ModelError (dimension), NotFound, SettingsError (no name for an alias).
+    Raises ClusterError (engine, plugin, alias), DataError (empty, no text, incomplete `_source`, a field name
+    that is in use), ModelError (dimension), NotFound, SettingsError (invalid alias).
     """
     view = IndexView.of(cluster, name, generations_of(name), settings.alias or default_alias(name))
     named = view.index_info(name)
     alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
     if name != (source := named.record.source or named.name):
         view = IndexView.of(cluster, name, source, generations_of(source), alias)
-    info = source_of(view, name)
+    info = index_to_read(view, name)
     check_named(named, name, alias)
     check_source(cluster, info, settings)
     proposal = propose(cluster, info, encoder, settings, view)
     target = check_alias(view, alias, info, discard=settings.discard)
     job = fingerprint([info.uuid, encoder.fingerprint, proposal.job_settings])
-    current = begun(cluster, view, info, job)
+    current = index_of_job(cluster, view, info, job)
     numbers = [number_of(generation) for generation in view.indices(generations_of(info.name))]
     destination = current.name if current else f"{info.name}-hybridr-{max(numbers, default=0) + 1}"
     side_index = HOME + info.name if settings.term_table else ""
-    unknown = check_limits(cluster, info, current=current, side_index=side_index)
+    limit_notes = check_limits(cluster, info, current=current, side_index=side_index)
     templates = [] if current else check_templates(cluster, destination)
     disk = None if current else estimate_disk(cluster, info, proposal.disk_bytes)
     check_disk(disk, destination)
-    proposal = proposal.suited(current.record if current else None)
+    proposal = proposal.with_chosen_precision(current.record if current else None)
     record = new_record(proposal, job, alias, target, current)
-    live = current is not None and current.record.state == "complete" and not is_left_filling(current)
-    wraps = wrapping_requests(destination, owners_pipeline(record.original), current if live else None)
+    live = current is not None and current.record.state == "complete" and not has_fill_settings(current)
+    wraps = wrap_requests(destination, owners_pipeline(record.original), current if live else None)
     if wraps:
-        is_stored(cluster, destination)  # which raises
+        has_wrapper(cluster, destination)  # raises for another pipeline of that name
     after = settings_after(record, destination, current) if not live else {}
     moves = switch_actions(alias, target, destination, info)
     requests = [
@@ -134,27 +134,28 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     along = companions(alias, target, destination, info)
     cautions = cautions_of(cluster, info, destination, (alias, *along))
     others = [generation for generation in destinations(view, info) if generation.name != destination]
-    proposal = replace(proposal, aliases_left=tuple(aliases_left(others, alias)))
+    proposal = replace(proposal, alias_notes=tuple(notes_on_staying_aliases(others, alias)))
     writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
-    carried = {name: here for name, here in writes.items() if here or not here.deletes_known}
-    terms = terms_beside(destination, record, after, templates, proposal.vectors) | {
+    carried = {index: each for index, each in writes.items() if each or not each.deletes_known}
+    details = plan_details(destination, record, after, templates, proposal.vectors) | {
         "cautions": cautions,
-        "settings_left_out": left_out(info.settings),
+        "settings_left_out": settings_not_copied(info.settings),
         "along": along,
-        "carried": {name: elsewhere.counts() for name, elsewhere in carried.items()},
+        "carried": {index: each.counts() for index, each in carried.items()},
     }
-    remarks = [*unknown, *templates, *remarks_of(info, along, carried, target), *cautions]
+    remarks = [*limit_notes, *templates, *remarks_of(info, along, carried, target), *cautions]
     exists = current is not None
     return Plan(
-        proposal, destination, record, exists, live, requests, disk, remarks, terms, cautions=cautions
+        proposal, destination, record, exists, live, requests, disk, remarks, details, cautions=cautions
     )
 
 
 def filling_requests(
     proposal: Proposal, record: Record, destination: str, after: dict[str, Any], current: IndexInfo | None
 ) -> list[Request]:
-    """Return the requests that create the index or prepare the `current` one, fill it, and give it the
-    settings `after` that; an index that has no such settings is only filled.
+    """Return the requests that create the index or prepare the `current` one, fill it, and then set `after`.
+
+    If `after` is empty, the index is only filled.
     """
     bulk: Request = {"method": "POST", "path": path_of(destination, "_bulk"), "documents": proposal.documents}
     if not after:
@@ -162,17 +163,17 @@ def filling_requests(
     path = path_of(destination, "_settings")
     first: Request = {"method": "PUT", "path": path_of(destination), "body": new_index_body(proposal, record)}
     if current:
-        first = {"method": "PUT", "path": path, "body": {"index": during(after)}}
+        first = {"method": "PUT", "path": path, "body": {"index": settings_during_fill(after)}}
     return [first, bulk, {"method": "PUT", "path": path, "body": {"index": after}}]
 
 
 def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Collection[str]) -> list[str]:
     """Return warnings, a line each, about what holds for the source but not for its copy: security roles,
-    lifecycle policies, filtered aliases, result windows.
+    lifecycle policies, filtered aliases (those not in `moving`), result windows.
     """
     staying = [
-        f"alias '{alias}' shows a part of '{info.name}' and stays there: hybridr searches '{destination}' "
-        "within it, other clients do not; --alias with a name of yours takes it along"
+        f"alias '{alias}' shows only a part of '{info.name}' and stays there: hybridr applies its filter to "
+        f"'{destination}', other clients do not; --alias with your own alias moves it too"
         for alias in partial_aliases(info)
         if alias not in moving
     ]
@@ -184,8 +185,8 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
     ]
 
 
-def aliases_left(earlier: Iterable[IndexInfo], alias: str) -> Iterator[str]:
-    """Yield a line on each alias that an earlier reindex moved, and that stays on that index."""
+def notes_on_staying_aliases(earlier: Iterable[IndexInfo], alias: str) -> Iterator[str]:
+    """Yield a line for each alias that an earlier reindex moved and that stays on that earlier index."""
     for info in earlier:
         for name in sorted({*moved_here(info)} - {alias}):
             yield f"alias '{name}' stays on '{info.name}': the same command with --alias {name} moves it"
@@ -194,24 +195,26 @@ def aliases_left(earlier: Iterable[IndexInfo], alias: str) -> Iterator[str]:
 def remarks_of(
     info: IndexInfo, along: Collection[str], carried: dict[str, Writes], target: IndexInfo | None
 ) -> list[str]:
-    """Return remarks, a line each: which settings stay with the source or with the index `target` behind the
-    alias, and which aliases and writes of clients move to the new index.
+    """Return remarks, a line each: settings that the new index does not get, from its source or from the
+    index `target` behind the alias; aliases and writes of clients that move to the new index.
     """
-    settings = ", ".join(f"index.{name}" for name in left_out(info.settings))
-    lines = [f"settings that stay with the source alone: {settings}"] if settings else []
+    settings = ", ".join(f"index.{name}" for name in settings_not_copied(info.settings))
+    lines = [f"settings that are not copied from the source: {settings}"] if settings else []
     if target is not None and is_known_by(target, info):
-        apart = [*set_apart(target, info), *([f"index.{FINAL}"] if difference(target, info) else [])]
-        start = f"settings of '{target.name}' that a new index has as '{info.name}' has: "
-        lines += [start + ", ".join(apart)] if apart else []
-    lines += [f"alias '{alias}', which shows a part, moves along" for alias in along]
+        names = differing_settings(target, info)
+        names += [f"index.{FINAL}"] if pipeline_difference(target, info) else []
+        start = f"settings that differ in '{target.name}'; the new index gets those of '{info.name}': "
+        lines += [start + ", ".join(names)] if names else []
+    lines += [f"alias '{alias}', which shows only a part, moves too" for alias in along]
     for name, writes in carried.items():
         if writes:
             lines.append(
-                f"written by clients in '{name}', comes along: {quantity(len(writes.changed), 'document')}, "
-                f"{len(writes.deleted):,} deletes; {len(writes.conflicts):,} were changed in the source too"
+                f"carried over from '{name}', where clients wrote: "
+                f"{quantity(len(writes.changed), 'document')}, {len(writes.deleted):,} deletes; "
+                f"{len(writes.conflicts):,} more were changed in the source too, which wins"
             )
         if not writes.deletes_known:
-            lines.append(f"deletes by clients in '{name}' cannot be told, and do not come along")
+            lines.append(f"deletes by clients in '{name}' cannot be determined and are not carried over")
     return lines
 
 
@@ -219,15 +222,15 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
     """Raise ClusterError or DataError for a source index that cannot be copied with vectors."""
     if is_in_place(info):
         raise ClusterError(
-            f"'{info.name}' holds its vectors itself",
-            hint=f"{command_for(info)} goes on there; hybridr remove {info.name}   takes them away first",
+            f"'{info.name}' holds its own vectors (in place)",
+            hint=f"{command_for(info)} continues in place; or remove them first: hybridr remove {info.name}",
         )
     obstacles = [*alias_obstacles(cluster, info), *mapping_obstacles(info, {})]
-    require_no_obstacle(obstacles, f"the note in the mapping of '{info.name}' that names the new index")
+    require_no_obstacle(obstacles, f"the entry in the mapping of '{info.name}' that names the new index")
     require_whole_source(info)
     require_no_loss(cluster, info)
     require_searchable(cluster, info)
-    freeing = freeing_of(settings)
+    freeing = name_conflict_hints(settings)
     if taken := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.properties.keys():
         raise DataError(
             f"index '{info.name}' has a field '{min(taken)}' already",
@@ -235,13 +238,13 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
         )
 
 
-def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> IndexInfo | None:
-    """Return the index that an earlier run of this job began, or that another process is creating now; None
+def index_of_job(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> IndexInfo | None:
+    """Return the index that an earlier run of this job created, or that another process is creating now; None
     if there is none.
 
-    An index that the source does not name yet is taken only while it is empty, because documents in it could
-    be anybody's. Left out are indices whose mapping can no longer follow the source, and indices that clients
-    once searched and that still hold writes of clients.
+    An index that the source does not name yet counts only while it is empty, because its documents could be
+    anybody's. Not used: indices whose mapping can no longer follow the source, and indices that clients no
+    longer search but that hold writes of clients.
     """
 
     def is_empty(claimant: IndexInfo, query: dict[str, Any] | None = None) -> bool:
@@ -251,27 +254,27 @@ def begun(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -> Index
 
     claims = []
     for claimant in claimants(view, info.name):
-        other_source = is_restored(claimant, info) or is_beyond_change(info, claimant)
-        if claimant.record.job != job or other_source:
+        is_unusable = is_restored(claimant, info) or is_beyond_change(info, claimant)
+        if claimant.record.job != job or is_unusable:
             continue
-        history = claimant.record.history  # one that is full may have lost what it knew
+        history = claimant.record.history  # if it is full, older events may have been dropped
         was_searched = len(history) >= MAX_EVENTS or any(event["event"] in MOVES for event in history)
-        if not was_searched or is_live(claimant) or is_empty(claimant, WRITTEN):
+        if not was_searched or is_live(claimant) or is_empty(claimant, CLIENT_WRITES):
             claims.append(claimant)
     named = [claimant for claimant in claims if is_known_by(claimant, info)]
     unnamed = (claimant for claimant in claims if claimant.record.source_uuid == info.uuid)
     return named[0] if named else next(filter(is_empty, unnamed), None)
 
 
-def view_of(cluster: Cluster, todo: Plan) -> IndexView:
-    """Return a snapshot of the indices that a plan is about: the source, all that hold its vectors, and what
-    the alias stands for.
+def view_of_plan(cluster: Cluster, todo: Plan) -> IndexView:
+    """Return a snapshot of the indices of a plan: the source, all with its vectors, and the index behind the
+    alias.
     """
     source = todo.record.source
     return IndexView.of(cluster, source, generations_of(source), todo.destination, todo.record.alias)
 
 
-def searched_before(view: IndexView, todo: Plan) -> IndexInfo | None:
+def index_before_switch(view: IndexView, todo: Plan) -> IndexInfo | None:
     """Return the index with vectors that clients search before the alias moves; None if clients search the
     source.
     """
@@ -288,20 +291,21 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
     """
     if alias != name and (reasons := narrowing(named.aliases.get(name, {}))):
         raise ClusterError(
-            f"'{name}' is an alias with {' and '.join(reasons)}, '{alias}' would show all of it",
-            hint=f"hybridr reindex {named.name}   after which searches of '{name}' stay within it",
+            f"'{name}' is an alias with {' and '.join(reasons)}, but '{alias}' would show every document",
+            hint=f"hybridr reindex {named.name}   then searches of '{name}' keep its filter and routing",
         )
 
 
 def check_alias(view: IndexView, alias: str, info: IndexInfo, *, discard: bool) -> IndexInfo | None:
     """Return the index behind the alias, or None for a new alias.
 
-    Raises SettingsError for a name that cannot be an alias; ClusterError if the alias belongs to an index of
-    another source, which this one did not replace, and unless `discard` if clients wrote what it lacks there.
+    Raises SettingsError for an invalid alias name, ClusterError if the alias belongs to an index of another
+    source that this one did not replace. Unless `discard`, ClusterError too if the source lacks what clients
+    wrote behind the alias.
     """
-    if NO_ALIAS.search(alias):
+    if INVALID_ALIAS.search(alias):
         raise SettingsError(
-            f"'{alias}' cannot be an alias: a blank or , \" * \\ < | > ? / # : is in it, or _ - + before it",
+            f"'{alias}' cannot be an alias: it holds a blank or , \" * \\ < | > ? / # : or begins with _ - +",
             hint="--alias NAME chooses another name",
         )
     target = alias_target(view, alias)
@@ -309,24 +313,23 @@ def check_alias(view: IndexView, alias: str, info: IndexInfo, *, discard: bool) 
         return None
     if info.name not in (target.name, target.record.source) and not has_ties(target, info):
         raise ClusterError(
-            f"alias '{alias}' stands for '{target.name}', which does not come from '{info.name}'",
-            hint=f"--alias NAME chooses another name; or, by POST /_aliases, point it to '{info.name}' first",
+            f"alias '{alias}' points to '{target.name}', which was not made from '{info.name}'",
+            hint=f"--alias NAME chooses another name; or point it to '{info.name}' first, by POST /_aliases",
         )
     if is_of_earlier_source(target, info) and not discard:
-        require_none_behind(view.cluster, target, info, f"leaves them in '{target.name}'")
+        require_nothing_lost(view.cluster, target, info, f"leaves them in '{target.name}'")
     return target
 
 
 def new_record(
     proposal: Proposal, job: str, alias: str, target: IndexInfo | None, current: IndexInfo | None
 ) -> Record:
-    """Return the record of the new index: how its vectors are made, and what its alias stood for before
-    (`target`).
+    """Return the record of the new index: how its vectors are made, and the index `target` behind its alias.
 
     Raises DataError for an alias or a fingerprint that no record can hold.
     """
     settings = {name: proposal.info.settings.get(f"index.{name}") for name in DURING_FILL}
-    previous = proposal.info.name  # a rollback returns to what the alias stands for now, at first the source
+    previous = proposal.info.name  # a rollback returns to the index behind the alias now, else to the source
     if target is not None and is_known_by(target, proposal.info):
         is_same = current is not None and target.name == current.name
         previous = previous_of(target, alias) if is_same else target.name
@@ -334,35 +337,35 @@ def new_record(
     if target is not None and is_of_earlier_source(target, proposal.info):
         origin = target.record.aliases.get(alias, origin)
     record = {
-        "passages": None,  # said where there are none, too
-        **proposal.remembered(job, current.record if current else None),
+        "passages": None,  # written even without passages
+        **proposal.record_fields(job, current.record if current else None),
         "state": "filling",
         "alias": alias,
         "previous": previous,
         "aliases": {alias: origin},
         "original": current.record.original if current else settings,
     }
-    if models := models_for(proposal, current):
+    if models := planned_models(proposal, current):
         record["semantic"] = models
     return checked(record, "the new record")
 
 
 def settings_after(record: Record, destination: str, current: IndexInfo | None) -> dict[str, Any]:
-    """Return the settings that the index has once it is filled: those of the source, with the wrapper of its
-    final pipeline.
+    """Return the settings of the index after the fill: those of the source, with the wrapper of its final
+    pipeline.
 
-    Of a complete index only those that a killed run left as they are during the fill.
+    For a complete index, only those that still have the value of a fill, because a run was killed.
     """
     after = {setting: record.original.get(setting) for setting in {**DURING_FILL, **record.original}}
     if owners_pipeline(after):
-        after[FINAL] = wrapper_of(destination)
+        after[FINAL] = wrapper_name(destination)
     if current is None or current.record.state != "complete":
         return after
     left = {name: str(current.settings.get(f"index.{name}")) for name in DURING_FILL}
     return {name: value for name, value in after.items() if left.get(name) == str(DURING_FILL.get(name))}
 
 
-def is_left_filling(current: IndexInfo) -> bool:
+def has_fill_settings(current: IndexInfo) -> bool:
     """Return whether a complete index still has the settings of a fill (no refresh), because a run was
     killed.
     """
@@ -370,22 +373,22 @@ def is_left_filling(current: IndexInfo) -> bool:
     return bool(current.settings.get("index.refresh_interval") == never != original)
 
 
-def during(after: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that the settings in `after` have while the index is being filled."""
+def settings_during_fill(after: dict[str, Any]) -> dict[str, Any]:
+    """Return the values during the fill of those settings in `after` that a fill changes."""
     return {setting: DURING_FILL[setting] for setting in after if setting in DURING_FILL}
 
 
-def terms_beside(
+def plan_details(
     destination: str, record: Record, after: dict[str, Any], templates: list[str], vectors: int
 ) -> dict[str, Any]:
-    """Return the entries of a plan's JSON that only a plan with a new index has."""
+    """Return the JSON entries that only the plan of a new index has."""
     return {
         "source": record.source,
         "destination": destination,
         "alias": record.alias,
         "alias_made": record.aliases[record.alias] == "made",
         "previous": record.previous,
-        "before": during(after),
+        "before": settings_during_fill(after),
         "after": after,
         "templates": templates,
         "passages": record.passages and record.passages.to_json(),
@@ -398,8 +401,8 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
     """Return the body that creates the new index: settings, mappings and analysis of the source plus the
     fields of hybridr.
 
-    Two fields beside the vectors are stored but left out of `_source`: a client's partial update then drops
-    them and keeps the vector, so that stale vectors can be found.
+    The fields of the encoder's fingerprint and of the source's `_seq_no` are stored but not in `_source`: a
+    client's partial update drops them and keeps the vector, so that stale vectors can be found.
     """
     info, source = proposal.info, proposal.info.mappings
     added = {
@@ -407,8 +410,8 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
         ENCODER_FIELD: {"type": "keyword", "store": True},
         SEQ_NO_FIELD: {"type": "long", "store": True},
     }
-    kept_apart = [kind for kind in representations_in(proposal.settings) if kind.hidden]
-    hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for kind in kept_apart for name in kind.fields(record))]
+    kinds = [kind for kind in representations_in(proposal.settings) if kind.hidden]
+    hidden = [ENCODER_FIELD, SEQ_NO_FIELD, *(name for kind in kinds for name in kind.fields(record))]
     windows = proposal.recipe.windows  # a nested object for each passage
     fields = {**source.get("properties", {}), **added}
     if record.semantic:
@@ -418,7 +421,7 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
     copied = copied_settings(info.settings)
     index = {
         **{name: value for name, value in copied.items() if name not in record.original},
-        **during(record.original),
+        **settings_during_fill(record.original),
         "knn": True,
         **{name.removeprefix("index."): value for name, value in raised.items()},
     }
@@ -431,7 +434,7 @@ def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
     return {"settings": {"index": index}, "mappings": mappings}
 
 
-def planned_again(planned: Record, record: Record) -> Record:
-    """Return the record of an index that an earlier run began, with what this run plans otherwise."""
-    changes = {name: getattr(planned, name) for name in PLANNED_AGAIN}
+def updated_record(planned: Record, record: Record) -> Record:
+    """Return the `record` of an index that an earlier run created, with the values that this run changes."""
+    changes = {name: getattr(planned, name) for name in REPLANNED_FIELDS}
     return record.changed(**changes, aliases={**planned.aliases, **record.aliases})

@@ -2,13 +2,13 @@
 document wins.
 
 **The rule.** Whatever a client inserts, changes or deletes in an index that hybridr made, by an alias or by
-the index's name, is carried into the index that takes its place; or the command refuses, with the counts.
+the index's name, is carried into the index that replaces it; or the command refuses, with the counts.
 
-A document that a client wrote in such an index bears no `_seq_no` of the source, or a negative one (see
-`look_up`). One that a client deleted is in the source, in a state that was copied, and not in the index.
-An index that its alias has left keeps in its record up to which operation that was `carried`. One that its
-alias went back to keeps which operations of the source it has `taken` before the next round: what hybridr
-copied to the source is no change of the source.
+A document that a client wrote in such an index has no `_seq_no` of the source, or a negative one (see
+`stored_states`). A document that a client deleted is still in the source, in the state that was copied.
+When an alias leaves an index, that index's record keeps the last operation that was `carried` to the next
+one. When an alias returns to an index, its record keeps the operations of the source that it has `taken`:
+what hybridr itself copied to the source does not count as a change of the source.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ..cluster.semantic import as_stored_with, plain_source
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound, SettingsError, quantity
 from ..files.local import fingerprint
-from .job import INSERTED, Stored, is_current, look_up
-from .lag import Numbered, differing
+from .job import INSERTED, Stored, is_current, stored_states
+from .lag import NumberedIndex, differing_spans
 from .representations import fields_of
 
-WRITTEN = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
+CLIENT_WRITES = {"bool": {"must_not": [{"range": {SEQ_NO_FIELD: {"gte": 0}}}]}}
 PAGE = 500
 NAMED_IDS = 100  # in a hint
 NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_carried": ()}
@@ -51,8 +51,8 @@ NOTHING_CARRIED: dict[str, Any] = {"carried": None, "carried_into": "", "not_car
 class Writes:
     """Writes of clients in an index with vectors that its source lacks: changed and deleted documents by key.
 
-    `conflicts` were changed in both indices and stay as they are. `deletes_known` says whether deletes can be
-    told.
+    `conflicts` were changed in both indices; neither is overwritten. `deletes_known` says whether deletes can
+    be determined.
     """
 
     changed: set[Key] = field(default_factory=set)
@@ -65,8 +65,8 @@ class Writes:
 
     def counts(self) -> dict[str, Any]:
         """Return the number of changed, deleted and conflicting documents as JSON values."""
-        lists = ("changed", "deleted", "conflicts")
-        return {name: len(getattr(self, name)) for name in lists} | {"deletes_known": self.deletes_known}
+        names = ("changed", "deleted", "conflicts")
+        return {name: len(getattr(self, name)) for name in names} | {"deletes_known": self.deletes_known}
 
 
 def own_fields(info: IndexInfo) -> set[str]:
@@ -92,28 +92,27 @@ def current_generation(cluster: Describing, source: IndexInfo) -> IndexInfo | No
     return next(iter(reversed(live(destinations(cluster, source)))), None)
 
 
-def written_since(info: IndexInfo, generations: Sequence[IndexInfo]) -> Position | None:
-    """Return the position from which on writes of clients in this index exist nowhere else; None means from
-    the start.
+def carried_position(info: IndexInfo, generations: Sequence[IndexInfo]) -> Position | None:
+    """Return the position up to which writes of clients in this index are safe elsewhere; None if none are.
 
     `generations` are all indices with vectors of the same source. Writes that were carried into another index
     count as safe only if clients search that index, or its writes were carried on to one that they search.
     """
-    by_uuid, at = {generation.uuid: generation for generation in generations}, info
+    by_uuid, index = {generation.uuid: generation for generation in generations}, info
     for _ in range(len(generations) + 1):
-        if at.record.carried is None:
+        if index.record.carried is None:
             return None
-        if not at.record.carried_into:
+        if not index.record.carried_into:
             return None if is_live(info) else Position(dict(info.record.carried or {}))
-        if at.record.carried_into not in by_uuid:
+        if index.record.carried_into not in by_uuid:
             return None
-        at = by_uuid[at.record.carried_into]
-        if is_live(at) and at.uuid != info.uuid:
+        index = by_uuid[index.record.carried_into]
+        if is_live(index) and index.uuid != info.uuid:
             return Position(dict(info.record.carried or {}))
     return None
 
 
-def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> None:
+def require_no_writes(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> None:
     """Raise ClusterError, with the counts, if clients wrote documents that the index named `lacking` does not
     have.
     """
@@ -127,25 +126,25 @@ def require_none(writes: Writes, info: IndexInfo, lacking: str, hint: str) -> No
 
 
 def require_none_of(cluster: Cluster, info: IndexInfo) -> None:
-    """Raise ClusterError, with the counts, if clients wrote what an index with vectors alone holds: one that
-    was made of the index `info`, or that is `info`, which is to be deleted.
+    """Raise ClusterError, with the counts, if deleting the index `info` would lose writes of clients that
+    only an index with vectors holds: `info` itself, or one made from it.
     """
     for generation in [info] if is_destination(info) else destinations(cluster, info):
         if not generation.record.in_place:
             source = generation.record.source
-            hint = f"hybridr remove {source} --discard gives them up, or choose another --index"
-            require_none(find_writes(cluster, generation), generation, source, hint)
+            hint = f"hybridr remove {source} --discard deletes them, or choose another --index"
+            require_no_writes(find_writes(cluster, generation), generation, source, hint)
 
 
-def require_one_fate(copy_back: bool, discard: bool) -> None:
-    """Raise SettingsError if writes of clients are to be both copied back and given up."""
+def require_one_option(copy_back: bool, discard: bool) -> None:
+    """Raise SettingsError for --copy-back together with --discard."""
     if copy_back and discard:
         raise SettingsError(
-            "--copy-back keeps what clients wrote, --discard gives it up", hint="take one of them"
+            "--copy-back keeps what clients wrote, --discard gives it up", hint="use only one of them"
         )
 
 
-def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | None] | None:
+def caught_refusal(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | None] | None:
     """Return message and hint of the ClusterError that `check` raises, or None. Unless it is a dry run, the
     error is raised.
     """
@@ -158,25 +157,25 @@ def refusal_by(check: Callable[[], None], *, dry_run: bool) -> dict[str, str | N
     return None
 
 
-def require_none_behind(cluster: Cluster, old: IndexInfo, source: IndexInfo, fate: str) -> None:
-    """Raise ClusterError, with the count, if clients wrote documents in an index with vectors of an earlier
-    source that `source`, which replaced that, lacks or holds with another content.
+def require_nothing_lost(cluster: Cluster, old: IndexInfo, source: IndexInfo, fate: str) -> None:
+    """Raise ClusterError, with the count, if `source` replaced an earlier source and lacks documents that
+    clients wrote in `old`, an index with vectors of that earlier source, or holds them with other content.
 
-    `fate` says in the hint what `--discard` does to them.
+    `fate` says in the hint what `--discard` does to these documents.
     """
     compared = old.with_record(old.record.changed(source=source.name, synced=None, taken={}))
-    pages = ClientWrites(cluster, compared).written()
+    pages = ClientWrites(cluster, compared).written_pairs()
     ids = sorted({document.doc_id for page in pages for document, _ in page})
     if not ids:
         return
-    which = {"ids": {"values": ids[:NAMED_IDS]}}
-    written = {"index": old.name, "query": which, "_source": {"excludes": sorted(own_fields(old))}}
-    copying = as_json({"source": written, "dest": {"index": source.name}}).decode()
+    query = {"ids": {"values": ids[:NAMED_IDS]}}
+    written = {"index": old.name, "query": query, "_source": {"excludes": sorted(own_fields(old))}}
+    body = as_json({"source": written, "dest": {"index": source.name}}).decode()
     part = f" the first {NAMED_IDS}" if len(ids) > NAMED_IDS else ""
     raise ClusterError(
         f"'{source.name}' was built anew and lacks {quantity(len(ids), 'document')} as clients wrote them in "
         f"'{old.name}'",
-        hint=f"POST /_reindex {copying} writes{part} over what is there; --discard {fate}",
+        hint=f"POST /_reindex {body} copies{part} and overwrites what is there; --discard {fate}",
     )
 
 
@@ -185,45 +184,45 @@ def find_writes(
 ) -> Writes:
     """Find the writes of clients in an index with vectors that neither its source nor the index `newer` has.
 
-    Nothing is changed. Without `newer` that is the index that clients search now. Descriptions of indices
-    come from `view`, if given, instead of the cluster. Raises NotFound if the source is gone.
+    `newer` is by default the index that clients search now. Nothing is changed. Descriptions of indices come
+    from `view`, if given, instead of the cluster. Raises NotFound if the source is gone.
     """
     if not cluster.exists(info.record.source):
         raise NotFound(f"'{info.record.source}', the source of '{info.name}', is gone")
     view = view or cluster
-    there = ClientWrites(cluster, info, view)
-    newer = newer or current_generation(view, view.index_info(there.source))
-    counted = there.done
-    if there.is_idle:
-        return counted
+    reader = ClientWrites(cluster, info, view)
+    newer = newer or current_generation(view, view.index_info(reader.source))
+    writes = reader.tally
+    if reader.is_idle:
+        return writes
     newer_index = OtherIndex(cluster, newer) if newer is not None and newer.uuid != info.uuid else None
-    for page in there.written():
-        conflicts, documents = there.conflicts(page), [document for document, _ in page]
-        lost = newer_index.without(documents) if newer_index else documents
+    for page in reader.written_pairs():
+        conflicts, documents = reader.conflicting_keys(page), [document for document, _ in page]
+        lost = newer_index.lacked_documents(documents) if newer_index else documents
         keys = {document.key for document in lost}
-        counted.conflicts |= keys & conflicts
-        counted.changed |= keys - conflicts
-    for gone in there.gone():
-        deleted = newer_index.copies(gone) if newer_index else gone
-        counted.deleted |= {document.key for document in deleted}
-    return counted
+        writes.conflicts |= keys & conflicts
+        writes.changed |= keys - conflicts
+    for deleted in reader.deleted_pages():
+        lost = newer_index.copied_documents(deleted) if newer_index else deleted
+        writes.deleted |= {document.key for document in lost}
+    return writes
 
 
-def outdated(
+def stale_documents(
     cluster: Cluster,
     info: IndexInfo,
     documents: Sequence[SourceDocument],
     stored: Mapping[Key, Stored],
     encoder: str,
 ) -> list[SourceDocument]:
-    """Return those documents of the source that an index with vectors lacks or holds in an earlier state, by
-    the rule of `is_current`.
+    """Return those documents of the source that an index with vectors lacks or holds in an earlier state, as
+    `is_current` decides.
     """
     unseen = [d for d in documents if d.key in stored and stored[d.key].source_seq_no is None]
-    newer: set[Key] | None = None
+    changed_keys: set[Key] | None = None
     if unseen:
         writes = ClientWrites(cluster, info)
-        newer = writes.changed_in_source(unseen) if writes.synced else None
+        changed_keys = writes.changed_in_source(unseen) if writes.synced else None
     return [
         document
         for document in documents
@@ -231,7 +230,7 @@ def outdated(
             document,
             stored.get(document.key),
             encoder,
-            None if newer is None else document.key in newer,
+            None if changed_keys is None else document.key in changed_keys,
         )
     ]
 
@@ -239,35 +238,35 @@ def outdated(
 def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> int:
     """Return how many documents an index with vectors should hold.
 
-    That is the count of its source, minus those of the `missing` ids that it lacks, plus documents that
-    clients added to the index and the source never had.
+    That is the count of its source, minus the source's documents with `missing` ids that the index lacks,
+    plus documents that clients added to the index and the source never had.
     """
     lacking = 0
     for page in documents_in_pages(cluster, info.record.source, sorted(set(missing)), page=PAGE, whole=False):
         lacking += len(page) - len(same_documents(cluster, info, page, whole=False))
-    theirs = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
-    return cluster.count(info.record.source) - lacking + theirs
+    added = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
+    return cluster.count(info.record.source) - lacking + added
 
 
 @dataclass(frozen=True)
 class OtherIndex:
-    """An index with vectors of the same source, which may hold what clients wrote in another one."""
+    """An index with vectors that may already hold what clients wrote in another one of the same source."""
 
     cluster: Cluster
     info: IndexInfo
 
-    def without(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
-        """Return those of the documents (without hybridr's fields) that this index lacks or holds with
-        another content.
+    def lacked_documents(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+        """Return those of the documents (without hybridr's fields) that this index lacks or holds with other
+        content.
         """
         self.cluster.refresh(self.info.name)
         here = same_documents(self.cluster, replace(self.info, semantic={}), documents)
         contents = {key: content_of(document.source, self.info) for key, document in here.items()}
         return [document for document in documents if contents.get(document.key) != document.source]
 
-    def copies(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
+    def copied_documents(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Return those documents of the source that this index holds as copies, not as writes of a client."""
-        here = look_up(self.cluster, self.info.name, documents)
+        here = stored_states(self.cluster, self.info.name, documents)
         return [d for d in documents if d.key in here and not here[d.key].written_here]
 
 
@@ -275,9 +274,11 @@ Pair = tuple[SourceDocument, SourceDocument | None]
 
 
 class ClientWrites:
-    """Reads the writes of clients in an index with vectors and compares them with its source.
+    """Reads the writes of clients in an index with vectors ("here") and compares them with its source.
 
-    `returned` maps keys to fingerprints of documents that were copied from here back to the source.
+    Writes up to the position `carried_until` are safe in another index. `synced` is the position of the
+    source up to which its changes are here; None if unknown. `returned_hashes` maps keys to fingerprints of
+    documents that were copied from here back to the source. `tally` collects what was read or copied.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> None:
@@ -286,42 +287,42 @@ class ClientWrites:
         self.info = info
         self.source = str(info.record.source)
         self.refused = set(refused_ids(info))
-        self.source_info = there = view.index_info(self.source)
-        self.since = written_since(info, destinations(view, there))
+        self.source_info = view.index_info(self.source)
+        self.carried_until = carried_position(info, destinations(view, self.source_info))
         synced = info.record.synced
-        self.restored = is_restored(info, there)
-        self.synced = Position(dict(synced)) if synced and not self.restored else None
+        self.source_restored = is_restored(info, self.source_info)
+        self.synced = Position(dict(synced)) if synced and not self.source_restored else None
         self.taken = info.record.taken
-        self.returned: dict[Key, str] = {}
+        self.returned_hashes: dict[Key, str] = {}
         # A document that was refused cannot be told from a deleted one without the list of refused ones.
         is_exact = self.synced is not None and len(self.refused) >= info.record.rejected
-        self.done = Writes(deletes_known=is_exact)
+        self.tally = Writes(deletes_known=is_exact)
 
     @property
     def is_idle(self) -> bool:
         """Return whether nothing was written here since all writes of clients were carried to another
         index.
         """
-        is_whole = self.since is not None and not self.info.record.not_carried
-        return is_whole and settled_position(self.cluster, self.info) == self.since
+        is_whole = self.carried_until is not None and not self.info.record.not_carried
+        return is_whole and settled_position(self.cluster, self.info) == self.carried_until
 
-    def written(self) -> Iterator[list[Pair]]:
-        """Yield pages of documents that clients wrote here and that differ from the source, each with the
-        source's document or None.
+    def written_pairs(self) -> Iterator[list[Pair]]:
+        """Yield pages of documents that clients wrote here and that differ from the source, each paired with
+        the source's document (None if the source has none).
         """
         for page, stored in self.written_pages():
-            there = same_documents(self.cluster, self.source_info, page)
+            originals = same_documents(self.cluster, self.source_info, page)
             pairs = []
             for document in page:
-                content, copy = self.content_of(document), there.get(document.key)
+                content, original = self.content_of(document), originals.get(document.key)
                 state = stored.get(document.key)
-                if copy is not None:
-                    is_lacking = copy.source != content
-                else:  # what the source deleted after it was seen stays deleted
-                    is_lacking = state is None or not state.came_from_source
-                is_returned = self.returned.get(document.key) == fingerprint(content)
-                if is_lacking and not is_returned:  # else it was changed or deleted there since
-                    pairs.append((document._replace(source=content), copy))
+                if original is not None:
+                    is_different = original.source != content
+                else:  # what the source deleted after hybridr saw it there stays deleted
+                    is_different = state is None or not state.came_from_source
+                is_returned = self.returned_hashes.get(document.key) == fingerprint(content)
+                if is_different and not is_returned:  # a returned one was changed in the source since
+                    pairs.append((document._replace(source=content), original))
             if pairs:
                 yield pairs
 
@@ -337,102 +338,106 @@ class ClientWrites:
     ) -> Iterator[tuple[list[SourceDocument], dict[Key, Stored]]]:
         """Yield pages of documents that clients wrote here, with the stored state of each.
 
-        In an index that clients do not search, documents that hybridr carried there from another index are
-        left out.
+        An index that clients do not search yields no documents that hybridr carried there from another index.
         """
         self.cluster.refresh(self.info.name)
-        share = share or Share(since=self.since)
-        contested = sorted(self.info.record.not_carried) if self.since else []
+        share = share or Share(since=self.carried_until)
+        contested = sorted(self.info.record.not_carried) if self.carried_until else []
         pages = chain(
-            read_pages(self.cluster, self.info.name, page=PAGE, share=share, where=WRITTEN),
+            read_pages(self.cluster, self.info.name, page=PAGE, share=share, where=CLIENT_WRITES),
             documents_in_pages(self.cluster, self.info.name, contested, page=PAGE),
         )
         for page in pages:
-            stored = look_up(self.cluster, self.info.name, page)
+            stored = stored_states(self.cluster, self.info.name, page)
             if not is_live(self.info):
                 page = [d for d in page if d.key in stored and not stored[d.key].carried_from]
             if page:
                 yield page, stored
 
-    def conflicts(self, pairs: Sequence[Pair]) -> set[Key]:
-        """Return the keys of documents that the source changed too since the last round, other than by
-        hybridr's own copies.
+    def conflicting_keys(self, pairs: Sequence[Pair]) -> set[Key]:
+        """Return the keys of documents that the source changed too since the synced position.
+
+        What hybridr copied back itself, and a source state that was seen here, do not count as changes.
+        Without a synced position every document of the source counts as changed.
         """
-        there = {document.key: copy for document, copy in pairs if copy is not None}
-        stored = look_up(self.cluster, self.info.name, [document for document, _ in pairs])
-        newer = self.changed_in_source([document for document, copy in pairs if copy is not None])
+        originals = {document.key: original for document, original in pairs if original is not None}
+        stored = stored_states(self.cluster, self.info.name, [document for document, _ in pairs])
+        changed_keys = self.changed_in_source(
+            [document for document, _ in pairs if document.key in originals]
+        )
         return {
             key
-            for key, copy in there.items()
-            if key in newer
-            and self.returned.get(key) != fingerprint(copy.source)
-            and not (key in stored and stored[key].source_seq_no == copy.seq_no)
+            for key, original in originals.items()
+            if key in changed_keys
+            and self.returned_hashes.get(key) != fingerprint(original.source)
+            and not (key in stored and stored[key].source_seq_no == original.seq_no)
         }
 
     def changed_in_source(self, documents: Sequence[SourceDocument]) -> set[Key]:
         """Return the keys of those documents that the source changed after the synced position, except by
-        operations listed in `taken`; all of them if there is no position.
+        operations listed in the record's `taken`; all keys without a synced position.
         """
         if self.synced is None:
             return {document.key for document in documents}
         ids = list({document.doc_id: None for document in documents})
-        newer: set[Key] = set()
+        later: set[Key] = set()
         for shard, last in self.synced.seq_no.items():
-            behind = {"range": {"_seq_no": {"gt": last}}}
-            since = {"bool": {"must": [behind], "must_not": self.taken_here(shard)}}
+            after = {"range": {"_seq_no": {"gt": last}}}
+            query = {"bool": {"must": [after], "must_not": self.taken_queries(shard)}}
             params = {"preference": f"_shards:{shard}"}
-            hits = hits_by_id(self.cluster, self.source, ids, {"_source": False}, since, params)
-            newer |= {(hit["_id"], hit.get("_routing") or "") for hit in hits}
-        newer_ids = {doc_id for doc_id, _ in newer}
-        moved = [d for d in documents if d.doc_id in newer_ids and d.key not in newer]
-        there = same_documents(self.cluster, self.source_info, moved, whole=False) if moved else {}
-        replaced = {key for key, document in there.items() if document.key in newer}
-        return replaced | {document.key for document in documents if document.key in newer}
+            hits = hits_by_id(self.cluster, self.source, ids, {"_source": False}, query, params)
+            later |= {(hit["_id"], hit.get("_routing") or "") for hit in hits}
+        later_ids = {doc_id for doc_id, _ in later}
+        rerouted = [d for d in documents if d.doc_id in later_ids and d.key not in later]  # other routing
+        originals = same_documents(self.cluster, self.source_info, rerouted, whole=False) if rerouted else {}
+        replaced = {key for key, original in originals.items() if original.key in later}
+        return replaced | {document.key for document in documents if document.key in later}
 
-    def taken_here(self, shard: int) -> list[dict[str, Any]]:
-        """Return queries for the operations of a shard of the source that are listed in `taken`."""
+    def taken_queries(self, shard: int) -> list[dict[str, Any]]:
+        """Return queries for the operations of a source shard that the record lists in `taken`."""
         spans = self.taken.get(shard, ())
         return [{"range": {"_seq_no": {"gte": first, "lte": last}}} for first, last in spans]
 
-    def deleted_here(self, missing: Sequence[SourceDocument]) -> set[Key]:
-        """Return the keys of those `missing` documents, which the source has and this index lacks, that
-        clients deleted here.
+    def deleted_by_clients(self, missing: Sequence[SourceDocument]) -> set[Key]:
+        """Return which of the `missing` documents (the source has them, this index lacks them) clients
+        deleted here, by key.
         """
-        if self.synced is None or not self.done.deletes_known:
+        if self.synced is None or not self.tally.deletes_known:
             return set()
         changed = self.changed_in_source(missing)
         return {d.key for d in missing if d.doc_id not in self.refused and d.key not in changed}
 
-    def gone(self) -> Iterator[list[SourceDocument]]:
-        """Yield pages of documents that clients deleted here while the source still holds the copied state.
+    def deleted_pages(self) -> Iterator[list[SourceDocument]]:
+        """Yield pages of documents that clients deleted here and the source still holds in the copied state.
 
-        Yields nothing for an index that a rollback left: its deletes were copied back or discarded then.
+        Yields nothing for an index from which a rollback moved the alias: its deletes were copied back or
+        discarded then.
         """
         record = self.info.record
         moves = [event["event"] for event in record.history if event["event"] in MOVES]
         is_given_up = not is_live(self.info) and (record.state != "complete" or moves[-1:] != ["switched"])
-        if self.synced is None or not self.done.deletes_known or is_given_up:
+        if self.synced is None or not self.tally.deletes_known or is_given_up:
             return
         for page in self.doubtful_pages(self.synced):
-            here = look_up(self.cluster, self.info.name, page)
-            away = [d for d in page if d.key not in here and d.doc_id not in self.refused]
-            if away:
-                yield away
+            here = stored_states(self.cluster, self.info.name, page)
+            missing = [d for d in page if d.key not in here and d.doc_id not in self.refused]
+            if missing:
+                yield missing
 
     def doubtful_pages(self, until: Position) -> Iterator[list[SourceDocument]]:
-        """Yield pages of documents of the source that were copied into this index and may be missing now.
+        """Yield pages of documents of the source that were copied into this index and may be missing here.
 
-        These are documents copied back to the source, ranges in which both indices hold different operations,
-        and operations `taken` after the synced position.
+        These are documents copied back to the source, documents in ranges of operations that differ between
+        both indices, and operations in the record's `taken`.
         """
-        ids = sorted({doc_id for doc_id, _ in self.returned})
+        ids = sorted({doc_id for doc_id, _ in self.returned_hashes})
         yield from documents_in_pages(self.cluster, self.source, ids, page=PAGE, whole=False)
-        originals = Numbered(self.cluster, self.cluster.index_info(self.source), "_seq_no")
-        copies = Numbered(self.cluster, self.info, SEQ_NO_FIELD)
-        for shard, spans in differing(originals, copies, until):
-            last = until.seq_no.get(shard, -1)  # what came later was not copied, and is not missing
+        originals = NumberedIndex(self.cluster, self.cluster.index_info(self.source), "_seq_no")
+        copies = NumberedIndex(self.cluster, self.info, SEQ_NO_FIELD)
+        for shard, spans in differing_spans(originals, copies, until):
+            last = until.seq_no.get(shard, -1)  # later documents were not copied, so they are not missing
             yield from originals.pages(Share(until=Position({shard: last})), spans)
         for shard, numbers in self.taken.items():
             share = Share(until=Position({shard: numbers[-1][1]}))
-            where = {"bool": {"should": self.taken_here(shard)}}
+            where = {"bool": {"should": self.taken_queries(shard)}}
             yield from read_pages(self.cluster, self.source, page=PAGE, share=share, where=where, fields=())

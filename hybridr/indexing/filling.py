@@ -29,7 +29,7 @@ from ..encoders.opening import Shipped, shipped, unshipped
 from ..errors import ModelError, NotFound, SettingsError, Unreachable
 from ..records import Progress
 from .job import Filling, Job, Meter, Pending
-from .lag import cut_up, visible_position
+from .lag import cut_into_shares, visible_position
 from .recipe import STATES, TextRecipe
 from .runners import runner
 from .settings import ReindexSettings
@@ -148,15 +148,15 @@ class PackedFill(NamedTuple):
         return Fill(job, self.work)
 
 
-def read_to_the_end(task: Fill, since: Position | None, passes: int, total: Filling) -> None:
+def fill_in_passes(task: Fill, since: Position | None, passes: int, total: Filling) -> None:
     """Fill the index from all operations after `since`, pass after pass, until no new ones appear."""
     job, position, chosen = task.job, Position.at(since), runner(task.job.settings)
     for _ in range(passes):
         settled = settled_position(job.cluster, job.source_before)
         until = settled or visible_position(job.cluster, job.source_before)
-        shares = cut_up(job.cluster, job.source, position, until)
+        shares = cut_into_shares(job.cluster, job.source, position, until)
         if shares:
-            take_over_mapping(job)
+            update_mapping(job)
         for filling in chosen.run(task, shares):
             total.add(filling)
             for line in filling.refused:
@@ -167,7 +167,7 @@ def read_to_the_end(task: Fill, since: Position | None, passes: int, total: Fill
             break
 
 
-def take_over_mapping(job: Job) -> None:
+def update_mapping(job: Job) -> None:
     """Add fields that the source's mapping gained to the destination's mapping, before documents with these
     fields are copied.
 
@@ -208,7 +208,7 @@ def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: F
         job.pace.wait(len(page))
         if not job.cluster.exists(job.destination):
             raise NotFound(f"no index '{job.destination}' any more", status=404)
-        outcome = deliver(job, work.actions(job, page))
+        outcome = send_in_bulk(job, work.actions(job, page))
         filling.rejected += outcome.rejected
         filling.book(page)
         if conflicts := set(outcome.conflicts):
@@ -216,7 +216,7 @@ def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: F
         meter.add(len(page))
 
 
-def deliver(job: Job, actions: list[Action]) -> Outcome:
+def send_in_bulk(job: Job, actions: list[Action]) -> Outcome:
     """Send actions in bulk requests of a suitable size; return what was written, rejected and in conflict."""
     total, patience_s = Outcome(), job.settings.patience_s
     bodies = write_past_pipelines(job.cluster, job.destination, actions, job.rejects, patience_s=patience_s)
@@ -236,7 +236,7 @@ def encoded_pages(
     tokens go to the `listener`, which builds the term table, and are dropped afterwards.
     """
     calls, parts = offers_of(recipe.encoder).calls_at_once, parts_by_length(recipe, pages)
-    with closing(mapped(partial(encode, recipe, listener=listener), parts, calls)) as encoded:
+    with closing(map_in_threads(partial(encode, recipe, listener=listener), parts, calls)) as encoded:
         for part in encoded:
             if listener is None:
                 yield part
@@ -295,7 +295,7 @@ def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:
     item, and this function waits for that: a thread inside native code must not outlive the interpreter.
     """
     iterator = iter(items)
-    ahead = mapped(lambda _: next(iterator, END), repeat(None), size + 1, threads=1)
+    ahead = map_in_threads(lambda _: next(iterator, END), repeat(None), size + 1, threads=1)
     try:
         with closing(ahead):
             yield from takewhile(lambda item: item is not END, ahead)
@@ -304,7 +304,7 @@ def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:
             items.close()
 
 
-def mapped(
+def map_in_threads(
     function: Callable[[S], T], items: Iterable[S], calls: int, threads: int | None = None
 ) -> Generator[T, None, None]:
     """Yield `function(item)` in the order of `items`, with up to `calls` calls running in threads (`threads`,

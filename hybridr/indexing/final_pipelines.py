@@ -31,7 +31,7 @@ NO_SCRIPTS = (
 BAD_REQUEST = 400
 
 
-def wrapper_of(index: str) -> str:
+def wrapper_name(index: str) -> str:
     """Return the name of the wrapper of an index."""
     return f"hybridr-{index}-final"
 
@@ -42,39 +42,37 @@ def owners_pipeline(original: Mapping[str, Any]) -> str | None:
     return None if name == NONE else name
 
 
-def setting_of(info: IndexInfo) -> str | None:
+def final_pipeline(info: IndexInfo) -> str | None:
     """Return the final pipeline in the settings of an index; None without one."""
     return owners_pipeline({FINAL: info.settings.get(f"index.{FINAL}")})
 
 
-def storing_request(index: str, owners: str) -> dict[str, Any]:
+def store_request(index: str, owners: str) -> dict[str, Any]:
     """Return the request that stores the wrapper of an index around its owner's pipeline."""
     calling = {"pipeline": {"name": owners, "if": f"ctx.{SEQ_NO_FIELD} == null"}}
     described = f"{MARK}calls {owners} for what clients write, not for copies"
     body = {"description": described, "processors": [calling]}
-    return {"method": "PUT", "path": path_of("_ingest", "pipeline", wrapper_of(index)), "body": body}
+    return {"method": "PUT", "path": path_of("_ingest", "pipeline", wrapper_name(index)), "body": body}
 
 
-def wrapping_requests(
-    index: str, owners: str | None, current: IndexInfo | None = None
-) -> list[dict[str, Any]]:
+def wrap_requests(index: str, owners: str | None, current: IndexInfo | None = None) -> list[dict[str, Any]]:
     """Return the requests that wrap the owner's final pipeline; for a `current` index, whose settings stay
     otherwise, those that wrap what it has for one.
     """
     if current is None:
-        return [storing_request(index, owners)] if owners else []
-    setting = setting_of(current)
-    if setting in (None, wrapper_of(index)):
+        return [store_request(index, owners)] if owners else []
+    setting = final_pipeline(current)
+    if setting in (None, wrapper_name(index)):
         return []
-    used = {"index": {FINAL: wrapper_of(index)}}
+    used = {"index": {FINAL: wrapper_name(index)}}
     return [
-        storing_request(index, str(setting)),
+        store_request(index, str(setting)),
         {"method": "PUT", "path": path_of(index, "_settings"), "body": used},
     ]
 
 
 @contextmanager
-def naming_rights() -> Iterator[None]:
+def explaining_denial() -> Iterator[None]:
     """Add to an AccessDenied that the block raises which rights an index with a final pipeline needs."""
     try:
         yield
@@ -87,16 +85,16 @@ def stored_description(cluster: Cluster, index: str) -> str | None:
 
     Raises AccessDenied without the right to look.
     """
-    name = wrapper_of(index)
+    name = wrapper_name(index)
     try:
-        with naming_rights():
+        with explaining_denial():
             stored = cluster.request("GET", path_of("_ingest", "pipeline", name))[name]
     except NotFound:
         return None
     return str(stored.get("description", ""))
 
 
-def is_stored(cluster: Cluster, index: str) -> bool:
+def has_wrapper(cluster: Cluster, index: str) -> bool:
     """Return whether the wrapper of an index is there.
 
     Raises AccessDenied without the right to look, ClusterError for a pipeline of its name that is not
@@ -106,19 +104,19 @@ def is_stored(cluster: Cluster, index: str) -> bool:
     if described is None or described.startswith(MARK):
         return described is not None
     raise ClusterError(
-        f"there is an ingest pipeline '{wrapper_of(index)}' that is not hybridr's",
+        f"there is an ingest pipeline '{wrapper_name(index)}' that is not hybridr's",
         hint="keep what it holds under another name, then delete it",
     )
 
 
-def store(cluster: Cluster, index: str, owners: str) -> None:
-    """Store the wrapper of an index around its owner's pipeline. Raises as `is_stored`, and ClusterError if
+def store_wrapper(cluster: Cluster, index: str, owners: str) -> None:
+    """Store the wrapper of an index around its owner's pipeline. Raises as `has_wrapper`, and ClusterError if
     the cluster runs no scripts.
     """
-    is_stored(cluster, index)
-    request = storing_request(index, owners)
+    has_wrapper(cluster, index)
+    request = store_request(index, owners)
     try:
-        with naming_rights():
+        with explaining_denial():
             cluster.request(request["method"], request["path"], request["body"])
     except ClusterError as refused:
         if refused.status != BAD_REQUEST:
@@ -127,48 +125,48 @@ def store(cluster: Cluster, index: str, owners: str) -> None:
 
 
 @contextmanager
-def stored_wrapper(cluster: Cluster, index: str, owners: str | None) -> Iterator[None]:
+def wrapper_for_new_index(cluster: Cluster, index: str, owners: str | None) -> Iterator[None]:
     """Store the wrapper of an index that the block makes; delete it again if the block fails and there is no
     such index.
     """
     if owners:
-        store(cluster, index, owners)
+        store_wrapper(cluster, index, owners)
     try:
         yield
     except HybridrError:
         with suppress(HybridrError):
             if owners and not cluster.exists(index):
-                send_all(cluster, deletions(cluster, index))
+                send_all(cluster, delete_requests(cluster, index))
         raise
 
 
-def keep_wrapped(cluster: Cluster, info: IndexInfo) -> IndexInfo:
+def ensure_wrapped(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     """Wrap the final pipeline that somebody set on an index with vectors since, and store a wrapper again
     that is gone; return the new description, or `info` if nothing was changed.
 
-    Clients' writes run the same pipeline before and after it. Raises as `is_stored`.
+    Clients' writes run the same pipeline before and after it. Raises as `has_wrapper`.
     """
-    setting, name = setting_of(info), wrapper_of(info.name)
+    setting, name = final_pipeline(info), wrapper_name(info.name)
     if setting is None:
         return info
     owners = owners_pipeline(info.record.original)
     if setting == name:
         with suppress(AccessDenied):
-            if not is_stored(cluster, info.name) and owners:
-                store(cluster, info.name, owners)
+            if not has_wrapper(cluster, info.name) and owners:
+                store_wrapper(cluster, info.name, owners)
         return info
-    store(cluster, info.name, setting)
+    store_wrapper(cluster, info.name, setting)
     write_record(cluster, info.name, original={**info.record.original, FINAL: setting})
-    used = wrapping_requests(info.name, None, info)[-1]
+    used = wrap_requests(info.name, None, info)[-1]
     cluster.request(used["method"], used["path"], used["body"])
     return cluster.index_info(info.name)
 
 
-def deletions(cluster: Cluster, index: str) -> list[dict[str, Any]]:
+def delete_requests(cluster: Cluster, index: str) -> list[dict[str, Any]]:
     """Return the request that deletes the wrapper of an index, if it has one. Raises as
     `stored_description`.
     """
-    path = path_of("_ingest", "pipeline", wrapper_of(index))
+    path = path_of("_ingest", "pipeline", wrapper_name(index))
     is_ours = (stored_description(cluster, index) or "").startswith(MARK)
     return [{"method": "DELETE", "path": path}] if is_ours else []
 
@@ -181,18 +179,18 @@ def wrapper_deletions(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict
     names = [
         info.name
         for info in infos
-        if setting_of(info) == wrapper_of(info.name) or owners_pipeline(info.record.original)
+        if final_pipeline(info) == wrapper_name(info.name) or owners_pipeline(info.record.original)
     ]
-    return [request for name in names for request in deletions(cluster, name)]
+    return [request for name in names for request in delete_requests(cluster, name)]
 
 
-def difference(info: IndexInfo, source: IndexInfo) -> str:
+def pipeline_difference(info: IndexInfo, source: IndexInfo) -> str:
     """Return a line for a complete index that runs another final pipeline on clients' writes than its source
     does; empty where both are the same.
     """
-    setting = setting_of(info)
-    here = owners_pipeline(info.record.original) if setting == wrapper_of(info.name) else setting
-    there = setting_of(source)
+    setting = final_pipeline(info)
+    here = owners_pipeline(info.record.original) if setting == wrapper_name(info.name) else setting
+    there = final_pipeline(source)
     if here == there or info.record.state != "complete":
         return ""
     return (

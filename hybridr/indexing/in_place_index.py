@@ -20,9 +20,9 @@ from ..cluster.record import MARK_FIELD, IndexInfo
 from ..cluster.stored_source import DERIVED, require_whole_source
 from ..errors import ClusterError, DataError, SettingsError
 from ..files.local import fingerprint
-from .final_pipelines import NO_SCRIPTS, setting_of
+from .final_pipelines import NO_SCRIPTS, final_pipeline
 from .planning import Proposal
-from .representations import fields_of, freeing_of, representations_in
+from .representations import fields_of, name_conflict_hints, representations_in
 from .settings import ReindexSettings
 
 PAINLESS = "lang-painless"
@@ -71,7 +71,7 @@ def marked_query(marks: Marks) -> dict[str, Any]:
     return {"prefix": {MARK_FIELD: marks.encoder_part}}
 
 
-def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
+def inconsistent_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
     """Match documents whose mark speaks of a vector that is not there, or of none where one is.
 
     `fields` are those of all representations that `exists` finds.
@@ -79,18 +79,18 @@ def broken_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
     no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of("")}}
     whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
     lacking = {"bool": {"must_not": [whole, no_text]}}
-    needless = {"bool": {"filter": [held_query(fields), no_text]}}
+    needless = {"bool": {"filter": [any_field_query(fields), no_text]}}
     either = {"bool": {"should": [lacking, needless]}}
     return {"bool": {"filter": [marked_query(marks), either]}}
 
 
-def held_query(fields: Iterable[str]) -> dict[str, Any]:
+def any_field_query(fields: Iterable[str]) -> dict[str, Any]:
     """Match the documents that hold one of these fields."""
     exists: list[dict[str, Any]] = [{"exists": {"field": name}} for name in fields]
     return {"bool": {"should": exists, "minimum_should_match": 1}}
 
 
-def changing(added: dict[str, Any], drop: list[str]) -> dict[str, Any]:
+def scripted_update(added: dict[str, Any], drop: list[str]) -> dict[str, Any]:
     """Change a document by script: a partial document cannot take a field away."""
     return {"script": {"lang": "painless", "source": CHANGE, "params": {"set": added, "drop": drop}}}
 
@@ -130,7 +130,7 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
     if (has := view.cluster.parts("modules")) and PAINLESS not in has:
         raise ClusterError(
             f"no document could be freed of its vector again: a node lacks the module {PAINLESS}",
-            hint=NO_SCRIPTS if setting_of(info) else way,
+            hint=NO_SCRIPTS if final_pipeline(info) else way,
         )
     if info.settings.get("index.knn") != "true":
         raise ClusterError(
@@ -143,7 +143,7 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
         )
 
 
-def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
+def check_same_job(info: IndexInfo, job: str, fields_change: str) -> None:
     """Raise ClusterError if the vectors in the index were made by another encoder, of other fields or with
     other settings than this job's. Raise it too if the index is a copy of one with vectors in place.
     """
@@ -162,7 +162,7 @@ def check_known(info: IndexInfo, job: str, fields_change: str) -> None:
         )
 
 
-def check_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
+def check_fields_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
     """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
     info, settings = proposal.info, proposal.settings
     properties = info.properties
@@ -178,14 +178,14 @@ def check_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
         # our record away, while the marks still prove what is ours.
         marks = Marks(proposal.encoder.fingerprint, settings.max_tokens, proposal.fields)
         fields = (*fields_of(settings, visible=True), MARK_FIELD)
-        foreign = {"bool": {"filter": [held_query(fields)], "must_not": [marked_query(marks)]}}
+        foreign = {"bool": {"filter": [any_field_query(fields)], "must_not": [marked_query(marks)]}}
         answer = proposal.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
         taken = list(ours) if answer["hits"]["total"]["value"] else []
     if taken:
         kind = properties.get(taken[0], {}).get("type", "object")
         raise DataError(
             f"index '{info.name}' has a field '{taken[0]}' already ({kind}), which is not free",
-            hint=freeing_of(settings).get(taken[0]),
+            hint=name_conflict_hints(settings).get(taken[0]),
         )
 
 

@@ -81,7 +81,9 @@ def renewal_options(document: SourceDocument, state: Stored | None) -> dict[str,
     return {"routing": document.routing, "version": document.version, "version_type": "external_gte"}
 
 
-def look_up(cluster: Cluster, destination: str, documents: Sequence[SourceDocument]) -> dict[Key, Stored]:
+def stored_states(
+    cluster: Cluster, destination: str, documents: Sequence[SourceDocument]
+) -> dict[Key, Stored]:
     """Return the stored states of those documents that the destination holds, by the key that was asked for.
 
     A negative number in the field for `_seq_no` was made by `written_here_mark`. Raises what the server
@@ -113,8 +115,8 @@ def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
     """Return the negative number that marks a document as written by a client while the source was in state
     `source_seq_no`.
 
-    `look_up` reads it back. `generation` is the number of the index from which the document was carried; one
-    too large for the mark is left out.
+    `stored_states` reads it back. `generation` is the number of the index from which the document was
+    carried; a number too large for the mark is left out.
     """
     return -1 - (source_seq_no + 1) * GENERATIONS - (generation if generation < GENERATIONS else 0)
 
@@ -236,7 +238,7 @@ class Job:
         return Pace(limit, self.settings.slow_search_ms, load, sleep=self.stop.wait)
 
 
-def body_of(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
+def document_body(job: Job, pending: Pending, mark: int | None = None) -> dict[str, Any]:
     """Return the document to write: the source's fields, what the encoder made, the encoder's fingerprint,
     and `mark` or the source's `_seq_no`.
     """

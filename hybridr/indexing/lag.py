@@ -28,14 +28,14 @@ from ..cluster.record import SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import same_layout, shards_in
 from ..cluster.writing import filled_up, refused_ids
 from ..errors import ClusterError
-from .job import INSERTED, Stored, look_up
+from .job import INSERTED, Stored, stored_states
 
 STRETCH, MOST_STRETCHES = 1 << 18, 1000
 """Operations that are looked at in one go, so that memory does not grow with the index; more where clients
 write the same documents over and over."""
 PARTS = (1 << 6, 1 << 10, 1 << 14)
 """Windows of a stretch: of 4,096 operations, and where these differ of 256, then of 16."""
-ASKED_TOGETHER = 4096
+WINDOWS_AT_ONCE = 4096
 CLAUSES = 512
 WITHIN = "_value % params.width"
 NO_SCRIPTS = "script"
@@ -59,7 +59,7 @@ class Operations(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedIndex:
     """An index and the numeric field that holds the operation (`_seq_no`) of each document."""
 
     cluster: Cluster
@@ -105,7 +105,9 @@ class Numbered:
             yield from read_pages(self.cluster, self.info, page=ID_PAGE, share=place, where=where, fields=())
 
 
-def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tuple[int, list[Operations]]]:
+def differing_spans(
+    left: NumberedIndex, right: NumberedIndex, until: Position
+) -> Iterator[tuple[int, list[Operations]]]:
     """Yield each shard with the ascending spans of operations, up to `until`, in which the two indices
     differ.
 
@@ -123,8 +125,8 @@ def differing(left: Numbered, right: Numbered, until: Position) -> Iterator[tupl
         for parts in PARTS:
             windows = [window for span in spans for window in span.cut(width // parts)]
             spans = []
-            for start in range(0, len(windows), ASKED_TOGETHER):
-                together = windows[start : start + ASKED_TOGETHER]
+            for start in range(0, len(windows), WINDOWS_AT_ONCE):
+                together = windows[start : start + WINDOWS_AT_ONCE]
                 sums = left.sums(shard, together), right.sums(shard, together)
                 pairs = zip(together, *sums, strict=True)
                 spans += [window for window, here, there in pairs if here != there]
@@ -150,7 +152,7 @@ def visible_position(cluster: Cluster, index: str | IndexInfo) -> Position:
     return Position(positions)
 
 
-def cut_up(cluster: Cluster, index: str, since: Position | None, until: Position) -> list[Share]:
+def cut_into_shares(cluster: Cluster, index: str, since: Position | None, until: Position) -> list[Share]:
     """Cut the operations between two positions into shares of about `SHARE` documents, at most about 1,000
     shares.
 
@@ -200,7 +202,7 @@ class Lag:
     refused: int = 0
 
 
-def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None, outdated: Outdated) -> Lag:
+def measure_lag(cluster: Cluster, info: IndexInfo, since: Position | None, outdated: Outdated) -> Lag:
     """Count the inserts, updates and deletes of the source since a position that the destination lacks, and
     documents that it rejected. `outdated` chooses those of a page that it lacks or holds in an earlier state.
     """
@@ -209,9 +211,9 @@ def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None, outdated: 
     refused = refused_ids(info)
     written = read_pages(cluster, source, page=ID_PAGE, share=Share(since=since), fields=())
     others = ([document for document in page if document.doc_id not in refused] for page in written)
-    late = behind(cluster, info, others, outdated)
+    late = count_outdated(cluster, info, others, outdated)
     again_read = documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False)
-    failed = behind(cluster, info, again_read, outdated)
+    failed = count_outdated(cluster, info, again_read, outdated)
     late += failed
     deletes, again = 0, failed.total()
     if not (since and settled and not hidden_operations(cluster, source.name, since, settled)):
@@ -220,7 +222,7 @@ def lag_of(cluster: Cluster, info: IndexInfo, since: Position | None, outdated: 
     return Lag(late["inserts"], late["updates"], deletes, again)
 
 
-def behind(
+def count_outdated(
     cluster: Cluster, info: IndexInfo, pages: Iterable[Sequence[SourceDocument]], outdated: Outdated
 ) -> Counter[str]:
     """Count the `inserts` and `updates` among documents of the source that the destination does not hold in
@@ -228,7 +230,7 @@ def behind(
     """
     counts: Counter[str] = Counter()
     for page in pages:
-        stored = look_up(cluster, info.name, page)
+        stored = stored_states(cluster, info.name, page)
         states = {key: state._replace(encoder="") for key, state in stored.items()}  # a vector may be missing
         for document in outdated(page, states, ""):
             counts["updates" if document.key in stored else "inserts"] += 1
@@ -245,7 +247,7 @@ def vanished_pages(
     for page in doubtful_pages(cluster, source, destination, until):
         there = same_documents(cluster, source, page, whole=False)
         gone = [document for document in page if document.key not in there]
-        copied = look_up(cluster, destination.name, gone)
+        copied = stored_states(cluster, destination.name, gone)
         yield [d for d in gone if d.key in copied and copied[d.key].came_from_source]
 
 
@@ -257,9 +259,9 @@ def doubtful_pages(
 
     A position is that of the last visible operation, so documents with later numbers are read too.
     """
-    copies = Numbered(cluster, destination, SEQ_NO_FIELD)
-    originals = Numbered(cluster, source, "_seq_no")
-    for shard, spans in differing(copies, originals, until):
+    copies = NumberedIndex(cluster, destination, SEQ_NO_FIELD)
+    originals = NumberedIndex(cluster, source, "_seq_no")
+    for shard, spans in differing_spans(copies, originals, until):
         yield from copies.pages(Share(until=Position({shard: LAST})), spans)
     seen_here, last = {"lt": INSERTED["gte"]}, max(until.seq_no.values(), default=-1)
     others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: bounds}} for bounds in (seen_here, {"gt": last})]}}

@@ -49,13 +49,13 @@ def added_fields(named: ReindexSettings | Record) -> list[str]:
     return [*names, *(models.added if models else ())]
 
 
-def measured_answer(cluster: Cluster, index: IndexInfo, record: Record) -> str:
+def answer_size_note(cluster: Cluster, index: IndexInfo, record: Record) -> str:
     """Return a line with the size of a search response, with and without the fields that hybridr added."""
     fields = added_fields(record)
     whole, without = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
     return (
         f"an answer of {HITS} whole documents has {kilobytes(whole)}, {kilobytes(without)} without what was "
-        f"added; {remedy(fields)}"
+        f"added; {source_filter_advice(fields)}"
     )
 
 
@@ -64,7 +64,7 @@ def kilobytes(size: int) -> str:
     return f"{size / 1000:,.1f} kB"
 
 
-def remedy(fields: Sequence[str]) -> str:
+def source_filter_advice(fields: Sequence[str]) -> str:
     """Return advice for clients: the `_source` filter that leaves the added fields out of responses."""
     left_out = json.dumps({"excludes": list(fields)})
     return f'clients leave it out by "_source": {left_out}'
@@ -96,7 +96,7 @@ class Proposal:
     fields_named: bool = False
     fields_change: str = ""
     warning: str = ""
-    aliases_left: tuple[str, ...] = ()
+    alias_notes: tuple[str, ...] = ()
     texts: dict[int, list[str]] = field(default_factory=dict, repr=False, compare=False)
     """Samples that were read, by their size."""
 
@@ -172,7 +172,7 @@ class Proposal:
         copied = f"copied as text, without embeddings: {listed(semantic)}" if semantic else ""
         named, server = ", ".join(self.settings.semantic), self.settings.server
         embedded = f"semantic fields, embedded by the cluster, which asks {server}: {named}" if named else ""
-        lines = (self.fields_change, words if elsewhere else "", copied, embedded, *self.aliases_left)
+        lines = (self.fields_change, words if elsewhere else "", copied, embedded, *self.alias_notes)
         return [line for line in lines if line]
 
     @property
@@ -187,7 +187,7 @@ class Proposal:
             self.texts[count] = [self.recipe.text_of(document.source) for document in documents]
         return self.texts[count]
 
-    def suited(self, record: Record | None) -> Proposal:
+    def with_chosen_precision(self, record: Record | None) -> Proposal:
         """Return the proposal with an encoder in the arithmetic (fp32 or int8, backend) that `precision`
         "auto" chooses.
 
@@ -207,7 +207,7 @@ class Proposal:
         encoder.chosen = record.arithmetic
         return replace(self, encoder=encoder)
 
-    def remembered(self, job: str, record: Record | None = None) -> dict[str, Any]:
+    def record_fields(self, job: str, record: Record | None = None) -> dict[str, Any]:
         """Return the fields of the record that say how vectors were made: source, encoder, settings, fitted
         states.
 
@@ -256,7 +256,7 @@ class Plan:
     `record` is the record that the index `destination` will have. `live` means that the index is complete and
     is only brought up to date. `requests` are the exact requests, in order. `disk` is None for an existing
     index, or without the rights to read disk statistics. `remarks` are for the owner of the index; they
-    include the `cautions` about who may read the new index. `terms` are entries of `to_json` that only this
+    include the `cautions` about who may read the new index. `details` are entries of `to_json` that only this
     target has. `seconds` (whole run) and `stages` (each stage) are set in a preview only.
     """
 
@@ -268,7 +268,7 @@ class Plan:
     requests: list[dict[str, Any]] = field(repr=False)
     disk: Disk | None
     remarks: Sequence[str]
-    terms: dict[str, Any] = field(repr=False)
+    details: dict[str, Any] = field(repr=False)
     seconds: float | None = None
     cautions: Sequence[str] = ()
     stages: Mapping[str, float] = field(default_factory=dict)
@@ -288,7 +288,7 @@ class Plan:
         now = answer_bytes(proposal.cluster, proposal.info, fields)
         return (
             f"an answer of {HITS} whole documents grows from {kilobytes(now)} to about "
-            f"{kilobytes(now + round(HITS * numbers * each))}; {remedy(fields)}"
+            f"{kilobytes(now + round(HITS * numbers * each))}; {source_filter_advice(fields)}"
         )
 
     @property
@@ -299,7 +299,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as printed by `--dry-run --json`."""
         return {
-            **self.terms,
+            **self.details,
             "exists": self.exists,
             "live": self.live,
             "documents": self.proposal.documents,
@@ -397,7 +397,7 @@ def require_words_found(proposal: Proposal) -> None:
     )
 
 
-def source_of(cluster: Describing, name: str) -> IndexInfo:
+def index_to_read(cluster: Describing, name: str) -> IndexInfo:
     """Return the index to read: `name` itself, or the source of the index with vectors that `name` stands
     for.
     """

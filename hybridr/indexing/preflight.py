@@ -43,9 +43,9 @@ COPIED = (
     "search.* similarity.* soft_deletes.* sort.* store.preload translog.* unassigned.* write.*"
 ).split()
 """Settings of the source that its copy gets, as patterns without the prefix `index.`."""
-SERVERS = ("creation_date*", "history.uuid", "provided_name", "resize.*", "uuid", "version.*")
+SERVER_SETTINGS = ("creation_date*", "history.uuid", "provided_name", "resize.*", "uuid", "version.*")
 """Index settings that the server assigns to each new index."""
-OURS = ("knn",)
+OWN_SETTINGS = ("knn",)
 CHANGED_HERE = (
     *("mapping.*", "knn.*", "default_pipeline", "final_pipeline", "search.default_pipeline"),
     "requests.cache.enable",
@@ -62,18 +62,18 @@ def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in named if matches(name, COPIED)}
 
 
-def left_out(settings: Mapping[str, Any]) -> list[str]:
+def settings_not_copied(settings: Mapping[str, Any]) -> list[str]:
     """Return the names of settings that somebody set on the index and that its copy does not get."""
     usual = {("replication.type", "DOCUMENT")}
     named = ((name.removeprefix("index."), value) for name, value in settings.items())
     return sorted(
         name
         for name, value in named
-        if not matches(name, (*COPIED, *SERVERS, *OURS)) and (name, value) not in usual
+        if not matches(name, (*COPIED, *SERVER_SETTINGS, *OWN_SETTINGS)) and (name, value) not in usual
     )
 
 
-def set_apart(copy: IndexInfo, source: IndexInfo) -> list[str]:
+def differing_settings(copy: IndexInfo, source: IndexInfo) -> list[str]:
     """Return the names of settings that an owner has set on a copy of an index, or on the index since."""
     here, there = copied_settings(copy.settings), copied_settings(source.settings)
     names = {name for name in here.keys() | there.keys() if here.get(name) != there.get(name)}
@@ -86,7 +86,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Matching:
+class MatchingTemplate:
     """An index template that applies to the new index, with the flat settings, mappings and aliases that it
     would add.
     """
@@ -140,17 +140,19 @@ def check_templates(cluster: Cluster, index: str) -> list[str]:
     return effects
 
 
-def matching_templates(cluster: Cluster, index: str) -> list[Matching]:
+def matching_templates(cluster: Cluster, index: str) -> list[MatchingTemplate]:
     """Return the composable template that wins for this name, else every legacy template whose pattern
     matches.
     """
     simulated = cluster.request("POST", path_of("_index_template", "_simulate_index", index))
     if template := simulated.get("template"):
         settings, mappings, aliases = (template.get(part, {}) for part in ("settings", "mappings", "aliases"))
-        return [Matching("template (composable)", flat(settings), mappings, aliases)]
+        return [MatchingTemplate("template (composable)", flat_settings(settings), mappings, aliases)]
     legacy = cluster.request("GET", "/_template", params={"flat_settings": "true"})
     return [
-        Matching(f"template '{name}'", template["settings"], template["mappings"], template["aliases"])
+        MatchingTemplate(
+            f"template '{name}'", template["settings"], template["mappings"], template["aliases"]
+        )
         for name, template in sorted(legacy.items(), key=lambda item: item[1].get("order", 0))
         if matches(index, template["index_patterns"])
     ]
@@ -212,12 +214,12 @@ def protections_lost(cluster: Cluster, source: str, destination: str) -> list[st
     return list(lines.values())
 
 
-def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_settings(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested settings as one dictionary with dotted names."""
     flattened: dict[str, Any] = {}
     for name, value in settings.items():
         path = prefix + name
-        flattened |= flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+        flattened |= flat_settings(value, f"{path}.") if isinstance(value, dict) else {path: value}
     return flattened
 
 

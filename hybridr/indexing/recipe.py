@@ -24,7 +24,7 @@ from .representations import (
     EncodedDocument,
     Representation,
     fields_of,
-    fitted_in,
+    fitted_states,
     representations_in,
     settings_in,
 )
@@ -58,16 +58,16 @@ def measured_cosines(
         return None
     firsts = np.arange(len(texts)) if firsts is None else firsts
     queries = encoder.encode_queries([middle_words(text, ASKED_WORDS) for text in texts])
-    measured = spread_of(cosines_of(encoder, queries, vectors, firsts))
+    measured = spread_to_queries(cosines_of(encoder, queries, vectors, firsts))
     if measured is None:
         return None
     evening = Evening.fitted(vectors) if encoder.similarity == "cosine" else None
-    after = spread_of(cosines_of(encoder, evening.of(queries), vectors, firsts)) if evening else None
+    after = spread_to_queries(cosines_of(encoder, evening.of(queries), vectors, firsts)) if evening else None
     evened = Evened(directions=evening.text, **after) if evening and after else None
     return Cosines(**measured, evened=evened)
 
 
-def spread_of(cosines: NDArray[np.float64]) -> dict[str, float] | None:
+def spread_to_queries(cosines: NDArray[np.float64]) -> dict[str, float] | None:
     """Return spread and mean of the cosines of each text's query with all texts but its own; None where the
     spread, as it is kept, is none.
     """
@@ -106,7 +106,7 @@ class TextRecipe:
         """
         chosen = {name: getattr(record, name) for name in MADE_WITH} | settings_in(record)
         options = (settings or ReindexSettings()).model_copy(update=chosen)
-        return cls(encoder, options, tuple(record.fields), fitted_in(record))
+        return cls(encoder, options, tuple(record.fields), fitted_states(record))
 
     @cached_property
     def representations(self) -> list[Representation]:

@@ -45,9 +45,9 @@ from ..files.remembered import remember_encoder
 from ..records import Progress, Reported, silent
 from .job import Filling, Job
 from .lag import Lag
-from .planning import Plan, measured_answer
+from .planning import Plan, answer_size_note
 from .recipe import TextRecipe
-from .representations import fitted_in
+from .representations import fitted_states
 from .settings import ReindexSettings
 from .targets import Succession, target_of
 from .terms.fitting import Provision, TermTableBuilder, provide_term_table
@@ -133,7 +133,7 @@ def reindex_planned(
     rejects = rejects_of(info)
     remember_encoder(encoder.fingerprint, offers_of(encoder).folder)
     rejects.clear()
-    recipe = TextRecipe(encoder, proposal.settings, record.fields, fitted_in(record))
+    recipe = TextRecipe(encoder, proposal.settings, record.fields, fitted_states(record))
     listener = None
     if recipe.settings.term_table and recipe.shows_states and reads_tokens(encoder) and not record.passages:
         listener = TermTableBuilder(cluster, info, encoder, proposal.documents)
@@ -146,7 +146,7 @@ def reindex_planned(
         index = ending.info or job.destination
         table = provide_term_table(job.cluster, index, job.encoder, listener=job.listener, progress=progress)
     counts = {name: getattr(filling, name) for name in COUNTED}
-    notes = (*todo.proposal.notes, measured_answer(job.cluster, job.destination_before, todo.record))
+    notes = (*todo.proposal.notes, answer_size_note(job.cluster, job.destination_before, todo.record))
     return ReindexResult(
         source=job.source,
         destination=job.destination,
@@ -246,7 +246,7 @@ def sync(
         require_no_loss(cluster, source)
     check_fingerprint(encoder.fingerprint, info)
     if dry_run:
-        return counted(cluster, info, started)
+        return preview_sync(cluster, info, started)
     if target.apart:
         name_destination(cluster, info)  # the reindex may not have been allowed to
     source_name = info.record.source if target.apart else info.name
@@ -262,7 +262,7 @@ def sync(
     return SyncResult(job.source, job.destination, *done, at, seconds, differing, tuple(others))
 
 
-def counted(cluster: Cluster, info: IndexInfo, started: datetime) -> SyncResult:
+def preview_sync(cluster: Cluster, info: IndexInfo, started: datetime) -> SyncResult:
     """Return what a round of sync would do to an index with vectors, without a write."""
     target = target_of(info.record)
     state = target.state(cluster, info)
@@ -316,7 +316,7 @@ def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filli
     return filling, changes
 
 
-def rounds(
+def sync_rounds(
     cluster: Cluster,
     name: str,
     encoder: Encoder,
@@ -347,7 +347,7 @@ def rounds(
         time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
-def seconds_of(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Return the seconds of a duration such as `30s`, `5m`, `1h`, or a plain number. Raises SettingsError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
     if not match or not float(match[1]):

@@ -25,7 +25,7 @@ from ..errors import ClusterError, DataError, FingerprintMismatch, HybridrError,
 from .planning import Plan, Proposal
 from .representations.one_vector import MIN_COSINE, are_near
 
-SINCE = (3, 1, 0)
+MIN_VERSION = (3, 1, 0)
 PLUGINS = {remote_models.PLUGIN, "opensearch-neural-search"}
 RAW_TYPES = ("text", "match_only_text", "keyword", "wildcard")
 SIDES: tuple[Side, ...] = ("passage", "query")
@@ -43,7 +43,7 @@ def check_semantic(proposal: Proposal) -> None:
     encoder: ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable.
     """
     cluster, settings, encoder = proposal.cluster, proposal.settings, proposal.encoder
-    if cluster.version < SINCE or not cluster.parts("plugins") >= PLUGINS:
+    if cluster.version < MIN_VERSION or not cluster.parts("plugins") >= PLUGINS:
         lacking = ", ".join(sorted(PLUGINS - cluster.parts("plugins"))) or "none of these"
         raise ClusterError(
             f"--semantic needs OpenSearch 3.1 or later with {' and '.join(sorted(PLUGINS))} on every node; "
@@ -77,7 +77,7 @@ def check_field(info: IndexInfo, name: str) -> None:
     elif mapping.get("copy_to") and name not in info.semantic:
         target = mapping["copy_to"][0]
         problem = f"it is copied to '{target}', and OpenSearch copies nothing from a semantic field"
-    elif info.mapping_of(stored := stored_at(info, name)):
+    elif info.mapping_of(stored := embeddings_field(info, name)):
         problem = f"its embeddings go into '{stored}', which is a field of the index already"
     if problem:
         raise DataError(
@@ -86,7 +86,7 @@ def check_field(info: IndexInfo, name: str) -> None:
         )
 
 
-def stored_at(info: IndexInfo, name: str) -> str:
+def embeddings_field(info: IndexInfo, name: str) -> str:
     """Return the field in which the cluster keeps the embeddings of a field."""
     return info.semantic[name].stored if name in info.semantic else f"{name}_semantic_info"
 
@@ -97,7 +97,7 @@ def token_of(proposal: Proposal) -> str | None:
     return token.get_secret_value() if token else None
 
 
-def models_of(index: str) -> str:
+def models_name(index: str) -> str:
     """Return the name of the models and connectors of an index."""
     return f"hybridr-{index}-semantic"
 
@@ -112,12 +112,12 @@ def connectors(proposal: Proposal, index: str) -> list[tuple[dict[str, Any], dic
         "additional_config": {"space_type": SPACES[encoder.similarity]},
     }
     bodies = [
-        remote_models.embedding_connector(models_of(index), server, side, token=token) for side in SIDES
+        remote_models.embedding_connector(models_name(index), server, side, token=token) for side in SIDES
     ]
     return list(zip(bodies, (config, None), strict=True))
 
 
-def models_for(proposal: Proposal, current: IndexInfo | None) -> SemanticModels | None:
+def planned_models(proposal: Proposal, current: IndexInfo | None) -> SemanticModels | None:
     """Return the record of the models, without ids unless there is a `current` index; None without
     `--semantic`. Raises as `check_semantic` does.
     """
@@ -126,7 +126,7 @@ def models_for(proposal: Proposal, current: IndexInfo | None) -> SemanticModels 
         return None
     check_semantic(proposal)
     ids = {name: f"<{name}>" for name in SemanticModels.model_fields if name.endswith("_id")}
-    added = tuple(stored_at(info, name) for name in settings.semantic if name not in info.semantic)
+    added = tuple(embeddings_field(info, name) for name in settings.semantic if name not in info.semantic)
     planned = SemanticModels(fields=settings.semantic, added=added, server=settings.server, **ids)
     return current.record.semantic if current else planned
 
@@ -154,7 +154,7 @@ def semantic_fields(
     }
     options = {name: field.options for name, field in info.semantic.items()}
     parameters = {name: common | dict(options.get(name, {})) for name in models.fields}
-    return with_parameters(fields, parameters), {stored_at(info, name): INFO for name in models.fields}
+    return with_parameters(fields, parameters), {embeddings_field(info, name): INFO for name in models.fields}
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def created_models(cluster: Cluster, todo: Plan) -> Iterator[SemanticModels]:
     except HybridrError:
         there = cluster.index_info(index).record.semantic if cluster.exists(index) else None
         ids_there = there.model_dump(exclude={"fields", "added", "server"}).values() if there else ()
-        deletions = remote_models.deletions_of(cluster, models_of(index), besides=list(ids_there))
+        deletions = remote_models.deletions_of(cluster, models_name(index), besides=list(ids_there))
         remote_models.send_all(cluster, deletions)
         raise
 
@@ -192,14 +192,14 @@ def require_answer(cluster: Cluster, models: SemanticModels, encoder: Encoder) -
             f"{subject} does not answer it: {error.message}",
             hint="start it there with the same token: hybridr serve; then run the same command again",
         ) from None
-    if not agree(encoder, [PROBE], [answer["inference_results"][0]["output"][0]["data"]]):
+    if not encodes_equally(encoder, [PROBE], [answer["inference_results"][0]["output"][0]["data"]]):
         raise FingerprintMismatch(
             f"{subject} gives other vectors than the encoder {encoder.fingerprint[:12]}",
             hint="hybridr serve --encoder FOLDER   with the folder that the index was made with",
         )
 
 
-def agree(encoder: Encoder, texts: Sequence[str], vectors: Sequence[Sequence[float]]) -> bool:
+def encodes_equally(encoder: Encoder, texts: Sequence[str], vectors: Sequence[Sequence[float]]) -> bool:
     """Return whether the encoder makes these vectors of these texts; its arithmetic may differ."""
     if any(len(vector) != encoder.dim for vector in vectors):
         return False
@@ -218,12 +218,12 @@ def other_embeddings(
             for text, stored in embedded_texts(document.source, name, info.semantic[name]):
                 parts = stored.get("chunks") or [{"text": text, **stored}]
                 vectors = [part.get("embedding", ()) for part in parts]
-                if not agree(encoder, [part["text"] for part in parts], vectors):
+                if not encodes_equally(encoder, [part["text"] for part in parts], vectors):
                     different.add(doc_id)
     return sorted(different)
 
 
 def model_deletions(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str, Any]]:
     """Return the requests that delete the models and connectors of indices."""
-    names = [models_of(info.name) for info in infos if info.record.semantic]
+    names = [models_name(info.name) for info in infos if info.record.semantic]
     return [request for name in names for request in remote_models.deletions_of(cluster, name)]

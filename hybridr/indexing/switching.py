@@ -36,25 +36,25 @@ from ..errors import ClusterError
 from ..records import Progress, silent
 from .beside_index import check_alias
 from .client_writes import (
+    CLIENT_WRITES,
     NOTHING_CARRIED,
-    WRITTEN,
     ClientWrites,
     OtherIndex,
     expected_count,
     is_live,
     own_fields,
-    require_none_behind,
+    require_nothing_lost,
 )
-from .filling import MAX_PASSES, Work, deliver, fill_share
+from .filling import MAX_PASSES, Work, fill_share, send_in_bulk
 from .job import (
     Filling,
     Job,
     Meter,
     Pending,
     Stored,
-    body_of,
-    look_up,
+    document_body,
     replacement_options,
+    stored_states,
     written_here_mark,
 )
 from .planning import Plan
@@ -63,10 +63,11 @@ from .targets import Ending, Succession
 
 
 class Carrier(ClientWrites):
-    """Carries writes of clients from one index with vectors into another index of the same source.
+    """Carries writes of clients from one index with vectors ("here") into another one of the same source, the
+    `target`.
 
-    Each document is written only over the state that was seen there. `since` advances with each pass; `done`
-    counts what was carried.
+    Each document is written only over the state that was seen in the target. `carried_until` advances with
+    each pass; `tally` collects what was carried. `incomplete` says that another pass is needed.
     """
 
     def __init__(
@@ -77,60 +78,64 @@ class Carrier(ClientWrites):
         self.others = {number_of(source): source for source in others}
         self.target = job.destination_before
         self.rejected = False
-        self.missed = False
+        self.incomplete = False
 
     def carry_pass(self) -> Filling:
         """Copy the writes and deletes of clients since the last pass to the target; return the counts.
 
-        Writes during the pass may be left out: then `missed` is True and another pass is needed.
+        Writes during the pass may be left out: then `incomplete` is True.
         """
         if self.is_idle:
             return Filling()
-        settled, self.missed = settled_position(self.cluster, self.info), False
+        settled, self.incomplete = settled_position(self.cluster, self.info), False
         view = IndexView.of(self.cluster, self.info.name, self.target.name)
         here, there = (view.index_info(index.name) for index in (self.info, self.target))
         if not is_live(there):  # another reindex may have moved the alias
             self.info = here
-        add_missing_fields(self.cluster, here, there, own_fields(self.info))
+        add_missing_fields(self.cluster, here, there, own_fields(here))
         work = Work(self.pending_pages, carrying_actions, self.leave_to_next_pass)
-        filling = fill_share(self.job, work, self.meter, Share(since=self.since, until=settled))
+        filling = fill_share(self.job, work, self.meter, Share(since=self.carried_until, until=settled))
         filling.from_clients = filling.encoded
         self.cluster.refresh(self.target.name)
-        for page in self.gone():
+        for page in self.deleted_pages():
             self.delete(page)
         number = number_of(self.info)
-        for page in read_pages(self.cluster, self.target.name, where=WRITTEN, fields=()):
-            # What was carried from here and is no longer here was deleted since.
-            copies, held = (look_up(self.cluster, index.name, page) for index in (self.target, self.info))
-            lost = [document for document in page if document.key not in held]
-            self.delete([d for d in lost if d.key in copies and copies[d.key].carried_from == number])
+        for page in read_pages(self.cluster, self.target.name, where=CLIENT_WRITES, fields=()):
+            # A document that was carried from here and is no longer here was deleted since.
+            copies, originals = (
+                stored_states(self.cluster, index.name, page) for index in (self.target, self.info)
+            )
+            deleted = [document for document in page if document.key not in originals]
+            self.delete([d for d in deleted if d.key in copies and copies[d.key].carried_from == number])
         self.rejected = self.rejected or bool(filling.rejected)
-        if not self.missed:
-            self.since = settled
+        if not self.incomplete:
+            self.carried_until = settled
         return filling
 
     def pending_pages(
         self, job: Job, share: Share, filling: Filling, meter: Meter
     ) -> Iterator[list[Pending]]:
-        """Yield pages of documents that clients wrote and that should replace the target's state.
+        """Yield pages of documents that clients wrote here and that should replace the target's state.
 
-        Each document gets the mark of `written_here_mark`. Documents that the source or the target changed
-        too are counted as conflicts.
+        Their `seq_no` is the number that `written_here_mark` makes. Documents that the source or the target
+        changed too are counted as conflicts.
         """
         for page, stored in self.written_pages(share):
             documents = [document for document in page if document.key in stored]
-            there = same_documents(self.cluster, self.source_info, documents)
-            newer = set[Key]()
-            if not self.restored:
-                newer = self.changed_in_source([d for d in documents if d.key in there])
-            targets, pending, contested = look_up(self.cluster, self.target.name, documents), [], []
+            originals = same_documents(self.cluster, self.source_info, documents)
+            changed_keys = set[Key]()
+            if not self.source_restored:
+                changed_keys = self.changed_in_source([d for d in documents if d.key in originals])
+            targets, pending, contested = stored_states(self.cluster, self.target.name, documents), [], []
             for document in documents:
                 key, mine = document.key, stored[document.key]
-                original, target = there.get(key), targets.get(key)
+                original, target = originals.get(key), targets.get(key)
                 content = document._replace(source=self.content_of(document))
-                if not self.restored and not prevails(mine, original, key in newer if self.synced else None):
+                if not self.source_restored and not client_wins(
+                    mine, original, key in changed_keys if self.synced else None
+                ):
                     if original is not None and original.source != content.source:
-                        self.done.conflicts.add(key)
+                        self.tally.conflicts.add(key)
                     continue
                 if target is not None and target.written_here and not self.is_older(document, mine, target):
                     if not (mine.carried_from and target.carried_from):
@@ -140,15 +145,15 @@ class Carrier(ClientWrites):
                 pending.append(Pending(content._replace(seq_no=mark), target))
             if contested:
                 index = OtherIndex(self.cluster, self.target)
-                self.done.conflicts |= {document.key for document in index.without(contested)}
-            self.done.changed |= {entry.document.key for entry in pending}
-            self.done.conflicts -= {entry.document.key for entry in pending}
+                self.tally.conflicts |= {document.key for document in index.lacked_documents(contested)}
+            self.tally.changed |= {entry.document.key for entry in pending}
+            self.tally.conflicts -= {entry.document.key for entry in pending}
             if pending:
                 yield pending
 
     def is_older(self, document: SourceDocument, mine: Stored, target: Stored) -> bool:
-        """Return whether the target's document was carried there from this index, directly or through others,
-        and no client changed it since.
+        """Return whether the target's document is an earlier state of this one: it was carried there from
+        this index, directly or through others, and no client changed it there since.
         """
         if not target.carried_from:
             return False
@@ -161,20 +166,18 @@ class Carrier(ClientWrites):
             seen.add(number)
             if number not in self.others:
                 return False
-            there = look_up(self.cluster, self.others[number].name, [document]).get(document.key)
-            number = there.carried_from if there else 0
+            state = stored_states(self.cluster, self.others[number].name, [document]).get(document.key)
+            number = state.carried_from if state else 0
         return False
 
     def leave_to_next_pass(self, job: Job, page: list[Pending], filling: Filling) -> None:
         """Leave documents that somebody else wrote first to the next pass."""
-        self.missed = True
+        self.incomplete = True
 
     def delete(self, gone: Sequence[SourceDocument]) -> None:
-        """Delete documents from the target that clients deleted here, unless clients wrote them in the
-        target.
-        """
-        there = look_up(self.cluster, self.target.name, gone)
-        self.done.deleted |= {document.key for document in gone if document.key not in there}
+        """Delete documents that clients deleted here from the target, unless clients wrote them there."""
+        there = stored_states(self.cluster, self.target.name, gone)
+        self.tally.deleted |= {document.key for document in gone if document.key not in there}
         number = number_of(self.info)
         copies = [
             document
@@ -185,35 +188,43 @@ class Carrier(ClientWrites):
             bulk_action("delete", d.doc_id, routing=d.routing, **replacement_options(there[d.key]))
             for d in copies
         ]
-        if deliver(self.job, actions).conflicts:
-            self.missed = True
+        if send_in_bulk(self.job, actions).conflicts:
+            self.incomplete = True
         else:
-            self.done.deleted |= {document.key for document in copies}
+            self.tally.deleted |= {document.key for document in copies}
 
     def record(self) -> None:
-        """Write into the record of this index up to which operation it was carried, unless documents were
-        rejected or too many are in conflict.
+        """Write the last carried operation into this index's record, unless documents were rejected or the
+        record cannot hold all conflicts.
         """
-        ids = {doc_id for doc_id, _ in self.done.conflicts}
+        ids = {doc_id for doc_id, _ in self.tally.conflicts}
         contested = with_room(ids)
-        if self.since is None or self.rejected or len(contested) < len(ids):
+        if self.carried_until is None or self.rejected or len(contested) < len(ids):
             return
-        changes = {"carried": self.since.seq_no, "carried_into": self.target.uuid, "not_carried": contested}
+        changes = {
+            "carried": self.carried_until.seq_no,
+            "carried_into": self.target.uuid,
+            "not_carried": contested,
+        }
         record = self.cluster.index_info(self.info.name).record
         if any(getattr(record, name) != value for name, value in changes.items()):
             write_record(self.cluster, self.info.name, **changes)
 
 
-def prevails(stored: Stored, original: SourceDocument | None, newer: bool | None) -> bool:
-    """Return whether a client's document wins over the source's document, by the rule of `is_current`.
+def client_wins(stored: Stored, original: SourceDocument | None, source_changed: bool | None) -> bool:
+    """Return whether a client's document wins over the source's document `original`.
 
-    `newer` says whether the source changed the document since the last round, None that this is unknown.
+    It wins if the source did not change its document since hybridr saw it, or since the last round where
+    hybridr has not seen it yet (`source_changed`; None if unknown: then the higher version wins). A document
+    that the source deleted loses; one that the source never had wins.
     """
     if original is None:
         return not stored.came_from_source
-    if stored.source_seq_no is None:
-        return stored.version > original.version if newer is None else not newer
-    return stored.source_seq_no >= original.seq_no
+    if stored.source_seq_no is not None:
+        return stored.source_seq_no >= original.seq_no
+    if source_changed is None:
+        return stored.version > original.version
+    return not source_changed
 
 
 def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
@@ -222,7 +233,7 @@ def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
         bulk_action(
             "index",
             pending.document.doc_id,
-            body_of(job, pending),
+            document_body(job, pending),
             routing=pending.document.routing,
             **replacement_options(pending.stored),
         )
@@ -232,8 +243,8 @@ def carrying_actions(job: Job, page: list[Pending]) -> list[Action]:
 
 @dataclass
 class Convoy:
-    """The carriers from all other indices with vectors into the new one; that of the searched index comes
-    first.
+    """The carriers from all other indices with vectors into the new one; the carrier of the index that
+    clients search comes first.
     """
 
     carriers: list[Carrier]
@@ -262,9 +273,9 @@ class Convoy:
         meter = Meter(progress, None, "carry clients' writes")
         return cls([Carrier(job, view, info, generations, meter) for info in others], meter)
 
-    def admit(self, job: Job, view: Describing) -> bool:
-        """Add carriers for indices with vectors that another reindex has made meanwhile; return whether there
-        are any.
+    def add_carriers(self, job: Job, view: Describing) -> bool:
+        """Add carriers for indices with vectors that another reindex has made meanwhile; return whether any
+        were added.
         """
         carried = {job.destination, *(carrier.info.name for carrier in self.carriers)}
         generations = destinations(view, view.index_info(job.source))
@@ -275,43 +286,43 @@ class Convoy:
         return bool(new)
 
     def carry(self) -> Filling:
-        """Copy writes of clients from all other indices, in passes until none is missed; return the
+        """Copy writes of clients from all other indices, in passes until one is complete; return the
         counts.
         """
         total = Filling()
         for carrier in self.carriers:
             for _ in range(MAX_PASSES):
                 total.add(carrier.carry_pass())
-                if not carrier.missed:
+                if not carrier.incomplete:
                     break
         return total
 
     def record(self) -> None:
-        """Write into the record of each index up to which operation it was carried."""
+        """Write the last carried operation into the record of each index."""
         for carrier in self.carriers:
             carrier.record()
 
     @property
     def deleted(self) -> set[str]:
         """Return the ids of documents that clients deleted in the other indices."""
-        return {doc_id for carrier in self.carriers for doc_id, _ in carrier.done.deleted}
+        return {doc_id for carrier in self.carriers for doc_id, _ in carrier.tally.deleted}
 
     def counts(self) -> dict[str, int]:
         """Return how many documents were carried, deleted, and left because both sides changed them."""
-        parts = [carrier.done for carrier in self.carriers]
+        tallies = [carrier.tally for carrier in self.carriers]
         names = ("changed", "deleted", "conflicts")
-        return {name: sum(len(getattr(part, name)) for part in parts) for name in names}
+        return {name: sum(len(getattr(tally, name)) for tally in tallies) for name in names}
 
 
-def finish(
+def prepare_completion(
     job: Job, todo: Plan, filling: Filling, deleted: Collection[str], view: IndexView
 ) -> tuple[IndexInfo, Callable[[], IndexView]]:
-    """Restore the settings of a filled index, check its count of documents, and prepare its record as
+    """Restore the settings of a filled index, check its count of documents, and begin to record it as
     complete.
 
-    `deleted` are ids that clients deleted. Returns the new description and a function, as `begin_rewrite`
-    does. Raises ClusterError if the counts differ; the alias then stays. The count is not checked in an index
-    that clients search; there every id is compared later.
+    `deleted` are ids that clients deleted. Returns the new description and the function of `begin_rewrite`,
+    which ends the write. Raises ClusterError if the counts differ. An index that clients search, or whose
+    source was written meanwhile, is not counted; its ids are compared later.
     """
     info = view.index_info(todo.destination)
     cluster, destination = job.cluster, todo.destination
@@ -321,10 +332,10 @@ def finish(
     cluster.refresh(destination)
     count, refused = cluster.count(destination), job.rejects.ids()
     expected = expected_count(cluster, info, {*refused, *deleted})
-    moves = is_live(info) or (
+    is_changing = is_live(info) or (
         filling.settled and settled_position(cluster, job.source_before) != filling.until
     )
-    if count != expected and not moves:
+    if count != expected and not is_changing:
         raise ClusterError(
             f"'{destination}' holds {count} documents, {expected} are expected from '{job.source}' "
             f"({len(refused)} were refused, {len(deleted)} deleted by clients): the alias was not switched",
@@ -349,12 +360,12 @@ def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
     return target.name if target.record.memory or (tuned and tuned.gains) else None
 
 
-def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: IndexView) -> Ending:
-    """Move the alias, and the deployment, to the new index, and record the switch.
+def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: IndexView) -> Ending:
+    """Move the alias and the deployment to the new index, and record that.
 
-    Indices are described again first, because the alias or the source's record may have changed during the
-    fill: `view` is fresh. Writes since the last pass are brought in right before the switch, and those under
-    way right after it.
+    `view` is a fresh snapshot, because the alias or the source's record may have changed during the fill. A
+    last pass copies writes right before the alias moves, and another one right after it those that were under
+    way. Raises ClusterError as `check_alias` does.
     """
     cluster, alias = job.cluster, todo.record.alias
     source, info = view.index_info(job.source), view.index_info(todo.destination)
@@ -363,40 +374,42 @@ def take_over(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Inde
     deployment = None
     earlier = target if target is not None and is_of_earlier_source(target, source) else None
     if earlier is not None and (before := earlier.record.deployment):
-        deployment = Succession(before.way, None, command_of(info, before))
+        deployment = Succession(before.way, None, deploy_command(info, before))
     if target is not None and moves and is_known_by(target, source):
-        deployment = hand_over(cluster, target, info)
-        if target.record.rules or info.record.rules:  # of the source, whoever ranks
+        deployment = copy_deployment(cluster, target, info)
+        if target.record.rules or info.record.rules:  # rules belong to the source: the newest ones hold
             rewrite(cluster, info.name, with_newest_rules(cluster, info, target.record.rules), settled=True)
         view = view.again()  # time has passed
         info = view.index_info(info.name)
     name_destination(cluster, info, view)
-    carry_over(cluster, source, info)  # its mapping may have changed without a document
-    convoy.admit(job, view)
-    info = bring_in(job, filling, convoy, info)
+    carry_over(cluster, source, info)  # the source's mapping may have changed without a new document
+    convoy.add_carriers(job, view)
+    info = final_pass(job, filling, convoy, info)
     along = companions(alias, target, info.name, source)
     switch(cluster, alias, target, info.name, source)
-    info = bring_in(job, filling, convoy, info)
+    info = final_pass(job, filling, convoy, info)
     if target is None or moves:
         origin = target.name if target else None
         event = {"alias": alias, "from": origin, "back_to": todo.record.previous}
         event |= {"along": ", ".join(along)} if along else {}
-        if info.record != view.index_info(info.name).record:  # it was written since
+        if info.record != view.index_info(info.name).record:  # the last pass wrote it
             view = view.again()
         switched = with_event("switched", event, **NOTHING_CARRIED)
         view = rewrite_in_view(view, info.name, switched)
         info = view.index_info(info.name)
-        if convoy.admit(job, view):  # another run had made the alias meanwhile
-            info = bring_in(job, filling, convoy, info)
+        if convoy.add_carriers(job, view):  # another run had made the alias meanwhile
+            info = final_pass(job, filling, convoy, info)
     if earlier is not None and not job.settings.discard:
-        require_none_behind(cluster, earlier, source, f"leaves them in '{earlier.name}'")  # written meanwhile
+        require_nothing_lost(
+            cluster, earlier, source, f"leaves them in '{earlier.name}'"
+        )  # written meanwhile
     tuned_before = tuned_predecessor(target, info.name)
     return Ending(filling.rejected, True, deployment, tuned_before, along, convoy.counts(), info)
 
 
-def bring_in(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> IndexInfo:
-    """Bring in changes of the source and writes of clients since the last pass; return the new description of
-    the index `info`.
+def final_pass(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> IndexInfo:
+    """Copy changes of the source and writes of clients since the last pass into the index `info`; return its
+    new description.
     """
     if filling.settled:
         more, info = catch_up(job, info)
@@ -406,20 +419,20 @@ def bring_in(job: Job, filling: Filling, convoy: Convoy, info: IndexInfo) -> Ind
     return info
 
 
-def hand_over(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Succession | None:
-    """Copy the deployment of the index that has the alias to the new index.
+def copy_deployment(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Succession | None:
+    """Copy the deployment of the old index, which has the alias, to the new one; return what became of it.
 
-    Only a deployment of the way `client` can be copied: a model asks for vectors of the old index's encoder.
-    The old index keeps its own for a rollback. Returns None if nothing is deployed, or the new index already
-    is.
+    Only a deployment of the way `client` can be copied: models make vectors of the old index's encoder. For
+    others the result holds the command to run. The old index keeps its own deployment for a rollback. Returns
+    None if the old index is not deployed, or the new one already is.
     """
     deployment, pipeline = old.record.deployment, f"hybridr-{new.name}"
     default = new.settings.get(DEFAULT, "_none")
     if not deployment or (new.record.deployment and default == pipeline):
         return None
-    body, taken = found_pipeline(cluster, deployment.pipeline), default not in ("_none", pipeline)
-    if deployment.way != "client" or body is None or taken:
-        return Succession(deployment.way, None, command_of(new, deployment))
+    body, has_other = found_pipeline(cluster, deployment.pipeline), default not in ("_none", pipeline)
+    if deployment.way != "client" or body is None or has_other:
+        return Succession(deployment.way, None, deploy_command(new, deployment))
     copied = {"pipeline": pipeline, "cache_before": cache_before(new)}
     write_record(cluster, new.name, deployment=deployment.model_copy(update=copied))
     cluster.request("PUT", pipeline_path(pipeline), body)
@@ -427,7 +440,7 @@ def hand_over(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Succession | 
     return Succession(deployment.way, pipeline, None)
 
 
-def command_of(info: IndexInfo, deployment: Deployment) -> str:
+def deploy_command(info: IndexInfo, deployment: Deployment) -> str:
     """Return the command line that deploys an index as in the given deployment."""
     server = f" --server {shlex.quote(deployment.server)}" if deployment.server else ""
     boost = f" --boost {shlex.quote(deployment.boost)}" if deployment.boost else ""

@@ -38,10 +38,10 @@ from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError
 from ..languages import first_words
 from ..records import Progress, silent
-from .client_writes import ClientWrites, content_of, expected_count, is_live, outdated
-from .filling import mapped
-from .job import look_up
-from .lag import cut_up, visible_position
+from .client_writes import ClientWrites, content_of, expected_count, is_live, stale_documents
+from .filling import map_in_threads
+from .job import stored_states
+from .lag import cut_into_shares, visible_position
 from .recipe import TextRecipe
 from .semantic_models import other_embeddings
 from .targets import SAMPLE, Extent, Finding, target_of
@@ -129,13 +129,15 @@ def compare_with_source(
     there = extent.source or cluster.index_info(info.record.source)
     source = there.name
     cluster.refresh(info.name)
-    seen = seen_in_shares(cluster, source, extent, partial(states_in, cluster, there, info, extent.rejected))
+    seen = check_in_shares(
+        cluster, source, extent, partial(check_states, cluster, there, info, extent.rejected)
+    )
     deleted = set(seen.wrong.pop(DELETED, ()))
     findings, suspects = seen.findings(MISSING, OLDER, FOREIGN), seen.suspects
     if deleted:
         findings.append(Finding(DELETED, len(deleted)))
     drawn = random_documents(cluster, there, extent.sample, extent.seed)
-    held = look_up(cluster, info.name, drawn)
+    held = stored_states(cluster, info.name, drawn)
     chosen = [
         document for document in drawn if document.key in held and document.doc_id not in extent.rejected
     ]
@@ -152,7 +154,7 @@ def compare_with_source(
     findings += compare_documents(cluster, there, info, list(documents.values()), encoder)
     if info.record.semantic:
         whole = Extent(progress=extent.progress)
-        embedded = seen_in_shares(cluster, info.name, whole, partial(embeddings_in, cluster, info))
+        embedded = check_in_shares(cluster, info.name, whole, partial(check_embeddings, cluster, info))
         findings += embedded.findings(NOT_EMBEDDED)
         if encoder is not None:
             doc_ids = [
@@ -163,24 +165,28 @@ def compare_with_source(
     return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
 
 
-def states_in(
+def check_states(
     cluster: Cluster, source: IndexInfo, info: IndexInfo, rejected: Collection[str], share: Share
-) -> Sighting:
+) -> Sightings:
     """Look up the documents of a share of the source in the index, and note those missing, outdated or
     without a vector.
 
     Rejected ids are skipped. In an index that clients search, a missing document that was copied before
     counts as deleted by clients.
     """
-    seen = Sighting()
+    seen = Sightings()
     for page in read_pages(cluster, source, page=ID_PAGE, share=share, fields=()):
-        states = look_up(cluster, info.name, page)
+        states = stored_states(cluster, info.name, page)
         seen.looked_at += len(page)
         missing = [
             document for document in page if document.key not in states and document.doc_id not in rejected
         ]
-        deleted = ClientWrites(cluster, info).deleted_here(missing) if missing and is_live(info) else set()
-        late = {document.key for document in outdated(cluster, info, page, states, info.record.encoder)}
+        deleted = (
+            ClientWrites(cluster, info).deleted_by_clients(missing) if missing and is_live(info) else set()
+        )
+        late = {
+            document.key for document in stale_documents(cluster, info, page, states, info.record.encoder)
+        }
         for document in page:
             stored = states.get(document.key)
             if document.key in deleted:
@@ -199,7 +205,7 @@ def states_in(
 
 
 @dataclass
-class Sighting:
+class Sightings:
     """Result of checking documents: ids by the check they failed, and documents to compare with the
     encoder.
     """
@@ -212,7 +218,7 @@ class Sighting:
         """Record the id of a document under the check that it failed."""
         self.wrong.setdefault(name, []).append(document.doc_id)
 
-    def add(self, more: Sighting) -> None:
+    def add(self, more: Sightings) -> None:
         """Add the results of another share."""
         self.looked_at += more.looked_at
         self.suspects += more.suspects
@@ -224,14 +230,14 @@ class Sighting:
         return [Finding(name, self.looked_at, self.wrong.get(name, [])) for name in names]
 
 
-def seen_in_shares(
-    cluster: Cluster, index: str, extent: Extent, look: Callable[[Share], Sighting]
-) -> Sighting:
+def check_in_shares(
+    cluster: Cluster, index: str, extent: Extent, look: Callable[[Share], Sightings]
+) -> Sightings:
     """Check every share of an index with `look`, several at once; return the joined results."""
-    seen, total = Sighting(), cluster.count(index)
-    shares = cut_up(cluster, index, None, extent.until or visible_position(cluster, index))
+    seen, total = Sightings(), cluster.count(index)
+    shares = cut_into_shares(cluster, index, None, extent.until or visible_position(cluster, index))
     extent.progress("verify", 0, total)
-    with closing(mapped(look, shares, READERS)) as sightings:
+    with closing(map_in_threads(look, shares, READERS)) as sightings:
         for part in sightings:
             seen.add(part)
             extent.progress("verify", seen.looked_at, max(total, seen.looked_at))
@@ -257,7 +263,7 @@ def compare_documents(
     """Compare the bodies of documents with the source's, and their vectors with their text encoded again."""
     if not documents:
         return []
-    stored = {key[0]: state for key, state in look_up(cluster, info.name, documents).items()}
+    stored = {key[0]: state for key, state in stored_states(cluster, info.name, documents).items()}
     cluster.refresh(info.name)  # another process may have written what was looked up just now
     copies = same_documents(cluster, replace(info, semantic={}), documents)
     copied: Bodies = {d.doc_id: copies[d.key].source if d.key in copies else {} for d in documents}
@@ -283,10 +289,10 @@ def compare_documents(
     return findings
 
 
-def embeddings_in(cluster: Cluster, info: IndexInfo, share: Share) -> Sighting:
+def check_embeddings(cluster: Cluster, info: IndexInfo, share: Share) -> Sightings:
     """Note the documents of a share of the destination that have a text without an embedding by its model."""
     assert (models := info.record.semantic)
-    seen, fields = Sighting(), [info.semantic[name].stored for name in models.fields]
+    seen, fields = Sightings(), [info.semantic[name].stored for name in models.fields]
     for page in read_pages(
         cluster, replace(info, semantic={}), share=share, fields=[*models.fields, *fields]
     ):

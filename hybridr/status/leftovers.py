@@ -18,9 +18,9 @@ from ..errors import AccessDenied, NotFound
 from ..families import load_member, member_names
 from ..files.remembered import delete_texts, index_texts
 from ..indexing import rollback as alias_moves
-from ..indexing.client_writes import Writes, find_writes, require_one_fate
-from ..indexing.final_pipelines import deletions, wrapper_deletions
-from ..indexing.semantic_models import model_deletions, models_of
+from ..indexing.client_writes import Writes, find_writes, require_one_option
+from ..indexing.final_pipelines import delete_requests, wrapper_deletions
+from ..indexing.semantic_models import model_deletions, models_name
 from ..serving.deploy.deploying import withdrawal
 from ..serving.deploy.ingesting import ingest_pipeline_of, stored_ingest
 from ..serving.deploy.preconditions import is_ours, search_pipeline_of
@@ -64,8 +64,8 @@ def rollback(
     description of each. Raises its errors, and AccessDenied before anything is changed if a deployed index is
     to be dropped and its pipelines may not be read.
     """
-    require_one_fate(copy_back, discard)
-    current = alias_moves.way_back(cluster, name)
+    require_one_option(copy_back, discard)
+    current = alias_moves.index_to_leave(cluster, name)
     requests = requests_beside(cluster, current) if drop else []
     done = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
     late = Writes()
@@ -170,7 +170,7 @@ def left_requests(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str
     for gone in infos:
         with suppress(AccessDenied):
             requests += deployment_left(cluster, gone)
-            requests += deletions_of(cluster, models_of(gone.name))
+            requests += deletions_of(cluster, models_name(gone.name))
         with suppress(AccessDenied):
-            requests += deletions(cluster, gone.name)
+            requests += delete_requests(cluster, gone.name)
     return requests

@@ -30,19 +30,19 @@ from ..cluster.remote_models import DEPLOYED, model_state, send_all
 from ..errors import AccessDenied, ClusterError, NotFound, quantity
 from ..files.remembered import Text, delete_texts, index_texts, known_encoder_folder, local_texts
 from ..indexing.client_writes import (
+    caught_refusal,
     find_writes,
-    refusal_by,
-    require_none,
-    require_none_behind,
-    require_one_fate,
+    require_no_writes,
+    require_nothing_lost,
+    require_one_option,
 )
-from ..indexing.final_pipelines import difference, wrapper_deletions
+from ..indexing.final_pipelines import pipeline_difference, wrapper_deletions
 from ..indexing.lag import Lag
 from ..indexing.representations import representations_in
 from ..indexing.rollback import Courier
 from ..indexing.semantic_models import model_deletions
 from ..indexing.targets import target_of
-from ..indexing.targets.beside import aliases_made, aliases_off, delete_indices
+from ..indexing.targets.beside import delete_indices, moves_from, own_aliases
 from ..records import Windows
 from ..search.answers import unfinished
 from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, withdrawal
@@ -153,7 +153,7 @@ def status(cluster: Cluster, name: str) -> Status:
     holdings = [holding(cluster, info, there) for info in generations]
     unsynced = [info.name for info in live(generations)[:-1]]
     parts = partial_aliases(there) if there else {}
-    lines = {info.name: difference(info, there) for info in generations if there}
+    lines = {info.name: pipeline_difference(info, there) for info in generations if there}
     pipelines = {name: line for name, line in lines.items() if line}
     files, other_files = local_files(cluster, source, there, generations)
     details = (strangers, earlier, unsynced, parts, pipelines)
@@ -249,7 +249,7 @@ def remove(
 
     An index with vectors of an earlier source of the same name goes by its own name, and alone.
     """
-    require_one_fate(copy_back, discard)
+    require_one_option(copy_back, discard)
     if earlier := of_earlier_source(cluster, name):
         return remove_earlier(cluster, *earlier, discard=discard, dry_run=dry_run)
     source, generations = removable(cluster, name)
@@ -267,7 +267,7 @@ def remove(
     if returned:
         return_all(view, generations, returned)
     check = partial(require_removable, view, source, generations, copied=copy_back, discard=discard)
-    refusal = refusal_by(check, dry_run=dry_run) if target.apart else None
+    refusal = caught_refusal(check, dry_run=dry_run) if target.apart else None
     requests, models = withdraw(cluster, generations, dry_run=True), model_deletions(cluster, generations)
 
     def look_again() -> None:
@@ -318,16 +318,16 @@ def remove_earlier(
     """
     refusal = None
     if not discard:
-        check = partial(require_none_behind, cluster, info, source, "deletes them")
-        refusal = refusal_by(check, dry_run=dry_run)
+        check = partial(require_nothing_lost, cluster, info, source, "deletes them")
+        refusal = caught_refusal(check, dry_run=dry_run)
     requests = requests_beside(cluster, info)
     files = [text for text in index_texts() if text.uuid == info.uuid]
-    takings = aliases_off([info], aliases_made(source.name, [info]), source.name)
+    takings = moves_from([info], own_aliases(source.name, [info]), source.name)
 
     def look_again() -> None:
         """Refuse what clients wrote meanwhile."""
         if not discard:
-            require_none_behind(cluster, info, source, "deletes them")
+            require_nothing_lost(cluster, info, source, "deletes them")
 
     actions = delete_indices(cluster, [info], takings, look_again, dry_run=dry_run)
     return {
@@ -412,7 +412,7 @@ def require_no_loss(
                 f"write them into '{source}' as they are in '{info.name}', then --copy-back again",
             )
         if at_last or not copied:
-            require_none(writes, info, source, hint)
+            require_no_writes(writes, info, source, hint)
 
 
 def require_removable(
@@ -421,7 +421,7 @@ def require_removable(
     """Raise ClusterError if a block keeps aliases from the source, and unless `discard` what
     `require_no_loss` raises.
     """
-    takings = aliases_off(generations, aliases_made(source, generations), source)
+    takings = moves_from(generations, own_aliases(source, generations), source)
     if any(taking.to for taking in takings):
         blocks = [block for there in view.indices(source) for block in alias_obstacles(view.cluster, there)]
         require_no_obstacle(blocks, f"the way of aliases back to '{source}'")
@@ -438,7 +438,7 @@ def return_all(view: IndexView, generations: list[IndexInfo], returned: dict[str
     for info in reversed(generations):
         courier = Courier(view.cluster, info, view)
         courier.return_all()
-        changed.update(courier.done.changed)
-        deleted.update(courier.done.deleted)
+        changed.update(courier.tally.changed)
+        deleted.update(courier.tally.deleted)
     returned["changed"] += len(changed)
     returned["deleted"] += len(deleted)

@@ -22,7 +22,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.cluster.writing import HeldRejects, bulk_action, write
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError
-from hybridr.indexing.job import look_up
+from hybridr.indexing.job import stored_states
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
 
 
@@ -104,7 +104,7 @@ WAYS: dict[str, Callable[[Cluster], object]] = {
     "msearch": lambda cluster: cluster.msearch("docs", [{}]),
     "count": lambda cluster: cluster.count("docs"),
     "read": lambda cluster: list(read_documents(cluster, "docs")),
-    "look up": lambda cluster: look_up(cluster, "docs", [ASKED]),
+    "look up": lambda cluster: stored_states(cluster, "docs", [ASKED]),
     "write": lambda cluster: write(
         cluster, "docs", [bulk_action("index", "1", {})], rejects=HeldRejects(), patience_s=0
     ),

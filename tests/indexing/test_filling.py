@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.indexing.filling import joined_pages, mapped, prefetched, write_pages
+from hybridr.indexing.filling import joined_pages, map_in_threads, prefetched, write_pages
 from hybridr.indexing.job import Filling, Meter
 
 
@@ -26,13 +26,13 @@ def test_results_come_in_order_with_so_many_calls_at_once() -> None:
             under_way -= 1
         return 10 * number
 
-    assert list(mapped(slow, range(12), 3)) == [10 * number for number in range(12)]
+    assert list(map_in_threads(slow, range(12), 3)) == [10 * number for number in range(12)]
     assert most == 3
 
 
 def test_no_item_is_taken_before_there_is_room_for_it() -> None:
     taken: list[int] = []
-    results = mapped(lambda number: number, (taken.append(n) or n for n in range(100)), 2)
+    results = map_in_threads(lambda number: number, (taken.append(n) or n for n in range(100)), 2)
     assert next(results) == 0
     assert taken == [0, 1]
     results.close()
@@ -45,7 +45,7 @@ def test_an_error_is_raised_where_its_result_would_have_come() -> None:
             raise KeyError(number)
         return number
 
-    found = mapped(picky, range(10), 2)
+    found = map_in_threads(picky, range(10), 2)
     assert [next(found) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(KeyError):
         next(found)

@@ -15,7 +15,7 @@ from hybridr.indexing.terms.fitting import (
     Occurrence,
     StateSums,
     field_occurrences,
-    laid_out,
+    lay_out,
     table_obstacle,
 )
 from hybridr.records import Windows
@@ -63,7 +63,7 @@ def test_an_answer_without_terms_tells_of_none() -> None:
 
 def test_each_searched_field_has_its_place_in_the_text() -> None:
     source = {"title": " Wing  tip ", "text": ["flow", "", "over\nit"], "other": "x"}
-    found = laid_out(source, ("title", "text"), ("text", "text.english", "title", "contents", "other"))
+    found = lay_out(source, ("title", "text"), ("text", "text.english", "title", "contents", "other"))
     assert found.text == "Wing tip flow over it"
     assert found.contents == (
         Content("text", "text", 9, "flow over it"),
@@ -83,9 +83,9 @@ def test_each_searched_field_has_its_place_in_the_text() -> None:
 
 
 def test_a_missing_field_takes_no_place() -> None:
-    found = laid_out({"text": "flow"}, ("title", "text"), ("title", "text"))
+    found = lay_out({"text": "flow"}, ("title", "text"), ("title", "text"))
     assert found.contents == (Content("text", "text", 0, "flow"),)
-    assert laid_out({}, ("title",), ("title", "contents")) == ("", ())
+    assert lay_out({}, ("title",), ("title", "contents")) == ("", ())
 
 
 def test_a_row_is_the_mean_of_the_states_that_its_occurrences_overlap() -> None:
@@ -170,8 +170,8 @@ def test_texts_without_tokens_or_words_add_nothing() -> None:
 
 
 def test_what_is_analysed_ends_behind_the_last_token() -> None:
-    assert fitting.reach(read("wing tip")) == 8 + fitting.BEHIND_LIMIT
-    assert fitting.reach(read("")) == fitting.BEHIND_LIMIT
+    assert fitting.analysed_length(read("wing tip")) == 8 + fitting.BEHIND_LIMIT
+    assert fitting.analysed_length(read("")) == fitting.BEHIND_LIMIT
 
 
 def test_obstacles_are_named() -> None:

@@ -14,7 +14,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import Position
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
-from hybridr.indexing.lag import MOST_STRETCHES, PARTS, STRETCH, Numbered, Operations, differing
+from hybridr.indexing.lag import MOST_STRETCHES, PARTS, STRETCH, NumberedIndex, Operations, differing_spans
 
 
 class Numbers:
@@ -37,7 +37,7 @@ def added(numbers: Sequence[int]) -> tuple[int, float, float]:
 
 def spans_of(one: Numbers, other: Numbers, last: int) -> list[tuple[int, Operations]]:
     until = Position(dict.fromkeys(range(one.info.shards), last))
-    return [(shard, span) for shard, spans in differing(one, other, until) for span in spans]  # type: ignore[arg-type]
+    return [(shard, span) for shard, spans in differing_spans(one, other, until) for span in spans]  # type: ignore[arg-type]
 
 
 def test_equal_sides_differ_nowhere() -> None:
@@ -95,7 +95,7 @@ class Scriptless:
 
 def test_without_scripts_the_numbers_themselves_are_added_up() -> None:
     cluster = Scriptless()
-    side = Numbered(cast(Cluster, cluster), IndexInfo("docs", {}, {}, {}), "_seq_no")
+    side = NumberedIndex(cast(Cluster, cluster), IndexInfo("docs", {}, {}, {}), "_seq_no")
     assert side.sums(0, [Operations(0, 4096)]) == [(2, 5.0, 13.0)]
     assert [sorted(values) for values in cluster.asked] == [["field", "script"], ["field"]]
 

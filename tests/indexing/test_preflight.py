@@ -16,7 +16,7 @@ from hybridr.indexing.preflight import (
     check_limits,
     check_templates,
     estimate_disk,
-    flat,
+    flat_settings,
     policies_for,
 )
 
@@ -113,7 +113,7 @@ def test_templates_without_the_right_to_read_them() -> None:
 
 
 def test_nested_settings_get_dotted_names() -> None:
-    assert flat({"index": {"a": "1", "b": {"c": "2"}}}) == {"index.a": "1", "index.b.c": "2"}
+    assert flat_settings({"index": {"a": "1", "b": {"c": "2"}}}) == {"index.a": "1", "index.b.c": "2"}
 
 
 class Policies:

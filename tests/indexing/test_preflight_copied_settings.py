@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridr.indexing.preflight import copied_settings, left_out
+from hybridr.indexing.preflight import copied_settings, settings_not_copied
 
 CHOSEN = {
     "index.number_of_shards": "3",
@@ -36,6 +36,6 @@ def test_what_decides_what_an_index_finds_is_copied_and_nothing_else() -> None:
 
 
 def test_what_its_owner_gave_it_and_stays_behind_is_named() -> None:
-    told = left_out({**CHOSEN, **FOREIGN, **SERVERS})
+    told = settings_not_copied({**CHOSEN, **FOREIGN, **SERVERS})
     assert told == sorted(name.removeprefix("index.") for name in FOREIGN)
-    assert left_out({**CHOSEN, **SERVERS, "index.replication.type": "DOCUMENT"}) == []
+    assert settings_not_copied({**CHOSEN, **SERVERS, "index.replication.type": "DOCUMENT"}) == []

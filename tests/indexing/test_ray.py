@@ -33,7 +33,7 @@ class Store:
 
 
 def answer_of(monkeypatch: pytest.MonkeyPatch, found: Any, release: str | None = None) -> Any:
-    monkeypatch.setattr(on_ray, "package", lambda: Store(found))
+    monkeypatch.setattr(on_ray, "ray_module", lambda: Store(found))
     return Worker(release or on_ray.release(), 1, ["reference"]).open()
 
 
@@ -161,7 +161,7 @@ class Packing:
 
 
 def crew_of(monkeypatch: pytest.MonkeyPatch, workers: int, ray: FakeRay) -> Any:
-    monkeypatch.setattr(on_ray, "package", lambda: ray)
+    monkeypatch.setattr(on_ray, "ray_module", lambda: ray)
     return on_ray.WorkerPool(Packing(), ReindexSettings(runner="ray", workers=workers))  # type: ignore[arg-type]
 
 
@@ -220,7 +220,7 @@ def test_a_driver_outside_of_the_ray_cluster_is_told_how_to_join(monkeypatch: py
         def init(self, **given: Any) -> None:
             raise ConnectionError(f"Failed to connect to Ray cluster at {given['address']}")
 
-    monkeypatch.setattr(on_ray, "package", Outside)
+    monkeypatch.setattr(on_ray, "ray_module", Outside)
     monkeypatch.setattr(on_ray.os, "environ", {})
     with (
         pytest.raises(SettingsError, match="no Ray cluster at 'head:6379'") as caught,

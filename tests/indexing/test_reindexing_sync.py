@@ -41,7 +41,7 @@ def test_rounds_wait_for_a_cluster_that_is_away_or_busy(monkeypatch, failure: Cl
 
     monkeypatch.setattr(reindexing, "sync", sync)
     monkeypatch.setattr(reindexing, "time", clock)
-    endless = reindexing.rounds(
+    endless = reindexing.sync_rounds(
         cast(Cluster, None), "x", HashingEncoder(), ReindexSettings(patience_s=60), every_s=30
     )
     assert [next(endless), next(endless)] == ["round 1", "round 4"]
@@ -54,10 +54,10 @@ def test_rounds_wait_for_a_cluster_that_is_away_or_busy(monkeypatch, failure: Cl
     ("text", "seconds"), [("30s", 30), ("5m", 300), ("1h", 3600), ("45", 45), ("1.5 m", 90)]
 )
 def test_lengths_of_time(text: str, seconds: float) -> None:
-    assert reindexing.seconds_of(text) == seconds
+    assert reindexing.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0s", "-5s", "5 days", "s", "1e3"])
 def test_what_is_no_length_of_time(text: str) -> None:
     with pytest.raises(SettingsError, match="is not a length of time"):
-        reindexing.seconds_of(text)
+        reindexing.parse_duration(text)

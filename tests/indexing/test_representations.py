@@ -21,7 +21,7 @@ from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.representations import (
     Representation,
     fields_of,
-    fitted_in,
+    fitted_states,
     representations_in,
     settings_in,
 )
@@ -64,7 +64,7 @@ def test_settings_and_records_tell_their_representations() -> None:
     )
     record = Record(vector_field="v", token_bits=MEAN)
     assert fields_of(record) == ("v", BITS_FIELD)
-    assert fitted_in(record) == {"token_signs": MEAN, "one_vector": None}
+    assert fitted_states(record) == {"token_signs": MEAN, "one_vector": None}
 
 
 def job_of(made: TextRecipe) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def test_a_new_representation_is_a_new_file() -> None:
     assert names(record) == ["one_vector", "throwaway"]
     assert fields_of(record) == ("v", FIELD)
     assert fields_of(record, visible=True) == ("v",)
-    assert fitted_in(record)["throwaway"] == "[0.5]"
+    assert fitted_states(record)["throwaway"] == "[0.5]"
     assert settings_in(record)["representations"] == ("throwaway",)
     made = TextRecipe(HashingEncoder(), settings, ("text",))
     assert {"token_bits": True, "throwaway": True}.items() <= job_of(made).items()

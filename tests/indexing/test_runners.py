@@ -50,10 +50,10 @@ def backwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setattr(Cluster, "exists", lambda *_: True)
-    monkeypatch.setattr(filling, "take_over_mapping", lambda _: None)
+    monkeypatch.setattr(filling, "update_mapping", lambda _: None)
     monkeypatch.setattr(filling, "settled_position", lambda *_: None)
     monkeypatch.setattr(filling, "visible_position", lambda *_: Position({0: 0}))
-    monkeypatch.setattr(filling, "cut_up", lambda *given: [] if given[2].seq_no else SHARES[:3])
+    monkeypatch.setattr(filling, "cut_into_shares", lambda *given: [] if given[2].seq_no else SHARES[:3])
     settings = ReindexSettings(workers=3, slow_search_ms=0)
     cluster: Any = object.__new__(Cluster)
     recipe, source = TextRecipe(HashingEncoder(), settings, ("text",)), IndexInfo("a", {}, {}, {})
@@ -90,7 +90,7 @@ def test_every_runner_works_on_all_shares(job: Job, backwards: None, name: str) 
     chosen = job.settings.model_copy(update={"runner": name})
     total = Filling()
     job = replace(job, recipe=replace(job.recipe, settings=chosen))
-    filling.read_to_the_end(filling.Fill(job, WORK, Meter(silent, 3)), None, 5, total)
+    filling.fill_in_passes(filling.Fill(job, WORK, Meter(silent, 3)), None, 5, total)
     assert (total.encoded, total.until.seq_no, total.settled) == (3, {0: 0}, False)
     assert runner(chosen).run(Parts(), SHARES) == [0, 1, 2, 3]
 

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.record_parts import Deployment, Remembered, Tuned
-from hybridr.indexing.switching import command_of, tuned_predecessor
+from hybridr.indexing.switching import deploy_command, tuned_predecessor
 
 BAD = "http://a$(touch pwned)#; rm -rf '~'"
 
@@ -18,7 +18,7 @@ BAD = "http://a$(touch pwned)#; rm -rf '~'"
 def test_11_nothing_in_a_record_reaches_the_shell(where: str) -> None:
     values = {"name": "docs", "way": "neural", "server": "http://127.0.0.1:8080", where: BAD}
     info = IndexInfo(values["name"], {}, {}, {})
-    command = command_of(info, Deployment(way=values["way"], pipeline="p", server=values["server"]))
+    command = deploy_command(info, Deployment(way=values["way"], pipeline="p", server=values["server"]))
     expected = ["hybridr", "deploy", values["name"], "--way", values["way"], "--server", values["server"]]
     assert shlex.split(command) == expected
 

@@ -33,7 +33,7 @@ class Memory:
     def plan(self, cluster, name, encoder, settings):
         info = cluster.index_info(name)
         wanted = Proposal(cluster, info, encoder, settings, 2, ("text",))
-        record = info.record.changed(**wanted.remembered("job"), state="complete")
+        record = info.record.changed(**wanted.record_fields("job"), state="complete")
         return Plan(wanted, name, record, False, False, [], None, ["kept in memory"], {"in": "memory"})
     def begin(self, cluster, todo):
         self.kept.clear()
@@ -116,7 +116,7 @@ def test_a_new_target_is_a_new_file() -> None:
     settings, origin = resolve_stage(ReindexSettings, {"target": "throwaway"})
     assert (settings.target, origin["target"]) == ("throwaway", "flag")
     todo = plan(cluster, "docs", encoder, settings)
-    assert (todo.remarks, todo.terms) == (["kept in memory"], {"in": "memory"})
+    assert (todo.remarks, todo.details) == (["kept in memory"], {"in": "memory"})
     done = reindex(cluster, "docs", encoder, settings)
     assert (done.destination, done.encoded, done.switched) == ("docs", 2, False)
     info: Any = cluster.index_info("docs")

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.encoders.passages import Split
 from hybridr.indexing.stages.bundle import digest_of_text, lists_of_vectors, parquet_table, vectors_schema
-from hybridr.indexing.stages.transfer import Row, rows_in
+from hybridr.indexing.stages.transfer import Row, read_rows
 
 ONE = np.ones((1, 2), dtype=np.float32)
 
@@ -47,4 +47,4 @@ def test_rows_that_encode_never_writes_are_refused(wrong: dict[str, Any]) -> Non
         "vectors": lists_of_vectors(rows, 2),
     }
     with pytest.raises(ValueError, match="document 'a'|zip"):
-        rows_in(parquet_table(columns, vectors_schema(2)), 2)
+        read_rows(parquet_table(columns, vectors_schema(2)), 2)

@@ -43,9 +43,9 @@ def sync(
 ) -> None:
     """Update the index with vectors: changes of its source, and vectors for documents that clients wrote."""
     from hybridr.errors import SettingsError
-    from hybridr.indexing.reindexing import seconds_of
+    from hybridr.indexing.reindexing import parse_duration
 
-    every_s = seconds_of(every) if every else None
+    every_s = parse_duration(every) if every else None
     if metrics and not every:
         raise SettingsError("--metrics needs --every", hint="--every 30s --metrics 9109")
     if dry_run and every:

@@ -295,14 +295,14 @@ def fields_of(named: ReindexSettings | Record, *, visible: bool = False) -> tupl
     return tuple(name for kind in kinds for name in kind.fields(named))
 
 
-def freeing_of(settings: ReindexSettings) -> dict[str, str]:
+def name_conflict_hints(settings: ReindexSettings) -> dict[str, str]:
     """Return for each field of the representations the advice for when a document field of that name exists
     already.
     """
     return {name: kind.freeing for kind in representations_in(settings) for name in kind.fields(settings)}
 
 
-def fitted_in(record: Record) -> dict[str, Any]:
+def fitted_states(record: Record) -> dict[str, Any]:
     """Return the fitted states of an index's representations, by name."""
     return {kind.name: kind.state_in(record) for kind in representations_in(record)}
 

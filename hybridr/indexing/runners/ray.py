@@ -57,7 +57,7 @@ class Ray:
         if find_spec("ray") is None:
             lacking = "--runner ray needs the package 'ray', which is not installed"
             raise SettingsError(lacking, hint=install_command("ray"))
-        address = address_of(self.settings)
+        address = ray_address(self.settings)
         if address in ("local", "auto"):
             return
         match = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
@@ -134,7 +134,7 @@ class Worker:
                     hint="install the same clone or wheel of hybridr on every machine of the Ray cluster",
                 )
             try:
-                packed: PackedTask = package().get(self._packed[0])
+                packed: PackedTask = ray_module().get(self._packed[0])
             except Exception as error:  # whatever unpickling says
                 raise ModelError(
                     f"what the driver sent cannot be read: {last_line(error)}",
@@ -155,7 +155,7 @@ class WorkerPool:
     """The workers of a run: started, called, replaced when they die, and stopped at the end of the block."""
 
     def __init__(self, task: Task, settings: ReindexSettings) -> None:
-        self._ray, self._settings, self._meter = package(), settings, task.meter
+        self._ray, self._settings, self._meter = ray_module(), settings, task.meter
         try:
             self._packed = [self._ray.put(task.packed(settings.workers))]
         except (AttributeError, TypeError) as error:
@@ -262,7 +262,7 @@ def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0
     return 1 / max(1, workers)
 
 
-def address_of(settings: ReindexSettings) -> str:
+def ray_address(settings: ReindexSettings) -> str:
     """Return the address of the Ray cluster; "local" means that one is started on this machine."""
     return settings.ray_address or os.environ.get("RAY_ADDRESS") or "local"
 
@@ -273,12 +273,12 @@ def within_ray(settings: ReindexSettings) -> Iterator[None]:
 
     Raises SettingsError if nothing answers at the address, or the required GPUs are missing.
     """
-    ray = package()
+    ray = ray_module()
     if ray.is_initialized():
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
-    address = address_of(settings)
+    address = ray_address(settings)
     here = {"include_dashboard": False, "object_store_memory": STORE_BYTES} if address == "local" else {}
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
@@ -307,7 +307,7 @@ def check_gpus(machines: Sequence[Machine], settings: ReindexSettings, *, here: 
         )
 
 
-def package() -> Any:
+def ray_module() -> Any:
     """Return the module ray, imported on first use because that takes a second."""
     return import_module("ray")
 

@@ -44,8 +44,8 @@ from ...files.local import write_manifest
 from ...records import Progress, Reported, silent
 from ..filling import encode, prefetched, write_pages
 from ..job import Filling, Job, Meter, Pending
-from ..lag import LAST, cut_up, visible_position
-from ..planning import Plan, source_of
+from ..lag import LAST, cut_into_shares, visible_position
+from ..planning import Plan, index_to_read
 from ..recipe import TextRecipe
 from ..reindexing import ReindexResult, plan, prepare, reindex_planned
 from ..representations import EncodedDocument, representations_in, settings_in
@@ -131,7 +131,7 @@ def export_text(
     started, settings = time.monotonic(), settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
     require_whole(cluster.index_info(name), name)
-    info = source_of(cluster, name)
+    info = index_to_read(cluster, name)
     require_whole_source(info)
     require_no_loss(cluster, info)
     texts = StageFolder.texts(folder, info.name)
@@ -155,7 +155,7 @@ def export_text(
         meter = Meter(progress, cluster.count(info.name), "export-text")
         meter.add(sum(count_rows(texts.file(part), texts.command) for part in texts.parts()))
         until = origin.position or visible_position(cluster, info.name)
-        shares = cut_up(cluster, info.name, None, until)
+        shares = cut_into_shares(cluster, info.name, None, until)
         export, before = Export(cluster, info, texts, origin, settings, shares, meter), meter.done
         in_threads(partial(export_shard, export), shards_in(info), settings.workers, export.stop)
         if not (parts := texts.parts()):
@@ -168,13 +168,13 @@ def export_text(
             outputs=parts,
             extra={"origin": origin.to_json()},
         )
-    written, unchanged = counts_at(cluster, info, until)
+    written, unchanged = count_around(cluster, info, until)
     counts = {"documents": meter.done, "before": before, "written": written, "gone": meter.done - unchanged}
     seconds = time.monotonic() - started
     return TextsExported(folder, info.name, parts=len(parts), fields=fields, seconds=seconds, **counts)
 
 
-def counts_at(cluster: Cluster, info: IndexInfo, position: Position) -> tuple[int, int]:
+def count_around(cluster: Cluster, info: IndexInfo, position: Position) -> tuple[int, int]:
     """Return how many documents of an index were written after a position, and how many before it."""
     with suppress(AccessDenied):
         cluster.refresh(info.name)
@@ -304,7 +304,7 @@ def import_vectors(
     """
     settings = settings or ReindexSettings()
     cluster = cluster.patient(settings.patience_s)
-    ready = ready_in(folder)
+    ready = read_ready(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
     taken = Meter()
     fill = partial(fill_from, ready, taken=taken, progress=progress)
@@ -323,13 +323,13 @@ def plan_import(
     FingerprintMismatch for those of another encoder, SettingsError for what stages cannot do, and the errors
     of `plan`.
     """
-    ready = ready_in(folder)
+    ready = read_ready(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
     rows = (count_rows(ready.vectors.file(part), ready.vectors.command) for part in ready.digests)
     return plan(cluster, name, encoder, chosen), sum(rows)
 
 
-def ready_in(folder: Path) -> Ready:
+def read_ready(folder: Path) -> Ready:
     """Return the finished vectors in a folder. Raises DataError if they are not complete."""
     vectors = StageFolder.vectors(folder)
     manifest = vectors.finished()
@@ -349,7 +349,7 @@ def import_settings(
         raise SettingsError(
             f"import-vectors writes one whole new index: it has no {option}", hint=f"leave {option} out"
         )
-    info = source_of(cluster, name)
+    info = index_to_read(cluster, name)
     if info.uuid != ready.origin.uuid:
         raise DataError(
             f"{ready.vectors.folder} holds vectors of '{ready.origin.index}' ({ready.origin.uuid}), "
@@ -408,7 +408,7 @@ def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -
     rows: dict[str, Row] = {}
     with undamaged(file, command):
         for table in read_part(file, vectors_schema(ready.making.dim), command):
-            rows |= rows_in(table, ready.making.dim)
+            rows |= read_rows(table, ready.making.dim)
     filling = Filling(until=Position.at(label.share.since))
     read = pages_to_copy(job, label.share, filling, meter)
     with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
@@ -416,7 +416,7 @@ def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -
     return filling
 
 
-def rows_in(table: pa.Table, dim: int) -> dict[str, Row]:
+def read_rows(table: pa.Table, dim: int) -> dict[str, Row]:
     """Return the rows of a row group of vectors, by document id. Raises ValueError for inconsistent or
     non-finite vectors.
     """

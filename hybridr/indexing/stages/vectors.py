@@ -158,7 +158,7 @@ def encode_part(task: Encoding, meter: Meter, name: str) -> None:
             return
         command, texts = task.texts.command, task.texts.unchanged(name, digest)
         label = read_label(texts, TextsLabel, command)
-        pages = (pending_of(table) for table in read_part(texts, TEXTS, command))
+        pages = (pending_documents(table) for table in read_part(texts, TEXTS, command))
         entries: list[Pending] = []
         with closing(encoded_pages(task.recipe, pages)) as encoded:
             for part in encoded:
@@ -172,7 +172,7 @@ def encode_part(task: Encoding, meter: Meter, name: str) -> None:
         meter.add(len(entries))
 
 
-def pending_of(table: pa.Table) -> list[Pending]:
+def pending_documents(table: pa.Table) -> list[Pending]:
     """Return the documents of a page of texts, ready to be encoded."""
     columns = (table[name].to_pylist() for name in ("id", "seq_no", "routing", "text"))
     return [

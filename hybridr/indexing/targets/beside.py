@@ -32,36 +32,36 @@ from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.writing import Action, bulk_action
 from ...files.remembered import forget_encoder
 from ...records import Progress, silent
-from ..beside_index import new_index_body, plan_new_index, planned_again, searched_before, view_of
-from ..client_writes import PAGE, ClientWrites, find_writes, is_live, outdated
+from ..beside_index import index_before_switch, new_index_body, plan_new_index, updated_record, view_of_plan
+from ..client_writes import PAGE, ClientWrites, find_writes, is_live, stale_documents
 from ..filling import (
     MAX_PASSES,
     MAX_ROUNDS,
     Fill,
     Work,
-    deliver,
+    fill_in_passes,
     fill_share,
-    read_to_the_end,
-    take_over_mapping,
+    send_in_bulk,
+    update_mapping,
 )
-from ..final_pipelines import keep_wrapped, owners_pipeline, stored_wrapper
+from ..final_pipelines import ensure_wrapped, owners_pipeline, wrapper_for_new_index
 from ..job import (
     INSERTED,
     Filling,
     Job,
     Meter,
     Pending,
-    body_of,
-    look_up,
+    document_body,
     renewal_options,
     replacement_options,
+    stored_states,
     written_here_mark,
 )
-from ..lag import lag_of, vanished_pages
+from ..lag import measure_lag, vanished_pages
 from ..planning import Plan
 from ..reindexing import catch_up, synced_position
 from ..semantic_models import created_models, require_answer
-from ..switching import Convoy, finish, take_over
+from ..switching import Convoy, move_alias, prepare_completion
 from ..verification import compare_with_source, require_verified
 from . import Ending, Extent, Round, State
 
@@ -85,20 +85,20 @@ class Beside:
         with ExitStack() as undoing:
             if not todo.live:
                 first, owners = todo.requests[-4], owners_pipeline(planned.original)
-                undoing.enter_context(stored_wrapper(cluster, todo.destination, owners))
+                undoing.enter_context(wrapper_for_new_index(cluster, todo.destination, owners))
                 body = first["body"]
                 if planned.semantic and not todo.exists:
                     models = undoing.enter_context(created_models(cluster, todo))
                     body = new_index_body(todo.proposal, planned.changed(semantic=models))
                 cluster.request(first["method"], first["path"], body)
-        view = view_of(cluster, todo)
+        view = view_of_plan(cluster, todo)
         info = view.index_info(todo.destination)
-        if todo.exists and keep_wrapped(cluster, info) is not info:
-            view = view_of(cluster, todo)
+        if todo.exists and ensure_wrapped(cluster, info) is not info:
+            view = view_of_plan(cluster, todo)
             info = view.index_info(todo.destination)
-        if todo.exists and planned_again(planned, info.record) != info.record:
-            info = rewrite(cluster, info.name, partial(planned_again, planned))
-            view = view_of(cluster, todo)
+        if todo.exists and updated_record(planned, info.record) != info.record:
+            info = rewrite(cluster, info.name, partial(updated_record, planned))
+            view = view_of_plan(cluster, todo)
         name_destination(cluster, info, view)
         cluster.wait_until_usable(todo.destination)
         return info
@@ -111,7 +111,7 @@ class Beside:
         """
         total, task = Filling(), Fill.begun(job, COPYING, since, progress)
         for _ in range(MAX_ROUNDS):
-            read_to_the_end(task, since, 1 if once else MAX_PASSES, total)
+            fill_in_passes(task, since, 1 if once else MAX_PASSES, total)
             if may_have_vanished(job, since, total):
                 total.deleted += delete_vanished(job, total.until)
             if once or total.settled or counts_agree(job):
@@ -130,18 +130,18 @@ class Beside:
         """Encode writes of clients, carry over those in other indices, verify, and move the alias unless
         documents were rejected.
         """
-        filling.add(renew(job, filling.until, progress))
-        view = view_of(job.cluster, todo)
-        convoy = Convoy.of(job, view, searched_before(view, todo), progress=progress)
+        filling.add(encode_stale(job, filling.until, progress))
+        view = view_of_plan(job.cluster, todo)
+        convoy = Convoy.of(job, view, index_before_switch(view, todo), progress=progress)
         filling.add(convoy.carry())
-        info, look = finish(job, todo, filling, convoy.deleted, view)
+        info, look = prepare_completion(job, todo, filling, convoy.deleted, view)
         missing, source = frozenset({*job.rejects.ids(), *convoy.deleted}), view.index_info(job.source)
         extent = Extent(missing, filling.until, progress=progress, source=source)
         require_verified(job.cluster, info, job.encoder, extent)
         view = look()
         if filling.rejected and not job.settings.accept_rejects:
             return Ending(filling.rejected, info=view.index_info(todo.destination))
-        return take_over(job, todo, filling, convoy, view)
+        return move_alias(job, todo, filling, convoy, view)
 
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
         """Bring in changes of the source and writes of clients in formerly searched indices, then encode
@@ -149,15 +149,15 @@ class Beside:
         """
         if info.record.semantic:
             require_answer(job.cluster, info.record.semantic, job.encoder)
-        info = keep_wrapped(job.cluster, info)
-        take_over_mapping(job)
+        info = ensure_wrapped(job.cluster, info)
+        update_mapping(job)
         filling, info = catch_up(job, info, progress=progress)
         if holds_too_many(job):
             filling.deleted += delete_vanished(job, filling.until)
         convoy = Convoy.of(job, job.cluster, info, left_only=True, progress=progress)
         filling.add(convoy.carry())
         convoy.record()
-        renewal = renew(job, filling.until, progress)
+        renewal = encode_stale(job, filling.until, progress)
         return Round(
             filling.encoded + filling.without_text,
             filling.deleted,
@@ -175,7 +175,7 @@ class Beside:
         if is_restored(info, cluster.index_info(info.record.source)):
             return State(current)
         writes = find_writes(cluster, info).counts()
-        lag = lag_of(cluster, info, synced_position(info), partial(outdated, cluster, info))
+        lag = measure_lag(cluster, info, synced_position(info), partial(stale_documents, cluster, info))
         return State(current - lag.updates, lag, writes)
 
     def remove(
@@ -190,11 +190,11 @@ class Beside:
         """Put the indices' aliases back on the source, in one atomic request, look once more, and delete the
         indices; the source is never deleted.
         """
-        ours, sources = aliases_made(source, generations), cluster.indices(source)
+        ours, sources = own_aliases(source, generations), cluster.indices(source)
         takings = [
-            Taking(there, alias, "") for there in sources for alias in sorted(ours & there.aliases.keys())
+            AliasMove(there, alias, "") for there in sources for alias in sorted(ours & there.aliases.keys())
         ]
-        takings += aliases_off(generations, ours, source if sources else "")
+        takings += moves_from(generations, ours, source if sources else "")
         actions = delete_indices(cluster, generations, takings, last_look, dry_run=dry_run)
         if not dry_run:
             for info in generations:
@@ -205,7 +205,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Taking:
+class AliasMove:
     """An alias that is taken off an index, and given to another one unless `to` is empty."""
 
     info: IndexInfo
@@ -225,7 +225,7 @@ class Taking:
         return [*taken, {"add": back}]
 
 
-def aliases_made(source: str, infos: Sequence[IndexInfo]) -> set[str]:
+def own_aliases(source: str, infos: Sequence[IndexInfo]) -> set[str]:
     """Return the names of the aliases that hybridr made for a source: the usual one, and those that the
     records of its indices with vectors name.
     """
@@ -233,12 +233,12 @@ def aliases_made(source: str, infos: Sequence[IndexInfo]) -> set[str]:
     return {default_alias(source)}.union(*names)
 
 
-def aliases_off(infos: Sequence[IndexInfo], ours: Collection[str], source: str) -> list[Taking]:
+def moves_from(infos: Sequence[IndexInfo], ours: Collection[str], source: str) -> list[AliasMove]:
     """Return how all aliases are taken off indices with vectors: those that are not `ours` go to the
     source.
     """
     return [
-        Taking(info, alias, "" if alias in ours else source)
+        AliasMove(info, alias, "" if alias in ours else source)
         for info in infos
         for alias in sorted(info.aliases)
     ]
@@ -247,7 +247,7 @@ def aliases_off(infos: Sequence[IndexInfo], ours: Collection[str], source: str) 
 def delete_indices(
     cluster: Cluster,
     infos: Sequence[IndexInfo],
-    takings: Sequence[Taking],
+    takings: Sequence[AliasMove],
     last_look: Callable[[], None],
     *,
     dry_run: bool,
@@ -294,11 +294,11 @@ def documents_to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pen
     Documents that clients deleted from a live destination, or wrote there, are left out unless the source
     changed them since.
     """
-    stored, theirs = look_up(job.cluster, job.destination, documents), set[Key]()
+    stored, theirs = stored_states(job.cluster, job.destination, documents), set[Key]()
     missing = [document for document in documents if document.key not in stored]
     if is_live(job.destination_before) and missing:
-        theirs = ClientWrites(job.cluster, job.destination_before).deleted_here(missing)
-    late = outdated(job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint)
+        theirs = ClientWrites(job.cluster, job.destination_before).deleted_by_clients(missing)
+    late = stale_documents(job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint)
     return [Pending(document, stored.get(document.key)) for document in late if document.key not in theirs]
 
 
@@ -324,21 +324,21 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
     back; a document deleted and created again starts at version 1 and would be replaced by the older one. The
     destination alone cannot tell.
     """
-    gone = gone_from_source(job, page)
+    gone = keys_gone(job, page)
     if gone:
         job.cluster.refresh(job.source)  # a copy of a shard may not show yet what another one did
-        gone = gone_from_source(job, [pending for pending in page if pending.document.key in gone])
+        gone = keys_gone(job, [pending for pending in page if pending.document.key in gone])
     return [pending for pending in page if pending.document.key not in gone]
 
 
-def gone_from_source(job: Job, page: list[Pending]) -> set[Key]:
+def keys_gone(job: Job, page: list[Pending]) -> set[Key]:
     """Return the keys of a page that the source lacks, or holds in an earlier version only."""
     documents = [pending.document for pending in page]
     there = same_documents(job.cluster, job.source_before, documents, whole=False)
     return {d.key for d in documents if d.key not in there or there[d.key].version < d.version}
 
 
-def settle(job: Job, page: list[Pending], filling: Filling) -> None:
+def settle_conflicts(job: Job, page: list[Pending], filling: Filling) -> None:
     """Write documents again that are still missing or outdated after a version conflict.
 
     Another process may write the same documents, so each is written only over the state that was seen.
@@ -346,14 +346,16 @@ def settle(job: Job, page: list[Pending], filling: Filling) -> None:
     for _ in range(MAX_ROUNDS):
         if not page:
             break
-        stored = look_up(job.cluster, job.destination, [pending.document for pending in page])
+        stored = stored_states(job.cluster, job.destination, [pending.document for pending in page])
         held = still_in_source(job, page)
         seen = [pending._replace(stored=stored.get(pending.document.key)) for pending in held]
         documents = [pending.document for pending in seen]
-        late = outdated(job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint)
+        late = stale_documents(
+            job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint
+        )
         late_keys = {document.key for document in late}
         behind = [pending for pending in seen if pending.document.key in late_keys]
-        outcome = deliver(job, [copying_action(job, pending, anew=True) for pending in behind])
+        outcome = send_in_bulk(job, [copying_action(job, pending, anew=True) for pending in behind])
         filling.rejected += outcome.rejected
         conflicts = set(outcome.conflicts)
         page = [pending for pending in behind if pending.document.doc_id in conflicts]
@@ -372,7 +374,9 @@ def copying_action(job: Job, pending: Pending, *, anew: bool = False) -> Action:
     options: dict[str, Any] = {"version": document.version, "version_type": "external_gte"}
     if is_later or (anew and stored is None):
         options = replacement_options(stored)
-    return bulk_action("index", document.doc_id, body_of(job, pending), routing=document.routing, **options)
+    return bulk_action(
+        "index", document.doc_id, document_body(job, pending), routing=document.routing, **options
+    )
 
 
 def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
@@ -392,7 +396,7 @@ def delete_vanished(job: Job, until: Position) -> int:
     deleted = 0
     for gone in vanished_pages(job.cluster, job.source_before, job.destination_before, until):
         actions = [bulk_action("delete", document.doc_id, **document.as_read) for document in gone]
-        deleted += deliver(job, actions).written
+        deleted += send_in_bulk(job, actions).written
     job.cluster.refresh(job.destination)
     return deleted
 
@@ -419,7 +423,7 @@ def counts_agree(job: Job) -> bool:
     return cluster.count(job.destination) + refused == cluster.count(job.source)
 
 
-def renew(job: Job, until: Position, progress: Progress) -> Filling:
+def encode_stale(job: Job, until: Position, progress: Progress) -> Filling:
     """Encode every document of the destination that has no current vector; return the counts. The source was
     read up to the position `until`.
 
@@ -427,7 +431,7 @@ def renew(job: Job, until: Position, progress: Progress) -> Filling:
     as skipped and found by the next call.
     """
     job.cluster.refresh(job.destination)
-    renewing = Work(pages_to_renew, partial(renewing_actions, until), skip)
+    renewing = Work(pages_to_renew, partial(renewing_actions, until), count_as_skipped)
     renewal = fill_share(job, renewing, Meter(progress, None, "encode clients' writes"), ALL)
     renewal.from_clients = renewal.encoded
     return renewal
@@ -455,20 +459,20 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
     """
     documents = [pending.document for pending in page]
     there = same_documents(job.cluster, job.source_before, documents, whole=False)
-    read = states_until(job, until, list(there.values()))
-    states = look_up(job.cluster, job.destination, documents)
+    read = keys_and_states(job, until, list(there.values()))
+    states = stored_states(job.cluster, job.destination, documents)
     actions = []
     for pending in page:
         document, at = pending.document, -1
         if (copy := there.get(document.key)) is not None:
             at = copy.seq_no if (copy.key, copy.seq_no) in read else copy.seq_no - 1
-        body = body_of(job, pending, written_here_mark(at))
+        body = document_body(job, pending, written_here_mark(at))
         options = renewal_options(document, states.get(document.key))
         actions.append(bulk_action("index", document.doc_id, body, **options))
     return actions
 
 
-def states_until(job: Job, until: Position, documents: Sequence[SourceDocument]) -> set[tuple[Key, int]]:
+def keys_and_states(job: Job, until: Position, documents: Sequence[SourceDocument]) -> set[tuple[Key, int]]:
     """Return the keys and numbers of the source's documents with these ids that stand at most at the
     position.
     """
@@ -482,9 +486,9 @@ def states_until(job: Job, until: Position, documents: Sequence[SourceDocument])
     return states
 
 
-def skip(job: Job, page: list[Pending], filling: Filling) -> None:
+def count_as_skipped(job: Job, page: list[Pending], filling: Filling) -> None:
     """Count documents that clients changed meanwhile as skipped."""
     filling.skipped += len(page)
 
 
-COPYING = Work(pages_to_copy, copying_actions, settle)
+COPYING = Work(pages_to_copy, copying_actions, settle_conflicts)

@@ -36,21 +36,21 @@ from ...errors import ClusterError, DataError
 from ...files.local import fingerprint
 from ...files.remembered import forget_encoder
 from ...records import Progress, silent
-from ..filling import MAX_PASSES, Fill, Work, fill_share, read_to_the_end
+from ..filling import MAX_PASSES, Fill, Work, fill_in_passes, fill_share
 from ..in_place_index import (
     Marks,
-    broken_query,
-    changing,
-    check_free,
+    any_field_query,
+    check_fields_free,
     check_in_place_settings,
     check_index,
-    check_known,
-    held_query,
+    check_same_job,
+    inconsistent_query,
     marked_query,
     require_own_versions,
+    scripted_update,
 )
 from ..job import Filling, Job, Meter, Pending
-from ..planning import Plan, propose, source_of
+from ..planning import Plan, index_to_read, propose
 from ..preflight import check_disk, check_limits, estimate_disk
 from ..reindexing import fill_and_retry, synced_position
 from ..representations import fields_of
@@ -58,12 +58,12 @@ from ..settings import ReindexSettings
 from ..terms.storage import HOME
 from ..verification import (
     FOREIGN,
-    Sighting,
+    Sightings,
+    check_in_shares,
     compare_with_encoder,
     probe_query,
     random_documents,
     require_verified,
-    seen_in_shares,
 )
 from . import Ending, Extent, Finding, Round, State
 
@@ -94,7 +94,7 @@ class InPlace:
         """
         check_in_place_settings(settings)
         view = IndexView.of(cluster, name, generations_of(name))
-        source_of(view, name)
+        index_to_read(view, name)
         info = require_whole(view.index_info(name), name)
         check_index(view, info)
         side_index = HOME + info.name if settings.term_table else ""
@@ -105,28 +105,28 @@ class InPlace:
         require_no_obstacle(mapping_obstacles(info, ours), f"the fields of vectors in '{info.name}'")
         job = fingerprint([encoder.fingerprint, proposal.job_settings])
         if in_place:
-            check_known(info, job, proposal.fields_change)
+            check_same_job(info, job, proposal.fields_change)
         else:
-            check_free(proposal, ours)
+            check_fields_free(proposal, ours)
             require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))
         live = in_place and info.record.state == "complete"
         disk = None if live else estimate_disk(cluster, info, proposal.disk_bytes)
         check_disk(disk, info.name)
         state = "complete" if live else "filling"
-        proposal = proposal.suited(info.record if in_place else None)
-        remembered = proposal.remembered(job, info.record if in_place else None)
-        record = info.record.changed(**remembered, in_place=True, state=state)
+        proposal = proposal.with_chosen_precision(info.record if in_place else None)
+        fields = proposal.record_fields(job, info.record if in_place else None)
+        record = info.record.changed(**fields, in_place=True, state=state)
         mapping = path_of(info.name, "_mapping")
         requests: list[dict[str, Any]] = [
             {"method": "PUT", "path": mapping, "body": {"properties": ours}},
             {"method": "PUT", "path": mapping, "body": {"_meta": info.meta_with(record)}},
             {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": proposal.documents},
         ]
-        terms = {"index": info.name, "consequences": CONSEQUENCES}
+        details = {"index": info.name, "consequences": CONSEQUENCES}
         cautions = narrow_windows(info)
         remarks = [*unknown, *CONSEQUENCES, *cautions]
         return Plan(
-            proposal, info.name, record, in_place, live, requests, disk, remarks, terms, cautions=cautions
+            proposal, info.name, record, in_place, live, requests, disk, remarks, details, cautions=cautions
         )
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
@@ -147,18 +147,18 @@ class InPlace:
         Raises DataError for documents whose writer keeps versions of its own.
         """
         total = Filling()
-        read_to_the_end(Fill.begun(job, WORK, since, progress), since, 1, total)
+        fill_in_passes(Fill.begun(job, WORK, since, progress), since, 1, total)
         if not once:
             skipped = total.skipped
             # Without settled positions a document can become visible behind what was read: begin again.
             again = total.until if total.settled else None
-            read_to_the_end(Fill(job, WORK), again, MAX_PASSES, total)
+            fill_in_passes(Fill(job, WORK), again, MAX_PASSES, total)
             total.skipped, total.waiting = skipped, 0
         return total
 
     def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
         """Encode refused documents once more, as they are now."""
-        return fill_share(job, WORK._replace(pages=partial(stale_of_ids, doc_ids)), Meter(), ALL)
+        return fill_share(job, WORK._replace(pages=partial(stale_pages_by_id, doc_ids)), Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
         """Verify, then record that every document has its vector, or that the refused ones were accepted."""
@@ -167,7 +167,7 @@ class InPlace:
         info = cluster.index_info(todo.destination)
         require_verified(cluster, info, job.encoder, extent)
         accepted = refused if job.settings.accept_rejects else []
-        changes = place_changes(info, filling) | refusals(info, refused, accepted)
+        changes = record_changes(info, filling) | refusals(info, refused, accepted)
         changes["state"] = "filling" if refused and not accepted else "complete"
         details = {"documents": cluster.count(info.name), "encoded": filling.encoded}
         info = record_event(cluster, info.name, "filled in place", details, **changes)
@@ -176,7 +176,7 @@ class InPlace:
     def sync(self, job: Job, info: IndexInfo, progress: Progress) -> Round:
         """Encode the documents written since the last round, and record how far the index was read."""
         done, changes = fill_and_retry(job, info, progress)
-        write_record(job.cluster, info.name, **place_changes(info, done) | changes)
+        write_record(job.cluster, info.name, **record_changes(info, done) | changes)
         renewed = done.encoded + done.without_text - done.rejected
         return Round(0, 0, renewed, done.waiting, done.rejected)
 
@@ -193,8 +193,8 @@ class InPlace:
         drawn = random_documents(cluster, info, extent.sample, extent.seed)
         chosen = [document.doc_id for document in drawn if document.doc_id not in extent.rejected]
         marks = Marks.of_index(info)
-        share = partial(marks_in, cluster, info, marks, extent.rejected)
-        seen = seen_in_shares(cluster, info.name, extent, share)
+        share = partial(check_marks, cluster, info, marks, extent.rejected)
+        seen = check_in_shares(cluster, info.name, extent, share)
         for document in broken_documents(cluster, info, marks, extent.until):
             seen.note(BROKEN, document)
         findings = seen.findings(FOREIGN, STALE, BROKEN)
@@ -239,13 +239,13 @@ class InPlace:
         """
         (info,) = generations
         fields = [*fields_of(info.record), MARK_FIELD]
-        held = held_query([*fields_of(info.record, visible=True), MARK_FIELD])
+        held = any_field_query([*fields_of(info.record, visible=True), MARK_FIELD])
         cluster.refresh(source)
         documents = cluster.count(source, held)
         if not dry_run:
             last_look()
             write_record(cluster, source, state="removing")
-            take_out(cluster, info, held, fields)
+            remove_fields(cluster, info, held, fields)
             rewrite(cluster, source, Record.bare)
             forget_encoder(info.uuid)
         return {"indices": [], "actions": [], "documents": documents, "fields": fields}
@@ -253,30 +253,32 @@ class InPlace:
 
 def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
     """Read text and mark of every document, and leave out those whose mark fits and is true."""
-    marks = marks_of(job)
-    for documents in pages_of(job, marks, share, filling.until):
+    marks = marks_for(job)
+    for documents in pages_with_marks(job, marks, share, filling.until):
         stale = [document for document in documents if not marks.fits(document.source)]
         filling.skipped += len(documents) - len(stale)
         meter.add(len(documents) - len(stale))
-        yield from to_encode(job, stale)
-    broken = broken_query(marks, fields_of(job.settings, visible=True))
-    for documents in pages_of(job, marks, share, Position.at(share.since), broken):
+        yield from page_to_encode(job, stale)
+    broken = inconsistent_query(marks, fields_of(job.settings, visible=True))
+    for documents in pages_with_marks(job, marks, share, Position.at(share.since), broken):
         damaged = [document for document in documents if marks.fits(document.source)]
         filling.skipped -= len(damaged)
-        yield from to_encode(job, damaged)
+        yield from page_to_encode(job, damaged)
 
 
-def stale_of_ids(
+def stale_pages_by_id(
     doc_ids: Sequence[str], job: Job, share: Share, filling: Filling, meter: Meter
 ) -> Iterator[list[Pending]]:
     """Read documents by id, and leave out those whose mark fits."""
-    marks = marks_of(job)
+    marks = marks_for(job)
     pages = documents_in_pages(job.cluster, job.destination, doc_ids, page=job.settings.read_documents)
     for documents in pages:
-        yield from to_encode(job, [document for document in documents if not marks.fits(document.source)])
+        yield from page_to_encode(
+            job, [document for document in documents if not marks.fits(document.source)]
+        )
 
 
-def pages_of(
+def pages_with_marks(
     job: Job, marks: Marks, share: Share, position: Position, where: dict[str, Any] | None = None
 ) -> Iterator[list[SourceDocument]]:
     """Read what tells whether a mark fits, and what must be encoded."""
@@ -291,7 +293,7 @@ def pages_of(
     )
 
 
-def to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pending]]:
+def page_to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[Pending]]:
     """Yield the documents to encode as one page, unless there are none. Raises as `require_own_versions`."""
     require_own_versions(job.destination, documents)
     if documents:
@@ -304,43 +306,43 @@ def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
     Each update holds only for the state of the document that was read. Fields without a value, as of a text
     that is gone, are dropped.
     """
-    marks, actions = marks_of(job), []
+    marks, actions = marks_for(job), []
     for pending in page:
         document, values = pending.document, job.recipe.values(pending.encoded)
         mark = {MARK_FIELD: marks.of(job.recipe.text_of(document.source))}
         gone = [name for name in job.recipe.fields if name not in values]
         # A partial document is merged into an object that is there.
         whole = gone or any(isinstance(value, dict) for value in values.values())
-        change = changing(mark | values, drop=gone) if whole else {"doc": mark | values}
+        change = scripted_update(mark | values, drop=gone) if whole else {"doc": mark | values}
         actions.append(bulk_action("update", document.doc_id, change, **document.as_read))
     return actions
 
 
-def marks_of(job: Job) -> Marks:
+def marks_for(job: Job) -> Marks:
     """Return what the marks of a job are made of."""
     return Marks(job.encoder.fingerprint, job.settings.max_tokens, tuple(job.recipe.text_fields))
 
 
-def leave_waiting(job: Job, page: list[Pending], filling: Filling) -> None:
+def count_as_waiting(job: Job, page: list[Pending], filling: Filling) -> None:
     """Leave what clients changed meanwhile to the next pass: it was not written."""
     filling.book(page, -1)
     filling.waiting += len(page)
 
 
-WORK = Work(stale_pages, marking_actions, leave_waiting)
+WORK = Work(stale_pages, marking_actions, count_as_waiting)
 
 
-def place_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
+def record_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
     """Return what the record says after a filling: how far it came, and of which index."""
     synced = filling.until.seq_no if filling.settled else None
     return {"source": info.name, "source_uuid": info.uuid, "synced": synced}
 
 
-def marks_in(
+def check_marks(
     cluster: Cluster, info: IndexInfo, marks: Marks, rejected: Collection[str], share: Share
-) -> Sighting:
+) -> Sightings:
     """Look at the marks of a share's documents, less the rejected ones."""
-    seen = Sighting()
+    seen = Sightings()
     for page in read_pages(cluster, info.name, page=ID_PAGE, share=share, fields=marks.read_fields):
         seen.looked_at += len(page)
         for document in page:
@@ -353,14 +355,14 @@ def broken_documents(
     cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
 ) -> Iterator[SourceDocument]:
     """Yield documents whose mark and vector belie each other."""
-    broken = broken_query(marks, fields_of(info.record, visible=True))
+    broken = inconsistent_query(marks, fields_of(info.record, visible=True))
     pages = read_pages(
         cluster, info.name, page=ID_PAGE, share=Share(until=until), where=broken, fields=marks.read_fields
     )
     return chain.from_iterable(pages)
 
 
-def take_out(cluster: Cluster, info: IndexInfo, held: dict[str, Any], fields: list[str]) -> None:
+def remove_fields(cluster: Cluster, info: IndexInfo, held: dict[str, Any], fields: list[str]) -> None:
     """Take fields out of the documents that hold them, until none does; what clients write stays."""
     index, rejects = info.name, rejects_of(info)
     for _ in range(MAX_PASSES):
@@ -368,7 +370,7 @@ def take_out(cluster: Cluster, info: IndexInfo, held: dict[str, Any], fields: li
         seen = 0
         for page in read_pages(cluster, index, page=REMOVED_TOGETHER, where=held, fields=()):
             seen += len(page)
-            drop = changing({}, fields)
+            drop = scripted_update({}, fields)
             actions = [bulk_action("update", document.doc_id, drop, **document.as_read) for document in page]
             for outcome in write_past_pipelines(cluster, index, actions, rejects):
                 if outcome.rejected:

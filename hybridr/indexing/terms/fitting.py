@@ -29,7 +29,7 @@ from ...cluster.word_fields import word_fields
 from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, of_length_one, reads_tokens
 from ...errors import AccessDenied, DataError, HybridrError
 from ...records import Progress, Reported, Windows, silent
-from .storage import TermTable, is_in_cluster, keep_term_table, named_as, open_term_table
+from .storage import TermTable, is_in_cluster, keep_term_table, open_term_table, table_entry
 from .terms import character_places
 
 SEED = 13  # of the sample that every table is fitted to
@@ -63,16 +63,16 @@ class Content(NamedTuple):
     text: str
 
 
-class LaidOut(NamedTuple):
+class Layout(NamedTuple):
     """The text of a document as the encoder reads it, and the part of it that each searched field holds."""
 
     text: str
     contents: tuple[Content, ...]
 
-    def upto(self, end: int) -> LaidOut:
+    def upto(self, end: int) -> Layout:
         """Return the same text and parts, cut at the character `end`."""
         contents = (part._replace(text=part.text[: max(0, end - part.start)]) for part in self.contents)
-        return LaidOut(self.text[:end], tuple(content for content in contents if content.text))
+        return Layout(self.text[:end], tuple(content for content in contents if content.text))
 
 
 class Occurrence(NamedTuple):
@@ -97,7 +97,7 @@ def fit_term_table(
     origin = table_origin(cluster, info)
     fields, searched = origin["inputs"]["fields"], origin["inputs"]["searched"]
     sampled = sample_documents(cluster, info, SAMPLE, fields=fields, seed=SEED, progress=progress)
-    texts = [laid for document in sampled if (laid := laid_out(document.source, fields, searched)).text]
+    texts = [laid for document in sampled if (laid := lay_out(document.source, fields, searched)).text]
     Random(SEED).shuffle(texts)  # those of the first tokens stand for all
     sums = StateSums(encoder.width)
     for start in range(0, len(texts), READ_TOGETHER):
@@ -140,7 +140,7 @@ class TermTableBuilder:
     def add(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
         """Add the sampled documents (body, token states) of a batch of `documents` encoded ones."""
         inputs = self.origin["inputs"]
-        pairs = [(laid_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
+        pairs = [(lay_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
         with self._lock, self.failing_alone():
             self.heard += documents
             if pairs:
@@ -182,14 +182,14 @@ def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
     return {"settings": settings, "inputs": inputs}
 
 
-def reach(reading: Reading) -> int:
+def analysed_length(reading: Reading) -> int:
     """Return how many characters of a text to analyse: those that the encoder read, and the rest of the last
     word.
     """
     return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
 
 
-def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> LaidOut:
+def lay_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> Layout:
     """Return the joined text of a document's `fields`, and the part of it that each searched field holds.
 
     A searched field outside `fields`, such as the target of a `copy_to`, is taken to hold the whole text.
@@ -203,10 +203,10 @@ def laid_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[s
     for name in searched:
         field = next((field for field in fields if f"{name}.".startswith(f"{field}.")), name)
         contents.append(Content(name, field, starts.get(field, 0), own.get(field, whole)))
-    return LaidOut(whole, tuple(content for content in contents if content.text))
+    return Layout(whole, tuple(content for content in contents if content.text))
 
 
-def occurrences_in(cluster: Cluster, index: str, texts: Sequence[LaidOut]) -> list[list[Occurrence]]:
+def read_occurrences(cluster: Cluster, index: str, texts: Sequence[Layout]) -> list[list[Occurrence]]:
     """Return the terms of each text in order, as the searched fields analyse them; at most 2,000 a text."""
     options = {"offsets": True, "positions": False, "payloads": False, "field_statistics": False}
     contents = [content for text in texts for content in text.contents]
@@ -268,11 +268,11 @@ class StateSums:
         self.documents[different] += 1
 
     def add_all(
-        self, cluster: Cluster, index: str, texts: Sequence[LaidOut], readings: Sequence[Reading]
+        self, cluster: Cluster, index: str, texts: Sequence[Layout], readings: Sequence[Reading]
     ) -> None:
         """Add texts with their token states; the index's analysers split them into words."""
-        read = [laid.upto(reach(reading)) for laid, reading in zip(texts, readings, strict=True)]
-        for reading, words in zip(readings, occurrences_in(cluster, index, read), strict=True):
+        read = [laid.upto(analysed_length(reading)) for laid, reading in zip(texts, readings, strict=True)]
+        for reading, words in zip(readings, read_occurrences(cluster, index, read), strict=True):
             self.add(reading, words)
 
     def row_of(self, term: str) -> int:
@@ -348,8 +348,8 @@ def provide_term_table(
         info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
         if reason := table_obstacle(info.record.passages, encoder):
             return Provision(None, note=reason)
-        table = fitting_table(cluster, info, encoder)
-        name = named_as(table) if table else None
+        table = reusable_table(cluster, info, encoder)
+        name = table_entry(table) if table else None
         if name and name == info.record.term_table and is_in_cluster(cluster, info):
             return Provision(name)
         fitted = table is None
@@ -367,7 +367,7 @@ def provide_term_table(
         return Provision(None, note=f"{note} ({hint})" if hint else note)
 
 
-def fitting_table(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> TermTable | None:
+def reusable_table(cluster: Cluster, info: IndexInfo, encoder: Encoder) -> TermTable | None:
     """Return the stored table of an index if a new one would be the same; else None."""
     table = None
     with suppress(AccessDenied):  # then it is fitted again, and kept on this machine

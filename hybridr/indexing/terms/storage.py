@@ -239,7 +239,7 @@ def local_table(fingerprint: str) -> TermTable | None:
     return table if table.fingerprint == fingerprint else None
 
 
-def home_of(info: IndexInfo) -> str:
+def hidden_index(info: IndexInfo) -> str:
     """Return the name of the hidden index for the term table of an index."""
     return HOME + info.record.source
 
@@ -250,9 +250,9 @@ def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> Term
     Raises AccessDenied if this user may not read it, ClusterError: without the table, searches would rank
     differently.
     """
-    home = home_of(info)
+    home = hidden_index(info)
     try:
-        data = b"".join(part_of(cluster, home, named.fingerprint, number) for number in range(named.parts))
+        data = b"".join(read_part(cluster, home, named.fingerprint, number) for number in range(named.parts))
         if hashlib.sha256(data).hexdigest() != named.fingerprint:
             return None
         table = unpacked(data)
@@ -271,7 +271,7 @@ def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> Term
     return table
 
 
-def part_of(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes:
+def read_part(cluster: Cluster, home: str, fingerprint: str, number: int) -> bytes:
     """Return the bytes of one part of a table. Raises NotFound, ModelError for a part that hybridr did not
     write, ClusterError.
     """
@@ -297,10 +297,10 @@ def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tupl
     with suppress(DownloadError):
         table.save(folder_of_table(table.fingerprint))
     remember_open(table)
-    named, data = named_as(table), table.packed()
+    named, data = table_entry(table), table.packed()
     if info.record.term_table != named:
         write_record(cluster, info.name, term_table=named)
-    home = home_of(info)
+    home = hidden_index(info)
     try:
         if not cluster.exists(home):
             make_index(cluster, home, BODY)
@@ -314,7 +314,7 @@ def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tupl
     return named, ""
 
 
-def named_as(table: TermTable) -> FittedTable:
+def table_entry(table: TermTable) -> FittedTable:
     """Return the entry by which a record names a table."""
     return FittedTable(
         fingerprint=table.fingerprint,
@@ -330,7 +330,7 @@ def is_in_cluster(cluster: Cluster, info: IndexInfo) -> bool:
         return False
     ids = [{"_id": f"{named.fingerprint}-{number}", "_source": False} for number in range(named.parts)]
     try:
-        documents = cluster.request("POST", path_of(home_of(info), "_mget"), {"docs": ids})["docs"]
+        documents = cluster.request("POST", path_of(hidden_index(info), "_mget"), {"docs": ids})["docs"]
     except (AccessDenied, NotFound):
         return False
     return all(document.get("found") for document in documents)
@@ -343,7 +343,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     last part. Where not all indices can be seen nothing is deleted.
     """
     before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
-    parts = parts_of(cluster, infos)
+    parts = part_ids_by_home(cluster, infos)
     fingerprints = before | {part.partition("-")[0] for parts in parts.values() for part in parts}
     fingerprints.discard(used)
     if not fingerprints:
@@ -352,7 +352,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     try:
         for info in cluster.indices("*"):
             if readable(info) and (table := info.record.term_table):
-                named.add((home_of(info), table.fingerprint))
+                named.add((hidden_index(info), table.fingerprint))
     except ClusterError:  # no right, or a block of any index
         return []
     gone = fingerprints - {table for _, table in named}
@@ -372,17 +372,17 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     return sorted(gone)
 
 
-def tables_of(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+def table_fingerprints(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
     """Return the fingerprints of the tables that these indices name, and of those that others of their
     sources left which are gone (here without a uuid).
     """
     named = [info.record.term_table.fingerprint for info in infos if info.record.term_table]
-    parts = parts_of(cluster, [info for info in infos if not info.uuid])
+    parts = part_ids_by_home(cluster, [info for info in infos if not info.uuid])
     left = sorted(part.partition("-")[0] for part_ids in parts.values() for part in part_ids)
     return list(dict.fromkeys([*named, *left]))
 
 
-def parts_of(cluster: Cluster, infos: Sequence[IndexInfo]) -> dict[str, list[str]]:
+def part_ids_by_home(cluster: Cluster, infos: Sequence[IndexInfo]) -> dict[str, list[str]]:
     """Return the ids of the stored parts written for these indices, by hidden index."""
     homes = sorted({HOME + info.record.source for info in infos})
     return {home: stored_parts(cluster, home, {info.uuid for info in infos}) for home in homes}

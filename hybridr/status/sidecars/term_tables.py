@@ -54,7 +54,7 @@ class TermTables(Sidecar):
     @staticmethod
     def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Return the fingerprints of the tables in the records, and of what indices that are gone left."""
-        return storage.tables_of(cluster, infos)
+        return storage.table_fingerprints(cluster, infos)
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:

@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster, IndexView, path_of
 from hybridr.cluster.destinations import generations_of, is_known_by, name_destination, put_record, resolve
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
-from hybridr.indexing.beside_index import begun
+from hybridr.indexing.beside_index import index_of_job
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.verification import verify
@@ -126,7 +126,7 @@ def test_an_alias_that_was_given_away_while_the_index_was_filled_is_not_taken(
         cluster.request("POST", "/_aliases", {"actions": [{"add": given}]})
 
     monkeypatch.setattr("hybridr.indexing.targets.beside.require_verified", verified)
-    with pytest.raises(ClusterError, match=f"stands for '{index_name}-payroll', which does not come from"):
+    with pytest.raises(ClusterError, match=f"points to '{index_name}-payroll', which was not made from"):
         reindex(cluster, index_name, ENCODER)
     assert [one.name for one in cluster.indices(f"{index_name}-hybridr")] == [f"{index_name}-payroll"]
 
@@ -181,14 +181,14 @@ def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empt
     put_record(cluster, info, info.record.changed(destinations=("of-another-one",)))
     info = cluster.index_info(source)
     assert not is_known_by(true, info)
-    assert begun(cluster, view_of(cluster, source), info, true.record.job) is None
+    assert index_of_job(cluster, view_of(cluster, source), info, true.record.job) is None
     empty = f"{source}-hybridr-2"
     body = {"mappings": true.mappings, "settings": {"index": {"number_of_replicas": 0, "knn": True}}}
     cluster.request("PUT", path_of(empty), body)
-    found = begun(cluster, view_of(cluster, source), info, true.record.job)
+    found = index_of_job(cluster, view_of(cluster, source), info, true.record.job)
     assert found.name == empty
     bulk(cluster, empty, [{"index": {"_id": "evil"}}, {"text": "anchor"}])
-    assert begun(cluster, view_of(cluster, source), info, true.record.job) is None
+    assert index_of_job(cluster, view_of(cluster, source), info, true.record.job) is None
 
 
 class Forbidding(Cluster):

@@ -126,7 +126,7 @@ def test_the_name_of_the_new_index_alone_takes_no_alias(cluster, swapped):
     assert done.alias == f"{swapped}-v2-hybridr"
     assert holders(cluster, f"{swapped}-hybridr") == [f"{swapped}-v1-hybridr-1"]
     fill_index(cluster, f"{swapped}-payroll", 3)
-    with pytest.raises(ClusterError, match="does not come from") as refused:
+    with pytest.raises(ClusterError, match="was not made from") as refused:
         again(cluster, f"{swapped}-payroll", ReindexSettings(alias=f"{swapped}-hybridr"))
     assert f"by POST /_aliases, point it to '{swapped}-payroll' first" in str(refused.value.hint)
 

@@ -27,7 +27,7 @@ def test_a_change_behind_the_position_that_was_read_arrives(cluster, index_name,
         update(cluster, alias, f"d{number}", price=77.0)
     update(cluster, alias, "d20", price=78.0)
     put(cluster, index_name, {"d20": {"text": "an early candle"}})
-    before = beside.renew
+    before = beside.encode_stale
 
     def delayed(*details: Any) -> Any:
         """Change documents of the source after they were read, before clients' writes are encoded."""
@@ -36,7 +36,7 @@ def test_a_change_behind_the_position_that_was_read_arrives(cluster, index_name,
         return before(*details)
 
     with monkeypatch.context() as patch:
-        patch.setattr(beside, "renew", delayed)
+        patch.setattr(beside, "encode_stale", delayed)
         work(cluster, index_name, HashingEncoder())
     sync(cluster, index_name, HashingEncoder())
     cluster.refresh(alias)

@@ -160,7 +160,7 @@ def test_the_plan_shows_it_and_a_killed_run_leaves_nothing(cluster, source, monk
     # Killed after the pipeline was stored, before the index was made.
     with monkeypatch.context() as patch:
         patch.setattr(Cluster, "request", failing)
-        patch.setattr(final_pipelines, "deletions", lambda *_: [])
+        patch.setattr(final_pipelines, "delete_requests", lambda *_: [])
         with pytest.raises(ClusterError, match="no such right"):
             reindex(cluster, source, HashingEncoder())
     assert wrapper in pipelines(cluster, source)

@@ -160,7 +160,7 @@ def test_options_of_a_second_index_are_refused(cluster, index_name):
 
 
 def test_one_index_has_its_vectors_in_one_place(cluster, index_name, index):
-    with pytest.raises(ClusterError, match="holds its vectors itself"):
+    with pytest.raises(ClusterError, match="holds its own vectors"):
         reindex(cluster, index, HashingEncoder())
     with pytest.raises(ClusterError, match="another encoder") as refused:
         reindex(cluster, index, HashingEncoder(salt="other"), IN_PLACE)

@@ -111,14 +111,14 @@ def test_a_newer_write_is_never_overwritten(cluster, index):
 def test_sync_reads_only_what_lies_behind_the_settled_position(cluster, index, monkeypatch):
     sync(cluster, index, HashingEncoder())  # reads once what the reindex wrote last
     read: list[str] = []
-    original = in_place.pages_of
+    original = in_place.pages_with_marks
 
     def watching(*given: Any) -> Any:
         for page in original(*given):
             read.extend(document.doc_id for document in page)
             yield page
 
-    monkeypatch.setattr(in_place, "pages_of", watching)
+    monkeypatch.setattr(in_place, "pages_with_marks", watching)
     sync(cluster, index, HashingEncoder())
     assert read == []
     update(cluster, index, "d4", text="changed")

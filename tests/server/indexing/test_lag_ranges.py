@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import Position, Share, SourceDocument, read_pages, settled_position
-from hybridr.indexing.lag import Numbered, Operations, differing
+from hybridr.indexing.lag import NumberedIndex, Operations, differing_spans
 from support.corpus import bulk, create, delete
 
 pytestmark = pytest.mark.node
@@ -17,7 +17,7 @@ PARTS = {"parts": {"type": "nested", "properties": {"name": {"type": "keyword"}}
 
 
 @pytest.fixture
-def pair(cluster: Cluster, index_name: str) -> Iterator[tuple[Numbered, Numbered]]:
+def pair(cluster: Cluster, index_name: str) -> Iterator[tuple[NumberedIndex, NumberedIndex]]:
     """An index and its copy, both with nested documents; a tenth was updated before it was copied."""
     copy = f"{index_name}-copy"
     for name, own in ((index_name, {}), (copy, {"mark": {"type": "long"}})):
@@ -28,19 +28,19 @@ def pair(cluster: Cluster, index_name: str) -> Iterator[tuple[Numbered, Numbered
     for page in read_pages(cluster, index_name):
         lines = [({"index": {"_id": d.doc_id}}, d.source | {"mark": d.seq_no}) for d in page]
         bulk(cluster, copy, [line for pair in lines for line in pair])
-    originals = Numbered(cluster, cluster.index_info(index_name), "_seq_no")
-    yield originals, Numbered(cluster, cluster.index_info(copy), "mark")
+    originals = NumberedIndex(cluster, cluster.index_info(index_name), "_seq_no")
+    yield originals, NumberedIndex(cluster, cluster.index_info(copy), "mark")
     cluster.request("DELETE", path_of(copy))
 
 
-def found(one: Numbered, other: Numbered) -> list[SourceDocument]:
+def found(one: NumberedIndex, other: NumberedIndex) -> list[SourceDocument]:
     """Read what differs up to now, by the side of `one`."""
     until = settled_position(one.cluster, one.info.name)
     assert until is not None
     everywhere = 2**62
     return [
         document
-        for shard, spans in differing(one, other, until)
+        for shard, spans in differing_spans(one, other, until)
         for page in one.pages(Share(until=Position({shard: everywhere})), spans)
         for document in page
     ]
@@ -66,7 +66,7 @@ def test_more_spans_than_one_query_takes(pair, monkeypatch):
     from hybridr.indexing import lag
 
     monkeypatch.setattr(lag, "CLAUSES", 1)
-    monkeypatch.setattr(lag, "ASKED_TOGETHER", 3)
+    monkeypatch.setattr(lag, "WINDOWS_AT_ONCE", 3)
     originals, copies = pair
     gone = {f"d{number}" for number in range(7, 300, 25)}
     for doc_id in gone:
@@ -85,7 +85,7 @@ def test_two_in_place_of_two_others_show_however_high_the_numbers_are(cluster, i
         marks = [{f"mark{first}": first + number for first in firsts} for number in there]
         bulk(cluster, name, [line for mark in marks for line in ({"index": {}}, mark)])
     for first in firsts:
-        here, other = (Numbered(cluster, cluster.index_info(name), f"mark{first}") for name in names)
+        here, other = (NumberedIndex(cluster, cluster.index_info(name), f"mark{first}") for name in names)
         for width in (4096, 256, 16):
             windows = Operations(first, first + 4096).cut(width)
             sums = zip(here.sums(0, windows), other.sums(0, windows), strict=True)

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.cluster.reading import read_pages, settled_position
 from hybridr.indexing import lag as subject
-from hybridr.indexing.lag import cut_up, visible_position
+from hybridr.indexing.lag import cut_into_shares, visible_position
 from support.corpus import delete, fill_index, put_documents
 
 pytestmark = pytest.mark.node
@@ -21,7 +21,7 @@ def test_every_document_is_in_one_share(cluster, index_name, monkeypatch):
     put_documents(cluster, index_name, range(0, 60, 3), suffix=" changed")
     until = settled_position(cluster, index_name)
     assert visible_position(cluster, index_name).seq_no[0] <= until.seq_no[0]
-    shares = cut_up(cluster, index_name, None, until)
+    shares = cut_into_shares(cluster, index_name, None, until)
     assert 9 <= len(shares) <= 11
     found = Counter(
         document.doc_id
@@ -30,7 +30,7 @@ def test_every_document_is_in_one_share(cluster, index_name, monkeypatch):
         for document in page
     )
     assert found == Counter(f"d{number}" for number in range(90) if number != 1)
-    assert cut_up(cluster, index_name, until, until) == []
+    assert cut_into_shares(cluster, index_name, until, until) == []
     put_documents(cluster, index_name, [5])
-    behind = cut_up(cluster, index_name, until, visible_position(cluster, index_name))
+    behind = cut_into_shares(cluster, index_name, until, visible_position(cluster, index_name))
     assert len(behind) == 1

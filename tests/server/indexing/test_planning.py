@@ -63,7 +63,7 @@ def test_alias_over_two_indices_is_refused(cluster, index_name):
     cluster.request("POST", "/_aliases", {"actions": actions})
     assert "several indices" in refused(cluster, both).message
     assert "several indices" in refused(cluster, f"{index_name}-a", alias=both).message
-    assert "does not come from" in refused(cluster, f"{index_name}-a", alias=other).message
+    assert "was not made from" in refused(cluster, f"{index_name}-a", alias=other).message
 
 
 def test_what_cannot_be_an_alias_is_refused_before_the_fill(cluster, index_name):

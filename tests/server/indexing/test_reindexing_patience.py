@@ -14,11 +14,11 @@ from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import Action, Rejects
 from hybridr.errors import ClusterError, Unreachable
 from hybridr.indexing import switching
-from hybridr.indexing.job import Filling, Job, Pending, look_up
+from hybridr.indexing.job import Filling, Job, Pending, stored_states
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.targets import beside
-from hybridr.indexing.targets.beside import settle
+from hybridr.indexing.targets.beside import settle_conflicts
 from support.corpus import fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder
 
@@ -123,10 +123,10 @@ def test_an_old_page_does_not_replace_what_another_process_wrote(cluster, index_
     recipe = TextRecipe(HashingEncoder(), ReindexSettings(), ("text",))
     job = Job(cluster, index_name, done.destination, recipe, Rejects(Path("unused")))
     answers = iter([{}])  # at first it looks as if the copy had been deleted
-    monkeypatch.setattr(beside, "look_up", lambda *given: next(answers, look_up(*given)))
+    monkeypatch.setattr(beside, "stored_states", lambda *given: next(answers, stored_states(*given)))
     filling = Filling()
     (encoded,) = recipe.read(["an older text"])
-    settle(job, [Pending(old, None, encoded)], filling)
+    settle_conflicts(job, [Pending(old, None, encoded)], filling)
     assert filling.rejected == 0
     cluster.refresh(done.destination)
     assert sources(cluster, done.destination)["d1"]["text"].endswith(" newer")

@@ -84,8 +84,8 @@ def test_inserts_updates_and_deletes_of_the_source_arrive(cluster, index_name, a
         looked_up.extend(document.doc_id for document in documents)
         return original(cluster, destination, documents, **options)
 
-    original = beside.look_up
-    monkeypatch.setattr(beside, "look_up", watching)
+    original = beside.stored_states
+    monkeypatch.setattr(beside, "stored_states", watching)
     put_documents(cluster, index_name, [7], suffix=" changed again")
     assert did(sync(cluster, index_name, HashingEncoder())) == (1, 0, 0)
     assert looked_up == ["d7"]

@@ -257,7 +257,7 @@ def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(clu
     counts = {name: cluster.count(name) for name in given}
 
     todo = plan(cluster, shop, HashingEncoder(), ReindexSettings(alias=shop))
-    assert todo.remarks == [f"alias '{name}', which shows a part, moves along" for name in sorted(parts)]
+    assert todo.remarks == [f"alias '{name}', which shows only a part, moves too" for name in sorted(parts)]
     assert todo.terms["along"] == tuple(sorted(parts))
     first = reindex(cluster, shop, HashingEncoder(), ReindexSettings(alias=shop))
     assert (first.along, first.cautions) == (todo.terms["along"], ())

@@ -26,7 +26,7 @@ from hybridr.errors import (
 from hybridr.indexing import semantic_models
 from hybridr.indexing.planning import added_fields
 from hybridr.indexing.reindexing import plan, reindex, sync
-from hybridr.indexing.semantic_models import models_of
+from hybridr.indexing.semantic_models import models_name
 from hybridr.indexing.targets import beside
 from hybridr.indexing.verification import verify
 from hybridr.status.leftovers import rollback
@@ -51,7 +51,9 @@ def model(ml_cluster: Cluster) -> Iterator[Meanings]:
 def wishes(model: Meanings) -> Iterator[Meanings]:
     yield model
     for info in model.cluster.indices(f"{INDEX}*"):
-        remote_models.send_all(model.cluster, remote_models.deletions_of(model.cluster, models_of(info.name)))
+        remote_models.send_all(
+            model.cluster, remote_models.deletions_of(model.cluster, models_name(info.name))
+        )
     drop_indices(model.cluster, f"{INDEX}*,.hybridr-*-{INDEX}*")
 
 
@@ -135,7 +137,7 @@ def fill(wishes: Meanings, mapping: Any, former: bool) -> dict[str, dict[str, An
 def made(cluster: Cluster, index: str = FIRST) -> list[str]:
     """Give all that ml-commons keeps for an index."""
     kinds = ("models", "connectors", "model_groups")
-    return [part for kind in kinds for part in made_for(cluster, kind, models_of(index))]
+    return [part for kind in kinds for part in made_for(cluster, kind, models_name(index))]
 
 
 def names_in(cluster: Cluster) -> list[str]:
@@ -346,7 +348,7 @@ def test_models_go_where_the_index_cannot_be_made(wishes, monkeypatch):
         reindex(cluster, INDEX, encoder, settings)
     assert (names_in(cluster), made(cluster)) == ([INDEX], [])
     monkeypatch.undo()
-    monkeypatch.setattr(semantic_models, "agree", lambda *of: False)
+    monkeypatch.setattr(semantic_models, "encodes_equally", lambda *of: False)
     with pytest.raises(FingerprintMismatch, match="gives other vectors than the encoder"):
         reindex(cluster, INDEX, encoder, settings)
     assert (names_in(cluster), made(cluster)) == ([INDEX], [])

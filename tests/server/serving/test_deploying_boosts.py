@@ -9,7 +9,7 @@ import pytest
 from hybridr import Search
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
-from hybridr.indexing.switching import command_of
+from hybridr.indexing.switching import deploy_command
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.application import create_app
 from hybridr.serving.deploy.deploying import deploy, plan_deployment, undeploy
@@ -51,7 +51,7 @@ def test_clients_that_change_nothing_get_the_boost(ml_cluster, server, cli):
         [holding] = status(ml_cluster, INDEX).holdings
         assert holding.deployment.boost == formula
         assert (f", boost {BOOST} (" in cli(ml_cluster, f"status {INDEX}").out) is bool(formula)
-        assert (f"--boost '{formula}'" in command_of(info, info.record.deployment)) is bool(formula)
+        assert (f"--boost '{formula}'" in deploy_command(info, info.record.deployment)) is bool(formula)
     undeploy(ml_cluster, INDEX)
 
 

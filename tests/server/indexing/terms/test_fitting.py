@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.indexing.terms.fitting import WORDS_OF_A_TEXT, fit_term_table, laid_out, occurrences_in
+from hybridr.indexing.terms.fitting import WORDS_OF_A_TEXT, fit_term_table, lay_out, read_occurrences
 from hybridr.indexing.terms.storage import TermTable
 from support.corpus import bulk, create
 from support.hashing import HashingEncoder
@@ -110,11 +110,11 @@ def test_the_same_index_gives_the_same_table(cluster, index_name):
 
 def test_a_long_text_has_bounded_words(cluster, index_name):
     filled(cluster, index_name, "starts", 1)
-    long, short = (laid_out({"text": text}, ["text"], ["text"]) for text in ("abcdefghij " * 2_000, ""))
-    [words, none] = occurrences_in(cluster, index_name, [long, short])
+    long, short = (lay_out({"text": text}, ["text"], ["text"]) for text in ("abcdefghij " * 2_000, ""))
+    [words, none] = read_occurrences(cluster, index_name, [long, short])
     assert len(words) == WORDS_OF_A_TEXT
     assert words[:2] == [("a", 0, 10), ("ab", 0, 10)]
-    assert none == occurrences_in(cluster, index_name, [short])[0] == []
+    assert none == read_occurrences(cluster, index_name, [short])[0] == []
 
 
 def test_multi_fields_objects_and_targets_of_copies_are_read(cluster, index_name):
@@ -124,5 +124,5 @@ def test_multi_fields_objects_and_targets_of_copies_are_read(cluster, index_name
     cluster.request("PUT", path_of(index_name), {"mappings": mappings})
     source = {"title": "🚀 Wings", "body": {"text": "flowing"}}
     fields, searched = ["title", "body.text"], ["title", "body.text.stems", "all"]
-    [found] = occurrences_in(cluster, index_name, [laid_out(source, fields, searched)])
+    [found] = read_occurrences(cluster, index_name, [lay_out(source, fields, searched)])
     assert found == [("🚀", 0, 1), ("wings", 2, 7), ("flow", 8, 15), ("flowing", 8, 15)]

@@ -25,7 +25,7 @@ IN_PLACE = {"settings": {"knn": True, "number_of_replicas": 0, "number_of_shards
 
 
 def parts_of(cluster: Cluster, info: IndexInfo) -> list[str]:
-    return storage.stored_parts(cluster, storage.home_of(info), {info.uuid})
+    return storage.stored_parts(cluster, storage.hidden_index(info), {info.uuid})
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_run_that_encoded_little_of_the_index_reads_a_sample_and_says_so(clust
 
 
 def test_what_the_listener_fails_with_stops_no_filling(cluster, index_name, fits, monkeypatch):
-    asked, words = [], fitting.occurrences_in
+    asked, words = [], fitting.read_occurrences
 
     def failing_once(*given: Any) -> Any:
         asked.append(given)
@@ -91,7 +91,7 @@ def test_what_the_listener_fails_with_stops_no_filling(cluster, index_name, fits
             raise AccessDenied("the cluster forbids it (403)", status=403)
         return words(*given)
 
-    monkeypatch.setattr(fitting, "occurrences_in", failing_once)
+    monkeypatch.setattr(fitting, "read_occurrences", failing_once)
     done = reindexed(cluster, index_name, 20)
     assert done.encoded == 20
     assert (done.term_table.fitted, done.term_table.heard) == (True, False)

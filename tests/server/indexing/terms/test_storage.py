@@ -13,7 +13,7 @@ from hybridr.cluster.record_parts import FittedTable
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
-from hybridr.indexing.terms.storage import HOME, home_of, open_term_table
+from hybridr.indexing.terms.storage import HOME, hidden_index, open_term_table
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, fill_index, reindexed
@@ -32,7 +32,7 @@ def named_by(info: IndexInfo) -> FittedTable:
 
 
 def parts_there(cluster: Cluster, info: IndexInfo) -> list[str]:
-    return sorted(storage.stored_parts(cluster, home_of(info), {info.uuid}))
+    return sorted(storage.stored_parts(cluster, hidden_index(info), {info.uuid}))
 
 
 def test_another_machine_finds_the_table_in_the_cluster(cluster, index_name, other_machine, monkeypatch):
@@ -68,7 +68,7 @@ def test_what_is_told_and_used_of_a_table(cluster, index_name, other_machine):
     assert open_term_table(cluster, other) is None
 
     # Applications do not meet the hidden index.
-    home = home_of(info)
+    home = hidden_index(info)
     assert cluster.exists(home)
     assert home not in {name for pattern in ("*", "_all") for name in cluster.request("GET", f"/{pattern}")}
     asked = {"query": {"exists": {"field": "index_uuid"}}, "size": 0}
@@ -82,7 +82,7 @@ def test_what_is_told_and_used_of_a_table(cluster, index_name, other_machine):
     assert (table.documents, table.terms) == (40, named_by(info).terms)
     other_machine()
     assert status(cluster, index_name).to_json()["holdings"][0]["term_table"]["places"] == ("cluster",)
-    bulk(cluster, home_of(info), [{"delete": {"_id": parts_there(cluster, info)[0]}}])
+    bulk(cluster, hidden_index(info), [{"delete": {"_id": parts_there(cluster, info)[0]}}])
     [holding] = status(cluster, index_name).holdings
     assert holding.kept["term_table"].places == ()
 
@@ -101,7 +101,7 @@ NO_PARTS = [
 
 def test_what_a_stranger_writes_there_is_not_taken(cluster, index_name, other_machine):
     info = made(cluster, index_name)
-    part = path_of(home_of(info), "_doc", f"{named_by(info).fingerprint}-1")
+    part = path_of(hidden_index(info), "_doc", f"{named_by(info).fingerprint}-1")
     for data in NO_PARTS:
         other_machine()
         cluster.request("PUT", part, {"data": data})
@@ -113,7 +113,7 @@ def test_what_a_stranger_writes_there_is_not_taken(cluster, index_name, other_ma
 
 def test_a_table_that_is_nowhere_is_looked_for_now_and_then(cluster, index_name, other_machine, monkeypatch):
     info = made(cluster, index_name)
-    bulk(cluster, home_of(info), [{"delete": {"_id": part}} for part in parts_there(cluster, info)])
+    bulk(cluster, hidden_index(info), [{"delete": {"_id": part}} for part in parts_there(cluster, info)])
     other_machine()
     asked, request = [], Cluster.request
 
@@ -162,9 +162,9 @@ def test_removal_takes_the_table_away_and_its_hidden_index_with_it(cluster, inde
     assert not parts_there(cluster, first)
     assert parts_there(cluster, second)
     assert [folder.is_dir() for folder in folders] == [False, True]
-    assert [cluster.exists(home_of(one)) for one in (first, second)] == [False, True]
+    assert [cluster.exists(hidden_index(one)) for one in (first, second)] == [False, True]
     remove(cluster, second.record.source)
-    assert not cluster.exists(home_of(second))
+    assert not cluster.exists(hidden_index(second))
 
 
 def test_a_copy_of_an_index_keeps_the_table_alive(cluster, index_name):
