@@ -190,9 +190,9 @@ class Index:
         """
         from .encoders.opening import load_encoder
         from .relevance.gate import compare_on_index
-        from .search.checks import found_folder
+        from .search.checks import find_encoder_folder
 
-        opened = {str(encoder): load_encoder(found_folder(encoder, progress)) for encoder in encoders}
+        opened = {str(encoder): load_encoder(find_encoder_folder(encoder, progress)) for encoder in encoders}
         if not opened:
             raise SettingsError("no encoder is named", hint="--encoders all-MiniLM-L6-v2,bge-small-en-v1.5")
         queries = read_judged(judgements)
@@ -335,12 +335,12 @@ class Index:
         from .files.remembered import known_encoder_folder
         from .indexing.planning import index_to_read
         from .indexing.stages.transfer import read_ready
-        from .search.checks import found_folder
+        from .search.checks import find_encoder_folder
 
         index_to_read(self.cluster.patient(settings.patience_s), self.name)
         making = read_ready(folder).making
         return load_encoder(
-            found_folder(encoder or known_encoder_folder(making.encoder), progress),
+            find_encoder_folder(encoder or known_encoder_folder(making.encoder), progress),
             precision=settings.chosen_precision or making.precision,
             backend=settings.backend or making.backend,
         )
@@ -725,9 +725,9 @@ class Index:
         """Compare judgements from clicks with those that the index has learnt; None if it has learnt
         nothing.
         """
-        from .relevance.learning import changed_since
+        from .relevance.learning import compare_with_learnt
 
-        return changed_since(self.cluster, self.name, (clicks.queries, clicks.qrels))
+        return compare_with_learnt(self.cluster, self.name, (clicks.queries, clicks.qrels))
 
     # Applications that ask the index
 

@@ -257,7 +257,7 @@ def hand_written(
     pipeline, dense = search_pipeline(settings, cluster.version), search.context.retrievers["dense"]
     found: dict[str, list[Request]] = {"lexical": [], "dense": [], "stock": [], "hybrid": []}
     for text, vector in zip(texts, encoder.encode_queries(texts), strict=True):
-        [value] = search.context.values_for(dense, [text], [without_tokens(vector)])
+        [value] = search.context.retriever_values(dense, [text], [without_tokens(vector)])
         legs = [lexical_query(text, search.lexical_fields), dense.query(value, settings.depth)]
         found["lexical"].append((path, orjson.dumps({**fields, "query": legs[0]})))
         found["dense"].append((path, orjson.dumps({**fields, "query": legs[1]})))

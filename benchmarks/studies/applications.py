@@ -28,7 +28,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.retrievers.dense import as_numbers, dense_query
 from hybridr.cluster.writing import bulk_action
 from hybridr.encoders.export.exporting import minilm_encoder
-from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
+from hybridr.evaluation.evaluation import checked_qrels, parse_measure, query_values
 from hybridr.evaluation.significance import paired_t
 from hybridr.files.formats import read_beir
 from hybridr.indexing.reindexing import reindex
@@ -153,7 +153,7 @@ def asked_in_turn(search: Search, bodies: Mapping[str, Sequence[Clause]]) -> dic
 def values(queries: Sequence[Query], qrels: Qrels, found: Sequence[Mapping[str, float]]) -> NDArray[Any]:
     """Give the measure of what was found for each query `(queries,)`."""
     ids = [one.query_id for one in queries]
-    told = values_of(dict(zip(ids, found, strict=True)), checked_qrels(qrels), [parse_measure(LEAD)], ids)
+    told = query_values(dict(zip(ids, found, strict=True)), checked_qrels(qrels), [parse_measure(LEAD)], ids)
     return np.array([told[LEAD][one] for one in ids])
 
 

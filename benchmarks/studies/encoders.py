@@ -31,7 +31,7 @@ from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_beir, write_qrels
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import silent
-from hybridr.search.checks import found_folder
+from hybridr.search.checks import find_encoder_folder
 from hybridr.search.systems import Compared
 from studies.ensemble import KeptVectors
 from study import LEAD, RESULTS, Record, Section, add_collections, current, listed, machine_of, write_result
@@ -91,10 +91,10 @@ def measure_set(connection: Any, folder: Path, name: str, work: Path) -> Record:
 def kept_encoder(name: str, texts: Sequence[str], work: Path) -> tuple[Path, OnnxEncoder | KeptVectors]:
     """Open an encoder with the vectors that it made of a set; give its folder too."""
     singles = name.split("+")
-    limit = min(opened(found_folder(single, silent)).max_tokens for single in singles)
+    limit = min(opened(find_encoder_folder(single, silent)).max_tokens for single in singles)
     parts = [encoded(single, texts, work, limit) for single in singles]
     if len(singles) == 1:
-        folder = found_folder(name, silent)
+        folder = find_encoder_folder(name, silent)
         return folder, KeptVectors(opened(folder), texts, parts[0])
     folder, joined = work / name, fit(singles, parts)
     if not folder.is_dir():
@@ -111,7 +111,7 @@ def encoded(name: str, texts: Sequence[str], work: Path, limit: int) -> Vectors:
     """Encode a collection by one encoder, once, as many tokens of each text."""
     file = work / f"{name}-{limit}.npy"
     if not file.is_file():
-        np.save(file, opened(found_folder(name, silent)).encode_documents(texts, max_tokens=limit))
+        np.save(file, opened(find_encoder_folder(name, silent)).encode_documents(texts, max_tokens=limit))
     vectors: Vectors = np.load(file)
     return vectors
 

@@ -27,7 +27,7 @@ import hybridr
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.writing import bulk_action
 from hybridr.encoders.export.exporting import minilm_encoder
-from hybridr.evaluation.evaluation import checked_qrels, parse_measure, values_of
+from hybridr.evaluation.evaluation import checked_qrels, parse_measure, query_values
 from hybridr.evaluation.significance import paired_t
 from hybridr.files.formats import qrels_file, read_beir, read_qrels, read_queries
 from hybridr.indexing.reindexing import reindex
@@ -90,7 +90,7 @@ def measured(search: Search, asked: Judged) -> NDArray[Any]:
     """Give the measure of each query `(queries,)`."""
     queries, qrels = asked
     ids = [one.query_id for one in queries]
-    values = values_of(search.run(queries, 10), qrels, [parse_measure(LEAD)], ids)[LEAD]
+    values = query_values(search.run(queries, 10), qrels, [parse_measure(LEAD)], ids)[LEAD]
     return np.array([values[one] for one in ids])
 
 

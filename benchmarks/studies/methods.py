@@ -166,7 +166,7 @@ def measured(
         return found
     workshop = Rows(given.folder, work, seeded(form))
     encoder = workshop.encoder(*place).to(device())
-    found = {"key": key, **values_of(encoder, form["max_tokens"], source, target)}
+    found = {"key": key, **query_values(encoder, form["max_tokens"], source, target)}
     found["training_s"] = {f"{name} ({form['seed']})": one for name, one in workshop.seconds.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, found)
@@ -180,7 +180,7 @@ def seeded(form: Record) -> Record:
     return form | {stage: form[stage] | {"seed": form["seed"]} for stage in stages}
 
 
-def values_of(encoder: Encode, limit: int, source: Collection, target: Collection) -> Record:
+def query_values(encoder: Encode, limit: int, source: Collection, target: Collection) -> Record:
     """Rank, and tell the domains apart; values by query, and two accuracies."""
     vectors = encoded(encoder, target.corpus, target.queries, limit)
     ways: dict[str, Callable[..., Any]] = {"dense": dense_run, "hybrid": hybrid_run}

@@ -83,7 +83,7 @@ def measure(given: argparse.Namespace) -> None:
             for ranker, run in ranked(cluster, judged, collection, fitted):
                 runs[ranker][dam] = run
         words = Search(cluster, index_of(target), mode="lexical", settings=SearchSettings(**ALONE))
-        return values_of(runs, words.run(collection.queries), collection)
+        return query_values(runs, words.run(collection.queries), collection)
 
     measure_sets(given, measure_target, {"form": given.form, **form, "steps": steps})
 
@@ -141,7 +141,7 @@ def ranked(
         yield "rerank", words.reranked("cross", **own).run(collection.queries)
 
 
-def values_of(runs: dict[str, dict[str, Run]], bm25: Run, collection: Collection) -> Record:
+def query_values(runs: dict[str, dict[str, Run]], bm25: Run, collection: Collection) -> Record:
     """Return what each ranker reaches with either DAM, and p that the target's is no other."""
     values: Record = {"documents": len(collection.corpus), "queries": len(collection.queries)}
     lexical = evaluate({"bm25": bm25}, collection.queries, collection.qrels, [LEAD], resamples=1)

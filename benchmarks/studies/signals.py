@@ -129,7 +129,7 @@ def measure_set(
     documents = asked.timed("load", lambda: loaded(work, cluster, progress))
     searched = vectorised(work, cluster, asked, progress)
     step(1, 3)
-    fitted = refitted(work, cluster, searched, progress)
+    fitted = em_step(work, cluster, searched, progress)
     step(2, 3)
     info = resolve(cluster, searched.name)
     taken, evaluation = evaluated(work, cluster, info, asked, progress)
@@ -156,7 +156,7 @@ def measure_set(
     }
 
 
-def refitted(work: Trial, cluster: Cluster, searched: Searched, progress: Progress) -> Record:
+def em_step(work: Trial, cluster: Cluster, searched: Searched, progress: Progress) -> Record:
     """Fit the term table of an index and let the index have it; give its size and the seconds of fitting.
 
     Where that was measured before, a table that would be fitted the same way stays.

@@ -47,7 +47,7 @@ from ..indexing.terms.terms import Analysis
 from ..languages import WORD, word_count
 from ..relevance.answering import ASKED, DRAWN, LONGEST
 from ..relevance.unanswerable_queries import unanswerable_queries
-from ..search.calibration import is_unit
+from ..search.calibration import is_reference
 from ..search.fusions import SPARE_CLAUSES
 from ..search.fusions.absolute import WINDOW
 from ..search.settings import SearchSettings
@@ -282,7 +282,7 @@ def estimated_plan(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
             f"no text in a sample of '{proposal.info.name}'",
             hint=f"hybridr inspect {quote(proposal.info.name)}",
         )
-    done, has_table, has_cosines = 0, False, is_unit(proposal.encoder)
+    done, has_table, has_cosines = 0, False, is_reference(proposal.encoder)
     if reindex_plan.exists:
         target = cluster.index_info(reindex_plan.destination)
         done = target_of(settings).state(cluster, target).current

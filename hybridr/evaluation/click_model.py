@@ -65,7 +65,7 @@ class ClickModel(NamedTuple):
         chance = np.clip(self.seen[ranks_of(views), None] * self.clicked, FLOOR, CEILING)
         missed = views.shown - views.clicked
         likely = views.clicked[:, None] * np.log(chance) + missed[:, None] * np.log1p(-chance)
-        return summed(views, likely[:, 1] - likely[:, 0])
+        return sum_by_document(views, likely[:, 1] - likely[:, 0])
 
     def relevance(self, views: Views) -> Reals:
         """Return the probability that each pair's document is relevant, `(documents,)`."""
@@ -81,13 +81,13 @@ def fit_clicks(views: Views) -> ClickModel:
     ranks = np.arange(RANKS)
     model = ClickModel(1 / (1.0 + ranks), np.array(START), np.full(RANKS, 0.2))
     for _ in range(ROUNDS):
-        before, model = model, refitted(model, views)
+        before, model = model, em_step(model, views)
         if max(np.abs(old - new).max() for old, new in zip(before, model, strict=True)) < STILL:
             break
     return model
 
 
-def refitted(model: ClickModel, views: Views) -> ClickModel:
+def em_step(model: ClickModel, views: Views) -> ClickModel:
     """Return the model after one round of expectation-maximisation."""
     relevance = model.relevance(views)
     share = np.column_stack([1 - relevance, relevance])[views.document]
@@ -110,12 +110,12 @@ def refitted(model: ClickModel, views: Views) -> ClickModel:
     return ClickModel(seen, np.sort(rates), np.minimum.accumulate(relevant))
 
 
-def tempered(views: Views, limit: float) -> Views:
+def limit_query_weight(views: Views, limit: float) -> Views:
     """Return the views with each query's numbers scaled down so that no query counts more than `limit`
     people.
     """
     people = np.zeros(int(views.query.max(initial=-1)) + 1)
-    np.maximum.at(people, views.query, summed(views, views.shown)[views.document])
+    np.maximum.at(people, views.query, sum_by_document(views, views.shown)[views.document])
     factor = np.minimum(1.0, limit / np.maximum(people, 1.0))[views.query]
     return views._replace(shown=views.shown * factor, clicked=views.clicked * factor)
 
@@ -132,6 +132,6 @@ def best_ranks(views: Views) -> Indices:
     return ranks
 
 
-def summed(views: Views, values: Reals) -> Reals:
+def sum_by_document(views: Views, values: Reals) -> Reals:
     """Return the sum of the rows' values for each pair of query and document, `(documents,)`."""
     return np.asarray(np.bincount(views.document, values, views.documents), dtype=np.float64)

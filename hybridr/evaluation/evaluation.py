@@ -60,7 +60,7 @@ def needed_depth(measures: Sequence[Any]) -> int:
     return max(LEAST_DEPTH, *cutoffs)
 
 
-def values_of(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence[str]) -> Values:
+def query_values(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence[str]) -> Values:
     """Return measure -> query id -> value of a run; a query without results gets 0 (`trec_eval -c`).
 
     Every measure sees the ranking that trec_eval makes of the scores (`formats.ranked`), since the packages
@@ -103,7 +103,7 @@ class System(Protocol):
         """Return query id -> document id -> score for the `k` best documents of each query."""
 
 
-class Placed(NamedTuple):
+class RankedDocument(NamedTuple):
     """A document in a top list with its grade; None if nobody judged it."""
 
     doc_id: str
@@ -116,7 +116,7 @@ class Difference(NamedTuple):
 
     query: Query
     values: tuple[float, float]
-    tops: tuple[list[Placed], list[Placed]]
+    tops: tuple[list[RankedDocument], list[RankedDocument]]
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Evaluation:
             grades, tops = self.qrels[query.query_id], []
             for system in self.pair:
                 order = trec_order(self.runs[system].get(query.query_id, {}))[:SHOWN]
-                tops.append([Placed(doc_id, score, grades.get(doc_id)) for doc_id, score in order])
+                tops.append([RankedDocument(doc_id, score, grades.get(doc_id)) for doc_id, score in order])
             values = left[query.query_id], right[query.query_id]
             differences.append(Difference(query, values, (tops[0], tops[1])))
         return differences
@@ -285,7 +285,7 @@ def evaluate(
         check_ids(run)
     check_overlap(runs, qrels)
     ids = [query.query_id for query in with_judgements]
-    per_query = {name: values_of(run, qrels, parsed, ids) for name, run in runs.items()}
+    per_query = {name: query_values(run, qrels, parsed, ids) for name, run in runs.items()}
     unanswered = without_relevant(with_judgements, qrels)
     return Evaluation(
         len(with_judgements),
@@ -300,7 +300,7 @@ def evaluate(
         runs,
         tuple(with_judgements),
         qrels,
-        remarks_of(unanswered, len(with_judgements)),
+        unanswered_remarks(unanswered, len(with_judgements)),
         unanswered,
     )
 
@@ -310,7 +310,7 @@ def without_relevant(queries: Sequence[Query], qrels: Qrels) -> int:
     return sum(not any(grade > 0 for grade in qrels[query.query_id].values()) for query in queries)
 
 
-def remarks_of(empty: int, queries: int) -> tuple[str, ...]:
+def unanswered_remarks(empty: int, queries: int) -> tuple[str, ...]:
     """Return the remark about judged queries without a relevant document; an empty tuple if there are
     none.
     """

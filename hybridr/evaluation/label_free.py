@@ -91,10 +91,10 @@ def terms_of(text: str) -> list[str]:
     character pairs.
     """
     words = WORD.findall(text.lower())
-    return [term for word in words if word not in STOP_WORDS for term in parts_of(word)]
+    return [term for word in words if word not in STOP_WORDS for term in term_parts(word)]
 
 
-def parts_of(word: str) -> list[str]:
+def term_parts(word: str) -> list[str]:
     """Return the character pairs of a word in an unspaced script (Chinese, Japanese), else the word's
     singular.
     """
@@ -252,7 +252,7 @@ class BeforeAfter:
     queries: int
 
 
-def own_document(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArray[np.float64]:
+def own_document_ndcg(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArray[np.float64]:
     """Return nDCG@10 of each query's own document, for queries that were made from documents."""
     return np.array(
         [gain(list(ranking[:TOP]), answer) for ranking, answer in zip(rankings, answers, strict=True)]
@@ -262,7 +262,11 @@ def own_document(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArr
 def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) -> list[BeforeAfter]:
     """Compare nDCG@10 of each query's own document between old and new rankings, dense and fused."""
     return [
-        compared(f"{name} nDCG@10, own document", own_document(before, answers), own_document(after, answers))
+        compared(
+            f"{name} nDCG@10, own document",
+            own_document_ndcg(before, answers),
+            own_document_ndcg(after, answers),
+        )
         for name, before, after in (("dense", old.dense, new.dense), ("hybrid", old.fused, new.fused))
     ]
 

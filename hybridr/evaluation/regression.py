@@ -26,8 +26,8 @@ SystemValues: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
 """system -> measure -> query id -> value."""
 
 
-class Bars(NamedTuple):
-    """Bars for a comparison with the stored evaluation in the file `against`.
+class RegressionLimits(NamedTuple):
+    """RegressionLimits for a comparison with the stored evaluation in the file `against`.
 
     A fall fails if it is larger than `allow` and significant, or larger than `at_most`.
     """
@@ -127,7 +127,9 @@ def has_values(content: Mapping[str, Any]) -> bool:
     return bool(numbers) and same and all(type(number) in (int, float) for number in numbers)
 
 
-def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Bars) -> list[MeanChange]:
+def compare_with_baseline(
+    earlier: SystemValues, current: SystemValues, limits: RegressionLimits
+) -> list[MeanChange]:
     """Compare every system and measure with the stored evaluation, paired by query.
 
     Two-sided p-values are corrected by Holm's method over all comparisons. Raise DataError for other queries.
@@ -150,9 +152,9 @@ def compare_with_baseline(earlier: SystemValues, current: SystemValues, bars: Ba
     ):
         mean, change = float(np.mean(list(current[system][measure].values()))), float(difference)
         fall, failure = -change - TIE, ""
-        if bars.at_most is not None and fall > bars.at_most:
-            failure = f"more than --at-most {bars.at_most:g}"
-        elif fall > bars.allow and p_value < ALPHA:
-            failure = f"more than --allow {bars.allow:g}, and significant"
+        if limits.at_most is not None and fall > limits.at_most:
+            failure = f"more than --at-most {limits.at_most:g}"
+        elif fall > limits.allow and p_value < ALPHA:
+            failure = f"more than --allow {limits.allow:g}, and significant"
         changes.append(MeanChange(system, measure, mean - change, mean, change, float(p_value), failure))
     return changes

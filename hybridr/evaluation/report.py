@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..errors import SettingsError
 from ..languages import without_tags
-from .evaluation import Evaluation, Placed
+from .evaluation import Evaluation, RankedDocument
 from .significance import CONFIDENCE
 
 Format = Literal["markdown", "html"]
@@ -31,7 +31,7 @@ TextById = Mapping[str, str]
 TableRows = Sequence[Sequence[Any]]
 
 
-def format_of(file: Path) -> Format:
+def report_format(file: Path) -> Format:
     """Return the format of a report by its file's suffix. Raises SettingsError for another suffix."""
     if file.suffix.lower() not in SUFFIXES:
         raise SettingsError(f"'{file}' is no report", hint=f"a file that ends with {', '.join(SUFFIXES)}")
@@ -76,7 +76,7 @@ def rendered(result: Evaluation, kind: Format, title: str, texts: TextById | Non
     )
 
 
-def list_item(document: Placed, texts: TextById) -> str:
+def list_item(document: RankedDocument, texts: TextById) -> str:
     """Return the HTML list item of a document in a top list, with grade and beginning of its text."""
     kind = "" if document.grade is None else ' class="relevant"' if document.grade > 0 else ' class="judged"'
     grade = "not judged" if document.grade is None else f"grade {document.grade}"

@@ -71,7 +71,7 @@ def compare_systems(
     low, high = interval(differences, resamples)
     t_values, flips = paired_t(differences), randomisation(differences, resamples, SEED)
     families = [measure for _, measure in pairs]
-    t_holm, flips_holm = by_family(t_values, families), by_family(flips, families)
+    t_holm, flips_holm = holm_by_family(t_values, families), holm_by_family(flips, families)
     return [
         Comparison(
             name,
@@ -137,7 +137,7 @@ def holm(p_values: Array) -> Array:
     return corrected
 
 
-def by_family(p_values: Array, families: Sequence[str]) -> Array:
+def holm_by_family(p_values: Array, families: Sequence[str]) -> Array:
     """Return p-values corrected by Holm's method within each family."""
     labels, corrected = np.array(families), np.empty(len(p_values))
     for family in dict.fromkeys(families):
@@ -198,7 +198,7 @@ PSEUDO = 10
 ALPHA = 0.05
 
 
-class Picked(NamedTuple):
+class InterleavedDocument(NamedTuple):
     """A document of an interleaved list, and which ranking picked it ("" if it is in the common
     beginning).
     """
@@ -207,7 +207,7 @@ class Picked(NamedTuple):
     team: Team
 
 
-class Standoff(NamedTuple):
+class Preferences(NamedTuple):
     """Counts of queries for which people clicked more documents of `b` (wins) or of `a` (losses), ties left
     out.
     """
@@ -236,12 +236,12 @@ class Standoff(NamedTuple):
         return "b" if self.wins > self.losses else "a"
 
 
-def team_draft(a: Sequence[str], b: Sequence[str], random: Random) -> list[Picked]:
+def team_draft(a: Sequence[str], b: Sequence[str], random: Random) -> list[InterleavedDocument]:
     """Return the interleaved list of two rankings, as long as the shorter one."""
     length = min(len(a), len(b))
     first, second = a[:length], b[:length]
     alike = next((place for place in range(length) if first[place] != second[place]), length)
-    picks = [Picked(doc_id, "") for doc_id in first[:alike]]
+    picks = [InterleavedDocument(doc_id, "") for doc_id in first[:alike]]
     taken = set(first[:alike])
     while len(picks) < length:
         sides: list[tuple[Team, Sequence[str]]] = [("a", first), ("b", second)]
@@ -249,17 +249,17 @@ def team_draft(a: Sequence[str], b: Sequence[str], random: Random) -> list[Picke
         for team, ranking in sides[: length - len(picks)]:
             doc_id = next(doc_id for doc_id in ranking if doc_id not in taken)
             taken.add(doc_id)
-            picks.append(Picked(doc_id, team))
+            picks.append(InterleavedDocument(doc_id, team))
     return picks
 
 
-def preferred(teams: Collection[Team]) -> Team:
+def preferred_team(teams: Collection[Team]) -> Team:
     """Return the ranking with more clicked documents, given the team of each clicked one; "" if they tie."""
     a, b = (sum(team == side for team in teams) for side in ("a", "b"))
     return "a" if a > b else "b" if b > a else ""
 
 
-def standoff(preferences: Collection[Team]) -> Standoff:
-    """Count for how many queries each ranking was preferred."""
+def count_preferences(preferences: Collection[Team]) -> Preferences:
+    """Count for how many queries each ranking was preferred_team."""
     a, b = (sum(team == side for team in preferences) for side in ("a", "b"))
-    return Standoff(b, a)
+    return Preferences(b, a)

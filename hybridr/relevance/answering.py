@@ -24,8 +24,8 @@ from ..evaluation.evaluation import judged_queries
 from ..indexing.recipe import COMPARED, TextRecipe, measured_cosines
 from ..languages import has_visible_text, middle_words
 from ..records import Hit, Progress, Qrels, Query, silent
-from ..search.answers import Answers, lowest_that_fits, meaningless, scoring_of
-from ..search.calibration import is_unit
+from ..search.answers import Answers, comparison_obstacle, lowest_accepted_score, scoring_fingerprint
+from ..search.calibration import is_reference
 from ..search.checks import encoder_for
 from ..search.retrieval import first_score
 from ..search.search import BATCH, Search
@@ -111,9 +111,9 @@ def calibrate(
         info = info.with_record(info.record.changed(**changes))
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
         asking = Search(cluster, info, encoder, settings=settings)
-        note = meaningless(asking.context, asking.reordering.names)
+        note = comparison_obstacle(asking.context, asking.reordering.names)
         if unchanged and not note and (answers := info.record.answers):
-            ranking = scoring_of(asking.context, asking.reordering.names)
+            ranking = scoring_fingerprint(asking.context, asking.reordering.names)
             if answers.ranking == ranking and answers.documents == cluster.count(info.name):
                 return Calibration(info.name, answers)
         answers = None if note else calibrated(asking, progress)
@@ -125,7 +125,7 @@ def calibrate(
             write_record(cluster, info.name, **changes)
         if answers is None:
             return Calibration(info.name, None, note)
-        costs = costs_of(asking, Answers(answers), *judgements) if judgements else ()
+        costs = threshold_costs(asking, Answers(answers), *judgements) if judgements else ()
         return Calibration(info.name, answers, costs=costs)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
@@ -140,7 +140,7 @@ def missing_cosines(
     None if it is known, cannot be measured, or is not needed because the packaged encoder defines the scale.
     """
     record = info.record
-    if record.cosines is not None or record.encoder != encoder.fingerprint or is_unit(encoder):
+    if record.cosines is not None or record.encoder != encoder.fingerprint or is_reference(encoder):
         return None
     progress("calibrate", 0, None)
     recipe = TextRecipe.of(record, encoder)
@@ -171,8 +171,8 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
         if has_visible_text(text):
             own[document.doc_id] = text
     if search.info.record.language in (None, ENGLISH):
-        scores = best_of_each(search, unanswerable_queries(ASKED), progress)
-        answered = median(best_of_each(search, list(own.values()), progress) or [math.inf])
+        scores = best_hit_scores(search, unanswerable_queries(ASKED), progress)
+        answered = median(best_hit_scores(search, list(own.values()), progress) or [math.inf])
         lower = [score for score in scores if score < answered]
     else:  # no query in English tells anything of texts in Chinese: words of documents, of all others
         scores = []
@@ -183,7 +183,7 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
         lower = scores
     lying = np.quantile(lower or [0.0], GRID)
     return Calibrated(
-        ranking=scoring_of(search.context, search.reordering.names),
+        ranking=scoring_fingerprint(search.context, search.reordering.names),
         scores=tuple(round(float(at), 4) for at in lying),
         queries=len(lower),
         answered=len(scores) - len(lower),
@@ -191,13 +191,13 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
     )
 
 
-def best_of_each(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
+def best_hit_scores(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
     """Return the score of the best hit for each text, 0 without a hit."""
-    lists = hits_of_each(search, texts, 1, progress)
+    lists = reranked_hits(search, texts, 1, progress)
     return [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
 
 
-def hits_of_each(
+def reranked_hits(
     search: Search, texts: Sequence[str], k: int, progress: Progress = silent
 ) -> list[list[Hit]]:
     """Return the best `k` hits for each text, re-ranked, without their texts."""
@@ -205,20 +205,20 @@ def hits_of_each(
     for start in range(0, len(texts), BATCH):
         progress("calibrate", start, len(texts))
         depth = max(k, search.settings.depth) if search.reordering.members else k
-        questions = search.unordered(texts[start : start + BATCH], depth)
+        questions = search.first_stage_hits(texts[start : start + BATCH], depth)
         hits += [ranking[:k] for ranking in search.reordering.of(*questions, hurried=False)]
     progress("calibrate", len(texts), len(texts))
     return hits
 
 
-def costs_of(
+def threshold_costs(
     search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
 ) -> tuple[ThresholdCost, ...]:
     """Return the cost of each confidence on judged queries; empty unless some have and some lack a relevant
     document.
     """
     with_judgements = judged_queries(queries, qrels)
-    lists = hits_of_each(search, [query.text for query in with_judgements], SEEN)
+    lists = reranked_hits(search, [query.text for query in with_judgements], SEEN)
     relevant = [
         {doc for doc, grade in qrels[query.query_id].items() if grade > 0} for query in with_judgements
     ]
@@ -234,7 +234,7 @@ def costs_of(
     return tuple(
         ThresholdCost(
             confidence,
-            mean(first >= lowest_that_fits(best, threshold) for best, first in own),
+            mean(first >= lowest_accepted_score(best, threshold) for best, first in own),
             mean(best >= threshold for best in foreign),
         )
         for confidence in CONFIDENCES

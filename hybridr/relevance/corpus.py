@@ -40,7 +40,7 @@ class DrawnSample(NamedTuple):
 
     def parted(self, held_out: int) -> tuple[list[Document], list[Document]]:
         """Return at most `held_out` documents to hold out, and the others."""
-        count = held_out_of(len(self.documents), held_out)
+        count = held_out_count(len(self.documents), held_out)
         return self.documents[:count], self.documents[count:]
 
 
@@ -122,7 +122,7 @@ def read_target(
     return TargetDomain(name, tuple(drawn.documents), texts, made_from, key)
 
 
-def language_of_most(documents: Sequence[Document]) -> str:
+def main_language(documents: Sequence[Document]) -> str:
     """Return the language of most documents; "und" if it cannot be identified."""
     return guess_language(document.contents for document in documents[:LANGUAGE_SAMPLE]).code
 
@@ -137,7 +137,7 @@ def text_hash(text: str, salt: str | None = None) -> int:
     return short_digest(text if salt is None else f"{salt}\n{text}")
 
 
-def held_out_of(documents: int, limit: int) -> int:
+def held_out_count(documents: int, limit: int) -> int:
     """Return how many documents are held out from training: `limit`, at most a fifth of them."""
     return min(limit, documents // 5)
 
@@ -155,10 +155,10 @@ def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Pr
     """Yield the documents of a live index, with title and text."""
     chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
     for document in read_documents(cluster, index, fields=chosen, progress=progress):
-        yield titled(document.doc_id, document.source, chosen)
+        yield to_document(document.doc_id, document.source, chosen)
 
 
-def titled(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
+def to_document(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
     """Return a document made of these fields of a record; a field named `title` becomes its title."""
     titles = [name for name in fields if name == TITLE_FIELD and len(fields) > 1]
     texts = [name for name in fields if name not in titles]
@@ -221,7 +221,7 @@ class CorpusFile:
             if not self.fields:
                 yield document_of(record, self.file)
             elif any(name.split(".")[0] in record for name in self.fields):
-                yield titled(record["_id"], record, self.fields)
+                yield to_document(record["_id"], record, self.fields)
             else:
                 raise DataError(
                     f"{self.file}:{line}: no field {' or '.join(self.fields)}",

@@ -21,14 +21,14 @@ from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Experiment, Ranking
 from ..encoders.contract import Encoder
 from ..errors import DataError, NotFound, SettingsError
-from ..evaluation.significance import ALPHA, Team, preferred, standoff
+from ..evaluation.significance import ALPHA, Team, count_preferences, preferred_team
 from ..records import Progress, Reported, silent
 from ..search.checks import encoder_for
 from ..search.search import Search
 from ..search.settings import NAMES_A_FILE, SearchSettings
 from ..settings import read_config
 from .clicks.clicks import COUNTS_OF_EXPERIMENT, ClickLedger
-from .clicks.ubi import QUERIES, LogReader, LogRecords, in_cluster
+from .clicks.ubi import QUERIES, LogReader, LogRecords, read_ubi_records
 
 TODAY, LEARNT, TUNED = "today", "learnt", "tuned"
 LESS: dict[str, dict[str, Any]] = {LEARNT: {"memory": None}, TUNED: {"search": None, "chain": None}}
@@ -102,8 +102,8 @@ def start_experiment(
 ) -> ExperimentStep:
     """Start an experiment: servers interleave two rankings of an index, all other searches rank by `a`.
 
-    Each ranking is `today`, `learnt`, `tuned` or a file with a table `[search]`: see `ranking_of`. Raises
-    DataError if an experiment runs already, nothing was learnt or tuned, or both rankings are equal;
+    Each ranking is `today`, `learnt`, `tuned` or a file with a table `[search]`: see `experiment_ranking`.
+    Raises DataError if an experiment runs already, nothing was learnt or tuned, or both rankings are equal;
     SettingsError for a ranking that the index cannot use.
     """
     info = resolve_complete(cluster, name)
@@ -114,7 +114,7 @@ def start_experiment(
             f"{experiment.names[0]} against {experiment.names[1]}",
             hint=f"hybridr experiment stop {name}",
         )
-    first, second = (ranking_of(info.record, side, rival, name) for side, rival in ((a, b), (b, a)))
+    first, second = (experiment_ranking(info.record, side, rival, name) for side, rival in ((a, b), (b, a)))
     if first.is_as(second):
         raise DataError(
             "both rankings are the same: there is nothing to compare", hint="--a today --b learnt"
@@ -128,7 +128,7 @@ def start_experiment(
     return step if cluster.exists(QUERIES) else replace(step, remark=SHOW_BOTH.format(name=name))
 
 
-def ranking_of(record: Record, side: str, rival: str, name: str) -> Ranking:
+def experiment_ranking(record: Record, side: str, rival: str, name: str) -> Ranking:
     """Return the ranking of one side of an experiment.
 
     `side` is "today", "learnt", "tuned", or a file of settings. If the `rival` side is "learnt" or "tuned",
@@ -195,7 +195,7 @@ def take(
     )
 
 
-def experiment_of(cluster: Cluster, name: str) -> tuple[IndexInfo, Experiment]:
+def last_experiment(cluster: Cluster, name: str) -> tuple[IndexInfo, Experiment]:
     """Return the index and its last experiment. Raises DataError without one."""
     info = resolve(cluster, name, whole=True)
     if info.record.experiment is None:
@@ -211,7 +211,7 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
 
     What was tuned or learnt meanwhile stays.
     """
-    info, experiment = experiment_of(cluster, name)
+    info, experiment = last_experiment(cluster, name)
     if experiment.ended:
         raise DataError(
             f"the experiment of '{info.name}' has ended", hint=f"hybridr experiment report {name}"
@@ -230,7 +230,7 @@ def promote_ranking(
     Without a `winner` it is the one that the report names. Raises DataError if it names none, or the ranking
     was changed since.
     """
-    info, experiment = experiment_of(cluster, name)
+    info, experiment = last_experiment(cluster, name)
     if undo:
         if experiment.ended not in ("a", "b"):
             raise DataError(f"nothing is promoted for '{info.name}'")
@@ -269,13 +269,13 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
 
     Raises DataError without an experiment, NotFound without UBI records.
     """
-    info, experiment = experiment_of(cluster, name)
+    info, experiment = last_experiment(cluster, name)
     expected = {"a": experiment.a, "b": experiment.b, "stopped": experiment.before}.get(
         experiment.ended, experiment.a
     )
     try:
-        preferences, counts, left_out = preferred_in(
-            in_cluster(cluster, experiment.id), experiment.id, progress
+        preferences, counts, left_out = count_votes(
+            read_ubi_records(cluster, experiment.id), experiment.id, progress
         )
     except NotFound as error:
         raise NotFound(
@@ -283,7 +283,7 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
             hint=SHOW_BOTH.format(name=name),
             status=error.status,
         ) from None
-    result = standoff(preferences)
+    result = count_preferences(preferences)
     return ExperimentReport(
         index=info.name,
         experiment=experiment.id,
@@ -303,7 +303,7 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
     )
 
 
-def preferred_in(
+def count_votes(
     records: LogRecords, experiment: str, progress: Progress = silent
 ) -> tuple[list[Team], dict[str, int], dict[str, int]]:
     """Return the votes of an experiment, the counts of its log, and the records left out by reason.
@@ -320,6 +320,8 @@ def preferred_in(
                     if of_both:  # a client votes for what it chose more from, where it clicked most
                         look = max(of_both, key=lambda look: len(look.chosen))
                         letters = dict(zip(look.shown, look.teams, strict=False))
-                        votes.append(preferred([TEAM.get(letters.get(doc, ""), "") for doc in look.chosen]))
+                        votes.append(
+                            preferred_team([TEAM.get(letters.get(doc, ""), "") for doc in look.chosen])
+                        )
             counts = ledger.counts(COUNTS_OF_EXPERIMENT)
     return votes, counts, dict(Counter(reader.left_out))

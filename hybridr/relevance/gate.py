@@ -28,7 +28,7 @@ from ..encoders.adapters import DOCUMENT_TOKENS
 from ..encoders.contract import Encoder, Vectors
 from ..encoders.evening import LEVEL, SHARE_OF_MEAN
 from ..errors import DataError, DownloadError, SettingsError
-from ..evaluation.evaluation import parse_measure, values_of
+from ..evaluation.evaluation import parse_measure, query_values
 from ..evaluation.label_free import (
     RANKING_LOSS,
     SIGNIFICANT,
@@ -43,21 +43,22 @@ from ..evaluation.label_free import (
     compared,
     make_probes,
     objections,
-    own_document,
+    own_document_ndcg,
 )
 from ..evaluation.significance import BoundedMean, bounded_mean, holm, paired_t
 from ..files.local import fingerprint
 from ..files.remembered import read_state_file, remember_newest
 from ..indexing.recipe import COMPARED, measured_cosines, spread_and_mean
 from ..records import Document, Progress, Qrels, Query, silent
-from ..search.calibration import cosine_scale, evening_of, is_unit
-from ..search.checks import usual_fusion
+from ..search.calibration import cosine_scale, is_reference, stored_evening
+from ..search.checks import default_fusion
 from ..search.fusions import CandidateLists, Scales
 from ..search.fusions.pipeline import ranking
 from ..search.settings import SearchSettings
-from .corpus import Source, clipped, titled
+from .corpus import Source, clipped, to_document
 
-QueriesWithQrels: TypeAlias = "tuple[list[Query], Qrels]"
+Floats: TypeAlias = NDArray[np.float64]
+QueriesQrels: TypeAlias = "tuple[list[Query], Qrels]"
 CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
 QUERY_CAP = 500  # queries of the user's log
 BEST = 100  # candidates of each retriever
@@ -165,17 +166,17 @@ def rank_vectors(
     dense = near = scores_of(encoder, asked_vectors, vectors)
     spread, mean = spread_and_mean(2 * dense - 1)
     cosines: Spread | None = Spread(spread=spread, mean=mean) if spread else None
-    if texts and not is_unit(encoder):
+    if texts and not is_reference(encoder):
         measured = sampled_cosines(encoder, texts, vectors)
         cosines = measured
-        if measured and (evening := evening_of(Record(cosines=measured, dim=vectors.shape[1]))):
+        if measured and (evening := stored_evening(Record(cosines=measured, dim=vectors.shape[1]))):
             near, cosines = scores_of(encoder, evening.of(asked_vectors), vectors), measured.evened
     settings, scale = SearchSettings(), cosine_scale(encoder, cosines).factor
-    usual = usual_fusion(settings, Record(similarity=encoder.similarity))
+    usual = default_fusion(settings, Record(similarity=encoder.similarity))
     fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
     words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
     lists = [
-        joined_lists(lexical, row, Scales(idf_sum, scale))
+        candidate_lists(lexical, row, Scales(idf_sum, scale))
         for (lexical, idf_sum), row in zip(words, near, strict=True)
     ]
     return Rankings(
@@ -185,7 +186,7 @@ def rank_vectors(
     )
 
 
-def scores_of(encoder: Encoder, queries: Vectors, vectors: Vectors) -> NDArray[np.float64]:
+def scores_of(encoder: Encoder, queries: Vectors, vectors: Vectors) -> Floats:
     """Return the engine's scores of query vectors with the vectors of texts, `(queries, texts)`."""
     return engine_scores(encoder.similarity, (queries @ vectors.T).astype(np.float64))
 
@@ -197,7 +198,7 @@ def sampled_cosines(encoder: Encoder, texts: Sequence[str], vectors: Vectors) ->
     return measured_cosines(encoder, [texts[place] for place in sample], vectors[sample])
 
 
-def joined_lists(lexical: NDArray[np.float64], dense: NDArray[np.float64], scales: Scales) -> CandidateLists:
+def candidate_lists(lexical: Floats, dense: Floats, scales: Scales) -> CandidateLists:
     """Return the candidate lists of one query from BM25 and vector scores of all texts `(texts,)`."""
     listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
     both = {doc: int(doc) for scores in listed.values() for doc in scores}
@@ -206,7 +207,7 @@ def joined_lists(lexical: NDArray[np.float64], dense: NDArray[np.float64], scale
     return CandidateLists(listed, {"lexical": words, "dense": near}, scales)
 
 
-class Proof(NamedTuple):
+class JudgedSample(NamedTuple):
     """Judged queries, their judgements, and the judged documents."""
 
     queries: list[Query]
@@ -225,7 +226,7 @@ class Proof(NamedTuple):
         return [*self.documents, *more][:DOCUMENTS]
 
 
-def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[str], seed: int) -> Proof:
+def read_evidence(source: Source, judgements: QueriesQrels, fields: Sequence[str], seed: int) -> JudgedSample:
     """Return a random sample of judged queries with their judged documents.
 
     At most 500 queries, and 2,000 documents in all. A query is used if all its judged documents fit and a
@@ -248,9 +249,8 @@ def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[st
         info = cluster.index_info(index)
         chosen = choose_text_fields(cluster, info, fields)
         pages = documents_in_pages(cluster, info, list(doc_ids), page=PAGE)
-        documents = [
-            clipped(titled(document.doc_id, document.source, chosen)) for page in pages for document in page
-        ]
+        entries = (entry for page in pages for entry in page)
+        documents = [clipped(to_document(entry.doc_id, entry.source, chosen)) for entry in entries]
     else:
         documents = [clipped(document) for document in source if document.doc_id in doc_ids]
     present = {document.doc_id for document in documents}
@@ -260,11 +260,15 @@ def read_proof(source: Source, judgements: QueriesWithQrels, fields: Sequence[st
         relevant = {doc_id for doc_id, grade in grades.items() if grade > 0}
         if relevant & present and all(doc_id in doc_ids for doc_id in grades):
             usable.append(query)
-    return Proof(usable, {query.query_id: qrels[query.query_id] for query in usable}, documents)
+    return JudgedSample(usable, {query.query_id: qrels[query.query_id] for query in usable}, documents)
 
 
-def prove(
-    old: Encoder, new: Encoder, proof: Proof, others: Sequence[Document], progress: Progress = silent
+def compare_on_judged(
+    old: Encoder,
+    new: Encoder,
+    evidence: JudgedSample,
+    others: Sequence[Document],
+    progress: Progress = silent,
 ) -> GateReport:
     """Compare two encoders on judged queries; the new one passes if its hybrid ranking is significantly
     better (p < .05).
@@ -272,35 +276,36 @@ def prove(
     The corpus is the judged documents, filled up with `others` to 2,000, ranked as an index of these by
     the defaults.
     """
-    filled = proof.filled(others)
-    texts, query_texts = [document.contents for document in filled], [query.text for query in proof.queries]
+    filled = evidence.filled(others)
+    texts = [document.contents for document in filled]
+    query_texts = [query.text for query in evidence.queries]
     bm25 = Bm25(texts)
     before = rank_all(old, texts, query_texts, bm25, partial(progress, OLD), evened_out=True)
     after = rank_all(new, texts, query_texts, bm25, partial(progress, NEW), evened_out=True)
     rows = []
     for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused)):
-        measured = [judged_values(rankings, proof, filled) for rankings in sides]
+        measured = [judged_values(rankings, evidence, filled) for rankings in sides]
         rows.append(compared(f"{name} {MEASURE}, judged", *measured))
     hybrid = rows[-1]
     doubt = (
         f"{hybrid.name}: {hybrid.old:.4f} before, {hybrid.new:.4f} after, p {hybrid.p:.2g}: no gain is shown"
     )
     reasons = () if hybrid.new > hybrid.old and hybrid.p < SIGNIFICANT else (doubt,)
-    return GateReport(tuple(rows), reasons, 0, len(filled), judged=len(proof.queries))
+    return GateReport(tuple(rows), reasons, 0, len(filled), judged=len(evidence.queries))
 
 
 def judged_values(
-    rankings: Sequence[RankedIds], proof: Proof, documents: Sequence[Document]
-) -> NDArray[np.float64]:
+    rankings: Sequence[RankedIds], evidence: JudgedSample, documents: Sequence[Document]
+) -> Floats:
     """Return nDCG@10 of each judged query `(queries,)`; rankings hold positions in `documents`, best
     first.
     """
     run = {
         query.query_id: {documents[int(place)].doc_id: -float(rank) for rank, place in enumerate(ranking)}
-        for query, ranking in zip(proof.queries, rankings, strict=True)
+        for query, ranking in zip(evidence.queries, rankings, strict=True)
     }
-    (values,) = values_of(run, proof.qrels, [MEASURE], list(proof.qrels)).values()
-    return np.array([values[query.query_id] for query in proof.queries])
+    (values,) = query_values(run, evidence.qrels, [MEASURE], list(evidence.qrels)).values()
+    return np.array([values[query.query_id] for query in evidence.queries])
 
 
 QUERY_DOCUMENTS = 300  # that queries are made from
@@ -369,22 +374,22 @@ class ComparisonTask(NamedTuple):
     documents: Sequence[Document]
     texts: list[str]
     queries: list[str]
-    proof: Proof | None
+    evidence: JudgedSample | None
     answers: list[str]
     """Position of the document that each made query was taken from."""
 
-    def values(self, rankings: Sequence[RankedIds]) -> NDArray[np.float64]:
+    def values(self, rankings: Sequence[RankedIds]) -> Floats:
         """Return nDCG@10 of each query, `(queries,)`."""
-        if self.proof is None:
-            return own_document(rankings, self.answers)
-        return judged_values(rankings, self.proof, self.documents)
+        if self.evidence is None:
+            return own_document_ndcg(rankings, self.answers)
+        return judged_values(rankings, self.evidence, self.documents)
 
 
 def compare_on_index(
     cluster: Cluster,
     index: str,
     encoders: Mapping[str, Encoder],
-    judgements: QueriesWithQrels | None = None,
+    judgements: QueriesQrels | None = None,
     *,
     fields: Sequence[str] = (),
     progress: Progress = silent,
@@ -400,9 +405,9 @@ def compare_on_index(
     chosen = choose_text_fields(cluster, info, fields)
     progress("read documents", 0, DOCUMENTS)
     sample = sample_documents(cluster, info, DOCUMENTS, fields=chosen)
-    others = [clipped(titled(document.doc_id, document.source, chosen)) for document in sample]
-    proof = read_proof((cluster, index), judgements, fields, SEED) if judgements else None
-    task = task_of(others, proof if proof and proof.decides else None, SEED)
+    others = [clipped(to_document(document.doc_id, document.source, chosen)) for document in sample]
+    evidence = read_evidence((cluster, index), judgements, fields, SEED) if judgements else None
+    task = comparison_task(others, evidence if evidence and evidence.decides else None, SEED)
     progress("read documents", len(task.documents), len(task.documents))
     bm25 = Bm25(task.texts)
     scores = {
@@ -416,13 +421,13 @@ def compare_on_index(
         count,
         sampled=len(task.documents),
         queries=len(task.queries),
-        judged=task.proof is not None,
+        judged=task.evidence is not None,
         words=bounded_mean(next(iter(scores.values()))["lexical"]),
-        encoders=results_of(scores, sizes, count, 0.0 if task.proof else RANKING_LOSS),
+        encoders=encoder_results(scores, sizes, count, 0.0 if task.evidence else RANKING_LOSS),
     )
 
 
-def results_of(
+def encoder_results(
     scores: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], document_count: int, needed: float
 ) -> tuple[EncoderResult, ...]:
     """Return the results of the encoders, best mean hybrid score first.
@@ -450,15 +455,15 @@ def results_of(
     )
 
 
-def task_of(sample: Sequence[Document], proof: Proof | None, seed: int) -> ComparisonTask:
+def comparison_task(sample: Sequence[Document], evidence: JudgedSample | None, seed: int) -> ComparisonTask:
     """Return the documents and queries to compare encoders by. Raises DataError for fewer than 30 queries."""
     documents = list(
         {document.contents: document for document in sample if document.contents.strip()}.values()
     )
-    if proof is not None:
-        filled = proof.filled(documents)
+    if evidence is not None:
+        filled = evidence.filled(documents)
         texts = [document.contents for document in filled]
-        return ComparisonTask(filled, texts, [query.text for query in proof.queries], proof, [])
+        return ComparisonTask(filled, texts, [query.text for query in evidence.queries], evidence, [])
     random.Random(seed).shuffle(documents)
     probes, texts = make_probes(documents[:QUERY_DOCUMENTS], seed)
     if len(probes) < LEAST_MADE:
@@ -478,7 +483,7 @@ def measured(
     """Return nDCG@10 of each query by words, vectors and both, and documents a second; from this machine's
     store if known.
     """
-    qrels = task.proof.qrels if task.proof else None
+    qrels = task.evidence.qrels if task.evidence else None
     key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, EVENING])
     if isinstance(remembered := read_state_file(FILE).get(key), dict):
         return remembered

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SettingsError
-from ..evaluation.evaluation import parse_measure, values_of
+from ..evaluation.evaluation import parse_measure, query_values
 from ..evaluation.significance import bounded_mean
 from ..families import load_member, member_names
 from ..records import Progress, Qrels, Query, Run, silent
@@ -219,7 +219,7 @@ def variants(
             away += (0.0 if grid.name == default else ANOTHER_TECHNIQUE) + (ADDITION if added else 0.0)
             variant = Variant(grid.settings | added | {"dense_weight": weight}, away)
             try:
-                fusion = fusion_of(variant, version)
+                fusion = variant_fusion(variant, version)
             except SettingsError:
                 continue
             if fusion.takes_signals or not added:
@@ -236,7 +236,7 @@ def other_signals(usual: Sequence[str], others: Sequence[str]) -> list[tuple[str
     return list(dict.fromkeys([*(names or ("none",) for names in [(), *fewer] if usual), *map(tuple, more)]))
 
 
-def fusion_of(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
+def variant_fusion(variant: Variant, version: tuple[int, int, int] = ANY) -> Fusion:
     """Return the fusion of a variant. Raises SettingsError if this version cannot run it."""
     settings = SearchSettings(**variant.settings)
     fusion: Fusion = load_member(FAMILY, settings.fusion)(settings, version)
@@ -271,7 +271,7 @@ def score_all(
             signals = {name: signal for name, signal in candidates.lists.signals.items() if name in chosen}
             lists = cut_lists(candidates.lists._replace(signals=signals), DEFAULTS.depth)
             sides = None  # what each retriever adds at full weight, on one scale; None: one weight at a time
-            if (by_retriever := fusion_of(variant).sides(lists)) is not None:
+            if (by_retriever := variant_fusion(variant).sides(lists)) is not None:
                 sides = {
                     name: np.array([side.get(doc, np.nan) for doc in documents])
                     for name, side in by_retriever.items()
@@ -279,7 +279,7 @@ def score_all(
             cached[variant.kind] = lists, sides
         lists, sides = cached[variant.kind]
         if sides is None:
-            scores = fusion_of(variant).scores(lists)
+            scores = variant_fusion(variant).scores(lists)
             rows.append(np.array([scores.get(doc, np.nan) for doc in documents]))
         else:
             shares = SearchSettings(**variant.settings).shares
@@ -339,7 +339,7 @@ class Choice:
         return self.chosen if self.applied else default
 
 
-def chosen_among(
+def choose_variant(
     tried: Sequence[Candidate], lying: Landscape, values: NDArray[np.float64], measure: str
 ) -> Choice:
     """Return the choice among variants by their values `(queries, variants)`."""
@@ -374,21 +374,21 @@ def measured(
     looked_at = parsed.params.get("cutoff")
     runs = (
         {
-            query_id: best_of(ranking, rows[row], looked_at)
+            query_id: best_scores(ranking, rows[row], looked_at)
             for query_id, ranking, rows in zip(ids, documents, scores, strict=True)
         }
         for row in range(len(scores[0]))
     )
-    return measured_runs(runs, qrels, parsed, ids)
+    return measure_runs(runs, qrels, parsed, ids)
 
 
-def measured_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[str]) -> NDArray[np.float64]:
+def measure_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[str]) -> NDArray[np.float64]:
     """Return the measure of each query in each run, `(queries, runs)`."""
-    measured_by = (values_of(run, qrels, [parsed], ids)[str(parsed)] for run in runs)
+    measured_by = (query_values(run, qrels, [parsed], ids)[str(parsed)] for run in runs)
     return np.array([[values[query_id] for query_id in ids] for values in measured_by]).T
 
 
-def best_of(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:
+def best_scores(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:
     """Return the scores of a row by document, only its best `count` (with ties in trec_eval's single
     precision) if given.
     """

@@ -31,24 +31,24 @@ from ..evaluation.evaluation import checked_qrels, judged_queries
 from ..evaluation.significance import BoundedMean, bounded_mean
 from ..families import load_member
 from ..records import Progress, Qrels, Query, Reported, silent
-from ..search.calibration import MOST_LIKENESS, known_likeness
+from ..search.calibration import MOST_LIKENESS, likeness_threshold
 from ..search.checks import encoder_for
 from ..search.past_queries import (
     NEAREST,
     PAST_VECTORS,
-    Past,
+    PastQuery,
     Relevant,
-    credits_by,
+    document_credits,
     drop_memories,
-    kept_of,
     memories_of,
     memory_body,
     memory_name,
     memory_of,
     most_relevant,
-    past_like,
     query_vectors,
-    stamps_of,
+    similar_past_queries,
+    stored_past_query,
+    text_stamps,
 )
 from ..search.search import Search
 from ..search.signals import FAMILY
@@ -121,7 +121,7 @@ def rehearse(
     """
     encoder = search.encoder
     assert encoder is not None
-    needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in queries])
+    needs = need_numbers([[doc.doc_id for doc in relevant[query.query_id]] for query in queries])
     vectors = query_vectors(encoder, [query.text for query in queries])
     chosen = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
     places = {queries[place].query_id: int(place) for place in chosen}
@@ -137,10 +137,10 @@ def rehearse(
             cosines = vectors @ vectors[place]
             cosines[left_out] = -1.0
             past = [
-                Past(float(cosines[similar]), relevant[queries[similar].query_id])
+                PastQuery(float(cosines[similar]), relevant[queries[similar].query_id])
                 for similar in np.argsort(-cosines)[:NEAREST]
             ]
-            credits = {doc: credit.worth for doc, credit in credits_by(past, threshold).items()}
+            credits = {doc: credit.worth for doc, credit in document_credits(past, threshold).items()}
             rows.append(rows[0] + weight * np.array([credits.get(doc, 0.0) for doc in documents]))
         return np.array(rows)
 
@@ -166,7 +166,7 @@ def without_memory(search: Search) -> Search:
     return Search(search.cluster, search.info, search.encoder, settings=settings)
 
 
-def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
+def similarity_threshold(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> float:
     """Return the cosine from which on judged queries, `(n, dim)` of length 1, count as similar.
 
     That is the usual one, or a higher one above which at least one pair of five has the same need. If no pair
@@ -183,7 +183,7 @@ def least_likeness(vectors: Vectors, needs: NDArray[np.int64], usual: float) -> 
     return float(min(MOST_LIKENESS, cosines[near[fine[-1]]]))
 
 
-def needs_of(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+def need_numbers(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
     """Return the number of each query's need `(n,)`: queries that share a document, directly or through
     others, have the same need.
     """
@@ -257,7 +257,7 @@ def learn(
     best = max((grade for query in queries for grade in qrels[query.query_id].values()), default=0)
     graded = {query.query_id: most_relevant(qrels[query.query_id]) for query in queries}
     named = sorted({doc for documents in graded.values() for doc, _ in documents})
-    stamps = stamps_of(cluster, info, info.record.fields, named)  # of those that the index has
+    stamps = text_stamps(cluster, info, info.record.fields, named)  # of those that the index has
     relevant = {
         query_id: [Relevant(doc, grade / best, stamps[doc]) for doc, grade in documents if doc in stamps]
         for query_id, documents in graded.items()
@@ -268,9 +268,9 @@ def learn(
     documents = {doc.doc_id for documents in relevant.values() for doc in documents}
     unused = len(queries) - len(usable)
     drawn = random.Random(DRAW_SEED).sample(usable, min(COMPARED, len(usable)))
-    needs = needs_of([[doc.doc_id for doc in relevant[query.query_id]] for query in drawn])
+    needs = need_numbers([[doc.doc_id for doc in relevant[query.query_id]] for query in drawn])
     vectors = query_vectors(encoder, [query.text for query in drawn])
-    threshold = least_likeness(vectors, needs, known_likeness(encoder))
+    threshold = similarity_threshold(vectors, needs, likeness_threshold(encoder))
     learning = LearnResult(info.name, None, len(usable), len(documents), unused, threshold)
     if dry_run:
         return replace(learning, rehearsal=rehearse(search, usable, relevant, qrels, threshold, progress))
@@ -304,7 +304,9 @@ def write_memory(
             vectors = as_kept(query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors)
             for number, (query, vector) in enumerate(zip(batch, vectors, strict=True), start):
                 if vector.any():  # a query without a vector is like no other
-                    yield bulk_action("index", str(number), kept_of(vector, relevant[query.query_id]))
+                    yield bulk_action(
+                        "index", str(number), stored_past_query(vector, relevant[query.query_id])
+                    )
 
     try:
         for outcome in write_past_pipelines(cluster, memory, actions(), rejects):
@@ -397,7 +399,9 @@ class Changes(Reported):
     new: int
 
 
-def changed_since(cluster: Cluster, name: str, judgements: tuple[Sequence[Query], Qrels]) -> Changes | None:
+def compare_with_learnt(
+    cluster: Cluster, name: str, judgements: tuple[Sequence[Query], Qrels]
+) -> Changes | None:
     """Compare judged queries with those that an index has learnt; None if it has learnt nothing.
 
     Raises NotFound, ModelError if its encoder is missing.
@@ -410,7 +414,9 @@ def changed_since(cluster: Cluster, name: str, judgements: tuple[Sequence[Query]
     texts, learnt = [query.text for query in drawn], dict[str, list[set[str]]]()
     for start in range(0, len(texts), LOOKED_UP_TOGETHER):
         part = texts[start : start + LOOKED_UP_TOGETHER]
-        for text, similar in past_like(cluster, info, part, query_vectors(encoder, part), SAME).items():
+        for text, similar in similar_past_queries(
+            cluster, info, part, query_vectors(encoder, part), SAME
+        ).items():
             if similar:  # its relevant documents, each time that it was learnt
                 learnt[text] = [{doc.doc_id for doc in past.relevant} for past in similar]
     both = [

@@ -186,7 +186,7 @@ class ShadowReport:
         return f"<!doctype html>\n<html lang=en><head>{opening}</head><body>{''.join(parts)}</body></html>\n"
 
 
-def report_of(
+def compare_answers(
     index: str,
     requests: Sequence[ShadowedRequest],
     stopped: str = "",
@@ -195,13 +195,13 @@ def report_of(
     """Return a report that compares both answers to each request; requests with judged queries are measured
     too.
 
-    >>> report_of("docs", [ShadowedRequest("docs", "pen", old=("a",), new=("b",))]).difference.changed
+    >>> compare_answers("docs", [ShadowedRequest("docs", "pen", old=("a",), new=("b",))]).difference.changed
     1.0
     """
     pairs = [request for request in requests if request.compared]
     counts = Counter(request.text for request in pairs)
     by_frequency = {
-        name: [request for request in pairs if band_of(counts[request.text]) == name] for name in BANDS
+        name: [request for request in pairs if frequency_band(counts[request.text]) == name] for name in BANDS
     }
     newest = {request.text: request for request in pairs}
     changes = [request for request in newest.values() if request.old != request.new]
@@ -213,19 +213,19 @@ def report_of(
         dict(Counter(request.error for request in requests if request.error).most_common()),
         RankingDifference.of(pairs) if pairs else None,
         {name: RankingDifference.of(part) for name, part in by_frequency.items() if part},
-        times_of(pairs) if pairs else {},
+        time_percentiles(pairs) if pairs else {},
         tuple(sorted(changes, key=lambda request: request.agreement)[:SHOWN]),
         judged_by(newest, judgements),
         stopped,
     )
 
 
-def band_of(count: int) -> str:
+def frequency_band(count: int) -> str:
     """Return the name of the frequency band of a number of requests."""
     return next(name for name, times in reversed(BANDS.items()) if count >= times)
 
 
-def times_of(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str, float]]:
+def time_percentiles(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str, float]]:
     """Return percentiles of the times of both answers, in milliseconds; at least one request is needed."""
     both = np.percentile([(request.old_ms, request.new_ms) for request in requests], PERCENTILES, axis=0)
     names = [f"p{part}" for part in PERCENTILES]
@@ -246,14 +246,14 @@ def judged_by(
         return None
     both = {query.query_id: requests[query.text] for query in queries}
     runs = {
-        "today": {query_id: run_of(request.old) for query_id, request in both.items()},
-        "hybridr": {query_id: run_of(request.new) for query_id, request in both.items()},
+        "today": {query_id: run_from_ids(request.old) for query_id, request in both.items()},
+        "hybridr": {query_id: run_from_ids(request.new) for query_id, request in both.items()},
     }
     qrels = {query_id: grades for query_id, grades in judgements[1].items() if query_id in both}
     return evaluate(runs, queries, qrels, ["nDCG@10"])
 
 
-def run_of(ids: Sequence[str]) -> dict[str, float]:
+def run_from_ids(ids: Sequence[str]) -> dict[str, float]:
     """Return document ids, best first, as a run of one query: document id -> score."""
     return {doc_id: 1 / rank for rank, doc_id in enumerate(ids, 1)}
 

@@ -35,7 +35,7 @@ from ..indexing.recipe import TextRecipe
 from ..indexing.terms.fitting import Provision, provide_term_table
 from ..records import Progress, Qrels, Query, silent
 from ..search.checks import encoder_for
-from ..search.context import evening_in
+from ..search.context import query_evening
 from ..search.rerankers import FAMILY
 from ..search.search import Search
 from ..search.settings import SearchSettings
@@ -48,13 +48,13 @@ from .judgement import (
     Landscape,
     Step,
     ask,
-    chosen_among,
-    fusion_of,
+    choose_variant,
     landscape,
+    measure_runs,
     measured,
-    measured_runs,
     other_signals,
     score_all,
+    variant_fusion,
     variants,
 )
 from .learning import without_memory
@@ -195,7 +195,7 @@ def tune(
             hint="leave --query-log or the judgements away",
         )
     if texts:
-        untuned = own_words(search_settings) | {"tuned": False, "evened": False, "signals": ("none",)}
+        untuned = lexical_settings(search_settings) | {"tuned": False, "evened": False, "signals": ("none",)}
         asking = Search(cluster, info, encoder, settings=SearchSettings(depth=DEPTH, **untuned))
         tuning = replace(tuning, by_log=weigh_by_log(asking, encoder, texts, progress))
     if judgements:
@@ -221,7 +221,7 @@ def tune(
     return replace(tuning, answers=calibration)
 
 
-def own_words(settings: SearchSettings) -> dict[str, Any]:
+def lexical_settings(settings: SearchSettings) -> dict[str, Any]:
     """Return those of the settings that belong to the lexical retriever."""
     return {name: getattr(settings, name) for name in ("query_template", "lexical_fields")}
 
@@ -246,7 +246,7 @@ def choices(
 
     Raises DataError for fewer than 10 judged queries.
     """
-    own = own_words(search_settings)
+    own = lexical_settings(search_settings)
     untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
     asking = Search(cluster, info, encoder, settings=untuned)
     qrels = checked_qrels(judgements[1])
@@ -257,7 +257,7 @@ def choices(
             hint="leave the judgements away: the default is kept",
         )
     answers = plain = ask(asking, queries, progress)
-    if evening_in(asking.context):
+    if query_evening(asking.context):
         unevened = untuned.model_copy(update={"evened": False})
         plain = ask(Search(cluster, info, encoder, settings=unevened), queries, progress)
     version, scale = cluster.version, asking.dense_scale
@@ -265,12 +265,12 @@ def choices(
     both = []
     for tried in (variants(version, signals=signals), variants(version, ["pipeline"])):
         values = np.zeros((len(answers), len(tried)))
-        scaled = np.array([fusion_of(variant).needs_scales for variant in tried])
+        scaled = np.array([variant_fusion(variant).needs_scales for variant in tried])
         for chosen, lists in ((scaled, answers), (~scaled, plain)):  # pipelines take vectors as they are
             score = partial(score_all, list(compress(tried, chosen)), dense_scale=scale)
             if chosen.any():
                 values[:, chosen] = measured(lists, qrels, settings.measure, score)
-        both.append(chosen_among(tried, landscape(tried), values, settings.measure))
+        both.append(choose_variant(tried, landscape(tried), values, settings.measure))
     choice, pipeline = both
     if not search_settings.chain:
         return choice, pipeline, None
@@ -290,7 +290,7 @@ class HitGains(NamedTuple):
     added: dict[str, NDArray[np.float64]]
 
 
-def chains_of(names: Sequence[str]) -> list[Chain]:
+def possible_chains(names: Sequence[str]) -> list[Chain]:
     """Return the chains to try: none first, and each re-ranker at every weight and depth, alone and after
     others.
 
@@ -315,7 +315,7 @@ def choose_chain(
     Raises SettingsError for a re-ranker without a weight, or that cannot order hits of this index.
     """
     queries, qrels = judgements
-    tried, own = chains_of(names), search.settings.rerank_settings
+    tried, own = possible_chains(names), search.settings.rerank_settings
     progress("re-rank", 0, len(queries))
     seen: list[HitGains] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
@@ -327,16 +327,16 @@ def choose_chain(
         {query_id: ordered(gains, chain) for query_id, gains in zip(ids, seen, strict=True)}
         for chain in tried
     )
-    values = measured_runs(runs, qrels, parse_measure(measure), ids)
+    values = measure_runs(runs, qrels, parse_measure(measure), ids)
     distances = np.array([chain.distance for chain in tried])
-    return chosen_among(tried, Landscape.alone(distances), values, measure)
+    return choose_variant(tried, Landscape.alone(distances), values, measure)
 
 
 def reranker_gains(
     search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]
 ) -> list[HitGains]:
     """Return the best hits of every query with what each re-ranker adds, as if it were the only one."""
-    questions, lists = search.unordered(texts, LONGEST_LIST)
+    questions, lists = search.first_stage_hits(texts, LONGEST_LIST)
     of_queries = [
         HitGains([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
     ]

@@ -21,12 +21,12 @@ from .checks import HYBRID
 from .context import SearchContext
 from .rerankers import FAMILY as RERANKERS
 
-BEHIND = 0.1
+MARGIN_BELOW = 0.1
 """Margin below the threshold within which hits stay if the best hit passes it: the index answers the query
 then. Scores are absolute, so one number serves all. It is the smallest that loses no more relevant hits than
 keeping all would (twelve collections, docs/measured/answers.md)."""
 
-BEYOND_ALL = 1e30
+ABOVE_ALL_SCORES = 1e30
 """A score above that of any hit."""
 
 
@@ -51,7 +51,7 @@ class Answers:
             for hit in hits
         ]
         best = None if wordless else hits.best
-        lowest = lowest_that_fits(best, self.threshold(at_least)) if at_least else -math.inf
+        lowest = lowest_accepted_score(best, self.threshold(at_least)) if at_least else -math.inf
         confident = Hits((hit for hit in rated if hit.rule or hit.score >= lowest), hits.best)
         if rated and not confident and rated[0].rank == 1:
             confident.nearest = rated[0]
@@ -78,7 +78,7 @@ class Answers:
         """
         if not (at_least and self.known):
             return {}
-        return {"min_score": BEYOND_ALL if wordless else self.threshold(at_least)}
+        return {"min_score": ABOVE_ALL_SCORES if wordless else self.threshold(at_least)}
 
     def reachable(self, at_least: float) -> float:
         """Return the required confidence, checked to be at least 0 and below 1. Raises SettingsError, also
@@ -113,24 +113,24 @@ def unfinished(info: IndexInfo) -> str:
     )
 
 
-def lowest_that_fits(best: float | None, threshold: float) -> float:
+def lowest_accepted_score(best: float | None, threshold: float) -> float:
     """Return the lowest score that a hit may have; infinite if the best score is below the threshold."""
-    return threshold - BEHIND if best is not None and best >= threshold else math.inf
+    return threshold - MARGIN_BELOW if best is not None and best >= threshold else math.inf
 
 
-def answers_of(context: SearchContext, reranking: Sequence[Any]) -> Answers:
+def matching_answers(context: SearchContext, reranking: Sequence[Any]) -> Answers:
     """Return the calibration of the context's index, if it was measured with the scores of this search."""
     calibrated = context.info.record.answers
-    if reason := meaningless(context, reranking):
+    if reason := comparison_obstacle(context, reranking):
         return Answers(None, reason)
     if calibrated is None:
         return Answers(None, f"'{context.info.name}' was not calibrated")
-    if calibrated.ranking != scoring_of(context, reranking):
+    if calibrated.ranking != scoring_fingerprint(context, reranking):
         return Answers(None, f"'{context.info.name}' was calibrated for another ranking")
     return Answers(calibrated)
 
 
-def meaningless(context: SearchContext, reranking: Sequence[Any]) -> str:
+def comparison_obstacle(context: SearchContext, reranking: Sequence[Any]) -> str:
     """Return why scores of a search cannot be compared between queries; empty if they can."""
     if context.mode != HYBRID:
         return f"it is of hybrid searches, mode {context.mode} is none"
@@ -140,7 +140,7 @@ def meaningless(context: SearchContext, reranking: Sequence[Any]) -> str:
     return f"the re-ranker '{relative[0]}' gives no true scores" if relative else ""
 
 
-def scoring_of(context: SearchContext, reranking: Sequence[Any]) -> str:
+def scoring_fingerprint(context: SearchContext, reranking: Sequence[Any]) -> str:
     """Return a fingerprint of everything that decides the scores of a search, except the documents."""
     settings, record, signals = context.settings, context.info.record, context.signals.members
     learnt = {"soft_terms": record.term_table, "memory": record.memory}

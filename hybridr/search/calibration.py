@@ -33,10 +33,10 @@ from ..languages import first_words, middle_words, word_count
 from .hits import checked_hits
 
 MINILM_SPREAD = 0.1952
-"""Spread of the packaged encoder, by `known_cosines`."""
+"""Spread of the packaged encoder, by `fixed_text_cosines`."""
 UNRELATED, MINILM_CENTRE = 0.3, 0.0578
 """Cosine of the packaged encoder for unrelated documents, chosen so that a client's functions change rankings
-as they change BM25's (four collections); and its mean by `known_cosines`."""
+as they change BM25's (four collections); and its mean by `fixed_text_cosines`."""
 USUAL_SPREAD, USUAL_MEAN = 0.11, 0.114
 """Spread and mean to which measured cosines are scaled, chosen for two encoders on twelve collections; the
 packaged encoder has a spread of .095 there."""
@@ -80,7 +80,7 @@ STATEMENTS = (
 )
 
 
-def is_unit(encoder: Encoder) -> bool:
+def is_reference(encoder: Encoder) -> bool:
     """Return whether an encoder's cosines define the common scale, as those of the packaged encoder do."""
     return encoder.fingerprint == MINILM_WHEEL.fingerprint
 
@@ -101,23 +101,23 @@ def cosine_scale(encoder: Encoder, measured: Spread | None) -> CosineScale:
     Else it is measured on ten fixed English questions and statements, once for an encoder and stored on this
     machine. The packaged encoder is the unit: its factor is 1 on every index.
     """
-    if is_unit(encoder):
+    if is_reference(encoder):
         return CosineScale(1.0, 1 + UNRELATED)
     if measured is not None:
-        factor = scale_of(measured.spread, USUAL_SPREAD)
+        factor = scale_factor(measured.spread, USUAL_SPREAD)
         return CosineScale(factor, factor * (1 + measured.mean) + UNRELATED - USUAL_MEAN)
-    spread, centre = known_cosines(encoder)
-    factor = scale_of(spread, MINILM_SPREAD)
+    spread, centre = fixed_text_cosines(encoder)
+    factor = scale_factor(spread, MINILM_SPREAD)
     return CosineScale(factor, factor * (1 + centre) + UNRELATED - MINILM_CENTRE)
 
 
-def evening_of(record: Record) -> Evening | None:
+def stored_evening(record: Record) -> Evening | None:
     """Return what evens out the queries of an index, by its record; None if nothing does."""
     evened = record.cosines.evened if record.cosines else None
     return Evening.read(evened.directions, record.dim) if evened else None
 
 
-def known_cosines(encoder: Encoder) -> tuple[float, float]:
+def fixed_text_cosines(encoder: Encoder) -> tuple[float, float]:
     """Return standard deviation and mean of the cosines between fixed questions and statements; measured once
     for an encoder.
     """
@@ -132,7 +132,7 @@ def known_cosines(encoder: Encoder) -> tuple[float, float]:
     return spread, centre
 
 
-def known_state_scale(encoder: TokenEncoder) -> float:
+def token_state_scale(encoder: TokenEncoder) -> float:
     """Return the factor, at most 2, that brings an encoder's token states to the usual scale; measured once
     for an encoder.
 
@@ -149,10 +149,10 @@ def known_state_scale(encoder: TokenEncoder) -> float:
         return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
 
     measured = measured_once(f"{scale_key(encoder)} states", spread)
-    return scale_of(measured, MINILM_STATES, LARGEST_OF_STATES)
+    return scale_factor(measured, MINILM_STATES, LARGEST_OF_STATES)
 
 
-def known_likeness(encoder: Encoder) -> float:
+def likeness_threshold(encoder: Encoder) -> float:
     """Return the least cosine at which two queries count as similar, measured once for an encoder.
 
     It divides the range from the mean cosine of different questions to 1 in the same ratio as for the
@@ -187,7 +187,7 @@ def scale_key(encoder: Encoder) -> str:
     return " ".join([encoder.fingerprint, *offers_of(encoder).arithmetic.values(), *products])
 
 
-def scale_of(spread: float, usual: float, largest: float = LARGEST) -> float:
+def scale_factor(spread: float, usual: float, largest: float = LARGEST) -> float:
     """Return the factor that brings a spread to the usual one, at most `largest`."""
     return min(usual / spread, largest) if spread > 0 else largest
 
@@ -210,8 +210,10 @@ def read_template(
     template = Template.read(file)
     if cluster is None:
         return template
-    probes = chain(probes_in_fields(cluster, info, plain, template), probes_of(cluster, info, plain))
-    return replace(template, scale=scale_among(cluster, info, probes, template) or 1)
+    probes = chain(
+        template_field_probes(cluster, info, plain, template), document_probes(cluster, info, plain)
+    )
+    return replace(template, scale=template_scale(cluster, info, probes, template) or 1)
 
 
 class Probes(NamedTuple):
@@ -225,15 +227,15 @@ class Probes(NamedTuple):
     own: Sequence[str] = ()
 
 
-def probes_of(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
+def document_probes(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
     """Yield probes with words from the middle of documents, then with words from their beginning."""
-    whole = words_drawn(cluster, info, plain.fields).values()
+    whole = sampled_words(cluster, info, plain.fields).values()
     for cut in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
         texts = list(map(cut, whole))
         yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts))
 
 
-def probes_in_fields(
+def template_field_probes(
     cluster: Cluster, info: IndexInfo, plain: PlainQuery, template: Template
 ) -> Iterator[Probes]:
     """Yield probes with words of the fields that a template searches; none if it searches all fields of the
@@ -245,7 +247,7 @@ def probes_in_fields(
     """
     searched = [source_field(info, field) for field in plain.fields]
     sources, present = {}, {}
-    for field in asked_fields(info, template.body):
+    for field in template_fields(info, template.body):
         parts = field.split(".")
         names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
         kinds = {name: info.mapping_of(name).get("type", "object") for name in names}
@@ -282,7 +284,7 @@ def probes_in_fields(
             yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts), own)
 
 
-def asked_fields(info: IndexInfo, query: Any) -> list[str]:
+def template_fields(info: IndexInfo, query: Any) -> list[str]:
     """Return the mapped fields in which a query template searches its text; wildcards are expanded."""
     types, fields = info.types, list[str]()
     parts = [query]
@@ -303,7 +305,7 @@ def asked_fields(info: IndexInfo, query: Any) -> list[str]:
     return list(dict.fromkeys(fields))
 
 
-def scale_among(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:
+def template_scale(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:
     """Return the factor by which the scores of the user's query template exceed those of the plain query;
     0 if it cannot be measured.
 
@@ -339,7 +341,7 @@ def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis
     Words from the middle of a document are searched in that document alone. The factor is the median of score
     over idf sum, relative to plain BM25; 1 if no document can be used.
     """
-    drawn = words_drawn(cluster, info, plain.fields)
+    drawn = sampled_words(cluster, info, plain.fields)
     excerpts = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_words(words))}
     texts = list(excerpts.values())
     queries = [among([doc_id], query) for doc_id, query in zip(excerpts, plain.queries(texts), strict=True)]
@@ -349,7 +351,7 @@ def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis
     return float(np.median(shares)) / USUAL_SHARE if shares else 1.0
 
 
-def words_drawn(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> dict[str, str]:
+def sampled_words(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> dict[str, str]:
     """Return the text that sampled documents hold in these fields, without punctuation: document id -> text.
 
     For a field filled by `copy_to`, which is not in the document, the encoded text is used.

@@ -66,14 +66,14 @@ def encoder_for(
     packaged = packaged_as(fingerprint)
     if folder is None and packaged is not None:
         folder = packaged.name
-    path = found_folder(folder, progress, fingerprint=fingerprint)
+    path = find_encoder_folder(folder, progress, fingerprint=fingerprint)
     opened = load_encoder(path, precision=precision, backend=backend)
     if fingerprint:
         check_fingerprint(opened.fingerprint, info)
     return opened
 
 
-def found_folder(source: Path | str | None, progress: Progress, *, fingerprint: str = "") -> Path:
+def find_encoder_folder(source: Path | str | None, progress: Progress, *, fingerprint: str = "") -> Path:
     """Return the encoder folder for a path or name, else that of the packaged MiniLM.
 
     `fingerprint` is that of the encoder that wrote an index, if there is one.
@@ -167,12 +167,12 @@ def fusions() -> list[type[Fusion]]:
     return sorted(members, key=lambda fusion: fusion.turn)
 
 
-def usual_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
+def default_fusion(settings: SearchSettings, record: Record) -> type[Fusion]:
     """Return the first fusion that can rank an index with this record by all retrievers of the settings."""
-    return next(fusion for fusion in fusions() if not obstacle_to(fusion, settings, record))
+    return next(fusion for fusion in fusions() if not fusion_obstacle(fusion, settings, record))
 
 
-def obstacle_to(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
+def fusion_obstacle(fusion: type[Fusion], settings: SearchSettings, record: Record) -> str | None:
     """Return why a fusion cannot rank an index with these retrievers; None if it can."""
     kinds = (load_member(RETRIEVERS, name) for name in settings.retrievers if fusion.needs_scales)
     return next(filter(None, (kind.unscaled(record) for kind in kinds)), None)
@@ -186,11 +186,11 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
     """
     if settings.fusion == "auto":
         named = (fusion for fusion in fusions() if settings.model_fields_set & fusion.own_settings)
-        fusion = next(named, None) or usual_fusion(settings, info.record)
+        fusion = next(named, None) or default_fusion(settings, info.record)
     else:
         fusion = load_member(FAMILY, settings.fusion)
     name = f"the fusion '{fusion.name}'"
-    if obstacle := obstacle_to(fusion, settings, info.record):
+    if obstacle := fusion_obstacle(fusion, settings, info.record):
         raise SettingsError(f"{name} cannot rank here: {obstacle}")
     if settings.recall == "lexical" and not fusion.true_scores:
         raise SettingsError(

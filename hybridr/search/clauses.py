@@ -103,17 +103,18 @@ class ParsedQuery(NamedTuple):
     """A client's query as hybridr reads it: the search text, and the conditions on documents.
 
     `around` are queries that wrap the text and change its score, innermost first, each with the name of the
-    part where the text stands. `demand` says why neighbours by vector may not be returned beside what the
-    words match. `words` is the part that scores the text in the client's own way, None if it equals the plain
-    query on the searched fields. In `words` the text appears as `typed`, by default as in `text`; its scores
-    are `scale` times those of the plain query. `ruling` holds the rules that match the text.
+    part where the text stands. `required_match` is a key of REASONS that says why every hit must match the
+    query's words, so that neighbours by vector may not be returned; None if they may. `words` is the part
+    that scores the text in the client's own way, None if it equals the plain query on the searched fields. In
+    `words` the text appears as `typed`, by default as in `text`; its scores are `scale` times those of the
+    plain query. `ruling` holds the rules that match the text.
     """
 
     text: str
     filters: tuple[QueryBody, ...] = ()
     excluded: tuple[QueryBody, ...] = ()
     around: tuple[tuple[str, QueryBody], ...] = ()
-    demand: str | None = None
+    required_match: str | None = None
     words: QueryBody | None = None
     typed: tuple[str, ...] = ()
     scale: float = 1.0
@@ -157,12 +158,13 @@ class QueryReader:
         return READERS[kind](self, kind, body)
 
     def text_of(
-        self, query: QueryBody, named: Any, options: Mapping[str, Any], demand: str | None = None
+        self, query: QueryBody, named: Any, options: Mapping[str, Any], required_match: str | None = None
     ) -> ParsedQuery | NotRanked:
         """Return the parsed text in `options["query"]`, searched in the `named` fields (boosts allowed; none
         means all).
 
-        A query with other fields, boosts, fuzziness, or a `demand` of its kind, keeps its own scoring.
+        A query keeps its own scoring if it has other fields, different boosts, fuzziness or an analyser, or
+        if its kind sets `required_match`.
         """
         text = options.get("query")
         fields = [named] if isinstance(named, str) else list(named or ())
@@ -174,13 +176,13 @@ class QueryReader:
         if not isinstance(text, str) or not text.strip():
             return NotRanked("no_text")  # numbers and dates are none to encode
         alike = self.fields.issuperset(names) and len(boosts) < 2 and not {"0", "0.0"} & boosts
-        own = demand is not None or not alike or any(map(options.get, OTHERWISE))
+        own = required_match is not None or not alike or any(map(options.get, OTHERWISE))
         for name in ("operator", "default_operator"):
             if str(options.get(name, "or")).lower() != "or":
-                demand = demand or "operator"
+                required_match = required_match or "operator"
         if options.get("minimum_should_match") is not None:
-            demand = demand or "minimum_should_match"
-        return ParsedQuery(text, demand=demand, words=query if own else None)
+            required_match = required_match or "minimum_should_match"
+        return ParsedQuery(text, required_match=required_match, words=query if own else None)
 
     def has(self, field: Any) -> bool:
         """Return whether a field, given with a boost or wildcard or without, is an analysed text field."""
@@ -193,16 +195,16 @@ class QueryReader:
         parent, inside, _ = name.rpartition("._")  # search_as_you_type has sub-fields that no mapping shows
         return name in self.fields or self.types.get(parent if inside else name) in TEXT_TYPES
 
-    def match(self, kind: str, body: QueryBody, demand: str | None = None) -> ParsedQuery | NotRanked:
+    def match(self, kind: str, body: QueryBody, required_match: str | None = None) -> ParsedQuery | NotRanked:
         """Read `match` and similar queries of one field, `{"field": "text"}` or `{"field": {"query": …}}`."""
         if len(body) != 1:
             return NotRanked("kind", kind)
         [(field, value)] = body.items()
         options = value if isinstance(value, Mapping) else {"query": value}
-        return self.text_of({kind: {field: options}}, [field], options, demand)
+        return self.text_of({kind: {field: options}}, [field], options, required_match)
 
     def several_fields(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
-        """Read `multi_match` and `combined_fields`; their phrase and prefix types demand exact matches."""
+        """Read `multi_match` and `combined_fields`; their phrase and prefix types require exact matches."""
         by_words = kind == "combined_fields" or body.get("type", "best_fields") in BY_WORDS
         return self.text_of({kind: body}, body.get("fields"), body, None if by_words else "phrase")
 
@@ -217,8 +219,8 @@ class QueryReader:
         fields = body.get("fields") or body.get("default_field")
         fields = None if fields in ("*", ["*"], ["*^1.0"]) else fields
         if not isinstance(text, str) or not SIGNS[kind].search(text):
-            demand = None if body.get("type", "best_fields") in BY_WORDS else "phrase"
-            return self.text_of({kind: body}, fields, options, demand)
+            required_match = None if body.get("type", "best_fields") in BY_WORDS else "phrase"
+            return self.text_of({kind: body}, fields, options, required_match)
         words = UNWANTED.sub(" ", text)
         words = OF_A_FIELD.sub(lambda match: match[2] if self.has(match[1]) else " ", words)
         words = " ".join(AMONG_WORDS.sub(" ", words).split())
@@ -240,8 +242,8 @@ class QueryReader:
         inner = self.read(body.get(part))
         if isinstance(inner, NotRanked):
             return inner
-        demand = inner.demand or ("functions" if body.get("min_score") is not None else None)
-        return inner._replace(around=(*inner.around, (part, {kind: outside})), demand=demand)
+        required_match = inner.required_match or ("functions" if body.get("min_score") is not None else None)
+        return inner._replace(around=(*inner.around, (part, {kind: outside})), required_match=required_match)
 
     def constant_score(self, kind: str, body: QueryBody) -> NotRanked:
         """Return why a `constant_score` is not ranked: the reason of its query, else that it only filters."""
@@ -253,7 +255,7 @@ class QueryReader:
         parsed = self.read(body.get("query"))
         if isinstance(parsed, NotRanked):
             return parsed
-        return ParsedQuery(parsed.text, demand="clauses", words={kind: body}, typed=parsed.typed)
+        return ParsedQuery(parsed.text, required_match="clauses", words={kind: body}, typed=parsed.typed)
 
     def dis_max(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
         """Read the text that the queries of a `dis_max` search for."""
@@ -267,10 +269,10 @@ class QueryReader:
         parsed = joined(clauses)
         if isinstance(parsed, NotRanked) or (parsed.words is None and len(clauses) == len(read)):
             return parsed
-        if setting := setting_scores(parsed):
+        if setting := score_setting_kind(parsed):
             return NotRanked("scores", f"{setting} in {kind}")
-        demand = parsed.demand or ("clauses" if parsed.is_limited else None)
-        return ParsedQuery(parsed.text, demand=demand, words={kind: body}, typed=parsed.typed)
+        required_match = parsed.required_match or ("clauses" if parsed.is_limited else None)
+        return ParsedQuery(parsed.text, required_match=required_match, words={kind: body}, typed=parsed.typed)
 
     def bool(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
         """Read a `bool`: its text clauses, with all other required clauses as filters.
@@ -300,25 +302,25 @@ class QueryReader:
         if isinstance(parsed, NotRanked):
             return parsed
         if demanded and isinstance(must_be := joined(demanded), ParsedQuery) and must_be != parsed:
-            parsed = parsed._replace(demand=must_be.demand)
+            parsed = parsed._replace(required_match=must_be.required_match)
         counted = [clause for clause, _ in clauses]
         required = [clause for clause, part in read[: len(must)] if isinstance(part, NotRanked)]
         others = [clause for clause in should if clause not in counted]
         added = [*others, *(clause for clause in required if not PLAIN.issuperset(clause))]
         if vectors := OF_VECTORS.intersection(kind for clause in added for kind in clause):
             return NotRanked("scores", ", ".join(vectors))
-        demand = parsed.demand
+        required_match = parsed.required_match
         few = ("0",) if others and must else ("0", "1")
-        if not demand and len(demanded) > 1:
-            demand = "several_fields"
-        elif not demand and str(body.get("minimum_should_match", few[-1])) not in few:
-            demand = "minimum_should_match"
+        if not required_match and len(demanded) > 1:
+            required_match = "several_fields"
+        elif not required_match and str(body.get("minimum_should_match", few[-1])) not in few:
+            required_match = "minimum_should_match"
         extra = (("must", {"bool": {"should": added}}),) if added else ()
         return parsed._replace(
             filters=(*parsed.filters, *required, *filters),
             excluded=(*parsed.excluded, *excluded),
             around=(*parsed.around, *extra),
-            demand=demand,
+            required_match=required_match,
         )
 
 
@@ -330,9 +332,9 @@ READERS: Mapping[str, Callable[[QueryReader, str, QueryBody], ParsedQuery | NotR
     "dis_max": QueryReader.dis_max,
     "function_score": QueryReader.inside,
     "match": QueryReader.match,
-    "match_bool_prefix": partial(QueryReader.match, demand="phrase"),
-    "match_phrase": partial(QueryReader.match, demand="phrase"),
-    "match_phrase_prefix": partial(QueryReader.match, demand="phrase"),
+    "match_bool_prefix": partial(QueryReader.match, required_match="phrase"),
+    "match_phrase": partial(QueryReader.match, required_match="phrase"),
+    "match_phrase_prefix": partial(QueryReader.match, required_match="phrase"),
     "multi_match": QueryReader.several_fields,
     "nested": QueryReader.nested,
     "query_string": QueryReader.query_string,
@@ -350,22 +352,31 @@ def joined(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
     texts = list(dict.fromkeys(part.text for part in read))
     if len(texts) > MOST_TEXTS:
         return NotRanked("texts")
-    if setting := next(filter(None, map(setting_scores, read)), None):
+    if setting := next(filter(None, map(score_setting_kind, read)), None):
         return NotRanked("scores", f"{setting} in one of several clauses")
     limited = any(part.is_limited for part in read)
     plain = len(texts) == 1 and all(part.words is None for part in read) and not limited
-    demands = [part.demand for part in read]
-    strict = next((demand for demand in demands if demand and demand not in ONLY_FOR_ALL), None)
-    demand = strict or (demands[0] if all(demands) else None)
+    demands = [part.required_match for part in read]
+    strict = next(
+        (
+            required_match
+            for required_match in demands
+            if required_match and required_match not in ONLY_FOR_ALL
+        ),
+        None,
+    )
+    required_match = strict or (demands[0] if all(demands) else None)
     if limited:
-        demand = "clauses"  # which of the filters hold depends on the clause
+        required_match = "clauses"  # which of the filters hold depends on the clause
     elif len(texts) > 1:
-        demand = "texts"
+        required_match = "texts"
     if plain and len({multiplier_of(clause) for clause, _ in clauses}) == 1:
-        return ParsedQuery(texts[0], demand=demand)
+        return ParsedQuery(texts[0], required_match=required_match)
     scoring = [clause if part.words is None or part.is_limited else part.words for clause, part in clauses]
     typed = tuple(dict.fromkeys(string for part in read for string in part.strings))
-    return ParsedQuery(" ".join(texts), demand=demand, words={"bool": {"should": scoring}}, typed=typed)
+    return ParsedQuery(
+        " ".join(texts), required_match=required_match, words={"bool": {"should": scoring}}, typed=typed
+    )
 
 
 def multiplier_of(clause: QueryBody) -> float:
@@ -375,7 +386,7 @@ def multiplier_of(clause: QueryBody) -> float:
     return float(options.get("boost", 1.0)) if isinstance(options, Mapping) else 1.0
 
 
-def setting_scores(parsed: ParsedQuery) -> str:
+def score_setting_kind(parsed: ParsedQuery) -> str:
     """Return the kind of a wrapping query that does more than multiply the text's score; empty if there is
     none.
     """

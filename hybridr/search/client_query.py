@@ -26,7 +26,7 @@ from ..errors import ClusterError, DownloadError
 from ..files.remembered import known_scales, remember_scales
 from ..indexing.terms.terms import Analysis, Word
 from ..languages import has_visible_text
-from .calibration import PlainQuery, Probes, probes_in_fields, probes_of, scale_among
+from .calibration import PlainQuery, Probes, document_probes, template_field_probes, template_scale
 from .clauses import OF_VECTORS, NotRanked, ParsedQuery, QueryReader, scores_as
 from .fusions import CompiledQuery, OwnQuery, times, within
 from .settings import Finds
@@ -101,7 +101,7 @@ def clauses_per_word(info: IndexInfo, field: str) -> int:
     return SYNONYMS if own or info.mapping_of(field).get("type") == "alias" else 1
 
 
-def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str = "") -> int:
+def max_leaf_clauses(query: Any, words: int, per_word: Mapping[str, int], inside: str = "") -> int:
     """Return an upper bound on the clauses that the cluster makes of a query for a text of `words` words.
 
     `per_word` bounds the clauses of a word by field; a word with fuzziness counts as fifty. A pattern may
@@ -109,14 +109,14 @@ def leaves_in(query: Any, words: int, per_word: Mapping[str, int], inside: str =
     options (`"match": {"title": "red shoes"}`).
     """
     if isinstance(query, list):
-        return sum(leaves_in(clause, words, per_word) for clause in query)
+        return sum(max_leaf_clauses(clause, words, per_word) for clause in query)
     if not isinstance(query, Mapping):
         return 0
     if not isinstance(query.get("query"), str):
         short = [
             name for name, clause in query.items() if isinstance(clause, str) and inside.startswith("match")
         ]
-        count = sum(leaves_in(clause, words, per_word, name) for name, clause in query.items())
+        count = sum(max_leaf_clauses(clause, words, per_word, name) for name, clause in query.items())
         return 1 + words * sum(per_word.get(name, SYNONYMS) for name in short) + count
     named = query.get("fields") or [query.get("default_field", inside if inside in per_word else "*")]
     of_words = "default_operator" not in query  # else a sign says which words may be spelt otherwise
@@ -246,8 +246,8 @@ class Shapes:
         try:
             template = Template(orjson.loads(shape))
             unasked = any(b'"%s":' % name.encode() in shape for name in NEVER_ASKED)
-            probes = chain(probes_in_fields(cluster, info, self.plain, template), self._documents())
-            scale = 0.0 if unasked else scale_among(cluster, info, probes, template)
+            probes = chain(template_field_probes(cluster, info, self.plain, template), self._documents())
+            scale = 0.0 if unasked else template_scale(cluster, info, probes, template)
         except ClusterError as error:
             if error.status != NO_QUERY:
                 raise
@@ -261,7 +261,7 @@ class Shapes:
     def _documents(self) -> Iterator[Probes]:
         """Yield probe texts from the index's documents, drawn again after an hour."""
         if not self._probes or self._probed_at + FITTED_S < time.monotonic():
-            self._probes = list(probes_of(self.cluster, self.info, self.plain))
+            self._probes = list(document_probes(self.cluster, self.info, self.plain))
             self._probed_at = time.monotonic()
         yield from self._probes
 
@@ -301,8 +301,8 @@ class ClientQueries:
         parsed = self.reader.read(query)
         if isinstance(parsed, NotRanked):
             return parsed
-        if parsed.demand and recall == "all":
-            return NotRanked(parsed.demand)
+        if parsed.required_match and recall == "all":
+            return NotRanked(parsed.required_match)
         if (reason := self.unreadable(parsed.text)) or parsed.words is None:
             return reason or parsed
         scale = self.shapes.scale(parsed.words, parsed.strings)
@@ -331,14 +331,14 @@ class ClientQueries:
         alone = recall == "lexical"
         if parsed.words is None:
             leaves = self.leaves(query, parsed) if whole else 0
-            return OwnQuery(query, leaves=leaves, around=outer, scale=parsed.scale, finds_alone=alone)
+            return OwnQuery(query, leaves=leaves, around=outer, scale=parsed.scale, only_words_find=alone)
         again = recall == "all" or bool(outer) or not scores_as(query, parsed.words)
         finds, words = (times(part, 1 / parsed.scale) for part in (query, without_inner_hits(parsed.words)))
         leaves = 0
         if again or whole:  # only then, since words may be new to the cluster's analysis
             leaves = self.leaves(parsed.words, parsed) * (again + whole)
-        found_scale = 0.0 if again else parsed.scale
-        return OwnQuery(finds, words, leaves, found_scale, outer, parsed.scale, alone)
+        finding_scale = 0.0 if again else parsed.scale
+        return OwnQuery(finds, words, leaves, finding_scale, outer, parsed.scale, alone)
 
     def leaves(self, query: Mapping[str, Any], parsed: ParsedQuery) -> int:
         """Return an upper bound of the Lucene clauses that this query expands to.
@@ -346,7 +346,7 @@ class ClientQueries:
         Counts analysed words, because languages such as Chinese have no spaces.
         """
         by_field = Counter(word.field for word in self.words(parsed.text))
-        return leaves_in(query, max(len(parsed.text.split()), *by_field.values(), 0), self.per_word)
+        return max_leaf_clauses(query, max(len(parsed.text.split()), *by_field.values(), 0), self.per_word)
 
     def words(self, text: str) -> Sequence[Word]:
         """Return the words of a text as the searched fields analyse them."""
@@ -376,9 +376,9 @@ class TemplateQueries(ClientQueries):
         own = self.own_query(without_inner_hits(self.template.filled(text)), parsed)
         filters = [part for part in (query.filter, filter_of(parsed)) if part]
         return replace(
-            query.with_own(own._replace(finds=within(own.finds, query.filter))),
+            query.with_client_query(own._replace(finds=within(own.finds, query.filter))),
             filter={"bool": {"filter": filters}} if filters else None,
-            words_find=query.words_find or parsed.demand is not None,
+            only_words_find=query.only_words_find or parsed.required_match is not None,
         )
 
 

@@ -28,10 +28,10 @@ from .calibration import (
     MINILM_SPREAD,
     PlainQuery,
     cosine_scale,
-    evening_of,
     measured_gain,
     read_template,
-    scale_of,
+    scale_factor,
+    stored_evening,
 )
 from .checks import HYBRID, Feedback, Mode, chosen_fusion, retrievers_of, weighted_boosts
 from .clauses import REASONS, NotRanked, ParsedQuery
@@ -43,13 +43,13 @@ from .fusions import (
 from .fusions import (
     MAX_CLAUSES,
     SPARE_CLAUSES,
-    Alone,
     CompiledQuery,
     Fusion,
     Scales,
+    SingleRetriever,
     Weighted,
     fitting,
-    leaves_of,
+    leaf_clause_count,
 )
 from .pieces import word_queries
 from .scripts import Scripts
@@ -117,7 +117,7 @@ class SignalSet:
         ]
 
 
-def signals_taken(place: Place, chosen: Sequence[str]) -> SignalSet:
+def choose_signals(place: Place, chosen: Sequence[str]) -> SignalSet:
     """Return the chosen signals: by name, `auto` for the usual ones that are possible, `all`, or `none`.
 
     Raises SettingsError for a named signal that this index or encoder cannot give.
@@ -199,10 +199,10 @@ class SearchContext:
 
     @cached_property
     def fusion(self) -> Fusion:
-        """Return the fusion of a hybrid search; `Alone` for a single retriever."""
+        """Return the fusion of a hybrid search; `SingleRetriever` for a single retriever."""
         hybrid = self.mode == HYBRID
         kind: type[Fusion] = (
-            load_member(FUSIONS, chosen_fusion(self.settings, self.info)) if hybrid else Alone
+            load_member(FUSIONS, chosen_fusion(self.settings, self.info)) if hybrid else SingleRetriever
         )
         scripts = Scripts(self.cluster, self.info.name) if kind.needs_scripts else None
         return kind(self.settings, self.cluster.version, scripts)
@@ -253,7 +253,7 @@ class SearchContext:
         if not (self.encoder and self.fusion.needs_scales):
             return Scales()
         cosines = self.info.record.cosines
-        scale = cosine_scale(self.encoder, cosines.evened if cosines and evening_in(self) else cosines)
+        scale = cosine_scale(self.encoder, cosines.evened if cosines and query_evening(self) else cosines)
         return Scales(0.0, scale.factor, scale.unrelated, self.gain)
 
     @cached_property
@@ -274,7 +274,9 @@ class SearchContext:
         """Return the signals that this search uses."""
         if self.encoder is None or not self.fusion.takes_signals:
             return SignalSet({}, {})
-        return signals_taken(Place(self.cluster, self.info, self.fields, self.encoder), self.settings.signals)
+        return choose_signals(
+            Place(self.cluster, self.info, self.fields, self.encoder), self.settings.signals
+        )
 
     @cached_property
     def boosts(self) -> Mapping[str, Weighted]:
@@ -283,7 +285,7 @@ class SearchContext:
         """
         return weighted_boosts(self.info, self.settings.boost) if self.fusion.takes_boosts else {}
 
-    def boosts_of(self, formula: str | None) -> Mapping[str, Weighted]:
+    def boost_clauses(self, formula: str | None) -> Mapping[str, Weighted]:
         """Return the weighted clauses of a boost formula; None takes that of the settings. Raises
         SettingsError if the fusion takes no boosts.
         """
@@ -330,8 +332,8 @@ class SearchContext:
             without = f" without {', '.join(lost)}" if lost else ""
             remarks.append(f"ranked in several requests{without}: {refused}")
         sample = self.own_queries.parse_text(SAMPLE_TEXT) if self.own_queries else None
-        if isinstance(sample, ParsedQuery) and sample.demand and self.settings.recall == "all":
-            remarks.append(f"only what your query matches is found: {REASONS[sample.demand]}")
+        if isinstance(sample, ParsedQuery) and sample.required_match and self.settings.recall == "all":
+            remarks.append(f"only what your query matches is found: {REASONS[sample.required_match]}")
         return remarks
 
     @cached_property
@@ -359,7 +361,7 @@ class SearchContext:
         `readings` are the encoder's readings of the texts, if known; `boost` replaces the settings' boost
         formula. Raises DataError if the template's query for a text is not ranked.
         """
-        boosts = self.boosts_of(boost)
+        boosts = self.boost_clauses(boost)
         if self.own_queries is None:
             filter = self.template.within(filter) if self.template else filter
             queries = self.compile_plain(texts, depth, filter, readings)
@@ -390,13 +392,15 @@ class SearchContext:
             readings = self.signals.read(self.encoder, texts)
             if looked_up is not None:
                 looked_up.result()
-        columns = [self.values_for(retriever, texts, readings) for retriever in self.retrievers.values()]
+        columns = [
+            self.retriever_values(retriever, texts, readings) for retriever in self.retrievers.values()
+        ]
         values = [dict(zip(self.retrievers, row, strict=True)) for row in zip(*columns, strict=True)]
         scales, analysed = [Scales()] * len(texts), [Analysed()] * len(texts)
         if self.fusion.needs_scales:
             analysed = self.analysis.of(texts)
             scales = [
-                self.scales.of(words.idf_sum)._replace(own=own_factors(self.retrievers, row))
+                self.scales.of(words.idf_sum)._replace(own=spread_factors(self.retrievers, row))
                 for words, row in zip(analysed, values, strict=True)
             ]
         signals: list[dict[str, Weighted]] = [{} for _ in texts]
@@ -411,7 +415,7 @@ class SearchContext:
         max_clauses = self.max_clauses if represented or self.signals.members else MAX_CLAUSES
         if represented or max_clauses < MAX_CLAUSES:
             for number, (row, words, parts) in enumerate(zip(values, analysed, signals, strict=True)):
-                used = sum(leaves_of(member.query(row[member.name], 1)) for member in represented)
+                used = sum(leaf_clause_count(member.query(row[member.name], 1)) for member in represented)
                 signals[number] = fitting(parts, self.max_clauses - used - len(words.words))
         filter, window = self.info.scope.both(filter), rescore_window(self.info)
         plain = CompiledQuery(
@@ -428,13 +432,13 @@ class SearchContext:
                 text=text,
                 leaves=max((member.clauses_of(len(words.words)) for member in lexical), default=0),
                 # Neighbours of a part number or the like, which the index has, are other parts.
-                words_find=several
+                only_words_find=several
                 and (self.settings.recall == "lexical" or (words.known and is_identifier(text))),
             )
             for text, row, words, scale, parts in zip(texts, values, analysed, scales, signals, strict=True)
         ]
 
-    def values_for(
+    def retriever_values(
         self, retriever: Retriever, texts: Sequence[str], readings: Sequence[Reading] | None
     ) -> Sequence[Any]:
         """Return what a retriever searches by for each text: the text, a query, a vector or a
@@ -450,21 +454,23 @@ class SearchContext:
             return self.readers[retriever.name](texts)
         assert readings is not None
         vectors = np.stack([reading.vector for reading in readings])
-        return list(as_kept(evened(vectors, evening_in(self)), self.info.record.vectors))
+        return list(as_kept(evened(vectors, query_evening(self)), self.info.record.vectors))
 
 
-def evening_in(context: SearchContext) -> Evening | None:
+def query_evening(context: SearchContext) -> Evening | None:
     """Return what evens out the queries of a search, as measured on its index; None if vectors are taken as
     they are.
     """
     chosen = context.encoder and context.fusion.needs_scales and context.settings.evened
-    return evening_of(context.info.record) if chosen else None
+    return stored_evening(context.info.record) if chosen else None
 
 
-def own_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:
+def spread_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:
     """Return the scale factor of each retriever that knows the spread of its scores for a query."""
     spreads = {name: retriever.spread_of(values[name]) for name, retriever in retrievers.items()}
-    return {name: scale_of(spread, MINILM_SPREAD) for name, spread in spreads.items() if spread is not None}
+    return {
+        name: scale_factor(spread, MINILM_SPREAD) for name, spread in spreads.items() if spread is not None
+    }
 
 
 def is_wordless(context: SearchContext, text: str) -> bool:

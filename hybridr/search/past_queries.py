@@ -47,7 +47,7 @@ def most_relevant(grades: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(relevant, key=lambda pair: (-pair[1], pair[0]))[:MOST_DOCUMENTS]
 
 
-class Past(NamedTuple):
+class PastQuery(NamedTuple):
     """A past query: its cosine with the current query, and its relevant documents."""
 
     cosine: float
@@ -94,14 +94,14 @@ def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:
     return of_length_one(encoder.encode_queries(texts))
 
 
-def kept_of(vector: NDArray[np.int8], relevant: Sequence[Relevant]) -> dict[str, Any]:
+def stored_past_query(vector: NDArray[np.int8], relevant: Sequence[Relevant]) -> dict[str, Any]:
     """Return the stored document of a past query, with its vector `(dim,)`."""
     return {FIELD: as_numbers(vector), "relevant": [list(documents) for documents in relevant]}
 
 
-def past_like(
+def similar_past_queries(
     cluster: Cluster, info: IndexInfo, texts: Sequence[str], vectors: Vectors, threshold: float
-) -> dict[str, list[Past]]:
+) -> dict[str, list[PastQuery]]:
     """Return for each text the past queries whose cosine with its vector (a row of `(n, dim)`) reaches the
     threshold.
 
@@ -123,7 +123,10 @@ def past_like(
     answers = cluster.msearch(memory, bodies, list(queries)) if bodies else []
     with cluster.understood(path_of(memory, "_msearch")):
         past = [
-            [Past(2 * float(hit["_score"]) - 1, list(read_relevant(hit))) for hit in checked_hits(answer)]
+            [
+                PastQuery(2 * float(hit["_score"]) - 1, list(read_relevant(hit)))
+                for hit in checked_hits(answer)
+            ]
             for answer in answers
         ]
     return dict.fromkeys(texts, []) | dict(zip(queries, past, strict=True))
@@ -142,7 +145,7 @@ def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
                 yield Relevant(doc_id, float(share), stamp)
 
 
-def credits_by(past: Iterable[Past], threshold: float) -> dict[str, Credit]:
+def document_credits(past: Iterable[PastQuery], threshold: float) -> dict[str, Credit]:
     """Return the credit of each document by its best past query, highest first.
 
     A credit is how far the cosine exceeds the threshold, times the document's relevance.
@@ -156,7 +159,7 @@ def credits_by(past: Iterable[Past], threshold: float) -> dict[str, Credit]:
     return dict(sorted(by_document.items(), key=lambda item: -item[1].worth))
 
 
-def stamps_of(
+def text_stamps(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], doc_ids: Sequence[str]
 ) -> dict[str, str]:
     """Return the stamps of the current texts of those documents that exist and that the scope shows, by

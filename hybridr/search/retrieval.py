@@ -83,7 +83,7 @@ class Retrieval:
         for query, lists, parts in zip(queries, listed, missing, strict=True):
             scores = {name: dict(ChainMap(*(next(answers) for _ in part))) for name, part in parts.items()}
             true_scores = {
-                name: scores[name] if query.finds_otherwise(name) else {**values, **scores[name]}
+                name: scores[name] if query.finds_by_client_query(name) else {**values, **scores[name]}
                 for name, values in lists.items()
             }
             signals, boosts = (
@@ -101,7 +101,7 @@ class Retrieval:
         window = min(MAX_NEIGHBOURS, self.window)
         bodies = {}
         for name, scores in listed.items():
-            ids = [doc for doc in documents if doc not in scores or query.finds_otherwise(name)]
+            ids = [doc for doc in documents if doc not in scores or query.finds_by_client_query(name)]
             bodies[name] = [
                 {"size": len(part), "query": self.retrievers[name].scores_of(query.values[name], part)}
                 for part in groups_of(ids, window) or [ids]

@@ -18,7 +18,7 @@ from ..encoders.contract import Encoder, Reading
 from ..errors import HybridrError, ModelError, SettingsError
 from ..families import load_member
 from ..records import Hit, Hits, Query, Run
-from .answers import answers_of, unfinished
+from .answers import matching_answers, unfinished
 from .calibration import cosine_scale
 from .checks import (
     HYBRID,
@@ -32,9 +32,9 @@ from .checks import (
     language_remark,
     modes,
 )
-from .context import SearchContext, is_wordless, own_factors
+from .context import SearchContext, is_wordless, spread_factors
 from .fusions import CandidateLists, CompiledQuery, OwnQuery, Rescoring, Scales
-from .rerankers import FAMILY, IndexAccess, Listed, Reranker
+from .rerankers import FAMILY, IndexAccess, QueryHits, Reranker
 from .retrieval import Retrieval, first_score
 from .rules.matching import MatchedRules
 from .rules.rules import rules_in_force
@@ -111,13 +111,13 @@ class Search:
         self.lexical_fields = self.context.fields
         self.signals, self.analysis = self.context.signals, self.context.analysis
         self.boosts, self.dense_scale = self.context.boosts, self.context.scales.dense
-        self.reordering, left_out = Reordering.set_or_tuned(
+        self.reordering, left_out = Reordering.from_settings_or_tuning(
             self.context, self.retrieval.contents, search_settings
         )
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
         self.remarks = [*self.context.remarks, *left_out, *self.rules.remarks()]
-        self.answers = answers_of(self.context, self.reordering.names)
+        self.answers = matching_answers(self.context, self.reordering.names)
         self.at_least = self.settings.at_least if self.answers.known else 0.0
         if self.settings.at_least and self.answers.why:
             self.remarks.append(f"no hit is left out for its confidence: {self.answers.why}")
@@ -134,7 +134,7 @@ class Search:
         """
         search = copy(self)
         search.reordering = Reordering.by(self.context, self.retrieval.contents, names, own)
-        search.answers = answers_of(self.context, search.reordering.names)
+        search.answers = matching_answers(self.context, search.reordering.names)
         return search
 
     def requiring(self, at_least: float) -> Search:
@@ -266,7 +266,7 @@ class Search:
                 f"a rule pins documents: with the fusion '{self.fusion}' no one request does",
                 hint="--fusion absolute",
             )
-        return {"size": k, **fusion.rescoring(query).pinning(rules.pins, filter).body()}
+        return {"size": k, **fusion.rescoring(query).with_pins(rules.pins, filter).body()}
 
     def rescoring(
         self,
@@ -287,7 +287,7 @@ class Search:
         if among is None:
             self._check_one_request()
         [query] = self.context.compile_plain([text], depth, filter, None if reading is None else [reading])
-        query = replace(query.with_own(own), boosts=self.context.boosts_of(boost))
+        query = replace(query.with_client_query(own), boosts=self.context.boost_clauses(boost))
         if among is None:
             return self.context.fusion.rescoring(query)
         return self.context.fusion.rescoring(query.among(among)).among(among)
@@ -306,7 +306,7 @@ class Search:
         if fusion.scripts and (reason := fusion.scripts.refused()):
             raise SettingsError(reason, hint="--fusion pipeline")
 
-    def at_hand(self, text: str) -> bool:
+    def needs_no_request(self, text: str) -> bool:
         """Return whether the body for a text needs no request: its analysis is cached, nothing is due."""
         scripts = self.context.fusion.scripts
         due = (scripts is not None and scripts.due) or self.signals.due(text)
@@ -325,7 +325,7 @@ class Search:
             batch = queries[start : start + BATCH]
             texts = [query.text for query in batch]
             if self.reordering.members:
-                lists = self.reordering.of(*self.unordered(texts, depth), hurried=False)
+                lists = self.reordering.of(*self.first_stage_hits(texts, depth), hurried=False)
                 rankings = [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for hits in lists]
             else:
                 rankings = self.retrieval.best(self.context.compile(texts, depth), k)
@@ -336,7 +336,7 @@ class Search:
         """Return the candidate lists of each text, with true scores of all retrievers."""
         return self.retrieval.candidates(self.context.compile(texts, self.settings.depth))
 
-    def unordered(self, texts: Sequence[str], k: int) -> tuple[list[CompiledQuery], list[list[Hit]]]:
+    def first_stage_hits(self, texts: Sequence[str], k: int) -> tuple[list[CompiledQuery], list[list[Hit]]]:
         """Return the compiled queries and the best `k` hits of each, without texts and before re-ranking."""
         queries = self.context.compile(texts, k)
         return queries, [
@@ -435,7 +435,7 @@ class Reordering:
         return cls(context, contents, tuple(rerankers), own=own if rerankers else {})
 
     @classmethod
-    def set_or_tuned(
+    def from_settings_or_tuning(
         cls, context: SearchContext, contents: ReadsTexts, settings: SearchSettings
     ) -> tuple[Reordering, list[str]]:
         """Return the re-rankers of the settings, else those that `tune` chose for hybrid searches, with
@@ -466,7 +466,7 @@ class Reordering:
             contents = self.contents(read)
             scales = self.scales(queries) if reranker.adds else [1.0] * len(queries)
             lists = [
-                Listed(query.text, hits, contents, scale, hurried)
+                QueryHits(query.text, hits, contents, scale, hurried)
                 for query, hits, scale in zip(queries, best, scales, strict=True)
             ]
             before, best = best, reranker.rescored(lists)
@@ -491,7 +491,7 @@ class Reordering:
         if retriever.of_words:
             read = context.analysis.of([query.text for query in queries])
             sums = [Scales(gain=context.gain).of(words.idf_sum).idf_sum for words in read]
-        own = [own_factors(context.retrievers, query.values).get(name, factor) for query in queries]
+        own = [spread_factors(context.retrievers, query.values).get(name, factor) for query in queries]
         return list(map(retriever.scale, sums, own))
 
     def left(self, hits: Sequence[Hit]) -> list[str]:

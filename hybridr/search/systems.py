@@ -25,8 +25,14 @@ from ..evaluation.evaluation import (
     needed_depth,
     parse_measure,
 )
-from ..evaluation.regression import ALLOWED, Bars, compare_with_baseline, read_baseline, write_baseline
-from ..evaluation.report import format_of, rendered, shown_documents
+from ..evaluation.regression import (
+    ALLOWED,
+    RegressionLimits,
+    compare_with_baseline,
+    read_baseline,
+    write_baseline,
+)
+from ..evaluation.report import rendered, report_format, shown_documents
 from ..evaluation.significance import RESAMPLES
 from ..families import load_member, member_names
 from ..files.formats import document_of, read_corpus, read_run
@@ -183,7 +189,7 @@ def evaluate_index(
                 f"{system_name}: {count:,} of {len(texts):,} queries were learnt: by these it looks better "
                 "than it is"
             )
-    evaluation = measured_all(searches, queries, judgements, compared, progress)
+    evaluation = evaluate_searches(searches, queries, judgements, compared, progress)
     return replace(evaluation, remarks=(*evaluation.remarks, *remarks))
 
 
@@ -218,16 +224,16 @@ def evaluate_systems(
     unreadable input; and what `evaluate` raises.
     """
     if report is not None:
-        format_of(report)  # before anything is searched
+        report_format(report)  # before anything is searched
     if index is None:
-        evaluation = measured_all({}, *judged_queries.read(), compared, progress)
+        evaluation = evaluate_searches({}, *judged_queries.read(), compared, progress)
     else:
         evaluation = evaluate_index(
             *index, judged_queries, compared, encoder=encoder, settings=settings, progress=progress
         )
     if report is not None:
         beir = judged_queries.beir
-        kind = format_of(report)
+        kind = report_format(report)
         texts: dict[str, str] = {}
         doc_ids = shown_documents(evaluation) if kind == "html" else []
         name = "runs"
@@ -244,7 +250,7 @@ def evaluate_systems(
     return evaluation
 
 
-def measured_all(
+def evaluate_searches(
     searches: Mapping[str, System | Run],
     queries: Sequence[Query],
     judgements: Qrels,
@@ -256,13 +262,13 @@ def measured_all(
     """
     if twice := [name for name in compared.runs if name in searches]:
         raise SettingsError(f"two systems are called '{twice[0]}'", hint="--run OTHER-NAME=FILE")
-    bars = Bars(compared.against, compared.allow, compared.at_most)
-    bars.check()
+    limits = RegressionLimits(compared.against, compared.allow, compared.at_most)
+    limits.check()
     earlier = None
-    if bars.against is not None:  # before anything is searched
+    if limits.against is not None:  # before anything is searched
         measures = dict.fromkeys(str(parse_measure(measure)) for measure in compared.measures)
         names = [*searches, *compared.runs]
-        earlier = read_baseline(bars.against, names, measures, checked_qrels(judgements))
+        earlier = read_baseline(limits.against, names, measures, checked_qrels(judgements))
     evaluation = evaluate(
         {**searches, **{name: read_run(file) for name, file in compared.runs.items()}},
         queries,
@@ -273,7 +279,7 @@ def measured_all(
         progress=progress,
     )
     if earlier is not None:
-        changes = compare_with_baseline(earlier, evaluation.per_query, bars)
+        changes = compare_with_baseline(earlier, evaluation.per_query, limits)
         evaluation = replace(evaluation, changes=tuple(changes))
     if compared.write is not None and not evaluation.falls:
         write_baseline(compared.write, evaluation.per_query, evaluation.qrels)

@@ -139,11 +139,11 @@ def find_encoder(settings: ServeSettings, cluster: Cluster | None, progress: Pro
     """Return the encoder of the settings, else that of the index, else the packaged MiniLM."""
     from ..cluster.destinations import resolve
     from ..encoders.opening import load_encoder
-    from ..search.checks import encoder_for, found_folder
+    from ..search.checks import encoder_for, find_encoder_folder
 
     if cluster is not None and settings.index is not None:
         return encoder_for(resolve(cluster, settings.index), settings.encoder, progress=progress)
-    return load_encoder(found_folder(settings.encoder, progress))
+    return load_encoder(find_encoder_folder(settings.encoder, progress))
 
 
 def create_app(
@@ -178,10 +178,10 @@ def create_app(
 
         app.state.searches = searches = Searches(hurried, app.state, settings, search)
         if settings.ubi:
-            from ..relevance.clicks.ubi import Keeper
+            from ..relevance.clicks.ubi import UbiWriter
             from .searching import add_events
 
-            app.state.keeper = Keeper(hurried, searches.index, metrics.count_kept)
+            app.state.keeper = UbiWriter(hurried, searches.index, metrics.count_kept)
             add_events(app, app.state.keeper)
         add_searching(app, searches)
         if settings.proxy:

@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 from ..cluster.retrievers.lexical import LexicalRetriever
 from ..errors import ClusterError
 from ..records import Hit, Hits
-from ..relevance.clicks.ubi import EVENTS, EXPERIMENT, QUERIES, TEAMS, Keeper
+from ..relevance.clicks.ubi import EVENTS, EXPERIMENT, QUERIES, TEAMS, UbiWriter
 from ..search.calibration import QUESTIONS
 from ..search.checks import HYBRID
 from ..search.clauses import NotRanked
@@ -104,7 +104,7 @@ def as_list(value: Any) -> Any:
 Events = Annotated[list[UbiEvent], BeforeValidator(as_list)]
 
 
-def add_events(app: FastAPI, keeper: Keeper) -> None:
+def add_events(app: FastAPI, keeper: UbiWriter) -> None:
     """Add `/events`."""
 
     @app.post("/events", summary="What people did with the hits: an event of UBI, or a list of them")

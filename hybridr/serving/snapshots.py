@@ -67,14 +67,14 @@ class LookUp:
 
     def has(self, text: str) -> bool:
         """Return whether the body for a text can be built at once, without a request."""
-        return len(text) <= BUILT_AT_ONCE and self._search.at_hand(text)
+        return len(text) <= BUILT_AT_ONCE and self._search.needs_no_request(text)
 
     async def wait_for(self, text: str) -> None:
         """Wait until a text is analysed; long texts are not waited for.
 
         Raises the error of the request, for all texts of it.
         """
-        if len(text) > BUILT_AT_ONCE or self._search.at_hand(text):
+        if len(text) > BUILT_AT_ONCE or self._search.needs_no_request(text):
             return
         if self._next is None:
             self._next = asyncio.ensure_future(self._take_turn())

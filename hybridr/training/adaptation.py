@@ -33,11 +33,17 @@ from ..relevance.corpus import (
     LEAST_DOCUMENTS,
     Source,
     draw_sample,
-    held_out_of,
-    language_of_most,
+    held_out_count,
+    main_language,
     read_source,
 )
-from ..relevance.gate import GateReport, QueriesWithQrels, compare_encoders, prove, read_proof
+from ..relevance.gate import (
+    GateReport,
+    QueriesQrels,
+    compare_encoders,
+    compare_on_judged,
+    read_evidence,
+)
 from .runs import STATE_FOLDER, Trained, manifest_of, recorded, result_of, thinned
 from .settings import ADAPTERS, OBJECTIVES, AdaptSettings
 from .token_cache import GateDocuments
@@ -114,7 +120,7 @@ def adapt(
     documents: Source,
     settings: AdaptSettings,
     *,
-    judgements: QueriesWithQrels | None = None,
+    judgements: QueriesQrels | None = None,
     progress: Progress = silent,
 ) -> AdaptResult:
     """Fit an encoder to documents without labels and export it, or export the old one if the gate rejects the
@@ -131,7 +137,7 @@ def adapt(
     with claimed_folder(settings.out):
         require_replaceable(settings.out)
         log = read_query_log(settings.queries)
-        proof = read_proof(documents, judgements, settings.fields, settings.seed) if judgements else None
+        proof = read_evidence(documents, judgements, settings.fields, settings.seed) if judgements else None
         start = (start_from_adapter if settings.rem is None else start_from_dam)(
             documents, settings, progress
         )
@@ -149,7 +155,7 @@ def adapt(
         if start.processes is None or start.processes.is_main:
             if proof is not None and proof.decides:
                 others = [*start.held_out, *start.others]
-                gate = prove(fitted.old_encoder, fitted.encoder, proof, others, progress)
+                gate = compare_on_judged(fitted.old_encoder, fitted.encoder, proof, others, progress)
             else:
                 gate = compare_encoders(
                     fitted.old_encoder,
@@ -205,7 +211,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
     usage = read_usage(base_folder, settings.max_tokens or MAX_TOKENS)
     base = open_without_torch(base_folder, usage=usage)
     sample = draw_sample(documents, own.max_documents, seed=own.seed, fields=own.fields, progress=progress)
-    language = language_of_most(sample.documents)
+    language = main_language(sample.documents)
     if is_default(settings.base) and not settings.any_language:
         require_language(language, "en", "the packaged model")
     adapter = member(base, own, progress)
@@ -261,11 +267,11 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         chosen = gate.read()
     if len(chosen) < LEAST_DOCUMENTS:
         raise DataError(f"there are {len(chosen)} different texts; {LEAST_DOCUMENTS} are needed")
-    language, published = language_of_most(chosen), entry_of(settings.base)
+    language, published = main_language(chosen), entry_of(settings.base)
     if published and not settings.any_language:
         require_language(language, published.language, published.name)
     entry = (read_manifest(dam.folder) or {})[STAGE]
-    held_out = held_out_of(len(chosen), max(own.held_out, LEAST_HELD_OUT))
+    held_out = held_out_count(len(chosen), max(own.held_out, LEAST_HELD_OUT))
 
     def fit() -> Fitted:
         """Join the trained DAM with the REM and return the candidate."""

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.evaluation.click_model import RANKS, ClickModel, Views, fit_clicks, refitted, summed, tempered
+from hybridr.evaluation.click_model import (
+    RANKS,
+    ClickModel,
+    Views,
+    em_step,
+    fit_clicks,
+    limit_query_weight,
+    sum_by_document,
+)
 from support.click_logs import drawn_views
 
 
@@ -59,7 +67,7 @@ def test_each_round_makes_the_clicks_no_less_likely() -> None:
     model = ClickModel(np.full(RANKS, 0.5), np.array([0.05, 0.6]), np.full(RANKS, 0.2))
     found = []
     for _ in range(20):
-        model = refitted(model, views)
+        model = em_step(model, views)
         found.append(likelihood(model, views))
     assert found[-1] > found[0]
     assert (
@@ -75,7 +83,8 @@ def likelihood(model: ClickModel, views: Views) -> float:
     np.minimum.at(best, views.document, views.rank)
     prior = model.relevant[best]
     both = [
-        np.log(share) + summed(views, of) for share, of in zip((1 - prior, prior), of_rows.T, strict=True)
+        np.log(share) + sum_by_document(views, of)
+        for share, of in zip((1 - prior, prior), of_rows.T, strict=True)
     ]
     return float(np.logaddexp(*both).sum())
 
@@ -88,7 +97,7 @@ def test_ranks_beyond_the_last_count_as_the_last() -> None:
 
 def test_a_flood_of_one_query_weighs_as_much_as_the_most_that_counts() -> None:
     views = one_query(rank=[0, 1, 0], shown=[1e6, 1e6, 50], clicked=[5e5, 0, 20], query=[0, 0, 1])
-    tamed = tempered(views, 200)
+    tamed = limit_query_weight(views, 200)
     assert (tamed.shown, tamed.clicked) == (pytest.approx([200, 200, 50]), pytest.approx([100, 0, 20]))
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation.evaluation import checked_qrels, needed_depth, parse_measure, places, values_of
+from hybridr.evaluation.evaluation import checked_qrels, needed_depth, parse_measure, places, query_values
 from hybridr.files.formats import read_qrels, read_run, trec_order, write_qrels, write_run
 
 NAMES = {"nDCG@10": "ndcg_cut_10", "R@100": "recall_100", "AP": "map", "RR": "recip_rank", "P@5": "P_5"}
@@ -49,7 +49,7 @@ def judged_runs(draw: st.DrawFn) -> tuple[dict, dict]:
 def test_values_are_trec_evals(case: tuple[dict, dict]) -> None:
     run, qrels = case
     measures = [parse_measure(name) for name in (*NAMES, "RR@10", "Judged@10")]
-    values = values_of(run, qrels, measures, list(qrels))
+    values = query_values(run, qrels, measures, list(qrels))
     expected = pytrec_eval.RelevanceEvaluator(qrels, set(NAMES.values())).evaluate(
         {query: found for query, found in run.items() if found}
     )
@@ -81,7 +81,9 @@ def test_written_ranks_and_values_are_trec_evals(case: tuple[dict, dict]) -> Non
         assert int(rank) == round(1 / found), "the rank that trec_eval gives this document"
         assert (np.float32(score), tag) == (dict(trec_order(run[query]))[doc], "a-tag")
     measures = [parse_measure(name) for name in NAMES]
-    assert values_of(again, qrels, measures, list(qrels)) == values_of(run, qrels, measures, list(qrels))
+    assert query_values(again, qrels, measures, list(qrels)) == query_values(
+        run, qrels, measures, list(qrels)
+    )
 
 
 @given(judged_runs())
@@ -90,7 +92,7 @@ def test_written_files_are_worth_the_same_in_trec_eval(case: tuple[dict, dict]) 
     """trec_eval's readers and ir-measures' read the files; the values are ours of the run in memory."""
     run, qrels = case
     measures = [parse_measure(name) for name in NAMES]
-    values = values_of(run, qrels, measures, list(qrels))
+    values = query_values(run, qrels, measures, list(qrels))
     with TemporaryDirectory() as folder:
         file, judged = Path(folder) / "a.trec", Path(folder) / "qrels"
         write_run(file, run, "ours")

@@ -20,7 +20,7 @@ from hybridr.evaluation.label_free import (
     gain,
     make_probes,
     objections,
-    own_document,
+    own_document_ndcg,
     take_sentence,
 )
 from hybridr.records import Document
@@ -105,8 +105,8 @@ def test_probes_are_drawn_evenly_and_what_is_missing_is_made_up_for() -> None:
 
 
 def test_the_statistics_by_hand() -> None:
-    assert own_document([["a", "b", "c"], ["a"], TEN], ["c", "b", "0"]).tolist() == [0.5, 0.0, 1.0]
-    assert own_document([[*TEN, "late"]], ["late"]).tolist() == [0.0]
+    assert own_document_ndcg([["a", "b", "c"], ["a"], TEN], ["c", "b", "0"]).tolist() == [0.5, 0.0, 1.0]
+    assert own_document_ndcg([[*TEN, "late"]], ["late"]).tolist() == [0.0]
     words = [f"w{i}" for i in range(19)]
     overlap = Rankings([[*words, "3", "0"]], [["3", "w0", *TEN]], [])  # "0" is the 21st
     assert compare_overlap(overlap, overlap).old == 0.2

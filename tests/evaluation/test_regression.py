@@ -12,7 +12,7 @@ import pytest
 from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries, evaluate
 from hybridr.evaluation.label_free import Bm25
-from hybridr.evaluation.regression import Bars, compare_with_baseline
+from hybridr.evaluation.regression import RegressionLimits, compare_with_baseline
 from hybridr.files.formats import read_beir, write_qrels, write_run
 from hybridr.records import Run
 from hybridr.search.systems import Compared, evaluate_systems
@@ -27,20 +27,20 @@ def values(*numbers: float) -> dict[str, dict[str, dict[str, float]]]:
 
 def test_a_fall_fails_where_it_is_large_and_significant() -> None:
     earlier, lower = [0.5, 0.6, 0.7, 0.8], [0.41, 0.5, 0.59, 0.7]
-    [change] = compare_with_baseline(values(*earlier), values(*lower), Bars())
+    [change] = compare_with_baseline(values(*earlier), values(*lower), RegressionLimits())
     assert change.failure == "more than --allow 0.005, and significant"
     assert change.line().startswith("mine nDCG@10 fell by 0.1000, from 0.6500 to 0.5500 (p ")
-    [change] = compare_with_baseline(values(*earlier), values(*lower), Bars(allow=0.2))
+    [change] = compare_with_baseline(values(*earlier), values(*lower), RegressionLimits(allow=0.2))
     assert not change.failure, "it is allowed"
-    [change] = compare_with_baseline(values(*earlier), values(0.1, 0.6, 0.7, 0.8), Bars())
+    [change] = compare_with_baseline(values(*earlier), values(0.1, 0.6, 0.7, 0.8), RegressionLimits())
     assert not change.failure, "one query of four is no evidence"
-    bars = Bars(at_most=0.05)
-    [change] = compare_with_baseline(values(*earlier), values(0.1, 0.6, 0.7, 0.8), bars)
+    limits = RegressionLimits(at_most=0.05)
+    [change] = compare_with_baseline(values(*earlier), values(0.1, 0.6, 0.7, 0.8), limits)
     assert change.failure == "more than --at-most 0.05"
-    [change] = compare_with_baseline(values(*lower), values(*earlier), Bars(allow=0, at_most=0))
+    [change] = compare_with_baseline(values(*lower), values(*earlier), RegressionLimits(allow=0, at_most=0))
     assert not change.failure, "it rose"
     with pytest.raises(DataError, match="only one of baseline and run has 1 query, such as 'q3'"):
-        compare_with_baseline(values(*earlier), values(0.5, 0.6, 0.7), Bars())
+        compare_with_baseline(values(*earlier), values(0.5, 0.6, 0.7), RegressionLimits())
 
 
 def runs_of(folder: Path) -> dict[str, Run]:
@@ -80,8 +80,8 @@ def test_worse_rankings_are_caught_and_an_unchanged_one_passes(collection: Calla
         drawn = random.Random(number).sample(sorted(by_query["whole"]), QUERIES)
         cut = {name: {"nDCG@10": {key: system[key] for key in drawn}} for name, system in by_query.items()}
         for name in by_query:
-            for count, bars in ((by_test, Bars()), (by_bar, Bars(at_most=0.02))):
-                [change] = compare_with_baseline({"mine": cut["whole"]}, {"mine": cut[name]}, bars)
+            for count, limits in ((by_test, RegressionLimits()), (by_bar, RegressionLimits(at_most=0.02))):
+                [change] = compare_with_baseline({"mine": cut["whole"]}, {"mine": cut[name]}, limits)
                 count[name] += bool(change.failure)
     assert by_test.pop("whole") == by_bar.pop("whole") == 0
     assert all(count >= 0.9 * TRIES for count in by_bar.values()), by_bar
@@ -136,8 +136,8 @@ def test_what_does_not_fit_is_refused(files: Path) -> None:
         baseline.write_text(text)
         with pytest.raises(DataError, match="is no baseline"):
             evaluate_systems(judged, Compared(runs=run, against=baseline))
-    for bars in ({"at_most": 0.1}, {"allow": 0.1}):
+    for limits in ({"at_most": 0.1}, {"allow": 0.1}):
         with pytest.raises(SettingsError, match="--allow or --at-most without a baseline"):
-            evaluate_systems(judged, Compared(runs=run, **bars))
+            evaluate_systems(judged, Compared(runs=run, **limits))
     with pytest.raises(SettingsError, match="--allow -1"):
         evaluate_systems(judged, Compared(runs=run, allow=-1))

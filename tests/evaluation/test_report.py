@@ -8,7 +8,7 @@ import pytest
 
 from hybridr.errors import SettingsError
 from hybridr.evaluation.evaluation import Evaluation, evaluate
-from hybridr.evaluation.report import format_of, html_table, markdown, rendered, shown_documents
+from hybridr.evaluation.report import html_table, markdown, rendered, report_format, shown_documents
 from hybridr.languages import without_tags
 from hybridr.records import Query
 
@@ -90,9 +90,9 @@ def test_page_of_a_single_system_has_no_lists() -> None:
 
 def test_the_choice_of_a_format(found: Evaluation, tmp_path) -> None:
     assert rendered(found, "markdown", "t").count("\n| ---") == 2
-    assert format_of(tmp_path / "a.MD") == "markdown"
+    assert report_format(tmp_path / "a.MD") == "markdown"
     with pytest.raises(SettingsError, match=r"a\.pdf' is no report"):
-        format_of(tmp_path / "a.pdf")
+        report_format(tmp_path / "a.pdf")
 
 
 def test_only_tags_of_html_go() -> None:

@@ -10,9 +10,9 @@ from scipy import stats
 
 from hybridr.evaluation.significance import (
     bootstrap,
-    by_family,
     compare_systems,
     holm,
+    holm_by_family,
     interval,
     paired_t,
     randomisation,
@@ -75,7 +75,7 @@ def test_randomisation_holds_its_level() -> None:
 def test_holm_by_hand() -> None:
     assert holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
     assert holm(np.array([0.6, 0.9])) == pytest.approx([1.0, 1.0])
-    assert by_family(np.array([0.01, 0.01, 0.03]), ["a", "b", "a"]) == pytest.approx([0.02, 0.01, 0.03])
+    assert holm_by_family(np.array([0.01, 0.01, 0.03]), ["a", "b", "a"]) == pytest.approx([0.02, 0.01, 0.03])
 
 
 def test_intervals() -> None:

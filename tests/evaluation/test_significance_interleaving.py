@@ -14,10 +14,10 @@ from scipy.special import betaln
 from hybridr.evaluation.significance import (
     ALPHA,
     PSEUDO,
-    Picked,
-    Standoff,
-    preferred,
-    standoff,
+    InterleavedDocument,
+    Preferences,
+    count_preferences,
+    preferred_team,
     team_draft,
 )
 
@@ -38,7 +38,9 @@ class Coin(Random):
 
 def test_each_ranking_picks_its_best_document_that_is_left() -> None:
     picked = team_draft(list("pqrst"), list("qpvws"), Coin(True, False, True))
-    assert picked == [Picked(*one) for one in (("q", "b"), ("p", "a"), ("r", "a"), ("v", "b"), ("w", "b"))]
+    assert picked == [
+        InterleavedDocument(*one) for one in (("q", "b"), ("p", "a"), ("r", "a"), ("v", "b"), ("w", "b"))
+    ]
 
 
 def test_what_both_rank_alike_from_the_top_belongs_to_neither() -> None:
@@ -64,15 +66,15 @@ def test_neither_ranking_has_an_advantage_by_its_place() -> None:
         share = sum(row[rank] == "b" for row in teams) / len(teams)
         assert share == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(len(teams)))
     swapped = [[one.team for one in team_draft(B, A, Random(seed))] for seed in range(4_000)]
-    wins = [Counter(preferred(row[:3]) for row in rows) for rows in (teams, swapped)]
+    wins = [Counter(preferred_team(row[:3]) for row in rows) for rows in (teams, swapped)]
     assert wins[0]["b"] == pytest.approx(wins[1]["b"], rel=0.1)
 
 
 def test_more_clicks_decide_a_query() -> None:
-    assert preferred(["a", "b", "b", ""]) == "b"
-    assert preferred(["a"]) == "a"
-    assert preferred(["a", "b", ""]) == preferred([]) == ""
-    assert standoff(["a", "", "b", "b"]) == Standoff(2, 1)
+    assert preferred_team(["a", "b", "b", ""]) == "b"
+    assert preferred_team(["a"]) == "a"
+    assert preferred_team(["a", "b", ""]) == preferred_team([]) == ""
+    assert count_preferences(["a", "", "b", "b"]) == Preferences(2, 1)
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (3, 1), (40, 12), (12, 40)])
@@ -81,23 +83,23 @@ def test_evidence_is_the_formula_in_exact_numbers(wins: int, losses: int) -> Non
         return Fraction(math.factorial(a - 1) * math.factorial(b - 1), math.factorial(a + b - 1))
 
     exact = 2 ** (wins + losses) * beta(wins + PSEUDO, losses + PSEUDO) / beta(PSEUDO, PSEUDO)
-    assert Standoff(wins, losses).evidence == pytest.approx(float(exact), rel=1e-9)
+    assert Preferences(wins, losses).evidence == pytest.approx(float(exact), rel=1e-9)
 
 
 def test_evidence_is_a_fair_game_without_a_difference() -> None:
     """A martingale: the mean of both next states is the present one, wherever one stands."""
     for wins in range(0, 60, 7):
         for losses in range(0, 60, 11):
-            now, up, down = (Standoff(wins + w, losses + v).evidence for w, v in ((0, 0), (1, 0), (0, 1)))
+            now, up, down = (Preferences(wins + w, losses + v).evidence for w, v in ((0, 0), (1, 0), (0, 1)))
             assert (up + down) / 2 == pytest.approx(now, rel=1e-9)
 
 
 def test_a_decision_needs_evidence_of_one_in_twenty() -> None:
-    decided = next(Standoff(wins, 0) for wins in range(100) if Standoff(wins, 0).better)
-    assert decided.evidence >= 1 / ALPHA > Standoff(decided.wins - 1, 0).evidence
+    decided = next(Preferences(wins, 0) for wins in range(100) if Preferences(wins, 0).better)
+    assert decided.evidence >= 1 / ALPHA > Preferences(decided.wins - 1, 0).evidence
     assert decided.better == "b"
-    assert Standoff(0, decided.wins).better == "a"
-    assert Standoff(5_000, 1).evidence > 1e300
+    assert Preferences(0, decided.wins).better == "a"
+    assert Preferences(5_000, 1).evidence > 1e300
 
 
 def test_the_level_holds_at_every_look_and_a_real_difference_is_found_soon() -> None:

@@ -12,8 +12,8 @@ import pytest
 from hybridr.cluster.record import Record
 from hybridr.cluster.record_parts import Ranking, Remembered, Tuned
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation.significance import standoff
-from hybridr.relevance.experiments import preferred_in, ranking_of
+from hybridr.evaluation.significance import count_preferences
+from hybridr.relevance.experiments import count_votes, experiment_ranking
 from support.click_logs import asked, clicked
 
 OURS = "0" * 8
@@ -29,7 +29,7 @@ def drafted(search: str, client: str | None, text: str, teams: str, experiment: 
 
 
 def rankings_of(record: Record, a: str, b: str, name: str) -> tuple[Ranking, Ranking]:
-    return ranking_of(record, a, b, name), ranking_of(record, b, a, name)
+    return experiment_ranking(record, a, b, name), experiment_ranking(record, b, a, name)
 
 
 def voted(count: int, client: str | None, text: str, teams: str, *hits: str) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def voted(count: int, client: str | None, text: str, teams: str, *hits: str) -> 
 
 
 def votes(*records: dict[str, Any]) -> list[str]:
-    return list(preferred_in(iter(records), OURS)[0])
+    return list(count_votes(iter(records), OURS)[0])
 
 
 def test_a_vote_goes_to_the_ranking_more_of_whose_hits_were_clicked() -> None:
@@ -65,7 +65,7 @@ def test_only_what_the_experiment_showed_is_counted() -> None:
     log = [drafted("s", "anna", "lamp", "ab"), clicked("s", "anna", "d1")]
     other = [drafted("t", "bert", "lamp", "ab", "1" * 8), clicked("t", "bert", "d1")]
     told = clicked("u", "carl", "d1", user_query="chair")
-    counts = preferred_in(iter([*log, *other, told, clicked("v", "dora", "d1")]), OURS)[1]
+    counts = count_votes(iter([*log, *other, told, clicked("v", "dora", "d1")]), OURS)[1]
     assert counts == {"searches": 1, "clicks": 1, "clients": 1, "bots": 0}
 
 
@@ -79,7 +79,7 @@ def test_one_client_has_one_vote_on_a_query_whatever_it_sends() -> None:
 
 def test_machines_have_no_vote() -> None:
     greedy = voted(20, "robot", "query *", "ababa", *SHOWN[:5:2])
-    found, counts, _ = preferred_in(iter(greedy), OURS)
+    found, counts, _ = count_votes(iter(greedy), OURS)
     assert (found, counts["bots"]) == ([], 1)
 
 
@@ -93,9 +93,9 @@ def people(share: float, count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def test_a_better_ranking_is_decided_and_an_equal_one_is_not() -> None:
-    assert standoff(votes(*people(0.65, 400))).better == "b"  # type: ignore[arg-type]
-    assert standoff(votes(*people(0.35, 400))).better == "a"  # type: ignore[arg-type]
-    assert standoff(votes(*people(0.5, 400))).better == ""  # type: ignore[arg-type]
+    assert count_preferences(votes(*people(0.65, 400))).better == "b"  # type: ignore[arg-type]
+    assert count_preferences(votes(*people(0.35, 400))).better == "a"  # type: ignore[arg-type]
+    assert count_preferences(votes(*people(0.5, 400))).better == ""  # type: ignore[arg-type]
 
 
 def test_today_is_without_what_it_is_compared_with() -> None:

@@ -17,9 +17,9 @@ from hybridr.encoders.registry import MINILM_WHEEL
 from hybridr.evaluation.label_free import Bm25
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.settings import ReindexSettings
-from hybridr.relevance.gate import compare_encoders, joined_lists, rank_all
-from hybridr.search.calibration import cosine_scale, evening_of
-from hybridr.search.checks import usual_fusion
+from hybridr.relevance.gate import candidate_lists, compare_encoders, rank_all
+from hybridr.search.calibration import cosine_scale, stored_evening
+from hybridr.search.checks import default_fusion
 from hybridr.search.fusions import Scales
 from hybridr.search.settings import SearchSettings
 from hybridr.training.adaptation import adapt
@@ -82,7 +82,7 @@ def test_fused_lists_are_those_of_an_index_made_by_the_defaults() -> None:
     measured = TextRecipe(encoder, ReindexSettings(), ("text",)).cosines(corpus)
     assert measured is not None
     assert measured.evened is not None
-    evening = evening_of(Record(cosines=measured, dim=encoder.dim))
+    evening = stored_evening(Record(cosines=measured, dim=encoder.dim))
     assert evening is not None
     factor = cosine_scale(encoder, measured.evened).factor
     queries, documents = encoder.encode_queries(asked), encoder.encode_documents(corpus)
@@ -118,11 +118,13 @@ def test_inner_products_are_fused_as_cosines_are() -> None:
     class Inner(Noise):
         similarity = "ip"
 
-    usual = usual_fusion(SearchSettings(), Record(similarity="ip"))
+    usual = default_fusion(SearchSettings(), Record(similarity="ip"))
     assert usual.name == "absolute"
     dense = engine_scores("ip", np.array([[-3.0, 5.0, 0.0]]))
     assert dense.tolist() == [[0.25, 6.0, 1.0]]
-    lists = joined_lists(np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, cosine_scale(Inner(), None).factor))
+    lists = candidate_lists(
+        np.array([0.0, 0.0, 2.0]), dense[0], Scales(9.0, cosine_scale(Inner(), None).factor)
+    )
     fused = usual(SearchSettings(), (3, 0, 0)).scores(lists)
     assert sorted(fused, key=lambda place: -fused[place]) == ["1", "2", "0"]
 

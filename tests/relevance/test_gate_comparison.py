@@ -18,10 +18,10 @@ from hybridr.relevance.gate import (
     RANKING_LOSS,
     EncoderComparison,
     EncoderResult,
+    comparison_task,
+    encoder_results,
     measured,
-    read_proof,
-    results_of,
-    task_of,
+    read_evidence,
 )
 from support.tiny import tiny_corpus
 
@@ -61,7 +61,7 @@ def comparison_of(*results: EncoderResult) -> EncoderComparison:
 
 
 def test_an_encoder_that_lost_everything_is_behind_and_what_was_measured_is_remembered() -> None:
-    task = task_of(tiny_corpus(120), None, seed=0)
+    task = comparison_task(tiny_corpus(120), None, seed=0)
     bm25 = Bm25(task.texts)
     encoders = [Words(), Words(noise=True)]
     good, lost = (measured(encoder, task, bm25, lambda *_: None) for encoder in encoders)
@@ -70,7 +70,7 @@ def test_an_encoder_that_lost_everything_is_behind_and_what_was_measured_is_reme
     calls = encoders[0].calls
     assert measured(encoders[0], task, bm25, lambda *_: None) == good
     assert encoders[0].calls == calls
-    other = task_of(tiny_corpus(120), None, seed=1)
+    other = comparison_task(tiny_corpus(120), None, seed=1)
     measured(encoders[0], other, Bm25(other.texts), lambda *_: None)
     assert encoders[0].calls > calls, "other queries are measured anew"
 
@@ -78,7 +78,7 @@ def test_an_encoder_that_lost_everything_is_behind_and_what_was_measured_is_reme
 def test_only_the_newest_measurements_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "MOST_KEPT", 2)
     for seed in range(4):
-        task = task_of(tiny_corpus(60), None, seed)
+        task = comparison_task(tiny_corpus(60), None, seed)
         measured(Words(), task, Bm25(task.texts), lambda *_: None)
     assert len(gate.known_in(gate.FILE)) == 2
 
@@ -87,8 +87,8 @@ def test_judged_queries_are_measured_by_their_judgements() -> None:
     corpus = tiny_corpus(80)
     queries = [Query(f"q{number}", document.contents) for number, document in enumerate(corpus[:40])]
     qrels = {f"q{number}": {document.doc_id: 1} for number, document in enumerate(corpus[:40])}
-    proof = read_proof(corpus, (queries, qrels), (), 0)
-    task = task_of(corpus[20:], proof, seed=0)
+    proof = read_evidence(corpus, (queries, qrels), (), 0)
+    task = comparison_task(corpus[20:], proof, seed=0)
     assert {document.doc_id for document in task.documents} == {document.doc_id for document in corpus}
     found = measured(Words(), task, Bm25(task.texts), lambda *_: None)
     assert len(found["dense"]) == 40
@@ -111,7 +111,7 @@ def test_made_queries_show_large_differences_only() -> None:
         for name, hybrid in values.items()
     }
     sizes = dict.fromkeys(values, 100)
-    made, by_people = (results_of(scores, sizes, 1_000, needed) for needed in (RANKING_LOSS, 0.0))
+    made, by_people = (encoder_results(scores, sizes, 1_000, needed) for needed in (RANKING_LOSS, 0.0))
     assert [(result.name, result.behind) for result in made] == [
         ("good", False),
         ("near", False),
@@ -123,4 +123,4 @@ def test_made_queries_show_large_differences_only() -> None:
 
 def test_too_few_documents_make_no_queries() -> None:
     with pytest.raises(DataError, match="30 are needed"):
-        task_of([Document(f"d{number}", f"word{number}") for number in range(40)], None, seed=0)
+        comparison_task([Document(f"d{number}", f"word{number}") for number in range(40)], None, seed=0)

@@ -12,7 +12,13 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.records import Document, Query
-from hybridr.relevance.gate import DOCUMENTS, LEAST_JUDGED, QueriesWithQrels, prove, read_proof
+from hybridr.relevance.gate import (
+    DOCUMENTS,
+    LEAST_JUDGED,
+    QueriesQrels,
+    compare_on_judged,
+    read_evidence,
+)
 from hybridr.training.adaptation import adapt
 from hybridr.training.settings import AdaptSettings
 from support.tiny import tiny_corpus, tiny_retriever
@@ -46,43 +52,43 @@ def numbered(count: int = COUNT) -> list[Document]:
     return [Document(f"d{number}", f"page {number}") for number in range(count)]
 
 
-def judged(count: int) -> QueriesWithQrels:
+def judged(count: int) -> QueriesQrels:
     queries = [Query(f"q{number}", f"question {number}") for number in range(count)]
     return queries, {f"q{number}": {f"d{number}": 1} for number in range(count)}
 
 
 def test_a_gain_that_is_shown_passes_and_the_other_way_round_does_not() -> None:
-    proof = read_proof(numbered(), judged(COUNT), (), seed=1)
+    proof = read_evidence(numbered(), judged(COUNT), (), seed=1)
     assert proof.decides
-    better = prove(Knows(10), Knows(50), proof, [])
+    better = compare_on_judged(Knows(10), Knows(50), proof, [])
     assert better.passed
     assert better.judged == COUNT
     dense, hybrid = better.rows
     assert dense.name == "dense nDCG@10, judged"
     assert dense.new > dense.old + 0.5
     assert hybrid.p < 0.05
-    worse = prove(Knows(50), Knows(10), proof, [])
+    worse = compare_on_judged(Knows(50), Knows(10), proof, [])
     assert not worse.passed
     assert "no gain is shown" in worse.reasons[0]
 
 
 def test_the_same_twice_is_no_gain() -> None:
-    found = prove(Knows(30), Knows(30), read_proof(numbered(), judged(COUNT), (), seed=1), [])
+    found = compare_on_judged(Knows(30), Knows(30), read_evidence(numbered(), judged(COUNT), (), seed=1), [])
     assert not found.passed
     assert [row.old - row.new for row in found.rows] == [0.0, 0.0]
 
 
 def test_the_corpus_is_filled_up_with_other_documents_once_each() -> None:
     others = [Document(f"d{number}", f"page {number % COUNT}") for number in range(DOCUMENTS + 50)]
-    proof = read_proof(numbered(), judged(40), (), seed=1)
+    proof = read_evidence(numbered(), judged(40), (), seed=1)
     assert len(proof.documents) == 40
-    assert prove(Knows(30), Knows(40), proof, others).documents == DOCUMENTS
+    assert compare_on_judged(Knows(30), Knows(40), proof, others).documents == DOCUMENTS
 
 
 def test_queries_without_a_relevant_document_here_do_not_count() -> None:
     queries, qrels = judged(40)
     qrels |= {"q0": {"gone": 1}, "q1": {"d1": 0}, "q2": {"d2": 1, "gone": 2}}
-    proof = read_proof(numbered(), ([*queries, Query("q99", "nobody judged this 9")], qrels), (), seed=1)
+    proof = read_evidence(numbered(), ([*queries, Query("q99", "nobody judged this 9")], qrels), (), seed=1)
     assert sorted(query.query_id for query in proof.queries) == sorted(
         f"q{number}" for number in range(2, 40)
     )
@@ -91,14 +97,14 @@ def test_queries_without_a_relevant_document_here_do_not_count() -> None:
 def test_deep_pools_are_judged_by_fewer_queries_with_all_their_documents() -> None:
     queries = [Query(f"q{number}", f"question {number}") for number in range(100)]
     qrels = {f"q{number}": {f"d{number * 60 + place}": 1 for place in range(60)} for number in range(100)}
-    proof = read_proof(numbered(6_000), (queries, qrels), (), seed=1)
+    proof = read_evidence(numbered(6_000), (queries, qrels), (), seed=1)
     assert len(proof.documents) <= DOCUMENTS
     assert len(proof.queries) == DOCUMENTS // 60
 
 
 def test_documents_that_can_be_read_once_are_refused() -> None:
     with pytest.raises(SettingsError, match="only once"):
-        read_proof(iter(numbered()), judged(40), (), seed=1)
+        read_evidence(iter(numbered()), judged(40), (), seed=1)
 
 
 @pytest.mark.parametrize("count", [LEAST_JUDGED - 1, LEAST_JUDGED])

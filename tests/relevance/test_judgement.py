@@ -14,9 +14,9 @@ from hybridr.relevance.judgement import (
     Landscape,
     QueryCandidates,
     Variant,
-    best_of,
+    best_scores,
     choose,
-    chosen_among,
+    choose_variant,
     cut_lists,
     held_out_gains,
     landscape,
@@ -58,7 +58,7 @@ def scores_of(variant: Variant, answer: QueryCandidates, dense_scale: float) -> 
 
 
 def test_a_gain_whose_interval_reaches_zero_is_not_applied() -> None:
-    choice = chosen_among(TRIED, landscape(TRIED), values_with(0.45, 1.4), "nDCG@10")
+    choice = choose_variant(TRIED, landscape(TRIED), values_with(0.45, 1.4), "nDCG@10")
     assert choice.gain > 0
     assert choice.low <= 0
     assert not choice.chosen.is_default
@@ -68,7 +68,7 @@ def test_a_gain_whose_interval_reaches_zero_is_not_applied() -> None:
 
 
 def test_a_gain_above_zero_is_applied() -> None:
-    choice = chosen_among(TRIED, landscape(TRIED), values_with(0.5, 0.1), "nDCG@10")
+    choice = choose_variant(TRIED, landscape(TRIED), values_with(0.5, 0.1), "nDCG@10")
     assert choice.low > 0
     assert choice.applied
     assert choice.settings == choice.chosen.settings
@@ -172,8 +172,8 @@ def test_short_lists_hold_the_best_of_each_leg(asked: QueryCandidates) -> None:
 
 def test_a_measure_sees_what_it_looks_at(asked: QueryCandidates) -> None:
     row = np.array([0.5, np.nan, 0.9, 0.5])
-    assert best_of("abcd", row, 2) == {"c": 0.9, "a": 0.5, "d": 0.5}
-    assert best_of("abcd", row, None) == {"a": 0.5, "c": 0.9, "d": 0.5}
+    assert best_scores("abcd", row, 2) == {"c": 0.9, "a": 0.5, "d": 0.5}
+    assert best_scores("abcd", row, None) == {"a": 0.5, "c": 0.9, "d": 0.5}
     tried = [Variant(ABSOLUTE | {"dense_weight": weight}, 0.1) for weight in (0.0, 1.0)]
     best = [max(found, key=found.__getitem__) for found in (scores_of(one, asked, 1.0) for one in tried)]
     assert best[0] != best[1]

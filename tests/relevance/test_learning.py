@@ -12,8 +12,8 @@ from hybridr.cluster.record_parts import Remembered
 from hybridr.evaluation.significance import BoundedMean
 from hybridr.records import Query
 from hybridr.relevance import learning
-from hybridr.relevance.learning import Changes, LearnResult, Rehearsal, changed_since
-from hybridr.search.past_queries import Past, Relevant
+from hybridr.relevance.learning import Changes, LearnResult, Rehearsal, compare_with_learnt
+from hybridr.search.past_queries import PastQuery, Relevant
 from support.hashing import HashingEncoder
 
 NONE = BoundedMean(0.0, 0.0, 0.0)
@@ -26,15 +26,17 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
     told = Remembered(queries=3, encoder="e", job="1")
     records = {"docs": Record(encoder="e", memory=told)}
 
-    def past_like(_: Any, index: str, texts: list[str], vectors: Any, least: float) -> dict[str, list[Past]]:
+    def similar_past_queries(
+        _: Any, index: str, texts: list[str], vectors: Any, least: float
+    ) -> dict[str, list[PastQuery]]:
         assert len(vectors) == len(texts)
         assert least > 0.99
         found = {
             text: [[Relevant(doc, 1.0, "s") for doc in one] for one in LEARNT.get(text, [])] for text in texts
         }
-        return {text: [Past(1.0, one) for one in of] for text, of in found.items()}
+        return {text: [PastQuery(1.0, one) for one in of] for text, of in found.items()}
 
-    monkeypatch.setattr(learning, "past_like", past_like)
+    monkeypatch.setattr(learning, "similar_past_queries", similar_past_queries)
     monkeypatch.setattr(learning, "LOOKED_UP_TOGETHER", 3)
     monkeypatch.setattr(
         learning, "resolve", lambda _, name: IndexInfo(name, {}, {"_meta": meta_of(records[name])}, {})
@@ -45,7 +47,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
 
 def compared() -> Changes | None:
     queries = [Query(text, text) for text in NOW]
-    return changed_since(None, "docs", (queries, NOW))  # type: ignore[arg-type]
+    return compare_with_learnt(None, "docs", (queries, NOW))  # type: ignore[arg-type]
 
 
 def test_queries_are_the_same_with_other_documents_or_new(index: dict[str, Record]) -> None:

@@ -12,7 +12,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.errors import DataError
 from hybridr.files.remembered import delete_texts, local_texts
 from hybridr.records import Query
-from hybridr.relevance.shadows import ShadowedRequest, ShadowFile, report_of
+from hybridr.relevance.shadows import ShadowedRequest, ShadowFile, compare_answers
 
 DOCS = IndexInfo("docs", {"index.uuid": "docs"}, {}, {})
 SAME = ShadowedRequest("docs", "pens", old=("a", "b"), new=("a", "b"), old_ms=2, new_ms=8)
@@ -27,7 +27,7 @@ def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_report_tells_how_often_and_how_much_answers_change() -> None:
-    report = report_of("docs", [SAME, SAME, OTHER, LEFT, FAILED], stopped="enough")
+    report = compare_answers("docs", [SAME, SAME, OTHER, LEFT, FAILED], stopped="enough")
     assert (report.requests, report.skipped) == (5, 3)
     assert (report.reasons, report.errors) == ({"sort": 1}, {FAILED.error: 1})
     assert report.difference is not None
@@ -46,7 +46,7 @@ def test_a_report_tells_how_often_and_how_much_answers_change() -> None:
 
 
 def test_a_report_without_a_compared_request_says_so() -> None:
-    report = report_of("docs", [LEFT, FAILED])
+    report = compare_answers("docs", [LEFT, FAILED])
     assert (report.difference, report.times, report.tables()) == (None, {}, [])
     assert "no request was answered by both" in report.summary
     assert "no request was answered by both" in report.page()
@@ -54,15 +54,17 @@ def test_a_report_without_a_compared_request_says_so() -> None:
 
 def test_judged_queries_measure_both_answers() -> None:
     queries = [Query("1", OTHER.text), Query("2", "never asked")]
-    report = report_of("docs", [SAME, OTHER], judgements=(queries, {"1": {"d": 1}, "2": {"a": 1}}))
+    report = compare_answers("docs", [SAME, OTHER], judgements=(queries, {"1": {"d": 1}, "2": {"a": 1}}))
     assert report.judged is not None
     assert report.judged.queries == 1
     assert report.judged.systems["hybridr"]["nDCG@10"] == 1 > report.judged.systems["today"]["nDCG@10"] == 0
-    assert report_of("docs", [SAME], judgements=(queries, {"1": {"d": 1}})).judged is None
+    assert compare_answers("docs", [SAME], judgements=(queries, {"1": {"d": 1}})).judged is None
 
 
 def test_a_page_shows_the_largest_changes_side_by_side_and_runs_nothing() -> None:
-    report = report_of("docs", [SAME, OTHER]).with_texts({"d": "a <script> of 3 \u2264 4", "a": "x" * 500})
+    report = compare_answers("docs", [SAME, OTHER]).with_texts(
+        {"d": "a <script> of 3 \u2264 4", "a": "x" * 500}
+    )
     page = report.page()
     assert "&lt;i&gt;socks" in page
     assert "a &lt;script&gt; of 3" in page

@@ -11,8 +11,8 @@ import pytest
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.relevance.judgement import Chain, Step
-from hybridr.relevance.tuning import DEPTHS, WEIGHTS, HitGains, chains_of, ordered
-from hybridr.search.rerankers import Listed, added_to
+from hybridr.relevance.tuning import DEPTHS, WEIGHTS, HitGains, ordered, possible_chains
+from hybridr.search.rerankers import QueryHits, add_scores
 
 COUNT = 60
 
@@ -41,7 +41,7 @@ def test_a_chain_orders_as_its_re_rankers_would(chain: Chain, seed: int) -> None
     hits = hits_of(scores.tolist())
     for step in chain.steps:
         given = [float(raw[step.name][documents.index(hit.doc_id)]) for hit in hits[: step.depth]]
-        hits = added_to(Listed("", hits, {}), step.name, given, step.weight)
+        hits = add_scores(QueryHits("", hits, {}), step.name, given, step.weight)
     # As `look` finds it: from what each adds to the first 50 alone, at weight 1.
     added = {
         name: np.where(np.arange(COUNT) < 50, values - np.nanmin(values[:50]), np.nan)
@@ -58,7 +58,7 @@ def test_what_nobody_looked_at_keeps_its_place() -> None:
 
 def test_every_weight_and_depth_is_tried_and_none_is_the_default() -> None:
     one = len(WEIGHTS) * len(DEPTHS)
-    found = chains_of(["tokens", "cross"])
+    found = possible_chains(["tokens", "cross"])
     assert len(found) == (1 + one) ** 2
     assert found[0].is_default
     assert [chain.is_default for chain in found].count(True) == 1
@@ -79,4 +79,4 @@ def test_every_weight_and_depth_is_tried_and_none_is_the_default() -> None:
 
 def test_a_re_ranker_without_a_weight_cannot_be_tuned() -> None:
     with pytest.raises(SettingsError, match="'mmr' has no weight"):
-        chains_of(["mmr"])
+        possible_chains(["mmr"])

@@ -13,7 +13,7 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import ClusterError, NotFound, Unreachable
 from hybridr.relevance.clicks import ubi
-from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, Keeper
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, UbiWriter
 
 
 class Written:
@@ -59,9 +59,9 @@ def no_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ubi, "GATHERING_S", 0.01)
 
 
-def opened(cluster: Written, most: int = ubi.WAITING_BYTES) -> tuple[Keeper, Counter[tuple[str, str]]]:
+def opened(cluster: Written, most: int = ubi.WAITING_BYTES) -> tuple[UbiWriter, Counter[tuple[str, str]]]:
     counts: Counter[tuple[str, str]] = Counter()
-    return Keeper(cluster, "docs", lambda *of: counts.update({of[:2]: of[2]}), most), counts  # type: ignore[arg-type]
+    return UbiWriter(cluster, "docs", lambda *of: counts.update({of[:2]: of[2]}), most), counts  # type: ignore[arg-type]
 
 
 def test_records_go_into_indices_in_the_form_of_ubi() -> None:

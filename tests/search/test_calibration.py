@@ -16,7 +16,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.files import remembered
 from hybridr.search import calibration
-from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, cosine_scale, scale_of
+from hybridr.search.calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, cosine_scale, scale_factor
 from hybridr.search.search import Search
 
 DIM = 4
@@ -46,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def dense_scale(encoder: Any) -> float:
     cosines = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T
-    return scale_of(float(cosines.std()), MINILM_SPREAD)
+    return scale_factor(float(cosines.std()), MINILM_SPREAD)
 
 
 def test_an_encoder_is_asked_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,4 +98,4 @@ def test_a_search_does_not_fail_where_nothing_can_be_kept(monkeypatch: pytest.Mo
 
 
 def test_the_factor_is_bounded() -> None:
-    assert scale_of(0.0, MINILM_SPREAD) == scale_of(1e-9, MINILM_SPREAD) == 8.0
+    assert scale_factor(0.0, MINILM_SPREAD) == scale_factor(1e-9, MINILM_SPREAD) == 8.0

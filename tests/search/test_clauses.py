@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery, QueryReader, scores_as
 from hybridr.search.client_query import filter_of
-from hybridr.search.fusions.absolute import surrounded
+from hybridr.search.fusions.absolute import wrapped_query
 from hybridr.search.fusions.pipeline import hybrid_query
 
 TYPES = {"text": "text", "title": "text", "title.english": "text", "category": "keyword", "price": "float"}
@@ -58,35 +58,38 @@ LESS = {"negative": SHOES, "negative_boost": 0.2}
     ("query", "expected"),
     [
         (MATCH, two()),
-        (AND, two(demand="operator")),
-        (AT_LEAST_TWO, two(demand=LEAST)),
+        (AND, two(required_match="operator")),
+        (AT_LEAST_TWO, two(required_match=LEAST)),
         ({"multi_match": {"query": "w", "fields": ["title^3", "text^3"]}}, ParsedQuery("w")),
         ({"multi_match": {"query": "w", "type": "most_fields", "fuzziness": 0}}, ParsedQuery("w")),
         ({"multi_match": {"query": "w", "fields": []}}, ParsedQuery("w")),
-        ({"multi_match": {"query": "w", "operator": "AND"}}, ParsedQuery("w", demand="operator")),
+        ({"multi_match": {"query": "w", "operator": "AND"}}, ParsedQuery("w", required_match="operator")),
         ({"combined_fields": {"query": "w", "fields": ["title", "text"]}}, ParsedQuery("w")),
         ({"query_string": {"query": "two wi-fi words"}}, ParsedQuery("two wi-fi words")),
         ({"query_string": {"query": "w", "default_field": "*"}}, ParsedQuery("w")),
         ({"query_string": {"query": "w", "fields": ["text^1.0"]}}, ParsedQuery("w")),
-        ({"query_string": {"query": "w", "default_operator": "and"}}, ParsedQuery("w", demand="operator")),
+        (
+            {"query_string": {"query": "w", "default_operator": "and"}},
+            ParsedQuery("w", required_match="operator"),
+        ),
         ({"simple_query_string": {"query": "what is it?", "fields": ["text"]}}, ParsedQuery("what is it?")),
         ({"dis_max": {"queries": [MATCH, TITLE], "tie_breaker": 0.3}}, two()),
-        ({"dis_max": {"queries": [ALL_OF, TITLE]}}, two(demand="operator")),
+        ({"dis_max": {"queries": [ALL_OF, TITLE]}}, two(required_match="operator")),
         (boolean(must=MATCH), two()),
         (boolean(should=[MATCH]), two()),
         (boolean(should=[MATCH, TITLE], minimum_should_match=1), two()),
-        (boolean(should=[MATCH, TITLE], minimum_should_match="2"), two(demand=LEAST)),
-        (boolean(must=[MATCH, TITLE]), two(demand="several_fields")),
+        (boolean(should=[MATCH, TITLE], minimum_should_match="2"), two(required_match=LEAST)),
+        (boolean(must=[MATCH, TITLE]), two(required_match="several_fields")),
         (boolean(must=[MATCH], filter=[SHOES, CHEAP]), two(SHOES, CHEAP)),
         (boolean(must=[MATCH, SHOES], must_not=CHEAP), two(SHOES, excluded=(CHEAP,))),
         (boolean(must=[MATCH], should=[SHOES]), two(around=(added(SHOES),))),
         (boolean(should=[MATCH, SHOES]), two(around=(added(SHOES),))),
         (
             boolean(must=[MATCH], should=[SHOES, CHEAP], minimum_should_match=1),
-            two(around=(added(SHOES, CHEAP),), demand=LEAST),
+            two(around=(added(SHOES, CHEAP),), required_match=LEAST),
         ),
         (boolean(must=[MATCH, BRAND]), two(BRAND, around=(added(BRAND),))),
-        (boolean(must=[boolean(must=[AND])]), two(demand="operator")),
+        (boolean(must=[boolean(must=[AND])]), two(required_match="operator")),
         (boolean(must=[boolean(must=MATCH, filter=SHOES)], filter=CHEAP), two(SHOES, CHEAP)),
         (functions(query=MATCH, **MOST_BOOST), two(around=(("query", functions(**MOST_BOOST)),))),
         (functions(query=MATCH, **BY_CHANCE), two(around=(("query", functions(**BY_CHANCE)),))),
@@ -106,7 +109,7 @@ PART = {"nested": {"path": "specs", "query": {"match": {"specs.value": {"query":
 
 
 @pytest.mark.parametrize(
-    ("query", "words", "demand"),
+    ("query", "words", "required_match"),
     [
         (BOOSTED, BOOSTED, None),
         (PHRASE, PHRASE, "phrase"),
@@ -119,8 +122,8 @@ PART = {"nested": {"path": "specs", "query": {"match": {"specs.value": {"query":
         ({"bool": {"must": [MATCH, BOOSTED]}}, {"bool": {"should": [MATCH, BOOSTED]}}, "several_fields"),
         (functions(query=BOOSTED, functions=[POPULAR], min_score=3), BOOSTED, "functions"),
         *(
-            ({"multi_match": {"query": "two words", **more}},) * 2 + (demand,)
-            for more, demand in [
+            ({"multi_match": {"query": "two words", **more}},) * 2 + (required_match,)
+            for more, required_match in [
                 ({"fields": ["tit*", "category"]}, None),
                 ({"fields": ["category", "title.english"]}, None),
                 ({"fields": ["typed", "typed._2gram"], "type": "bool_prefix"}, "phrase"),
@@ -132,10 +135,10 @@ PART = {"nested": {"path": "specs", "query": {"match": {"specs.value": {"query":
         ),
     ],
 )
-def test_a_query_that_asks_in_its_own_way_scores_in_its_own_way(query, words, demand):
+def test_a_query_that_asks_in_its_own_way_scores_in_its_own_way(query, words, required_match):
     one = READER.read(query)
     assert isinstance(one, ParsedQuery), one
-    assert (one.text, one.words, one.demand) == ("two words", words, demand)
+    assert (one.text, one.words, one.required_match) == ("two words", words, required_match)
 
 
 @pytest.mark.parametrize(
@@ -150,14 +153,14 @@ def test_a_query_that_asks_in_its_own_way_scores_in_its_own_way(query, words, de
 def test_of_a_language_of_its_own_the_words_that_are_wanted_are_the_text(query: str, text: str) -> None:
     one = READER.read({"query_string": {"query": query}})
     assert isinstance(one, ParsedQuery)
-    assert (one.text, one.typed, one.demand) == (text, (query,), "syntax")
+    assert (one.text, one.typed, one.required_match) == (text, (query,), "syntax")
 
 
 def test_several_texts_are_one_where_all_are_demanded_or_any_may_match() -> None:
     other = {"match": {"category.text": "shoes"}}
     one = READER.read({"bool": {"must": [MATCH, other]}})
     assert isinstance(one, ParsedQuery)
-    assert (one.text, one.typed, one.demand) == ("two words shoes", ("two words", "shoes"), "texts")
+    assert (one.text, one.typed, one.required_match) == ("two words shoes", ("two words", "shoes"), "texts")
     beside = READER.read({"bool": {"must": [MATCH], "should": [other]}})
     assert beside == ParsedQuery("two words", around=(added(other),))
 
@@ -169,7 +172,7 @@ def test_functions_that_multiply_one_of_several_clauses_stay_in_it(kind: str) ->
     wished = {"bool": {"must": [MATCH], "should": [SHOES]}}
     for one in (popular, less, wished):
         query = {kind: {{"bool": "should", "dis_max": "queries"}[kind]: [one, TITLE]}}
-        assert READER.read(query) == two(demand="clauses", words=query, typed=("two words",)), one
+        assert READER.read(query) == two(required_match="clauses", words=query, typed=("two words",)), one
 
 
 def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> None:
@@ -179,7 +182,7 @@ def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> No
 
     one = READER.read(replaced("_score * 2"))
     assert isinstance(one, ParsedQuery)
-    assert surrounded({"new": {}}, one.around)["function_score"]["query"] == {"new": {}}
+    assert wrapped_query({"new": {}}, one.around)["function_score"]["query"] == {"new": {}}
     assert reason_of(READER.read(replaced("doc['n'].value"))) == "functions"
 
 
@@ -288,7 +291,7 @@ def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
 
     one = READER.read(multiplied(MATCH))
     assert isinstance(one, ParsedQuery)
-    assert surrounded({"script_score": {}}, one.around) == multiplied({"script_score": {}})
+    assert wrapped_query({"script_score": {}}, one.around) == multiplied({"script_score": {}})
 
 
 def test_what_scores_a_query_is_what_scores_its_text_unless_more_does() -> None:

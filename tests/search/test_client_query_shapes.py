@@ -24,7 +24,7 @@ from hybridr.search.client_query import (
     MOST_WAITING,
     Shapes,
     clauses_per_word,
-    leaves_in,
+    max_leaf_clauses,
     query_shape,
     with_text,
 )
@@ -47,9 +47,9 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append(template.body)
         return 3.0
 
-    monkeypatch.setattr(client_query, "scale_among", measured)
-    monkeypatch.setattr(client_query, "probes_of", lambda *_: iter(["texts"]))
-    monkeypatch.setattr(client_query, "probes_in_fields", lambda *_: ())
+    monkeypatch.setattr(client_query, "template_scale", measured)
+    monkeypatch.setattr(client_query, "document_probes", lambda *_: iter(["texts"]))
+    monkeypatch.setattr(client_query, "template_field_probes", lambda *_: ())
     monkeypatch.setattr(client_query, "REST", 0.0)
     return asked
 
@@ -155,7 +155,7 @@ def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(fi
     def refused(*_: Any) -> float:
         raise answers.pop(0)
 
-    monkeypatch.setattr(client_query, "scale_among", refused)
+    monkeypatch.setattr(client_query, "template_scale", refused)
     one = Shapes(*index(), background=True)
     assert one.scale(MULTI, ["red shoes"]) is None
     assert settled(one).scale(MULTI, ["red shoes"]) is None
@@ -207,13 +207,13 @@ def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(fitt
     before, other, go_on = Shapes(*index(), background=True), Shapes(*index(), background=True), Event()
     before.scale(boosted(1), ["red shoes"])
     settled(before)
-    measured = client_query.scale_among
+    measured = client_query.template_scale
 
     def slowly(*asked: Any) -> float:
         assert go_on.wait(20)
         return measured(*asked)
 
-    monkeypatch.setattr(client_query, "scale_among", slowly)
+    monkeypatch.setattr(client_query, "template_scale", slowly)
     for boost in (2, 3):
         assert before.scale(boosted(boost), ["red shoes"]) is None
     began = time.monotonic()
@@ -267,15 +267,15 @@ def test_how_else_words_may_be_spelt_is_no_part_of_a_shape() -> None:
 
 def test_leaves_are_bounded_by_fields_and_words() -> None:
     per_word = {"title": 1, "title.english": 1, "title.synonyms": 3, "price": 1}
-    assert leaves_in({"match": {"title": {"query": "a b"}}}, 2, per_word) == 2 + 2
-    assert leaves_in({"match": {"title.synonyms": "a b"}}, 2, per_word) == 2 + 6
-    assert leaves_in({"term": {"title": "a b"}}, 2, per_word) == 2
+    assert max_leaf_clauses({"match": {"title": {"query": "a b"}}}, 2, per_word) == 2 + 2
+    assert max_leaf_clauses({"match": {"title.synonyms": "a b"}}, 2, per_word) == 2 + 6
+    assert max_leaf_clauses({"term": {"title": "a b"}}, 2, per_word) == 2
     named = {"multi_match": {"query": "a b", "fields": ["title.*", "price^3"]}}
-    assert leaves_in(named, 2, per_word) == 1 + 2 * (1 + 3 + 1)
+    assert max_leaf_clauses(named, 2, per_word) == 1 + 2 * (1 + 3 + 1)
     for everywhere in ({"multi_match": {"query": "a", "fields": []}}, {"query_string": {"query": "a"}}):
-        assert leaves_in(everywhere, 1, per_word) == 1 + 6
+        assert max_leaf_clauses(everywhere, 1, per_word) == 1 + 6
     fuzzy = {"match": {"title": {"query": "a", "fuzziness": "AUTO"}}}
-    assert leaves_in(fuzzy, 1, per_word) == 2 + 50
+    assert max_leaf_clauses(fuzzy, 1, per_word) == 2 + 50
 
 
 def test_an_analyser_of_the_index_may_make_several_clauses_of_a_word() -> None:

@@ -126,7 +126,7 @@ def asked_too(leaves: int) -> tuple[dict[str, Any], int]:
     """Ask a client's own query of so many leaves beside two words: what scores words, and the clauses left to
     a signal."""
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
-    query = replace(QUERY, leaves=2, signals=soft).with_own(OwnQuery(OWN_WORDS, OWN_WORDS, leaves))
+    query = replace(QUERY, leaves=2, signals=soft).with_client_query(OwnQuery(OWN_WORDS, OWN_WORDS, leaves))
     found = query
     assert found.matched == OWN_WORDS
     return found.values["lexical"], sum(len(part.clauses) for part in found.signals.values())
@@ -146,19 +146,21 @@ def test_where_a_cluster_has_no_room_for_both_the_clients_own_query_is_asked() -
 def test_scores_by_which_hits_are_found_are_not_asked_for_again() -> None:
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
     question = replace(QUERY, leaves=500, signals=soft, scales=Scales(16.0))
-    found = question.with_own(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
+    found = question.with_client_query(OwnQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=8.0))
     plain = {"match": {"text": {"query": "two words"}}}
     assert found.values == {"lexical": {"bool": {"must": [plain], "boost": 1 - OWN}}}
-    assert (found.found_share, len(found.signals["soft_terms"].clauses)) == (OWN / 8, 500)
+    assert (found.finding_share, len(found.signals["soft_terms"].clauses)) == (OWN / 8, 500)
     made = QUERY.fusion.rescoring(found)
     weight = OWN / 8 * 0.5 * 0.8 / 16  # the words' half, of which a signal takes a fifth, by the idf
     assert made.body()["rescore"]["query"]["query_weight"] == pytest.approx(weight)
     [counted] = made.within()["query"]["bool"]["must"]
     assert counted["bool"]["boost"] == pytest.approx(weight)
-    huge = question.with_own(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=1e15))
+    huge = question.with_client_query(OwnQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=1e15))
     assert "must" in QUERY.fusion.rescoring(huge).within()["query"]["bool"]
-    long = replace(question, leaves=1_001).with_own(OwnQuery(OWN_WORDS, OWN_WORDS, 0, found_scale=8.0))
-    assert (long.values, long.found_share) == ({"lexical": {"match_none": {}}}, 1 / 8)
+    long = replace(question, leaves=1_001).with_client_query(
+        OwnQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=8.0)
+    )
+    assert (long.values, long.finding_share) == ({"lexical": {"match_none": {}}}, 1 / 8)
 
 
 def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:

@@ -12,7 +12,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
-from hybridr.search.rerankers import IndexAccess, Listed
+from hybridr.search.rerankers import IndexAccess, QueryHits
 from hybridr.search.rerankers.mmr import DiversitySettings, MaximalMarginalRelevance, diversified
 from hybridr.search.search import Reordering
 
@@ -73,7 +73,7 @@ def test_marginal_relevance_never_grows_and_equals_keep_their_order() -> None:
     assert np.all(np.diff(gained) <= 1e-12)
     assert diversified(scores, vectors, 0.6) == (order, gained)
     assert diversified(np.ones(4), np.zeros((4, 2)), 0.6)[0] == [0, 1, 2, 3]
-    assert mmr().rescored([Listed("q", [], {})]) == [[]]
+    assert mmr().rescored([QueryHits("q", [], {})]) == [[]]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.relevance.judgement import other_signals
 from hybridr.search import signals
-from hybridr.search.context import signals_taken
-from hybridr.search.fusions import Scales, leaves_of
+from hybridr.search.context import choose_signals
+from hybridr.search.fusions import Scales, leaf_clause_count
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signals import Place, QueryReading
@@ -128,22 +128,22 @@ def test_signs_of_chinese_pair_to_three_signs() -> None:
 
 def test_overlapping_words_make_phrases_only_where_they_are_named() -> None:
     chinese = place(analyzer="cjk")
-    assert not signals_taken(chinese, ["auto"]).members
-    assert "phrases" not in signals_taken(chinese, ["auto"]).left_out
-    named = signals_taken(chinese, ["phrases"])
+    assert not choose_signals(chinese, ["auto"]).members
+    assert "phrases" not in choose_signals(chinese, ["auto"]).left_out
+    named = choose_signals(chinese, ["phrases"])
     assert list(named.members) == ["phrases"]
     assert (named.usual, named.others) == ((), ("phrases",))
-    assert signals_taken(place(analyzer="english"), ["auto"]).usual == ("phrases",)
+    assert choose_signals(place(analyzer="english"), ["auto"]).usual == ("phrases",)
 
 
 @pytest.mark.parametrize("options", ["docs", "freqs"])
 def test_without_positions_phrases_are_left_out_with_a_word(options: str) -> None:
     assert "positions" in str(Phrases.obstacle(place(index_options=options)))
-    found = signals_taken(place(index_options=options), ["auto"])
+    found = choose_signals(place(index_options=options), ["auto"])
     assert set(found.left_out) == {"phrases", "soft_terms"}
     assert not found.members
     with pytest.raises(SettingsError, match="no phrases here: the index keeps no positions"):
-        signals_taken(place(index_options=options), ["phrases"])
+        choose_signals(place(index_options=options), ["phrases"])
 
 
 def test_a_query_without_known_words_has_no_phrases() -> None:
@@ -165,7 +165,7 @@ def soft_terms(monkeypatch: pytest.MonkeyPatch, terms: str, own_cosine: float = 
     return SoftTerms(place())
 
 
-def boosts_of(clause: dict[str, Any]) -> dict[str, float]:
+def boost_clauses(clause: dict[str, Any]) -> dict[str, float]:
     queries = [query["terms"] for query in clause["dis_max"]["queries"]]
     return {term: query["boost"] for query in queries for term in query["text"]}
 
@@ -173,7 +173,7 @@ def boosts_of(clause: dict[str, Any]) -> dict[str, float]:
 def test_near_words_count_by_how_near_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     [clause] = made.clauses(asked("wing", words("wing")))
-    boosts = boosts_of(clause)
+    boosts = boost_clauses(clause)
     assert list(boosts)[:2] == ["wing", "wings"]
     assert min(boosts.values()) > 0
     own, usual = made.table.own_cosine, made.table.usual_cosine(30)
@@ -194,14 +194,14 @@ def test_terms_of_one_level_are_one_query_of_each_field(monkeypatch: pytest.Monk
     terms = [term for query in queries for term in query.get("title", ())]
     assert len(terms) == len(set(terms)) == KEPT
     assert len({query["boost"] for query in queries}) == len(queries) / 2 <= LEVELS
-    assert leaves_of(clause) == 2 * KEPT, "the cluster looks each of them up"
+    assert leaf_clause_count(clause) == 2 * KEPT, "the cluster looks each of them up"
 
 
 def test_no_neighbour_counts_more_than_the_word_that_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     made = soft_terms(monkeypatch, "wing wings flow basket candle", own_cosine=0.2)
     assert made.table.near("wing", 2)[1][1] > 0.2, "two means are nearer to each other"
     [clause] = made.clauses(asked("wing", words("wing")))
-    boosts = boosts_of(clause)
+    boosts = boost_clauses(clause)
     assert boosts["wing"] == boosts["wings"] == max(boosts.values())
 
 
@@ -212,12 +212,12 @@ def test_an_alias_that_shows_a_part_gets_no_words_of_the_rest(monkeypatch, scope
     monkeypatch.setattr(storage, "LEAST_TERMS", 5)
     whole = place()
     narrow = whole._replace(info=replace(whole.info, scope=scope))
-    assert "soft_terms" in signals_taken(whole, ["auto"]).members
-    found = signals_taken(narrow, ["auto"])
+    assert "soft_terms" in choose_signals(whole, ["auto"]).members
+    found = choose_signals(narrow, ["auto"])
     assert "soft_terms" not in found.members
     assert "an alias that shows a part" in found.left_out["soft_terms"]
     with pytest.raises(SettingsError, match="an alias that shows a part"):
-        signals_taken(narrow, ["soft_terms"])
+        choose_signals(narrow, ["soft_terms"])
 
 
 def test_a_server_looks_up_the_words_of_the_table_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,8 +290,8 @@ def test_weights_move_from_the_words_to_the_signals() -> None:
 
 def test_a_new_file_is_a_setting_and_a_part(constant: None) -> None:
     assert SearchSettings(signals=("throwaway",)).signals == ("throwaway",)
-    assert set(signals_taken(place(), ["auto"]).members) == {"phrases"}, "nobody is ranked anew by a file"
-    found = signals_taken(place(), ["auto", "throwaway"])
+    assert set(choose_signals(place(), ["auto"]).members) == {"phrases"}, "nobody is ranked anew by a file"
+    found = choose_signals(place(), ["auto", "throwaway"])
     assert set(found.members) == {"phrases", "throwaway"}
     [parts] = found.of([asked("a1 b1", words("a1 b1"))])
     assert (parts["throwaway"].weight, parts["throwaway"].clauses) == (0.3, [{"match_all": {}}])

@@ -11,7 +11,7 @@ from hybridr.cluster.record import IndexInfo, Record, meta_of
 from hybridr.encoders.bits import MOST_QUERY_TOKENS, bits_of, mean_as_text
 from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
-from hybridr.search.context import signals_taken
+from hybridr.search.context import choose_signals
 from hybridr.search.signals import Place, QueryReading
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
 from support.hashing import HashingEncoder
@@ -28,7 +28,7 @@ def place(record: Record = RECORD, encoder: Any = None) -> Place:
 
 @pytest.fixture
 def signal(monkeypatch: pytest.MonkeyPatch) -> TokenBits:
-    monkeypatch.setattr("hybridr.search.signals.token_bits.known_state_scale", lambda _: 0.5)
+    monkeypatch.setattr("hybridr.search.signals.token_bits.token_state_scale", lambda _: 0.5)
     return TokenBits(place())
 
 
@@ -76,7 +76,7 @@ def test_it_is_left_out_with_a_word_and_by_itself() -> None:
     assert "does not show" in str(TokenBits.obstacle(place(encoder=Bare())))
     assert "reindex docs --token-bits" in str(TokenBits.obstacle(place(Record(source="docs"))))
     assert TokenBits.obstacle(place()) is None
-    assert "token_bits" not in signals_taken(place(), ["auto"]).members
+    assert "token_bits" not in choose_signals(place(), ["auto"]).members
 
 
 def test_bits_take_the_place_of_soft_terms_that_nobody_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +84,9 @@ def test_bits_take_the_place_of_soft_terms_that_nobody_named(monkeypatch: pytest
     rows = np.array([one.states[0] for one in HashingEncoder().read_queries(words)], dtype=np.float16)
     table = TermTable(words, rows, 0.7, "", {})
     monkeypatch.setattr("hybridr.search.signals.soft_terms.open_term_table", lambda *_: table)
-    with_bits = signals_taken(place(), ["auto", "token_bits"])
+    with_bits = choose_signals(place(), ["auto", "token_bits"])
     assert set(with_bits.members) == {"phrases", "token_bits"}
     assert with_bits.left_out == {"soft_terms": "token_bits takes its place"}
     for wanted in (["all"], ["auto", "soft_terms", "token_bits"]):
-        assert set(signals_taken(place(), wanted).members) == {"phrases", "soft_terms", "token_bits"}
-    assert set(signals_taken(place(), ["auto"]).members) == {"phrases", "soft_terms"}
+        assert set(choose_signals(place(), wanted).members) == {"phrases", "soft_terms", "token_bits"}
+    assert set(choose_signals(place(), ["auto"]).members) == {"phrases", "soft_terms"}

@@ -16,7 +16,7 @@ import hybridr
 from hybridr import Index, index
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.index import IndexExperiment, IndexRules
-from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, make_where_missing
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, create_if_missing
 from support.click_logs import people
 
 pytestmark = pytest.mark.node
@@ -58,7 +58,7 @@ def docs(
     texts = [{"query": f"which {word} is near"} for word in WORDS[:3]]
     Path("requests.jsonl").write_text("\n".join(map(json.dumps, texts)))
     for name in (QUERIES, EVENTS):
-        make_where_missing(cluster, name)
+        create_if_missing(cluster, name)
     yield
     for name in (*(info.name for info in cluster.indices("docs,docs-hybridr-*")), QUERIES, EVENTS):
         cluster.request("DELETE", path_of(name))

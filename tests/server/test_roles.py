@@ -35,7 +35,7 @@ from hybridr.indexing.terms import storage
 from hybridr.indexing.verification import verify
 from hybridr.records import Query, silent
 from hybridr.relevance.clicks.clicks import read_clicks
-from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, Keeper
+from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, UbiWriter
 from hybridr.relevance.corpus import bytes_of, read_index
 from hybridr.relevance.experiments import promote_ranking, report_experiment, start_experiment
 from hybridr.relevance.learning import learn, unlearn
@@ -185,7 +185,7 @@ def test_the_verbs_of_a_life_each_with_its_role(admin, bob, tmp_path, monkeypatc
 def try_experiment(admin: Cluster, bob: Connecting, destination: str) -> None:
     """Keep a search and a click as `serve --ubi` does, and take an experiment through its life."""
     counts = Counter[str]()
-    keeper = Keeper(bob("ubi"), INDEX, lambda index, outcome, records: counts.update({outcome: records}))
+    keeper = UbiWriter(bob("ubi"), INDEX, lambda index, outcome, records: counts.update({outcome: records}))
     assert keeper.keep(QUERIES, [click_logs.asked("s", "anna", "lamp", ["d1"])])
     assert keeper.keep(EVENTS, [click_logs.clicked("s", "anna", "d1")])
     keeper.end()

@@ -60,7 +60,7 @@ class KnowingSearch(StandInSearch):
     words, once = LexicalRetriever((Searched("text"),)), SimpleNamespace(asks_once=True)
     context = SimpleNamespace(words=words, fusion=once, plain=PlainQuery(("text",), list))
 
-    def at_hand(self, text):
+    def needs_no_request(self, text):
         return text != "new words"
 
     def knows(self, text):
@@ -240,7 +240,7 @@ class SlowAnalysis:
         self.asked: list[list[str]] = []
         self.known: set[str] = set()
         self.let = threading.Semaphore(0)
-        self.search: Any = SimpleNamespace(at_hand=self.known.__contains__, analysis=self)
+        self.search: Any = SimpleNamespace(needs_no_request=self.known.__contains__, analysis=self)
 
     def of(self, texts: list[str]) -> None:
         self.asked.append(texts)

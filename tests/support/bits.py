@@ -9,7 +9,7 @@ import numpy as np
 from hybridr import Search
 from hybridr.encoders.bits import ONES, Bits, bits_of, heaviest, joined_bits, mean_from_text, read_whole
 from hybridr.encoders.contract import TokenEncoder, Vectors
-from hybridr.search.calibration import known_state_scale
+from hybridr.search.calibration import token_state_scale
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
 
 
@@ -28,7 +28,7 @@ def asked_bits(search: Search, text: str) -> tuple[np.ndarray, np.ndarray, float
     mean = mean_from_text(search.info.record.token_bits)
     [reading], [analysed] = search.encoder.read_queries([text]), search.analysis.of([text])
     query, weights = heaviest(bits_of(reading.states, mean), token_weights(analysed.words, reading.spans))
-    return query, weights, TokenBits.weight * SCALE * known_state_scale(search.encoder)
+    return query, weights, TokenBits.weight * SCALE * token_state_scale(search.encoder)
 
 
 def late_interaction(query: Bits, weights: Vectors, document: Bits, width: int) -> float:

@@ -60,10 +60,10 @@ def encode(
 ) -> None:
     """Encode exported texts; needs no cluster. If interrupted, the same command resumes."""
     from hybridr.indexing.stages.vectors import encode_texts
-    from hybridr.search.checks import found_folder
+    from hybridr.search.checks import find_encoder_folder
 
     progress = session.output.progress
-    done = encode_texts(folder, found_folder(encoder, progress), settings, progress=progress)
+    done = encode_texts(folder, find_encoder_folder(encoder, progress), settings, progress=progress)
     session.output.result(done.to_json())
     session.output.line(
         f"{folder}: {quantity(done.documents, 'document')} in {quantity(done.parts, 'part')}, "

@@ -30,11 +30,11 @@ import numpy as np
 from ...cluster.connection import Cluster
 from ...cluster.destinations import resolve
 from ...errors import DataError
-from ...evaluation.click_model import Views, fit_clicks, summed, tempered
+from ...evaluation.click_model import Views, fit_clicks, limit_query_weight, sum_by_document
 from ...files.formats import fits_column, qrels_table, short_digest
 from ...files.local import replacing
 from ...records import Progress, Qrels, Query, Reported, silent
-from .ubi import EventEntry, LogReader, LogRecords, SearchEntry, ids_by_name, in_cluster, in_file
+from .ubi import EventEntry, LogReader, LogRecords, SearchEntry, ids_by_name, in_file, read_ubi_records
 
 AT_ONCE_WRITTEN = 20_000
 MOST_A_DAY = 500
@@ -332,7 +332,7 @@ def read_clicks(
     Raises NotFound if UBI keeps nothing, DataError for an unreadable file, or a log without usable clicks.
     """
     info = resolve(cluster, name)
-    records = in_file(log) if log else in_cluster(cluster)
+    records = in_file(log) if log else read_ubi_records(cluster)
     return judged_by(records, partial(ids_by_name, cluster, info), progress)
 
 
@@ -356,19 +356,19 @@ def judged_by(records: LogRecords, ids_of: Known, progress: Progress = silent) -
             hint=reasons_in(left_out) or "the log is empty",
         )
     there = ids_of([doc_id for _, doc_id in votes.documents], reader.fields)
-    return judged_among(votes, there, counts, left_out)
+    return judgements_from_votes(votes, there, counts, left_out)
 
 
-def judged_among(
+def judgements_from_votes(
     votes: Votes, there: Mapping[str, str], counts: Mapping[str, int], left_out: Counter[str]
 ) -> Clicks:
     """Return judgements of the documents that exist; queries without a relevant one are dropped. Raises
     DataError if none is left.
     """
     views = votes.views()
-    tamed = tempered(views, WEIGHTIEST)
+    tamed = limit_query_weight(views, WEIGHTIEST)
     model = fit_clicks(tamed)
-    chance, clickers = model.relevance(tamed), summed(views, views.clicked)
+    chance, clickers = model.relevance(tamed), sum_by_document(views, views.clicked)
     relevant = (chance >= SURE) & (clickers >= LEAST_CLICKS)
     unlikely = model.odds(tamed) <= UNLIKELY
     grades: dict[int, dict[str, tuple[int, float]]] = {}

@@ -203,7 +203,7 @@ def in_file(file: Path) -> LogRecords:
         ) from None
 
 
-def in_cluster(cluster: Cluster, experiment: str = "") -> LogRecords:
+def read_ubi_records(cluster: Cluster, experiment: str = "") -> LogRecords:
     """Yield the UBI records in a cluster, searches first; of an experiment, its searches and all clicks.
 
     Raises NotFound if there are no UBI indices; an experiment has searches before the first click makes that
@@ -298,7 +298,7 @@ class Waiting(NamedTuple):
     size: int
 
 
-class Keeper:
+class UbiWriter:
     """Writes records into the UBI indices, creating these if missing; used by any number of threads, until
     `end`.
     """
@@ -359,7 +359,7 @@ class Keeper:
         """Write the waiting entries to an index, and count those written, refused or failed."""
         try:
             if index not in self._there:
-                make_where_missing(self.cluster, index)
+                create_if_missing(self.cluster, index)
                 self._there.add(index)
             actions = [Action("", NEW_LINE + as_json(entry) + b"\n") for entry in self._named(waiting)]
             done = write(self.cluster, index, actions, rejects=HeldRejects(), patience_s=PATIENCE_S)
@@ -387,7 +387,7 @@ class Keeper:
         return entries
 
 
-def make_where_missing(cluster: Cluster, index: str) -> None:
+def create_if_missing(cluster: Cluster, index: str) -> None:
     """Create the index for UBI queries or events unless it exists. Raises AccessDenied."""
     if cluster.exists(index):
         return

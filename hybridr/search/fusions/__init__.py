@@ -74,19 +74,19 @@ class PartWeights(NamedTuple):
 NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
 
 
-def leaves_of(query: Mapping[str, Any] | list[Any]) -> int:
+def leaf_clause_count(query: Mapping[str, Any] | list[Any]) -> int:
     """Return the number of clauses of a query that contain no further clause; `terms` are one each.
 
     A query with soft terms has hundreds of parts, so types are compared in the fastest way.
     """
     if isinstance(query, list):
-        return sum(map(leaves_of, query))
+        return sum(map(leaf_clause_count, query))
     if "terms" in query:
         return sum([len(terms) for terms in query["terms"].values() if isinstance(terms, list)]) or 1
     if "dis_max" in query:
-        return sum(map(leaves_of, query["dis_max"]["queries"]))
+        return sum(map(leaf_clause_count, query["dis_max"]["queries"]))
     inside = [value for value in query.values() if isinstance(value, (dict, list))]
-    return sum(map(leaves_of, inside)) if inside else 1
+    return sum(map(leaf_clause_count, inside)) if inside else 1
 
 
 def fitting(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]:
@@ -101,7 +101,7 @@ def fitting(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]
         return dict(signals)
     weighted: dict[str, Weighted] = {}
     for name, part in signals.items():
-        ends = list(accumulate(map(leaves_of, part.clauses)))
+        ends = list(accumulate(map(leaf_clause_count, part.clauses)))
         count = bisect_right(ends, budget)
         if count or not ends:
             weighted[name] = part._replace(clauses=part.clauses[:count])
@@ -132,19 +132,19 @@ class OwnQuery(NamedTuple):
     """A client's own query: what it `finds`, and the part that scores words, scaled to the plain query.
 
     `words` is None if that part equals the plain query. If `words` scores exactly as the finding query does,
-    those scores are divided by `found_scale` instead of asking again. `leaves` bounds the clauses that it
+    those scores are divided by `finding_scale` instead of asking again. `leaves` bounds the clauses that it
     adds to the scoring query. `around` are queries that change the score of the text, innermost first, each
     with the name of the part where the text stands; they expect scores `scale` times those of the plain
-    query. Where it `finds_alone`, no vector finds beside it.
+    query. Where it `only_words_find`, no vector finds beside it.
     """
 
     finds: Mapping[str, Any]
     words: Mapping[str, Any] | None = None
     leaves: int = 0
-    found_scale: float = 0.0
+    finding_scale: float = 0.0
     around: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     scale: float = 1.0
-    finds_alone: bool = False
+    only_words_find: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,11 @@ class CompiledQuery:
 
     Each retriever gives `depth` candidates that match `filter`. `signals` are further parts of the score, by
     name; `boosts` are weights from fields, added unscaled. `matched` is a client's own query, which finds
-    candidates instead of the retrievers that read texts; words are scored by `found_share` of its scores;
-    `around` and `own_scale` belong to it too. `display` requests highlights and scores of retrievers,
+    candidates instead of the retrievers that read texts; words are scored by `finding_share` of its scores;
+    `around` and `client_scale` belong to it too. `display` requests highlights and scores of retrievers,
     `explained` the score of each signal (named queries cost a second run on the server). `text` is what was
-    typed, whose words become `leaves` clauses. `words_find` leaves out what only a vector finds. The index
-    lets `window` hits be rescored, and the cluster takes `max_clauses` in a query.
+    typed, whose words become `leaves` clauses. With `only_words_find`, documents that only a vector finds are
+    left out. The index lets `window` hits be rescored, and the cluster takes `max_clauses` in a query.
     """
 
     fusion: Fusion
@@ -174,10 +174,10 @@ class CompiledQuery:
     text: str = ""
     leaves: int = 0
     matched: Mapping[str, Any] | None = None
-    found_share: float = 0.0
+    finding_share: float = 0.0
     around: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    own_scale: float = 1.0
-    words_find: bool = False
+    client_scale: float = 1.0
+    only_words_find: bool = False
     window: int = LARGEST_WINDOW
     max_clauses: int = MAX_CLAUSES
 
@@ -185,7 +185,9 @@ class CompiledQuery:
     def finding(self) -> list[str]:
         """Return the names of the retrievers that find candidates; the others only score them."""
         return [
-            name for name, retriever in self.retrievers.items() if retriever.of_words or not self.words_find
+            name
+            for name, retriever in self.retrievers.items()
+            if retriever.of_words or not self.only_words_find
         ]
 
     @cached_property
@@ -193,7 +195,7 @@ class CompiledQuery:
         """Return the weight of each part of the score, for a fusion that adds them."""
         return self.fusion.weights(self)
 
-    def with_own(self, own: OwnQuery) -> CompiledQuery:
+    def with_client_query(self, own: OwnQuery) -> CompiledQuery:
         """Return this query extended by a client's own query, which finds candidates instead of the text and
         scores words beside it.
 
@@ -201,14 +203,18 @@ class CompiledQuery:
         clauses that are left.
         """
         budget = self.max_clauses - own.leaves - self.leaves
-        words_find = self.words_find or own.finds_alone
+        only_words_find = self.only_words_find or own.only_words_find
         query = replace(
-            self, matched=own.finds, around=own.around, own_scale=own.scale, words_find=words_find
+            self,
+            matched=own.finds,
+            around=own.around,
+            client_scale=own.scale,
+            only_words_find=only_words_find,
         )
         if own.words is None:
             return replace(query, signals=fitting(self.signals, budget))
         share = OWN if budget >= 0 else 1.0
-        again = [] if own.found_scale else [times(own.words, share)]
+        again = [] if own.finding_scale else [times(own.words, share)]
         values = dict(self.values)
         for name, retriever in self.retrievers.items():
             if retriever.of_words:
@@ -216,7 +222,7 @@ class CompiledQuery:
                 values[name] = added([*again, *plain])
         return replace(
             query,
-            found_share=share / own.found_scale if own.found_scale else 0.0,
+            finding_share=share / own.finding_scale if own.finding_scale else 0.0,
             values=values,
             signals=fitting(self.signals, budget if budget >= 0 else budget + self.leaves),
         )
@@ -233,13 +239,13 @@ class CompiledQuery:
         matched = within(self.matched, {"bool": parts}) if self.matched else None
         return replace(self, filter={"bool": {**conditions, **parts}}, matched=matched)
 
-    def finds_otherwise(self, name: str) -> bool:
+    def finds_by_client_query(self, name: str) -> bool:
         """Return whether a retriever finds by a client's own query, whose scores are not the retriever's."""
         return self.matched is not None and self.retrievers[name].of_words
 
     def query(self, name: str) -> dict[str, Any]:
         """Return the query of one retriever."""
-        if self.matched and self.finds_otherwise(name):
+        if self.matched and self.finds_by_client_query(name):
             return dict(self.matched)
         return self.retrievers[name].query(
             self.values[name], self.depth, filter=self.filter, explain=self.display
@@ -293,14 +299,14 @@ class Rescoring(NamedTuple):
     """A ranking as two parts of one request: a query that finds candidates, and one that scores the best
     `window` hits of a shard again.
 
-    The finding score counts `found_weight` times; hits beyond the window follow in the order in which they
+    The finding score counts `finding_weight` times; hits beyond the window follow in the order in which they
     were found.
     """
 
     found: dict[str, Any]
     scored: dict[str, Any]
     window: int
-    found_weight: float = BEYOND
+    finding_weight: float = BEYOND
 
     def among(self, doc_ids: Sequence[str]) -> Rescoring:
         """Return this rescoring for the given documents only."""
@@ -308,7 +314,7 @@ class Rescoring(NamedTuple):
             scored={"bool": {"filter": [{"ids": {"values": list(doc_ids)}}], "should": [self.scored]}}
         )
 
-    def pinning(self, doc_ids: Collection[str], filter: Mapping[str, Any] | None) -> Rescoring:
+    def with_pins(self, doc_ids: Collection[str], filter: Mapping[str, Any] | None) -> Rescoring:
         """Return this rescoring with the given documents on top, in their order, if they match `filter`."""
         conditions = [filter] if filter else []
         pins = [
@@ -325,7 +331,7 @@ class Rescoring(NamedTuple):
     def body(self) -> dict[str, Any]:
         """Return the parts `query` and `rescore` of the body of a search request."""
         rescored = {
-            "query_weight": self.found_weight,
+            "query_weight": self.finding_weight,
             "rescore_query_weight": 1.0,
             "rescore_query": self.scored,
         }
@@ -336,8 +342,8 @@ class Rescoring(NamedTuple):
 
         Its form marks it as already ranked, because the cluster sends it again for the hits inside of groups.
         """
-        counted = self.found_weight != BEYOND  # boosts may be as large as they like
-        clauses = {"must": [times(self.found, self.found_weight)]} if counted else {"filter": [self.found]}
+        counted = self.finding_weight != BEYOND  # boosts may be as large as they like
+        clauses = {"must": [times(self.found, self.finding_weight)]} if counted else {"filter": [self.found]}
         return {"query": {"bool": {**clauses, "should": [self.scored], **RANKED}}}
 
 
@@ -438,7 +444,7 @@ class Fusion(Protocol):
         """Raise SettingsError for a page that this fusion cannot rank."""
 
 
-class Alone(Fusion):
+class SingleRetriever(Fusion):
     """The fusion of a single retriever: its scores are the ranking."""
 
     name = "alone"

@@ -113,12 +113,12 @@ class Absolute(Fusion):
         scored: dict[str, Any] = {"bool": {"should": parts}}
         if query.around:
             like_words = scores_like_words(scored, query.scales, self.settings.dense_weight)
-            scored = surrounded(times(like_words, query.own_scale), query.around)
+            scored = wrapped_query(times(like_words, query.client_scale), query.around)
         return Rescoring(
             {"bool": {"should": finders}},
             scored,
             min(WINDOW * query.depth, query.window),
-            query.found_share * of_words or BEYOND,
+            query.finding_share * of_words or BEYOND,
         )
 
     def scores(self, lists: CandidateLists) -> dict[str, float]:
@@ -172,7 +172,7 @@ class Absolute(Fusion):
         """
         if not query.around:
             return 1.0
-        return query.own_scale * word_scale(query.scales, self.settings.dense_weight)["factor"]
+        return query.client_scale * word_scale(query.scales, self.settings.dense_weight)["factor"]
 
 
 def part_weights(
@@ -200,7 +200,7 @@ def part_weights(
     )
 
 
-def surrounded(query: dict[str, Any], outer: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def wrapped_query(query: dict[str, Any], outer: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """Return a query wrapped in a client's queries that change the score of a text."""
     for part, outside in outer:
         [(kind, body)] = outside.items()

@@ -22,7 +22,7 @@ class IndexAccess(NamedTuple):
     info: IndexInfo
 
 
-class Listed(NamedTuple):
+class QueryHits(NamedTuple):
     """A query and its best hits; `contents` are their texts by document id, if the re-ranker needs them.
 
     `scale` is the factor from the scale of (1 + cosine) to that of the hits' scores. `hurried` says that a
@@ -62,7 +62,7 @@ class Reranker(Protocol):
         """Return why hits of this index cannot be ordered by this re-ranker; None if they can."""
         return None
 
-    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+    def rescored(self, lists: Sequence[QueryHits]) -> list[list[Hit]]:
         """Return the same hits of each query with new scores, best first, and `rank` from 1."""
 
     def left(self, hits: Sequence[Hit]) -> str:
@@ -70,7 +70,7 @@ class Reranker(Protocol):
         return ""
 
 
-def added_to(listed: Listed, name: str, raw: Sequence[float], factor: float) -> list[Hit]:
+def add_scores(listed: QueryHits, name: str, raw: Sequence[float], factor: float) -> list[Hit]:
     """Return the hits of a query, reordered by their score plus a raw score of this name (NaN where there is
     none).
 

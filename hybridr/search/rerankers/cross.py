@@ -20,8 +20,8 @@ from ...errors import DataError, SettingsError
 from ...languages import middle_words
 from ...records import Hit
 from ...settings import Stage
-from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measured_once, scale_of
-from . import IndexAccess, Listed, Reranker, added_to
+from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measured_once, scale_factor
+from . import IndexAccess, QueryHits, Reranker, add_scores
 
 MEASURED, LONGEST = 10, 1_000  # texts, and characters of each
 
@@ -61,7 +61,7 @@ class CrossReranker(Reranker):
         self.scorer = open_once(PairScorer, own.folder)
         key = f"{self.scorer.fingerprint} {self.scorer.details.precision} pairs of {behind.info.uuid}"
         spread = measured_once(key, partial(spread_on, behind, self.scorer))
-        self.factor = own.weight * scale_of(spread, MINILM_SPREAD)
+        self.factor = own.weight * scale_factor(spread, MINILM_SPREAD)
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
@@ -69,7 +69,7 @@ class CrossReranker(Reranker):
         has_source = behind.info.mappings.get("_source", {}).get("enabled") is not False
         return None if has_source else "the index does not keep its documents (_source is disabled)"
 
-    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+    def rescored(self, lists: Sequence[QueryHits]) -> list[list[Hit]]:
         """Return the hits of each query with the cross-encoder's scores added to the first ones. Raises
         DataError if no hit has a text.
         """
@@ -85,7 +85,7 @@ class CrossReranker(Reranker):
         scores = iter(self.scorer.score(pairs, within_s=budget))
         logits = [[float(next(scores)) for _ in hits] for hits in read]
         return [
-            added_to(listed, self.name, row, self.factor) for listed, row in zip(lists, logits, strict=True)
+            add_scores(listed, self.name, row, self.factor) for listed, row in zip(lists, logits, strict=True)
         ]
 
     def left(self, hits: Sequence[Hit]) -> str:

@@ -19,7 +19,7 @@ from ...cluster.reading import hits_by_id
 from ...encoders.contract import Vectors
 from ...records import Hit
 from ...settings import Stage
-from . import IndexAccess, Listed, Reranker
+from . import IndexAccess, QueryHits, Reranker
 
 
 class DiversitySettings(Stage):
@@ -50,7 +50,7 @@ class MaximalMarginalRelevance(Reranker):
             return "the index has no vectors"
         return "its documents have several vectors (--passages)" if record.passages else None
 
-    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+    def rescored(self, lists: Sequence[QueryHits]) -> list[list[Hit]]:
         """Return the hits of each query by marginal relevance, which becomes their score."""
         return [self.diverse(listed.hits) if listed.hits else [] for listed in lists]
 

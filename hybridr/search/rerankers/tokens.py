@@ -20,8 +20,8 @@ from ...cluster.token_field import TOKENS_FIELD, TokenState, held_bytes, max_sim
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...records import Hit
 from ...settings import Stage
-from ..calibration import MINILM_SPREAD, scale_of
-from . import IndexAccess, Listed, Reranker, added_to
+from ..calibration import MINILM_SPREAD, scale_factor
+from . import IndexAccess, QueryHits, Reranker, add_scores
 
 FETCHED = 200  # documents a request: some megabytes
 
@@ -53,7 +53,7 @@ class LateInteraction(Reranker):
         assert state
         self.behind, self.state, self.reach = behind, state, own.token_candidates
         self.encoder = open_once(MultiVectorEncoder, own.token_encoder, state.encoder)
-        self.factor = own.token_weight * scale_of(state.spread or 0.0, MINILM_SPREAD)
+        self.factor = own.token_weight * scale_factor(state.spread or 0.0, MINILM_SPREAD)
 
     @staticmethod
     def obstacle(behind: IndexAccess) -> str | None:
@@ -64,7 +64,7 @@ class LateInteraction(Reranker):
             return "its vectors of tokens are not complete"
         return None if state.spread else "the scores of its token vectors are not calibrated"
 
-    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+    def rescored(self, lists: Sequence[QueryHits]) -> list[list[Hit]]:
         """Return the hits of each query with MaxSim scores added to the first ones; hits without token
         vectors keep their place.
         """
@@ -81,6 +81,6 @@ class LateInteraction(Reranker):
             for query, doc_ids in zip(queries, ids, strict=True)
         ]
         return [
-            added_to(listed, self.name, scores, self.factor / len(query))
+            add_scores(listed, self.name, scores, self.factor / len(query))
             for listed, query, scores in zip(lists, queries, raw, strict=True)
         ]

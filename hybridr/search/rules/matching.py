@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import SchemaValidator
 
-from .rule import MOST_PINS, READ_BY_PATTERNS, Rule, clause_count, compared_as, compiled, words_of
+from .rule import MOST_PINS, READ_BY_PATTERNS, Rule, clause_count, compiled, normal_form, words_of
 
 MOST_READ = 1_000
 """Characters of a text that are compared; a longer one is no rule's whole text."""
@@ -82,7 +82,7 @@ class RuleBook:
         self._texts, self._prefixes = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         self._words = defaultdict[str, list[tuple[int, frozenset[str]]]](list)
         self._patterns: list[tuple[int, SchemaValidator]] = []
-        words = {n: words_of(compared_as(rule.words)) for n, rule in enumerate(rules) if rule.words}
+        words = {n: words_of(normal_form(rule.words)) for n, rule in enumerate(rules) if rule.words}
         counts = Counter(chain.from_iterable(words.values()))
         for number, rule in enumerate(rules):
             kind, said = rule.condition
@@ -93,7 +93,7 @@ class RuleBook:
                 self._patterns.append((number, compiled(said)))
             else:
                 group = self._texts if kind == "text" else self._prefixes
-                group[compared_as(said)].append(number)
+                group[normal_form(said)].append(number)
         self._lengths = sorted({len(prefix) for prefix in self._prefixes})
 
     @property
@@ -138,7 +138,7 @@ class RuleBook:
 
     def _matching(self, text: str) -> Iterator[int]:
         """Yield the numbers of the rules that match a text."""
-        read = compared_as(text[:MOST_READ])
+        read = normal_form(text[:MOST_READ])
         if len(text) <= MOST_READ:
             yield from self._texts.get(read, ())
         for length in self._lengths:

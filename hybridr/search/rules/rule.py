@@ -201,7 +201,7 @@ class Rule(BaseModel):
         for said in (self.text, self.prefix, self.replace):
             if said is not None and not has_visible_text(said):
                 raise ValueError("a text needs a visible character")
-        if self.words is not None and not words_of(compared_as(self.words)):
+        if self.words is not None and not words_of(normal_form(self.words)):
             raise ValueError("words are letters or digits")
         if self.filter is not None:
             require_comparing(self.filter)
@@ -291,7 +291,7 @@ def check_options(kind: str, body: dict[str, Any]) -> None:
             raise ValueError(f"{kind} takes plain values, at most {MOST_VALUES}")
 
 
-def compared_as(text: str) -> str:
+def normal_form(text: str) -> str:
     """Return a text in the form in which rules compare it: case-folded, NFKC, single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 

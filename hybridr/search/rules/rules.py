@@ -82,7 +82,7 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
     mapped = fingerprint(info.mappings.get("properties"))
     key = (cluster.url, info.name, rules.job, mapped)
     if key not in _books:
-        version = kept_version(cluster, info, rules.version)
+        version = stored_version(cluster, info, rules.version)
         if version is None or version.job != rules.job:
             raise DataError(
                 f"the rules of '{info.name}' are not as they were written",
@@ -98,7 +98,7 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
     return _books[key]
 
 
-def kept_version(cluster: Cluster, info: IndexInfo, version: int | None = None) -> RulesVersion | None:
+def stored_version(cluster: Cluster, info: IndexInfo, version: int | None = None) -> RulesVersion | None:
     """Return a stored version of the rules, the newest if `version` is None; None if there is none."""
     index = rules_index(info)
     query = {"match_all": {}} if version is None else {"ids": {"values": [str(version)]}}
@@ -254,10 +254,10 @@ def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVe
     """
     info = resolve_complete(cluster, name)
     if version is None and info.record.rules is None:
-        newest = kept_version(cluster, info)
+        newest = stored_version(cluster, info)
         return (newest or RulesVersion())._replace(rules=())
     number = info.record.rules.version if version is None and info.record.rules else version
-    if (rules := kept_version(cluster, info, number)) is None:
+    if (rules := stored_version(cluster, info, number)) is None:
         raise NotFound(f"version {number} of the rules of '{name}' is not kept", hint=f"hybridr rules {name}")
     return rules._replace(left_out={**rules.left_out, **refused_filters(cluster, info, rules.rules)})
 
@@ -328,7 +328,7 @@ def changed_rules(
     """
     for edit_round in range(EDIT_ROUNDS):
         time.sleep(edit_round * EDIT_WAIT_S)
-        before = kept_version(cluster, info) or RulesVersion()
+        before = stored_version(cluster, info) or RulesVersion()
         mark = signed(cluster, by)
         rules = change(before.rules)
         version = RulesVersion(before.version + 1, mark["by"], mark["at"], secrets.token_hex(8), rules)

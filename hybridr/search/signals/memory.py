@@ -16,8 +16,8 @@ import numpy as np
 
 from ...encoders.contract import of_length_one
 from ...errors import HybridrError
-from ..calibration import known_likeness
-from ..past_queries import credits_by, past_like, query_vectors, stamps_of
+from ..calibration import likeness_threshold
+from ..past_queries import document_credits, query_vectors, similar_past_queries, text_stamps
 from . import Place, QueryReading, Signal
 
 LOGGER = logging.getLogger("hybridr.memory")
@@ -40,7 +40,7 @@ class MemorySignal(Signal):
     def __init__(self, place: Place) -> None:
         memory = place.info.record.memory
         assert memory is not None
-        self.place, self.least = place, max(memory.least, known_likeness(place.encoder))
+        self.place, self.least = place, max(memory.least, likeness_threshold(place.encoder))
         self.cluster = place.cluster.patient(0.0).hurried(LOOKUP_S)
         self.known: dict[str, tuple[float, Mapping[str, float]]] = {}  # until when, and the credits
         self.silent_until = 0.0
@@ -67,13 +67,13 @@ class MemorySignal(Signal):
         texts = [reading.text for reading in readings]
         vectors = of_length_one(np.stack([reading.reading.vector for reading in readings]))
         try:
-            past = past_like(self.cluster, info, texts, vectors, self.least)
+            past = similar_past_queries(self.cluster, info, texts, vectors, self.least)
             by_text = {
-                text: list(credits_by(similar, self.least).items())[:MOST_CREDITED]
+                text: list(document_credits(similar, self.least).items())[:MOST_CREDITED]
                 for text, similar in past.items()
             }
             named = sorted({doc_id for entries in by_text.values() for doc_id, _ in entries})
-            now = stamps_of(self.cluster, info, info.record.fields, named)
+            now = text_stamps(self.cluster, info, info.record.fields, named)
         except HybridrError as error:
             self.silent_until = time.monotonic() + AGAIN_S
             self.known.clear()
@@ -97,5 +97,5 @@ class MemorySignal(Signal):
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
         """Return those texts that equal a past query."""
         vectors = query_vectors(self.place.encoder, list(texts))
-        similar = past_like(self.place.cluster, self.place.info, texts, vectors, SAME)
+        similar = similar_past_queries(self.place.cluster, self.place.info, texts, vectors, SAME)
         return [text for text, past in similar.items() if past]

@@ -15,7 +15,7 @@ from ...cluster.token_field import bits_query
 from ...encoders.bits import bits_of, heaviest, mean_from_text
 from ...encoders.contract import Vectors, reads_tokens
 from ...indexing.terms.terms import Word
-from ..calibration import known_state_scale
+from ..calibration import token_state_scale
 from . import Place, QueryReading, Signal
 
 SCALE = 1.44
@@ -34,7 +34,7 @@ class TokenBits(Signal):
     def __init__(self, place: Place) -> None:
         assert reads_tokens(place.encoder)
         self.mean = mean_from_text(place.info.record.token_bits)
-        self.factor = SCALE * known_state_scale(place.encoder)
+        self.factor = SCALE * token_state_scale(place.encoder)
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:

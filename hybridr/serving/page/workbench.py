@@ -32,7 +32,7 @@ from ...search.rules.rule import read_rule
 from ...search.rules.rules import RulesChange, RulesVersion, add_rules, remove_rules, rules_of, signature
 from ...search.search import Search
 from ...search.settings import SearchSettings
-from ...search.systems import Compared, check_collection, measured_all, system
+from ...search.systems import Compared, check_collection, evaluate_searches, system
 from ..application import Addition, Server, open_server
 from ..requests import Refused, answer
 from ..settings import ServeSettings
@@ -393,7 +393,7 @@ class Works:
         queries, qrels = self.judged_queries.read()
         check_collection(self.cluster, resolve(self.cluster, self.index), qrels)
         searches = {name: self.comparison.search(name) for name in MEASURED.systems}
-        evaluation = measured_all(searches, queries, qrels, MEASURED, progress)
+        evaluation = evaluate_searches(searches, queries, qrels, MEASURED, progress)
         columns, rows = evaluation.table(bounds=True)
         return {"said": f"{evaluation.queries} judged queries", "columns": columns, "rows": rows}
 

@@ -20,7 +20,7 @@ from ...cluster.retrievers.lexical import lexical_query
 from ...errors import AccessDenied, ClusterError, DataError, HybridrError, Unreachable
 from ...files.local import numbered_lines, parsed_json, replacing
 from ...records import Progress, Qrels, Query, silent
-from ...relevance.shadows import COMPARED, ShadowedRequest, ShadowFile, ShadowReport, report_of
+from ...relevance.shadows import COMPARED, ShadowedRequest, ShadowFile, ShadowReport, compare_answers
 from ...search.checks import stored_fusion
 from ...search.clauses import NotRanked, ParsedQuery
 from ...search.search import Search
@@ -265,7 +265,7 @@ def shadow_report(
         requests, stopped = ShadowFile(search.info).read(search.info)
     else:
         requests = shadow_requests(search, read_requests(file), recall, progress)
-    report = report_of(source, requests, stopped, judgements)
+    report = compare_answers(source, requests, stopped, judgements)
     report = report.with_texts(texts_of(search.cluster, search.info, report.shown_ids))
     if page is not None:
         with replacing(page, private=True) as temporary:

@@ -421,7 +421,7 @@ class BodyRanking:
         )
         query = rescoring.found if self.recall == "all" else body["query"]
         if ruling:
-            rescoring = rescoring._replace(found=ruling.around(query)).pinning(ruling.pins, filter)
+            rescoring = rescoring._replace(found=ruling.around(query)).with_pins(ruling.pins, filter)
         else:
             rescoring = rescoring._replace(found=query)
         unrated = boost or ruling or parsed.words or parsed.around or "min_score" in body

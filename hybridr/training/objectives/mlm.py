@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...encoders.contract import longest_input
-from ...relevance.corpus import held_out_of
+from ...relevance.corpus import held_out_count
 from ..backbone import Dam
 from ..loop import Processes
 from ..settings import DamSettings
@@ -67,7 +67,7 @@ class MaskedLm:
         self.frame, self.cache, self.processes = frame, cache, processes
         self.batch_size, self.seed = settings.batch_size, settings.seed
         self.max_tokens = min(settings.max_tokens, longest_input(self.model.config))
-        self.held_out = held_out_of(len(cache), settings.held_out)
+        self.held_out = held_out_count(len(cache), settings.held_out)
         self.budget = settings.token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
         warm_up = min(LONGEST_WARM_UP, settings.steps // 10) if settings.warm_up is None else settings.warm_up
         self.recipe = Recipe(  # methods.md A.8: a constant rate after a linear warm-up, the norm cut to 1

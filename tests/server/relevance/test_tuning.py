@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Tuned
 from hybridr.errors import DataError, SettingsError
-from hybridr.evaluation.evaluation import parse_measure, values_of
+from hybridr.evaluation.evaluation import parse_measure, query_values
 from hybridr.records import Query
 from hybridr.relevance import tuning
 from hybridr.relevance.settings import TuneSettings
@@ -98,7 +98,7 @@ def test_judged_queries_choose_and_searches_follow(cluster, index, folder, judge
     # Every variant was scored here; the server must agree with what was written down.
     queries, qrels = judged
     ids = [query.query_id for query in queries]
-    [values] = values_of(search.run(queries, 100), qrels, [parse_measure("nDCG@10")], ids).values()
+    [values] = query_values(search.run(queries, 100), qrels, [parse_measure("nDCG@10")], ids).values()
     of_curve = {str(point.variant): point.mean for point in choice.curve}
     assert sum(values.values()) / len(values) == pytest.approx(of_curve[str(choice.chosen)], abs=1e-3)
     # A deployment takes up the pipeline that was tuned.

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hybridr.search.rerankers import added_to
+from hybridr.search.rerankers import add_scores
 from hybridr.search.rerankers import Reranker
 from hybridr.settings import Stage
 
@@ -54,7 +54,7 @@ class Spelling(Reranker):
 
     def rescored(self, lists):
         return [
-            added_to(
+            add_scores(
                 one,
                 self.name,
                 [float(one.query[:-1] in one.contents[hit.doc_id]) for hit in one.hits[: self.reach]],
@@ -130,7 +130,7 @@ def test_a_chain_that_gains_is_kept_and_taken_back(cluster, index_name, judged, 
 
 def test_a_chain_that_does_not_gain_stays_off(cluster, index_name, judged, tmp_path, monkeypatch, cli):
     monkeypatch.setattr("hybridr.relevance.tuning.encoder_for", lambda *_, **__: HashingEncoder())
-    monkeypatch.setattr("hybridr.search.rerankers.throwaway.added_to", lambda one, *_: list(one.hits))
+    monkeypatch.setattr("hybridr.search.rerankers.throwaway.add_scores", lambda one, *_: list(one.hits))
     command = ["tune", index_name, "--url", cluster.url, "--beir", str(tmp_path / "beir"), "--json"]
     found = cli.typed([*command, "--rerank", "throwaway"]).json
     assert found["chain"]["applied"] is False

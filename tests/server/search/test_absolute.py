@@ -14,7 +14,7 @@ from hybridr.errors import SettingsError
 from hybridr.evaluation.label_free import idf
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
-from hybridr.search.calibration import MINILM_SPREAD, known_cosines
+from hybridr.search.calibration import MINILM_SPREAD, fixed_text_cosines
 from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
@@ -47,7 +47,7 @@ def expected_scores(cluster: Cluster, index: str, text: str, dense_weight: float
     cosines = dict(zip(ids, vectors @ encoder().encode_queries([text])[0], strict=True)) | {"empty": 0.0}
     holding = [sum(word in text_number(n).split() for n in range(COUNT)) for word in set(text.split())]
     total = math.fsum(idf(count, COUNT) for count in holding)
-    scale = MINILM_SPREAD / known_cosines(encoder())[0]
+    scale = MINILM_SPREAD / fixed_text_cosines(encoder())[0]
     return {
         doc: (1 - dense_weight) * lexical.get(doc, 0.0) / (4 * math.sqrt(total))
         + dense_weight * min(scale, 8.0) * (1 + cosine)

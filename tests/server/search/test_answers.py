@@ -17,10 +17,10 @@ from hybridr.records import Hit, Progress, silent
 from hybridr.relevance import answering
 from hybridr.relevance.answering import calibrate, missing_cosines
 from hybridr.search import scripts
-from hybridr.search.answers import BEHIND
-from hybridr.search.calibration import USUAL_SPREAD, scale_of
-from hybridr.search.context import evening_in, without_tokens
-from hybridr.search.rerankers import Listed, Reranker
+from hybridr.search.answers import MARGIN_BELOW
+from hybridr.search.calibration import USUAL_SPREAD, scale_factor
+from hybridr.search.context import query_evening, without_tokens
+from hybridr.search.rerankers import QueryHits, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
 from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, as_sent
@@ -40,7 +40,7 @@ class Unmoved(Reranker):
     def __init__(self) -> None:
         pass
 
-    def rescored(self, lists: Sequence[Listed]) -> list[list[Hit]]:
+    def rescored(self, lists: Sequence[QueryHits]) -> list[list[Hit]]:
         return [list(one.hits) for one in lists]
 
 
@@ -66,7 +66,7 @@ def test_what_fits_stays_and_nothing_is_found_for_what_does_not(cluster, calibra
     told = [hit.confidence for hit in own]
     assert told == sorted(told, reverse=True)
     sure = search.requiring(0.95)
-    least = search.answers.threshold(0.95) - BEHIND
+    least = search.answers.threshold(0.95) - MARGIN_BELOW
     assert 0 < len(sure(text_number(7), 40)) < 40
     assert sure(text_number(7), 40) == [hit for hit in search(text_number(7), 40) if hit.score >= least]
     assert sure(UNANSWERABLE) == []
@@ -187,12 +187,12 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster)
             assert missing_cosines(cluster, unmeasured, encoder, silent) == measured
         assert measured.evened
         evened, plain = Search(cluster, name, encoder), Search(cluster, name, encoder, settings=AS_THEY_ARE)
-        assert evened.context.scales.dense == scale_of(measured.evened.spread, USUAL_SPREAD)
-        assert plain.context.scales.dense == scale_of(measured.spread, USUAL_SPREAD)
-        assert evening_in(Search(cluster, name, encoder, mode="dense").context) is None
+        assert evened.context.scales.dense == scale_factor(measured.evened.spread, USUAL_SPREAD)
+        assert plain.context.scales.dense == scale_factor(measured.spread, USUAL_SPREAD)
+        assert query_evening(Search(cluster, name, encoder, mode="dense").context) is None
         document = encoder.encode_documents([text_number(7)])
         for search, queries in (
-            (evened, evening_in(evened.context).of(encoder.encode_queries([text_number(9)]))),
+            (evened, query_evening(evened.context).of(encoder.encode_queries([text_number(9)]))),
             (plain, encoder.encode_queries([text_number(9)])),
         ):
             [lists] = search.candidates([text_number(9)])

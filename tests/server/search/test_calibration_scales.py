@@ -115,5 +115,5 @@ def test_what_a_query_finds_scores_as_the_plain_query_does(search, kind):
 def test_fields_that_no_document_tells_of_are_measured_by_the_words_of_the_index(search, monkeypatch):
     title = {"multi_match": {"query": "anchor", "fields": ["title^3", "text", "colour"]}}
     expected = BodyRanking(search, "lexical").queries.parse(title, "lexical")
-    monkeypatch.setattr(client_query, "probes_in_fields", lambda *_: ())
+    monkeypatch.setattr(client_query, "template_field_probes", lambda *_: ())
     assert BodyRanking(search, "lexical").queries.parse(title, "lexical") == expected

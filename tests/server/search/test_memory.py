@@ -19,14 +19,14 @@ from hybridr.errors import DataError, SettingsError
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Qrels, Query
-from hybridr.relevance.learning import learn, least_likeness, needs_of, unlearn
-from hybridr.search.calibration import known_likeness
+from hybridr.relevance.learning import learn, need_numbers, similarity_threshold, unlearn
+from hybridr.search.calibration import likeness_threshold
 from hybridr.search.past_queries import (
     MOST_DOCUMENTS,
     STAMP,
-    Past,
+    PastQuery,
     Relevant,
-    credits_by,
+    document_credits,
     memories_of,
     memory_of,
     read_relevant,
@@ -88,7 +88,7 @@ def learnt(cluster: Cluster, before: dict[str, dict[str, float]]) -> Search:
         "queries": 2,
         "documents": 3,
         "unused": 1,
-        "least": known_likeness(encoder()),
+        "least": likeness_threshold(encoder()),
         "rehearsal": None,
     }
     return opened(cluster)
@@ -219,10 +219,10 @@ def test_what_cannot_be_learnt_is_refused(cluster, index):
 def test_the_nearest_past_query_counts_and_what_is_no_document_does_not():
     stamp = "0" * STAMP
     past = [
-        Past(1.0, [Relevant("a", 0.5, stamp)]),
-        Past(0.9, [Relevant("a", 1.0, stamp), Relevant("b", 1.0, stamp)]),
+        PastQuery(1.0, [Relevant("a", 0.5, stamp)]),
+        PastQuery(0.9, [Relevant("a", 1.0, stamp), Relevant("b", 1.0, stamp)]),
     ]
-    found = credits_by(past, 0.8)
+    found = document_credits(past, 0.8)
     assert {doc: one.worth for doc, one in found.items()} == pytest.approx({"a": 0.5, "b": 0.5})
     fine = ["a", 1, stamp]
     odd: list[Any] = [["", 1, stamp], ["a" * 513, 1, stamp], ["a", 2, stamp], ["a", float("nan"), stamp]]
@@ -234,7 +234,7 @@ def test_the_nearest_past_query_counts_and_what_is_no_document_does_not():
 
 
 def test_needs_are_queries_that_share_a_document_if_by_way_of_others():
-    first, second, third, alone, nothing = needs_of([["a"], ["b", "c"], ["a", "b"], ["d"], []])
+    first, second, third, alone, nothing = need_numbers([["a"], ["b", "c"], ["a", "b"], ["d"], []])
     assert first == second == third
     assert len({first, alone, nothing}) == 3
 
@@ -248,9 +248,9 @@ def test_where_near_queries_have_other_needs_they_have_to_be_nearer(same, raised
     vectors = np.concatenate([left, right]).astype(np.float32)
     others = np.arange(100, 140)
     others[:same] = np.arange(same)
-    found = least_likeness(vectors, np.concatenate([np.arange(40), others]), 0.8)
+    found = similarity_threshold(vectors, np.concatenate([np.arange(40), others]), 0.8)
     assert (0.8 < found < 1) if raised else (found == 0.8)
-    assert least_likeness(vectors[:40], np.arange(40), 0.8) == 0.8, "nothing is near"
+    assert similarity_threshold(vectors[:40], np.arange(40), 0.8) == 0.8, "nothing is near"
 
 
 def test_what_was_tuned_leaves_a_memory_in(cluster, learnt):

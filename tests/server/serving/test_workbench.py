@@ -17,7 +17,7 @@ from hybridr.errors import DataError
 from hybridr.files.local import data_folder
 from hybridr.indexing.reindexing import reindex
 from hybridr.relevance.answering import calibrate
-from hybridr.search.rules.rules import kept_version, signed
+from hybridr.search.rules.rules import signed, stored_version
 from hybridr.serving.application import create_app
 from hybridr.serving.page.workbench import workbench_of
 from hybridr.serving.settings import ServeSettings
@@ -103,7 +103,7 @@ def test_a_rule_bears_the_user_of_the_server_whatever_a_client_calls_himself(cli
     assert found["by"] == f"{user} ({name})"
     assert found["at"] != "1999"
     post(client, "/rules/remove", names=[f"of {name}"], by=name)
-    newest = kept_version(cluster, resolve(cluster, index))
+    newest = stored_version(cluster, resolve(cluster, index))
     assert newest.by == f"{user} ({name})"
 
 
