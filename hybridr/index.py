@@ -493,9 +493,9 @@ class Index:
         missing.
         """
         from .cluster.destinations import resolve
-        from .search.answers import unfinished
+        from .search.answers import missing_parts_remark
 
-        return unfinished(resolve(self.cluster, self.name))
+        return missing_parts_remark(resolve(self.cluster, self.name))
 
     # Searching and ranking
 

@@ -99,7 +99,7 @@ def demonstrate(
         reindexing = index.reindex(progress=progress)
     with clock.timing("search"):
         search = index.open_search()
-        careful = search.requiring(AT_LEAST) if search.answers.known else search
+        careful = search.requiring(AT_LEAST) if search.answers.calibration else search
         hits, foreign = search(QUESTION, 2), careful(UNANSWERED, 2)
     with clock.timing("evaluate"):
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))

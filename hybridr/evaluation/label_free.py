@@ -116,7 +116,7 @@ def singular(word: str) -> str:
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n\s*\n")
 SENTENCE_WORDS = (4, 40)
-KEYWORDS = (2, 6)
+KEYWORD_COUNT = (2, 6)
 KINDS = ("title", "sentence", "keywords")
 KEYWORD_POOL = 15  # the best terms of a document, from which a query's are drawn
 TOP, LEXICAL_TOP = 10, 20
@@ -209,9 +209,9 @@ def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str
     counts = Counter(word for word in WORD.findall(text.lower()) if word not in STOP_WORDS)
     weight = {word: (1 + math.log(n)) * idf.get(singular(word), 0.0) for word, n in counts.items()}
     pool = sorted(weight, key=lambda word: (-weight[word], word))[:KEYWORD_POOL]
-    if len(pool) < KEYWORDS[0]:
+    if len(pool) < KEYWORD_COUNT[0]:
         return ""
-    size = min(int(random.integers(KEYWORDS[0], KEYWORDS[1] + 1)), len(pool))
+    size = min(int(random.integers(KEYWORD_COUNT[0], KEYWORD_COUNT[1] + 1)), len(pool))
     chances = np.array([weight[word] + 1e-9 for word in pool])
     return " ".join(random.choice(pool, size, replace=False, p=chances / chances.sum()))
 

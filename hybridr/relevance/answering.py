@@ -206,7 +206,7 @@ def reranked_hits(
         progress("calibrate", start, len(texts))
         depth = max(k, search.settings.depth) if search.reordering.members else k
         questions = search.first_stage_hits(texts[start : start + BATCH], depth)
-        hits += [ranking[:k] for ranking in search.reordering.of(*questions, hurried=False)]
+        hits += [ranking[:k] for ranking in search.reordering.reorder(*questions, hurried=False)]
     progress("calibrate", len(texts), len(texts))
     return hits
 

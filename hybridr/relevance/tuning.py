@@ -344,7 +344,7 @@ def reranker_gains(
         fields = load_member(FAMILY, name).own_settings.model_fields
         settings = {key: value for key, value in own.items() if key in fields}
         settings |= Step(name, 1.0, LONGEST_LIST).settings
-        ordered_anew = search.reranked(name, **settings).reordering.of(questions, lists, hurried=False)
+        ordered_anew = search.reranked(name, **settings).reordering.reorder(questions, lists, hurried=False)
         for gains, hits in zip(of_queries, ordered_anew, strict=True):
             after = {hit.doc_id: hit for hit in hits}
             seen = [after[doc] for doc in gains.documents]

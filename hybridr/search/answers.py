@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from .context import SearchContext
 from .rerankers import FAMILY as RERANKERS
 
 MARGIN_BELOW = 0.1
-"""Margin below the threshold within which hits stay if the best hit passes it: the index answers the query
-then. Scores are absolute, so one number serves all. It is the smallest that loses no more relevant hits than
-keeping all would (twelve collections, docs/measured/answers.md)."""
+"""Once the best hit reaches the threshold, hits that score at most this much below the threshold stay too.
+Scores are absolute, so one number serves all indices. It is the smallest margin that loses no more relevant
+hits than keeping all would (twelve collections, docs/measured/answers.md)."""
 
 ABOVE_ALL_SCORES = 1e30
 """A score above that of any hit."""
@@ -32,19 +33,19 @@ ABOVE_ALL_SCORES = 1e30
 
 @dataclass(frozen=True)
 class Answers:
-    """The confidence calibration of an index for one search, or the reason (`why`) that there is none."""
+    """The confidence calibration of an index for one search, or the `reason` why there is none."""
 
-    known: Calibrated | None
-    why: str = ""
+    calibration: Calibrated | None
+    reason: str = ""
 
-    def rated(self, hits: Hits, at_least: float = 0.0, *, wordless: bool = False) -> Hits:
-        """Return hits with their confidence, if calibrated, without those below the confidence `at_least`.
+    def with_confidence(self, hits: Hits, at_least: float = 0.0, *, wordless: bool = False) -> Hits:
+        """Return hits with their confidence, without those below the confidence `at_least`.
 
-        To a `wordless` query (`is_wordless`) no hit is an answer. Hits pinned by a rule have no
-        confidence and stay. If no hit is left, `nearest` of the result is the best hit, provided it is on
-        this page.
+        Without a calibration the hits are returned unchanged. No hit answers a `wordless` query (see
+        `is_wordless`). Hits pinned by a rule have no confidence and stay. If no hit is left, `nearest` of the
+        result is the best hit, provided it is on this page.
         """
-        if self.known is None:
+        if self.calibration is None:
             return hits
         rated = [
             hit if hit.rule else hit._replace(confidence=0.0 if wordless else self.confidence(hit.score))
@@ -62,64 +63,69 @@ class Answers:
 
         Raises SettingsError if the index is not calibrated.
         """
-        scores = self.required.scores
+        scores = self.required_calibration.scores
         return round(float(np.interp(score, scores, np.linspace(0, 1, len(scores)))), 4)
 
     def threshold(self, confidence: float) -> float:
         """Return the score from which on a hit has a confidence. Raises SettingsError if the index is not
         calibrated.
         """
-        scores = self.required.scores
+        scores = self.required_calibration.scores
         return float(np.interp(confidence, np.linspace(0, 1, len(scores)), scores))
 
-    def least(self, at_least: float, *, wordless: bool = False) -> dict[str, float]:
-        """Return the `min_score` of a search body for a required confidence, which no hit of a `wordless`
-        query has; empty if none is required or known.
+    def min_score(self, at_least: float, *, wordless: bool = False) -> dict[str, float]:
+        """Return the `min_score` of a search body for a required confidence; empty if none is required or
+        the index is not calibrated. No hit of a `wordless` query reaches it.
         """
-        if not (at_least and self.known):
+        if not (at_least and self.calibration):
             return {}
         return {"min_score": ABOVE_ALL_SCORES if wordless else self.threshold(at_least)}
 
-    def reachable(self, at_least: float) -> float:
-        """Return the required confidence, checked to be at least 0 and below 1. Raises SettingsError, also
-        without a calibration.
+    def checked_confidence(self, at_least: float) -> float:
+        """Return the required confidence. Raises SettingsError unless it is at least 0 and below 1, and for
+        one above 0 without a calibration.
         """
         if not 0 <= at_least < 1:
-            raise SettingsError(f"a confidence of {at_least} is none", hint="from 0 to below 1, such as 0.95")
-        return at_least if at_least == 0 or self.required else 0.0
+            raise SettingsError(
+                f"{at_least} is not a confidence", hint="a number from 0 to below 1, such as 0.95"
+            )
+        if at_least:
+            assert self.required_calibration
+        return at_least
 
     @property
-    def required(self) -> Calibrated:
+    def required_calibration(self) -> Calibrated:
         """Return the calibration. Raises SettingsError with the reason if there is none."""
-        if self.known is None:
-            raise SettingsError(f"no confidence is known: {self.why}", hint="hybridr tune INDEX")
-        return self.known
+        if self.calibration is None:
+            raise SettingsError(f"hits have no confidence: {self.reason}", hint="hybridr tune INDEX")
+        return self.calibration
 
 
-def unfinished(info: IndexInfo) -> str:
-    """Return a line on what a complete index still lacks, soft terms or confidence; empty if it lacks
-    nothing.
+def missing_parts_remark(info: IndexInfo) -> str:
+    """Return a remark if a complete index lacks soft terms or confidence; empty if it lacks neither.
 
-    The alias moves first: term table and calibration are the last stages of a reindex.
+    A reindex moves the alias before its last stages, which make the term table and the calibration.
     """
     record = info.record
-    there = {"soft terms": record.term_table or record.passages, "confidence": record.answers}
-    missing = [name for name, part in there.items() if not part]
+    parts = {"soft terms": record.term_table or record.passages, "confidence": record.answers}
+    missing = [name for name, part in parts.items() if not part]
     if record.state != "complete" or not missing:
         return ""
     return (
-        f"searches of '{info.name}' go without {' and '.join(missing)}: a reindex under way adds that at its "
-        f"end; else hybridr tune {record.source or info.name} does, or says why not"
+        f"searches of '{info.name}' go without {' and '.join(missing)}: a running reindex adds that at its "
+        f"end; otherwise run hybridr tune {quote(record.source or info.name)}"
     )
 
 
 def lowest_accepted_score(best: float | None, threshold: float) -> float:
-    """Return the lowest score that a hit may have; infinite if the best score is below the threshold."""
+    """Return the lowest score at which a hit is shown; infinite if the best score is below the threshold."""
     return threshold - MARGIN_BELOW if best is not None and best >= threshold else math.inf
 
 
 def matching_answers(context: SearchContext, reranking: Sequence[Any]) -> Answers:
-    """Return the calibration of the context's index, if it was measured with the scores of this search."""
+    """Return the calibration of the context's index if it holds for the scores of this search, else why it
+    does not.
+    """
     calibrated = context.info.record.answers
     if reason := comparison_obstacle(context, reranking):
         return Answers(None, reason)
@@ -133,7 +139,7 @@ def matching_answers(context: SearchContext, reranking: Sequence[Any]) -> Answer
 def comparison_obstacle(context: SearchContext, reranking: Sequence[Any]) -> str:
     """Return why scores of a search cannot be compared between queries; empty if they can."""
     if context.mode != HYBRID:
-        return f"it is of hybrid searches, mode {context.mode} is none"
+        return f"only hybrid searches have it, not mode {context.mode}"
     if not context.fusion.true_scores:
         return f"the fusion '{context.fusion.name}' gives no true scores"
     relative = [name for name in reranking[0] if not load_member(RERANKERS, name).adds]

@@ -18,11 +18,11 @@ from ..errors import SettingsError
 TERM = re.compile(r"(\w+)\(([\w@.-]+)(?:,([\w.]+))?\):([\d.]+)", re.ASCII)
 NUMBERS = "byte short integer long unsigned_long half_float float scaled_float double".split()
 DATES = ("date", "date_nanos")
-USUAL_TOP = "1000000"  # of log1p: what counts as much as anything above it
-SMALLEST_TOP = 1e-30  # the cluster counts in 32 bits, in which its inverse has to fit
-LARGEST_WEIGHT, MOST = 10.0, 8
+USUAL_TOP = "1000000"  # of log1p: this value and larger ones count fully
+SMALLEST_TOP = 1e-30  # its inverse must fit into the cluster's 32-bit numbers
+LARGEST_WEIGHT, MOST_BOOSTS = 10.0, 8
 HALF_LIFE = re.compile(r"([1-9]\d{0,4})([hd])")
-STEPS = 50  # of a half-life at least, in which "now" moves on
+STEPS = 50  # a half-life has at least so many time steps of "now"
 GRAMMAR = "log1p(FIELD[, TOP]):WEIGHT, linear(FIELD, TOP):WEIGHT, recency(FIELD, 30d):WEIGHT, joined by +"
 
 
@@ -72,21 +72,23 @@ def read_boosts(formula: str) -> tuple[Boost, ...]:
     term and the grammar.
     """
     terms = formula.split("+") if formula.strip() else []
-    if len(terms) > MOST:
-        raise SettingsError(f"{len(terms)} boosts were given, a search takes {MOST}")
+    if len(terms) > MOST_BOOSTS:
+        raise SettingsError(f"{len(terms)} boosts are given, a search takes at most {MOST_BOOSTS}")
     boosts: list[Boost] = []
     for term in map(str.strip, terms):
         parts = TERM.fullmatch("".join(term.split()))
         if not parts or parts[1] not in FORMS:
-            raise SettingsError(f"'{term}' is no boost", hint=GRAMMAR)
-        form, text, weight = parts[1], parts[3] or "", as_number(parts[4])
-        if not FORMS[form](text):
-            raise SettingsError(f"'{term}' says '{text}' where {form} needs something else", hint=GRAMMAR)
+            raise SettingsError(f"'{term}' is not a boost", hint=GRAMMAR)
+        form, argument, weight = parts[1], parts[3] or "", as_number(parts[4])
+        if not FORMS[form](argument):
+            raise SettingsError(f"'{argument}' is not an argument of {form} in '{term}'", hint=GRAMMAR)
         if not 0 < weight <= LARGEST_WEIGHT:
-            raise SettingsError(f"the weight of a boost is over 0 and at most {LARGEST_WEIGHT:g}: {term}")
-        boosts.append(Boost(form, parts[2], text, weight))
+            raise SettingsError(
+                f"the weight of a boost must be over 0 and at most {LARGEST_WEIGHT:g}: '{term}'"
+            )
+        boosts.append(Boost(form, parts[2], argument, weight))
     if len({boost.name for boost in boosts}) < len(boosts):
-        raise SettingsError(f"a boost is given twice: {formula.strip()}")
+        raise SettingsError(f"a boost is given twice: '{formula.strip()}'")
     return tuple(boosts)
 
 
@@ -99,7 +101,7 @@ def as_number(text: str) -> float:
 
 
 def is_top(text: str) -> bool:
-    """Return whether a text is a number that can be the value that counts fully."""
+    """Return whether a text is a number that can be a `top`, the value from which on documents count fully."""
     return SMALLEST_TOP <= as_number(text) < math.inf
 
 
@@ -108,7 +110,7 @@ FORMS: Mapping[str, Any] = {
     "linear": is_top,
     "recency": HALF_LIFE.fullmatch,
 }
-"""The forms, each with what tells whether it understands what it is told."""
+"""The forms, each with a test of its argument."""
 
 
 def check_boost(info: IndexInfo, boost: Boost) -> None:
@@ -121,12 +123,12 @@ def check_boost(info: IndexInfo, boost: Boost) -> None:
     unused = mapping.get("doc_values") is False or (boost.form == "recency" and mapping.get("index") is False)
     if mapping.get("type") in kinds and not nested and not unused:
         return
-    kind = mapping.get("type", "an object" if mapping else "not there")
+    kind = mapping.get("type", "an object" if mapping else "not mapped")
     obstacle = "inside nested objects" if nested else "kept out of searches" if unused else kind
     needed = "a date" if kinds == DATES else "a number"
     names = [field.name for field in info.mapped_fields if not field.name.startswith("hybridr_")]
-    fit = [name for name in names if info.mapping_of(name).get("type") in kinds]
+    suitable = [name for name in names if info.mapping_of(name).get("type") in kinds]
     raise SettingsError(
         f"'{boost.field}' of '{info.name}' is {obstacle}, {boost.form} needs {needed}",
-        hint=f"there is {', '.join(fit)}" if fit else "the index has no such field",
+        hint=f"suitable fields: {', '.join(suitable)}" if suitable else "the index has no suitable field",
     )

@@ -6,6 +6,7 @@ The encoder of an index is the one that wrote its vectors, the promoted one, or 
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from ..cluster.connection import Cluster
@@ -61,7 +62,7 @@ def encoder_for(
         folder = Path(remembered)
         if not folder.is_dir():
             raise ModelError(
-                f"the encoder of '{info.name}' lay in {folder}, which is gone", hint="--encoder FOLDER"
+                f"the encoder of '{info.name}' was in {folder}, which is gone", hint="--encoder FOLDER"
             )
     packaged = packaged_as(fingerprint)
     if folder is None and packaged is not None:
@@ -81,7 +82,7 @@ def find_encoder_folder(source: Path | str | None, progress: Progress, *, finger
     folder = None if source is None else Path(source).expanduser()
     if folder is not None and is_encoder(folder):
         return folder
-    # Here, since onnx takes its time to be imported.
+    # Imported here because importing onnx is slow.
     from ..encoders.export.exporting import encoder_folder, minilm_encoder
 
     if source is None:
@@ -95,7 +96,7 @@ Mode: TypeAlias = Annotated[str, OneOf("cluster.retrievers", "hybrid")]
 Feedback = Literal["rm3"]
 """Expansion of a lexical search by words of its best documents."""
 WIDE_CODES = ("zh", "ja", "ko")
-"""Languages whose own letters settle what a query is in, before a model is asked, which takes its time."""
+"""Languages recognised by their script alone, which is faster than the language model."""
 
 
 def modes() -> tuple[str, ...]:
@@ -122,10 +123,10 @@ def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder |
     if not is_destination(info):
         raise DataError(
             f"'{name}' has no vectors for {mode} search",
-            hint=f"hybridr reindex {name}   writes them, or use --mode lexical",
+            hint=f"hybridr reindex {quote(name)}   writes them, or use --mode lexical",
         )
     if info.record.state != "complete":
-        raise DataError(f"the vectors of '{name}' are not complete", hint=f"{command_for(info)}   goes on")
+        raise DataError(f"the vectors of '{name}' are not complete", hint=f"{command_for(info)}   continues")
     encoder = encoder_for(info, candidate)
     check_fingerprint(encoder.fingerprint, info)
     return encoder
@@ -146,8 +147,8 @@ def language_remark(text: str, encoder: Encoder | None) -> str:
     if code == UNKNOWN or reads(languages, code):
         return ""
     return (
-        f"the query looks like language '{code}', the encoder knows {', '.join(languages)}: "
-        "its vectors say little of it"
+        f"the query seems to be in language '{code}', the encoder knows {', '.join(languages)}: "
+        "the query's vector says little"
     )
 
 
@@ -156,9 +157,13 @@ def check_feedback(feedback: str | None, mode: Mode, settings: SearchSettings) -
     if feedback not in (None, *get_args(Feedback)):
         raise SettingsError(f"unknown feedback '{feedback}': {', '.join(get_args(Feedback))}")
     if feedback and mode != LexicalRetriever.name:
-        raise SettingsError(f"{feedback} expands words, and mode {mode} has more", hint="mode lexical")
+        raise SettingsError(
+            f"feedback '{feedback}' expands the words of mode lexical, not mode {mode}", hint="--mode lexical"
+        )
     if feedback and settings.query_template:
-        raise SettingsError("rm3 makes a lexical query of its own", hint="leave --query-template out")
+        raise SettingsError(
+            f"feedback '{feedback}' makes its own lexical query", hint="leave --query-template out"
+        )
 
 
 def fusions() -> list[type[Fusion]]:
@@ -179,10 +184,11 @@ def fusion_obstacle(fusion: type[Fusion], settings: SearchSettings, record: Reco
 
 
 def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
-    """Return the name of the fusion that the settings name. If they say `auto`, return the one that has a
-    setting of its own among them, or else the usual one.
+    """Return the name of the fusion that the settings choose.
 
-    Raises SettingsError for a fusion that cannot rank this index, or cannot add the boosts of the settings.
+    For `auto`, that is the fusion one of whose own settings is given, else the default one. Raises
+    SettingsError for a fusion that cannot rank this index, cannot find by words alone (`recall`), or cannot
+    add the boosts of the settings.
     """
     if settings.fusion == "auto":
         named = (fusion for fusion in fusions() if settings.model_fields_set & fusion.own_settings)
@@ -197,7 +203,7 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
             f"{name} finds by every retriever", hint='[search] recall = "all", or --fusion absolute'
         )
     if settings.boost and not fusion.takes_boosts:
-        raise SettingsError(f"a boost is added to true scores: {name} has none", hint="leave the boost out")
+        raise SettingsError(f"{name} does not support boosts", hint="leave the boost out")
     return fusion.name
 
 
@@ -211,7 +217,8 @@ class StoredFusion(NamedTuple):
 def stored_fusion(cluster: Cluster, settings: SearchSettings, info: IndexInfo) -> StoredFusion:
     """Return the fusion for requests that the cluster ranks alone, such as those of a deployment.
 
-    Without scripts on the cluster, a fusion that needs them is replaced. Raises as `chosen_fusion`.
+    On a cluster that runs no scripts, a fusion that needs them is replaced. Raises SettingsError as
+    `chosen_fusion` does, and Unreachable.
     """
     fusion = chosen_fusion(settings, info)
     if load_member(FAMILY, fusion).needs_scripts and (refused := scripts_refused(cluster, info.name)):

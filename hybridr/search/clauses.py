@@ -63,27 +63,27 @@ REASONS: Mapping[str, str] = {
 
 
 MOST_CLAUSES, MOST_TEXTS = 50, 4  # of one bool, and what one query may look for
-ONLY_FOR_ALL = ("phrase", "syntax")
+WAIVED_BY_OTHERS = ("phrase", "syntax")
 """Demands of a clause that another one beside it need not keep."""
-OTHERWISE = ("fuzziness", "analyzer")
+CHANGES_WORDS = ("fuzziness", "analyzer")
 """Options by which a query finds other words than those of its text."""
 BY_WORDS = ("best_fields", "most_fields", "cross_fields")
 """Types of `multi_match` and `query_string` that look for words, not for phrases or prefixes."""
 RANKED = {"adjust_pure_negative": False}
 """Mark of a `bool` that is ranked already; with a `filter` it means nothing."""
-OF_VECTORS = frozenset({"knn", "neural", "neural_sparse"})
-PLAIN = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard", "match_all"})
+VECTOR_QUERIES = frozenset({"knn", "neural", "neural_sparse"})
+CONDITION_KINDS = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard", "match_all"})
 """Queries that say which documents there are, and nothing about which one is better."""
-SIGNS = {
+SYNTAX = {
     "query_string": re.compile(r'[+=&|><!(){}\[\]^"~*?:\\/]|(?<!\w)-|-(?!\w)|\b(AND|OR|NOT)\b'),
     "simple_query_string": re.compile(r'[+|"()~*\\]|(?<!\w)-|-(?!\w)'),
 }
 """Characters that may be syntax in a query of Lucene; a hyphen within a word is none."""
 NO_WORDS = re.compile(r"[\[\]{}\\/<>]|\b_exists_:")
 """Signs of ranges, regular expressions and escapes: their operands are no text."""
-UNWANTED = re.compile(r'(?:(?<![^\s(])[-!]|\bNOT\s+)(?:[\w.]+:)?(?:"[^"]*"|\([^()]*\)|[^\s()]+)')
-OF_A_FIELD = re.compile(r'(?<![\w.*])([\w.*]+):("[^"]*"|\([^()]*\)|[^\s()]+)')
-AMONG_WORDS = re.compile(r'[~^][\d.]*|&&|\|\||\b(?:AND|OR|NOT)\b|(?<!\w)-|-(?!\w)|[+=&|!()"*?:]')
+NEGATED_WORDS = re.compile(r'(?:(?<![^\s(])[-!]|\bNOT\s+)(?:[\w.]+:)?(?:"[^"]*"|\([^()]*\)|[^\s()]+)')
+FIELD_PREFIXED = re.compile(r'(?<![\w.*])([\w.*]+):("[^"]*"|\([^()]*\)|[^\s()]+)')
+OPERATORS = re.compile(r'[~^][\d.]*|&&|\|\||\b(?:AND|OR|NOT)\b|(?<!\w)-|-(?!\w)|[+=&|!()"*?:]')
 NO_TYPES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -102,7 +102,7 @@ class NotRanked(NamedTuple):
 class ParsedQuery(NamedTuple):
     """A client's query as hybridr reads it: the search text, and the conditions on documents.
 
-    `around` are queries that wrap the text and change its score, innermost first, each with the name of the
+    `wrappers` are queries that wrap the text and change its score, innermost first, each with the name of the
     part where the text stands. `required_match` is a key of REASONS that says why every hit must match the
     query's words, so that neighbours by vector may not be returned; None if they may. `words` is the part
     that scores the text in the client's own way, None if it equals the plain query on the searched fields. In
@@ -113,7 +113,7 @@ class ParsedQuery(NamedTuple):
     text: str
     filters: tuple[QueryBody, ...] = ()
     excluded: tuple[QueryBody, ...] = ()
-    around: tuple[tuple[str, QueryBody], ...] = ()
+    wrappers: tuple[tuple[str, QueryBody], ...] = ()
     required_match: str | None = None
     words: QueryBody | None = None
     typed: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class ParsedQuery(NamedTuple):
     @property
     def is_limited(self) -> bool:
         """Return whether filters or wrapping queries restrict or change where the text counts."""
-        return bool(self.filters or self.excluded or self.around)
+        return bool(self.filters or self.excluded or self.wrappers)
 
 
 Clause: TypeAlias = tuple[QueryBody, ParsedQuery]
@@ -170,13 +170,13 @@ class QueryReader:
         fields = [named] if isinstance(named, str) else list(named or ())
         parts = [str(field).partition("^") for field in fields]
         names, boosts = [name for name, _, _ in parts], {boost for _, _, boost in parts}
-        if fields and not any(map(self.has, fields)):
+        if fields and not any(map(self.is_text_field, fields)):
             described = (f"{name} is {self.types.get(name, 'not mapped')}" for name in names[:3])
             return NotRanked("field", ", ".join(described))
         if not isinstance(text, str) or not text.strip():
             return NotRanked("no_text")  # numbers and dates are none to encode
         alike = self.fields.issuperset(names) and len(boosts) < 2 and not {"0", "0.0"} & boosts
-        own = required_match is not None or not alike or any(map(options.get, OTHERWISE))
+        own = required_match is not None or not alike or any(map(options.get, CHANGES_WORDS))
         for name in ("operator", "default_operator"):
             if str(options.get(name, "or")).lower() != "or":
                 required_match = required_match or "operator"
@@ -184,7 +184,7 @@ class QueryReader:
             required_match = required_match or "minimum_should_match"
         return ParsedQuery(text, required_match=required_match, words=query if own else None)
 
-    def has(self, field: Any) -> bool:
+    def is_text_field(self, field: Any) -> bool:
         """Return whether a field, given with a boost or wildcard or without, is an analysed text field."""
         if not isinstance(field, str):
             return False
@@ -218,19 +218,19 @@ class QueryReader:
         options = {**body, "fuzziness": None}  # of words that a sign in the text says it of
         fields = body.get("fields") or body.get("default_field")
         fields = None if fields in ("*", ["*"], ["*^1.0"]) else fields
-        if not isinstance(text, str) or not SIGNS[kind].search(text):
+        if not isinstance(text, str) or not SYNTAX[kind].search(text):
             required_match = None if body.get("type", "best_fields") in BY_WORDS else "phrase"
             return self.text_of({kind: body}, fields, options, required_match)
-        words = UNWANTED.sub(" ", text)
-        words = OF_A_FIELD.sub(lambda match: match[2] if self.has(match[1]) else " ", words)
-        words = " ".join(AMONG_WORDS.sub(" ", words).split())
+        words = NEGATED_WORDS.sub(" ", text)
+        words = FIELD_PREFIXED.sub(lambda match: match[2] if self.is_text_field(match[1]) else " ", words)
+        words = " ".join(OPERATORS.sub(" ", words).split())
         if NO_WORDS.search(text) or not has_visible_text(words):
             return NotRanked("syntax", kind)
         parsed = self.text_of({kind: body}, fields, options, "syntax")
         return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, ParsedQuery) else parsed
 
-    def inside(self, kind: str, body: QueryBody, part: str = "query") -> ParsedQuery | NotRanked:
-        """Read the query in `part` of a wrapper that changes its score; the wrapper goes to `around`.
+    def wrapper(self, kind: str, body: QueryBody, part: str = "query") -> ParsedQuery | NotRanked:
+        """Read the query in `part` of a wrapper that changes its score; the wrapper goes to `wrappers`.
 
         A wrapper with a `min_score` demands a match of the words, because neighbours by vector would fall
         below that score.
@@ -243,7 +243,9 @@ class QueryReader:
         if isinstance(inner, NotRanked):
             return inner
         required_match = inner.required_match or ("functions" if body.get("min_score") is not None else None)
-        return inner._replace(around=(*inner.around, (part, {kind: outside})), required_match=required_match)
+        return inner._replace(
+            wrappers=(*inner.wrappers, (part, {kind: outside})), required_match=required_match
+        )
 
     def constant_score(self, kind: str, body: QueryBody) -> NotRanked:
         """Return why a `constant_score` is not ranked: the reason of its query, else that it only filters."""
@@ -266,7 +268,7 @@ class QueryReader:
         clauses = [(query, part) for query, part in read if isinstance(part, ParsedQuery)]
         if not clauses:
             return read[0][1]
-        parsed = joined(clauses)
+        parsed = join_clauses(clauses)
         if isinstance(parsed, NotRanked) or (parsed.words is None and len(clauses) == len(read)):
             return parsed
         if setting := score_setting_kind(parsed):
@@ -293,21 +295,21 @@ class QueryReader:
             for side in (read[: len(must)], read[len(must) :])
         )
         texts = {part.text for _, part in demanded}
-        again = [(clause, part) for clause, part in wished if part.text in texts and not part.around]
+        again = [(clause, part) for clause, part in wished if part.text in texts and not part.wrappers]
         clauses = [*demanded, *again] if demanded else wished
         if not clauses:
             reasons = [part for _, part in read if isinstance(part, NotRanked) and part.reason != "kind"]
             return next(iter(reasons), NotRanked("only_a_filter" if filters and not read else "kind"))
-        parsed = joined(clauses)
+        parsed = join_clauses(clauses)
         if isinstance(parsed, NotRanked):
             return parsed
-        if demanded and isinstance(must_be := joined(demanded), ParsedQuery) and must_be != parsed:
+        if demanded and isinstance(must_be := join_clauses(demanded), ParsedQuery) and must_be != parsed:
             parsed = parsed._replace(required_match=must_be.required_match)
         counted = [clause for clause, _ in clauses]
         required = [clause for clause, part in read[: len(must)] if isinstance(part, NotRanked)]
         others = [clause for clause in should if clause not in counted]
-        added = [*others, *(clause for clause in required if not PLAIN.issuperset(clause))]
-        if vectors := OF_VECTORS.intersection(kind for clause in added for kind in clause):
+        added = [*others, *(clause for clause in required if not CONDITION_KINDS.issuperset(clause))]
+        if vectors := VECTOR_QUERIES.intersection(kind for clause in added for kind in clause):
             return NotRanked("scores", ", ".join(vectors))
         required_match = parsed.required_match
         few = ("0",) if others and must else ("0", "1")
@@ -319,18 +321,18 @@ class QueryReader:
         return parsed._replace(
             filters=(*parsed.filters, *required, *filters),
             excluded=(*parsed.excluded, *excluded),
-            around=(*parsed.around, *extra),
+            wrappers=(*parsed.wrappers, *extra),
             required_match=required_match,
         )
 
 
 READERS: Mapping[str, Callable[[QueryReader, str, QueryBody], ParsedQuery | NotRanked]] = {
     "bool": QueryReader.bool,
-    "boosting": partial(QueryReader.inside, part="positive"),
+    "boosting": partial(QueryReader.wrapper, part="positive"),
     "combined_fields": QueryReader.several_fields,
     "constant_score": QueryReader.constant_score,
     "dis_max": QueryReader.dis_max,
-    "function_score": QueryReader.inside,
+    "function_score": QueryReader.wrapper,
     "match": QueryReader.match,
     "match_bool_prefix": partial(QueryReader.match, required_match="phrase"),
     "match_phrase": partial(QueryReader.match, required_match="phrase"),
@@ -338,13 +340,13 @@ READERS: Mapping[str, Callable[[QueryReader, str, QueryBody], ParsedQuery | NotR
     "multi_match": QueryReader.several_fields,
     "nested": QueryReader.nested,
     "query_string": QueryReader.query_string,
-    "script_score": QueryReader.inside,
+    "script_score": QueryReader.wrapper,
     "simple_query_string": QueryReader.query_string,
 }
 """Reader of each kind of query; other kinds look for no text."""
 
 
-def joined(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
+def join_clauses(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
     """Return several text clauses, of which any may match, as one parsed query."""
     if len(clauses) == 1:
         return clauses[0][1]
@@ -361,7 +363,7 @@ def joined(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
         (
             required_match
             for required_match in demands
-            if required_match and required_match not in ONLY_FOR_ALL
+            if required_match and required_match not in WAIVED_BY_OTHERS
         ),
         None,
     )
@@ -390,7 +392,7 @@ def score_setting_kind(parsed: ParsedQuery) -> str:
     """Return the kind of a wrapping query that does more than multiply the text's score; empty if there is
     none.
     """
-    for _, outside in parsed.around:
+    for _, outside in parsed.wrappers:
         [(kind, body)] = outside.items()
         if kind == "script_score" or body.get("boost_mode", "multiply") != "multiply":
             return kind

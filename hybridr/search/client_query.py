@@ -27,51 +27,55 @@ from ..files.remembered import known_scales, remember_scales
 from ..indexing.terms.terms import Analysis, Word
 from ..languages import has_visible_text
 from .calibration import PlainQuery, Probes, document_probes, template_field_probes, template_scale
-from .clauses import OF_VECTORS, NotRanked, ParsedQuery, QueryReader, scores_as
-from .fusions import CompiledQuery, OwnQuery, times, within
+from .clauses import VECTOR_QUERIES, NotRanked, ParsedQuery, QueryReader, scores_as
+from .fusions import CompiledQuery, SplitQuery, filtered_query, scaled_query
 from .settings import Finds
 
 MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
-FITTED_S = 3600.0  # after that a scale is measured anew, and used meanwhile
-AT_ONCE, REST = 100, 4.0  # shapes fitted without a rest; then so many times as long as each took
-TYPED, LETTERS = ("query", "value", "wildcard"), 2
-SHORT = tuple("match match_phrase match_phrase_prefix match_bool_prefix term prefix wildcard fuzzy".split())
+REMEASURE_S = 3600.0  # until a scale is measured again; the old one is used meanwhile
+AT_ONCE, REST = 100, 4.0  # shapes measured without a rest; then the rest is this many times the time of each
+TEXT_KEYS, SHORT_TEXT = ("query", "value", "wildcard"), 2
+SHORTHAND_KINDS = tuple(
+    "match match_phrase match_phrase_prefix match_bool_prefix term prefix wildcard fuzzy".split()
+)
 """Kinds of queries whose field may hold the text alone, in place of an object of options."""
 CONDITIONS = ("filter", "must_not", "minimum_should_match")
 DEMANDS = ("operator", "default_operator", "minimum_should_match", "_name")
-SPELT = tuple(
+SPELLING_OPTIONS = tuple(
     "fuzziness max_expansions prefix_length fuzzy_transpositions fuzzy_rewrite "
     "fuzzy_max_expansions fuzzy_prefix_length".split()
 )
 """Options that match words of another spelling. They are left out of probes: 50 such searches take a cluster
 seconds, and scores without them are nearly the same (.92 to .94 on four collections)."""
-NEVER_ASKED = OF_VECTORS | frozenset(
+NEVER_PROBED = VECTOR_QUERIES | frozenset(
     "script percolate more_like_this regexp wrapper template has_child has_parent index".split()
 )
-"""Queries that are never probed, because a server asks 50 times by its own rights: vectors, scripts,
-patterns, and look-ups in other documents or indices (a `terms` look-up has an `index`)."""
-SYNONYMS, EXPANDED = 3, 50  # clauses that a cluster makes of one word
-NO_QUERY = 400
+"""Queries that are never probed, because a server would send them 50 times with its own rights: vectors,
+scripts, patterns, and look-ups in other documents or indices (a `terms` look-up has an `index`)."""
+CLAUSES_OF_SYNONYMS, CLAUSES_OF_FUZZY_WORD = 3, 50  # clauses that a cluster makes of one word
+BAD_REQUEST = 400
 
 
 def query_shape(query: Any, texts: Sequence[str], kind: str = "") -> Any:
     """Return a query with `{{query}}` instead of its texts, without parts that only say which documents
     match.
 
-    A text alone may stand for the options inside a query of a `kind` (`"match": {"title": "red shoes"}`).
+    `kind` is the name under which the query stands. Below some kinds a text alone may stand for the options
+    (`"match": {"title": "red shoes"}`).
     """
     if isinstance(query, list):
         return [query_shape(part, texts) for part in query]
     if not isinstance(query, Mapping):
         return query
-    left_out: Sequence[str] = (*DEMANDS, *SPELT) if isinstance(query.get("query"), str) else ()
+    left_out: Sequence[str] = (*DEMANDS, *SPELLING_OPTIONS) if isinstance(query.get("query"), str) else ()
     left_out = CONDITIONS if {"must", "should"} & query.keys() else left_out
     shape = {}
     for name, part in query.items():
         if name in left_out:
             continue
-        if isinstance(part, str) and (name in TYPED or kind in SHORT):  # a letter or two may stand anywhere
-            typed = (text for text in texts if part == text or (len(text) > LETTERS and text in part))
+        if isinstance(part, str) and (name in TEXT_KEYS or kind in SHORTHAND_KINDS):
+            # One or two letters may be part of any word.
+            typed = (text for text in texts if part == text or (len(text) > SHORT_TEXT and text in part))
             text = next(typed, None)
             shape[name] = part if text is None else part.replace(text, PLACE)
         else:
@@ -86,7 +90,9 @@ def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
     if not isinstance(query, Mapping):
         return query
     return {
-        name: new if part == old and (name in TYPED or kind in SHORT) else with_text(part, old, new, name)
+        name: new
+        if part == old and (name in TEXT_KEYS or kind in SHORTHAND_KINDS)
+        else with_text(part, old, new, name)
         for name, part in query.items()
     }
 
@@ -94,19 +100,19 @@ def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
 def clauses_per_word(info: IndexInfo, field: str) -> int:
     """Return an upper bound on the clauses that the cluster makes of one word of a text in a field.
 
-    That is one clause, or more for an index with its own analyser, whose synonyms may have several words.
+    That is one clause, or more for an analyser that the index defines itself, since it may add synonyms.
     """
     analyser = query_analyzer_of(info, field)
-    own = any(key.startswith(f"index.analysis.analyzer.{analyser}.") for key in info.settings)
-    return SYNONYMS if own or info.mapping_of(field).get("type") == "alias" else 1
+    is_custom = any(key.startswith(f"index.analysis.analyzer.{analyser}.") for key in info.settings)
+    return CLAUSES_OF_SYNONYMS if is_custom or info.mapping_of(field).get("type") == "alias" else 1
 
 
 def max_leaf_clauses(query: Any, words: int, per_word: Mapping[str, int], inside: str = "") -> int:
     """Return an upper bound on the clauses that the cluster makes of a query for a text of `words` words.
 
     `per_word` bounds the clauses of a word by field; a word with fuzziness counts as fifty. A pattern may
-    name several fields; no field means all, unless the query is `inside` one. A text alone may stand for its
-    options (`"match": {"title": "red shoes"}`).
+    name several fields; no field means all fields, or `inside`, the name under which the query stands, if
+    that is a field. A text alone may stand for its options (`"match": {"title": "red shoes"}`).
     """
     if isinstance(query, list):
         return sum(max_leaf_clauses(clause, words, per_word) for clause in query)
@@ -117,15 +123,15 @@ def max_leaf_clauses(query: Any, words: int, per_word: Mapping[str, int], inside
             name for name, clause in query.items() if isinstance(clause, str) and inside.startswith("match")
         ]
         count = sum(max_leaf_clauses(clause, words, per_word, name) for name, clause in query.items())
-        return 1 + words * sum(per_word.get(name, SYNONYMS) for name in short) + count
-    named = query.get("fields") or [query.get("default_field", inside if inside in per_word else "*")]
-    of_words = "default_operator" not in query  # else a sign says which words may be spelt otherwise
-    misspelt = (of_words and query.get("fuzziness") is not None) or "~" in query["query"]
+        return 1 + words * sum(per_word.get(name, CLAUSES_OF_SYNONYMS) for name in short) + count
+    fields = query.get("fields") or [query.get("default_field", inside if inside in per_word else "*")]
+    reads_signs = "default_operator" in query  # fuzziness holds only for words that end with ~
+    is_fuzzy = "~" in query["query"] or (query.get("fuzziness") is not None and not reads_signs)
     clauses: list[int] = []
-    for name in (str(field).partition("^")[0] for field in named):
-        matching = [count for field, count in per_word.items() if fnmatchcase(field, name)]
-        clauses += matching if "*" in name else [per_word.get(name, SYNONYMS)]
-    return words * (EXPANDED * len(clauses) if misspelt else sum(clauses))
+    for pattern in (str(field).partition("^")[0] for field in fields):
+        matching = [count for field, count in per_word.items() if fnmatchcase(field, pattern)]
+        clauses += matching if "*" in pattern else [per_word.get(pattern, CLAUSES_OF_SYNONYMS)]
+    return words * (CLAUSES_OF_FUZZY_WORD * len(clauses) if is_fuzzy else sum(clauses))
 
 
 class ShapeScale(NamedTuple):
@@ -171,17 +177,17 @@ class Shapes:
         if len(shape) > MOST_BYTES:
             return 0.0
         with self._lock:
-            self._recall()
+            self._load_stored_scales()
             scale = self._known.pop(key := sha256(shape).hexdigest(), None)
             if scale:
                 self._known[key] = scale._replace(shape=shape)  # the last one asked; recalled without it
-            if self.background and (scale is None or scale.at + FITTED_S < time.monotonic()):
-                self._ask_for(shape)
+            if self.background and (scale is None or scale.at + REMEASURE_S < time.monotonic()):
+                self._queue(shape)
         if scale is None and not self.background and len(self._known) < MOST_SHAPES:
-            return self._fit(shape)
+            return self._measure(shape)
         return scale.scale if scale else None
 
-    def follow(self, before: Shapes) -> None:
+    def take_over(self, before: Shapes) -> None:
         """Take over the known and waiting shapes of the index that was served until now, `before`, and stop
         its background work.
 
@@ -191,26 +197,26 @@ class Shapes:
             recent, waiting = list(before._known.items()), list(before._waiting)
             before._waiting.clear()
         with self._lock:
-            self._recall()
+            self._load_stored_scales()
             if before._name == self._name:
                 self._known.update(recent)
             for shape in [*waiting, *(scale.shape for _, scale in reversed(recent) if scale.shape)]:
                 if sha256(shape).hexdigest() not in self._known:
-                    self._ask_for(shape)
+                    self._queue(shape)
 
     @property
     def _name(self) -> str:
         """The key under which the scales of this index and these fields are stored."""
         return " ".join([self.info.uuid, *self.plain.fields])
 
-    def _recall(self) -> None:
+    def _load_stored_scales(self) -> None:
         """Read, once, the scales that another server on this machine measured for the index."""
         if not self._recalled:
             self._recalled = True
             before = known_scales(self._name).items()
             self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
 
-    def _ask_for(self, shape: bytes) -> None:
+    def _queue(self, shape: bytes) -> None:
         """Queue a shape of queries to be measured by the background thread."""
         if len(self._waiting) < MOST_WAITING:
             self._waiting[shape] = None
@@ -229,7 +235,7 @@ class Shapes:
                 shape = next(iter(self._waiting))
             began = time.monotonic()
             try:
-                self._fit(shape)
+                self._measure(shape)
             except Exception:  # what a cluster refuses now it may answer later
                 fitted = max(fitted, AT_ONCE)
             with self._lock:
@@ -240,16 +246,16 @@ class Shapes:
         with suppress(DownloadError):
             remember_scales(self._name, {key: scale.scale for key, scale in self._known.copy().items()})
 
-    def _fit(self, shape: bytes) -> float:
+    def _measure(self, shape: bytes) -> float:
         """Measure and store the scale of a shape. Raises HybridrError if the cluster does not answer."""
         cluster, info = self.cluster, self.info
         try:
             template = Template(orjson.loads(shape))
-            unasked = any(b'"%s":' % name.encode() in shape for name in NEVER_ASKED)
+            unasked = any(b'"%s":' % name.encode() in shape for name in NEVER_PROBED)
             probes = chain(template_field_probes(cluster, info, self.plain, template), self._documents())
             scale = 0.0 if unasked else template_scale(cluster, info, probes, template)
         except ClusterError as error:
-            if error.status != NO_QUERY:
+            if error.status != BAD_REQUEST:
                 raise
             scale = 0.0
         with self._lock:
@@ -260,17 +266,17 @@ class Shapes:
 
     def _documents(self) -> Iterator[Probes]:
         """Yield probe texts from the index's documents, drawn again after an hour."""
-        if not self._probes or self._probed_at + FITTED_S < time.monotonic():
+        if not self._probes or self._probed_at + REMEASURE_S < time.monotonic():
             self._probes = list(document_probes(self.cluster, self.info, self.plain))
             self._probed_at = time.monotonic()
         yield from self._probes
 
 
-AS_IT_STANDS = "--mode lexical asks the template as it stands"
+UNCHANGED_TEMPLATE_HINT = "--mode lexical asks the template as it stands"
 MOST_CHARACTERS = 1_000_000
-MOST_SHOWN = 200  # characters of a query that a reason is about
+MOST_SHOWN = 200  # characters of a query that a reason quotes
 RELATIVES = ("has_child", "has_parent")
-WITH_HITS_INSIDE = ("nested", *RELATIVES)
+INNER_HITS_KINDS = ("nested", *RELATIVES)
 
 
 class ClientQueries:
@@ -303,7 +309,7 @@ class ClientQueries:
             return parsed
         if parsed.required_match and recall == "all":
             return NotRanked(parsed.required_match)
-        if (reason := self.unreadable(parsed.text)) or parsed.words is None:
+        if (reason := self.text_obstacle(parsed.text)) or parsed.words is None:
             return reason or parsed
         scale = self.shapes.scale(parsed.words, parsed.strings)
         if scale is None:
@@ -313,37 +319,50 @@ class ClientQueries:
             return NotRanked("scale", shape)
         return parsed._replace(scale=scale)
 
-    def unreadable(self, text: str) -> NotRanked | None:
+    def text_obstacle(self, text: str) -> NotRanked | None:
         """Return why a text cannot be encoded; None if it can."""
         if len(text) > self.most:
             return NotRanked("too_long")
         return None if has_visible_text(text) and is_unicode(text) else NotRanked("no_text")
 
-    def own_query(
+    def split_query(
         self, query: Mapping[str, Any], parsed: ParsedQuery, *, recall: Finds = "all", whole: bool = False
-    ) -> OwnQuery:
-        """Return the client's query split into what finds hits and what scores words, scaled to the plain
-        query.
+    ) -> SplitQuery:
+        """Return the client's query split into a part that finds hits and a part that scores words, both
+        scaled to the plain query.
 
         `whole` says that a single query finds and scores, without a `rescore`.
         """
-        outer = tuple((part, without_inner_hits(outside)) for part, outside in parsed.around)
-        alone = recall == "lexical"
+        wrappers = tuple((part, without_inner_hits(outside)) for part, outside in parsed.wrappers)
+        only_words_find = recall == "lexical"
         if parsed.words is None:
-            leaves = self.leaves(query, parsed) if whole else 0
-            return OwnQuery(query, leaves=leaves, around=outer, scale=parsed.scale, only_words_find=alone)
-        again = recall == "all" or bool(outer) or not scores_as(query, parsed.words)
-        finds, words = (times(part, 1 / parsed.scale) for part in (query, without_inner_hits(parsed.words)))
-        leaves = 0
-        if again or whole:  # only then, since words may be new to the cluster's analysis
-            leaves = self.leaves(parsed.words, parsed) * (again + whole)
-        finding_scale = 0.0 if again else parsed.scale
-        return OwnQuery(finds, words, leaves, finding_scale, outer, parsed.scale, alone)
+            leaves = self.max_clauses(query, parsed) if whole else 0
+            return SplitQuery(
+                query,
+                leaf_clauses=leaves,
+                wrappers=wrappers,
+                scale=parsed.scale,
+                only_words_find=only_words_find,
+            )
+        scores_words_alone = scores_as(query, parsed.words) and not wrappers
+        sends_words = not (only_words_find and scores_words_alone)  # else the unscaled query scores them
+        finding_query, word_query = (
+            scaled_query(part, 1 / parsed.scale) for part in (query, without_inner_hits(parsed.words))
+        )
+        leaves = 0  # counted only if needed: analysing new words costs a request
+        if sends_words:
+            leaves += self.max_clauses(parsed.words, parsed)
+        if whole:
+            leaves += self.max_clauses(parsed.words, parsed)
+        finding_scale = 0.0 if sends_words else parsed.scale
+        return SplitQuery(
+            finding_query, word_query, leaves, finding_scale, wrappers, parsed.scale, only_words_find
+        )
 
-    def leaves(self, query: Mapping[str, Any], parsed: ParsedQuery) -> int:
-        """Return an upper bound of the Lucene clauses that this query expands to.
+    def max_clauses(self, query: Mapping[str, Any], parsed: ParsedQuery) -> int:
+        """Return an upper bound on the Lucene clauses that this query expands to.
 
-        Counts analysed words, because languages such as Chinese have no spaces.
+        Analysed words are counted, because languages such as Chinese have no spaces.
         """
         by_field = Counter(word.field for word in self.words(parsed.text))
         return max_leaf_clauses(query, max(len(parsed.text.split()), *by_field.values(), 0), self.per_word)
@@ -367,16 +386,17 @@ class TemplateQueries(ClientQueries):
         except (TypeError, ValueError, AttributeError):
             return NotRanked("unreadable")
 
-    def combined(self, text: str, parsed: ParsedQuery, query: CompiledQuery) -> CompiledQuery:
+    def with_template(self, text: str, parsed: ParsedQuery, query: CompiledQuery) -> CompiledQuery:
         """Return the compiled query extended by the template's query for the text.
 
-        The template's query finds documents instead of the plain words. Neighbours by vector are found too,
-        unless the template demands matches.
+        The template's query finds documents instead of the plain words, and only it does if it requires
+        matches. Its filters also restrict the neighbours by vector.
         """
-        own = self.own_query(without_inner_hits(self.template.filled(text)), parsed)
+        own = self.split_query(without_inner_hits(self.template.filled(text)), parsed)
         filters = [part for part in (query.filter, filter_of(parsed)) if part]
+        own = own._replace(finding_query=filtered_query(own.finding_query, query.filter))
         return replace(
-            query.with_client_query(own._replace(finds=within(own.finds, query.filter))),
+            query.with_client_query(own),
             filter={"bool": {"filter": filters}} if filters else None,
             only_words_find=query.only_words_find or parsed.required_match is not None,
         )
@@ -409,7 +429,7 @@ def without_inner_hits(query: Any) -> Any:
     return {
         name: without_inner_hits(
             {part: inner for part, inner in value.items() if part != "inner_hits"}
-            if name in WITH_HITS_INSIDE and isinstance(value, Mapping) and "query" in value
+            if name in INNER_HITS_KINDS and isinstance(value, Mapping) and "query" in value
             else value
         )
         for name, value in query.items()

@@ -35,7 +35,7 @@ from .calibration import (
 )
 from .checks import HYBRID, Feedback, Mode, chosen_fusion, retrievers_of, weighted_boosts
 from .clauses import REASONS, NotRanked, ParsedQuery
-from .client_query import AS_IT_STANDS, Shapes, TemplateQueries
+from .client_query import UNCHANGED_TEMPLATE_HINT, Shapes, TemplateQueries
 from .feedback import feedback_queries
 from .fusions import (
     FAMILY as FUSIONS,
@@ -48,7 +48,7 @@ from .fusions import (
     Scales,
     SingleRetriever,
     Weighted,
-    fitting,
+    cut_to_budget,
     leaf_clause_count,
 )
 from .pieces import word_queries
@@ -63,7 +63,7 @@ SETS = ("auto", "all", "none")
 class SignalSet:
     """The signals of one search by name; `left_out` maps unused signals to the reason.
 
-    `unusual` are those that other indices use by default, and this one only if they are named.
+    `unusual` names signals that most indices use by default, but this one only on request.
     """
 
     members: Mapping[str, Signal]
@@ -95,18 +95,18 @@ class SignalSet:
             return encoder.read_queries(texts)
         return [without_tokens(vector) for vector in encoder.encode_queries(list(texts))]
 
-    def due(self, text: str) -> bool:
-        """Return whether a signal must ask the cluster about a text first."""
-        return any(signal.due(text) for signal in self.members.values())
+    def needs_request(self, text: str) -> bool:
+        """Return whether a signal must first send a request about a text."""
+        return any(signal.needs_request(text) for signal in self.members.values())
 
     def learnt_from(self, texts: Sequence[str]) -> set[str]:
         """Return those texts from which a signal was learnt."""
         return {text for signal in self.members.values() for text in signal.learnt_from(texts)}
 
-    def of(self, readings: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
+    def clauses_for(self, readings: Sequence[QueryReading]) -> list[dict[str, Weighted]]:
         """Return the weighted clauses of each signal for each query."""
         for signal in self.members.values():
-            if waiting := [reading for reading in readings if signal.due(reading.text)]:
+            if waiting := [reading for reading in readings if signal.needs_request(reading.text)]:
                 signal.prepare(waiting)
         return [
             {
@@ -235,7 +235,9 @@ class SearchContext:
         retrievers: dict[str, Retriever] = {}
         for kind in retrievers_of(self.mode, self.settings):
             if obstacle := kind.obstacle(self.info.record):
-                raise DataError(f"no {kind.name} retriever here: {obstacle}", hint="--mode lexical")
+                raise DataError(
+                    f"'{self.info.name}' has no {kind.name} retriever: {obstacle}", hint="--mode lexical"
+                )
             retriever = kind.of(self.info.record, self.fields)
             if isinstance(retriever, LexicalRetriever):
                 template = None if self.fusion.rescores else self.template
@@ -286,14 +288,15 @@ class SearchContext:
         return weighted_boosts(self.info, self.settings.boost) if self.fusion.takes_boosts else {}
 
     def boost_clauses(self, formula: str | None) -> Mapping[str, Weighted]:
-        """Return the weighted clauses of a boost formula; None takes that of the settings. Raises
-        SettingsError if the fusion takes no boosts.
+        """Return the weighted clauses of a boost formula; None takes that of the settings, "" adds no boost.
+
+        Raises SettingsError if the fusion supports no boosts, or a field cannot boost.
         """
         if formula is None:
             return self.boosts
         if formula and not self.fusion.takes_boosts:
-            ranks = f"the fusion '{self.fusion.name}'" if self.mode == HYBRID else f"mode {self.mode}"
-            raise SettingsError(f"{ranks} adds no boosts", hint="leave the boost out")
+            ranker = f"the fusion '{self.fusion.name}'" if self.mode == HYBRID else f"mode {self.mode}"
+            raise SettingsError(f"{ranker} does not support boosts", hint="leave the boost out")
         return weighted_boosts(self.info, formula)
 
     @cached_property
@@ -318,7 +321,7 @@ class SearchContext:
         queries = TemplateQueries(self.info, self.fields, self.analysis, shapes, template=self.template)
         if isinstance(sample := queries.parse_text(SAMPLE_TEXT), NotRanked):
             file = self.settings.query_template
-            raise SettingsError(f"{file} is not ranked: {sample.why}", hint=AS_IT_STANDS)
+            raise SettingsError(f"{file} is not ranked: {sample.why}", hint=UNCHANGED_TEMPLATE_HINT)
         return queries
 
     @cached_property
@@ -326,10 +329,10 @@ class SearchContext:
         """Return remarks on what is ranked differently from the settings."""
         remarks = []
         if self.mode != HYBRID and self.settings.boost:
-            remarks.append(f"the boost is left out: mode {self.mode} ranks by one retriever")
+            remarks.append(f"the boost is not used: mode {self.mode} ranks by one retriever")
         if self.fusion.scripts and (refused := self.fusion.scripts.refused()):
-            lost = [name for name, signal in self.signals.members.items() if signal.needs_scripts]
-            without = f" without {', '.join(lost)}" if lost else ""
+            unused = [name for name, signal in self.signals.members.items() if signal.needs_scripts]
+            without = f" without {', '.join(unused)}" if unused else ""
             remarks.append(f"ranked in several requests{without}: {refused}")
         sample = self.own_queries.parse_text(SAMPLE_TEXT) if self.own_queries else None
         if isinstance(sample, ParsedQuery) and sample.required_match and self.settings.recall == "all":
@@ -338,9 +341,7 @@ class SearchContext:
 
     @cached_property
     def readers(self) -> dict[str, TextReader]:
-        """Return the functions that turn query texts into what each representation's retriever searches
-        by.
-        """
+        """Return for each retriever of a representation the function that encodes query texts for it."""
         record, settings = self.info.record, self.settings
         names = [name for name, retriever in self.retrievers.items() if retriever.reads == "representation"]
         return {name: load_member(REPRESENTATIONS, name).reader(record, settings) for name in names}
@@ -369,12 +370,12 @@ class SearchContext:
             parsed = []
             for text in texts:
                 if isinstance(query := self.own_queries.parse_text(text), NotRanked):
-                    raise DataError(f"'{text}' is not ranked: {query.why}", hint=AS_IT_STANDS)
+                    raise DataError(f"'{text}' is not ranked: {query.why}", hint=UNCHANGED_TEMPLATE_HINT)
                 parsed.append(query)
             plain_texts = [query.text for query in parsed]
             readings = readings if plain_texts == list(texts) else None  # they are of other texts
             queries = self.compile_plain(plain_texts, depth, filter, readings)
-            queries = list(map(self.own_queries.combined, texts, parsed, queries))
+            queries = list(map(self.own_queries.with_template, texts, parsed, queries))
         return [replace(query, boosts=boosts, display=display, explained=explained) for query in queries]
 
     def compile_plain(
@@ -406,7 +407,7 @@ class SearchContext:
         signals: list[dict[str, Weighted]] = [{} for _ in texts]
         if self.signals.members and readings is not None:
             roots = [lexical_root(scale.idf_sum) for scale in scales]
-            signals = self.signals.of(list(map(QueryReading, texts, analysed, readings, roots)))
+            signals = self.signals.clauses_for(list(map(QueryReading, texts, analysed, readings, roots)))
             if self.fusion.scripts and self.fusion.scripts.refused():
                 signals = [
                     {name: part for name, part in parts.items() if not part.scripted} for parts in signals
@@ -416,7 +417,7 @@ class SearchContext:
         if represented or max_clauses < MAX_CLAUSES:
             for number, (row, words, parts) in enumerate(zip(values, analysed, signals, strict=True)):
                 used = sum(leaf_clause_count(member.query(row[member.name], 1)) for member in represented)
-                signals[number] = fitting(parts, self.max_clauses - used - len(words.words))
+                signals[number] = cut_to_budget(parts, self.max_clauses - used - len(words.words))
         filter, window = self.info.scope.both(filter), rescore_window(self.info)
         plain = CompiledQuery(
             self.fusion, self.retrievers, {}, depth, filter, window=window, max_clauses=max_clauses
@@ -430,8 +431,8 @@ class SearchContext:
                 scales=scale,
                 signals=parts,
                 text=text,
-                leaves=max((member.clauses_of(len(words.words)) for member in lexical), default=0),
-                # Neighbours of a part number or the like, which the index has, are other parts.
+                leaf_clauses=max((member.clauses_of(len(words.words)) for member in lexical), default=0),
+                # The neighbours of a part number or error code that the index has are other parts or errors.
                 only_words_find=several
                 and (self.settings.recall == "lexical" or (words.known and is_identifier(text))),
             )
@@ -458,11 +459,11 @@ class SearchContext:
 
 
 def query_evening(context: SearchContext) -> Evening | None:
-    """Return what evens out the queries of a search, as measured on its index; None if vectors are taken as
-    they are.
+    """Return what evens out the query vectors of a search, as measured on its index; None if they are used
+    unchanged.
     """
-    chosen = context.encoder and context.fusion.needs_scales and context.settings.evened
-    return stored_evening(context.info.record) if chosen else None
+    is_used = context.encoder and context.fusion.needs_scales and context.settings.evened
+    return stored_evening(context.info.record) if is_used else None
 
 
 def spread_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any]) -> dict[str, float]:
@@ -474,9 +475,9 @@ def spread_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any
 
 
 def is_wordless(context: SearchContext, text: str) -> bool:
-    """Return whether a text has no letter, no digit, and no word that the index has: an emoji, signs.
+    """Return whether a text has no letter, no digit, and no word that the index has, such as an emoji.
 
-    Its vector says nothing, and is near to those of documents that say nothing either.
+    The vector of such a text is near those of documents without content.
     """
     return not any(map(str.isalnum, text)) and not context.analysis.of([text])[0].known
 

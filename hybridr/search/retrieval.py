@@ -18,7 +18,7 @@ from ..cluster.routing import same_copies
 from ..errors import SettingsError
 from ..records import Hit, Hits
 from .clauses import REASONS
-from .client_query import AS_IT_STANDS
+from .client_query import UNCHANGED_TEMPLATE_HINT
 from .context import SearchContext
 from .fusions import CandidateLists, CompiledQuery, Scores
 from .hits import checked_hits, shown_text
@@ -66,11 +66,11 @@ class Retrieval:
         """Return the candidate lists of each query: the list of each retriever, then missing scores requested
         by ids.
         """
-        pairs = [(query, name) for query in queries for name in query.finding]
+        pairs = [(query, name) for query in queries for name in query.finding_retrievers]
         bodies = [{"size": query.depth, "query": query.query(name)} for query, name in pairs]
         answers = iter(self.scores(bodies, [query.text for query, _ in pairs]))
         listed = [
-            {name: next(answers) if name in query.finding else {} for name in query.retrievers}
+            {name: next(answers) if name in query.finding_retrievers else {} for name in query.retrievers}
             for query in queries
         ]
         missing = [self._missing(query, lists) for query, lists in zip(queries, listed, strict=True)]
@@ -112,14 +112,14 @@ class Retrieval:
             bodies[name] = [{"size": len(ids), "query": among(ids, clauses)} for ids in groups]
         return bodies
 
-    def in_pieces(self, stop: int) -> bool:
+    def spans_depths(self, stop: int) -> bool:
         """Return whether a page ending at `stop` is joined from searches of several depths."""
         of_words = all(retriever.of_words for retriever in self.retrievers.values())
         return not of_words and self.fusion.true_scores and stop > self.context.settings.depth
 
     def hits(self, page: range, query: CompiledQuery) -> Hits:
         """Return the hits of a page."""
-        if not self.in_pieces(page.stop):
+        if not self.spans_depths(page.stop):
             depth = max(self.context.settings.depth, page.stop)
             return self._page(page, replace(query, depth=depth), [])
         pieces = list(self._pieces(page, query))
@@ -189,7 +189,7 @@ class Retrieval:
         [lists] = self.candidates([query])
         ranked = self.fusion.order(lists, page.stop - len(seen), seen)
         scores = dict(islice(ranked.items(), page.start - len(seen), None))
-        answers = self._looked_up(list(scores), query)
+        answers = self._look_up(list(scores), query)
         hits = [
             self._hit(Hit(doc, score, rank), query, lists.scores_of(doc), answers.get(doc, {}))
             for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
@@ -205,21 +205,21 @@ class Retrieval:
         parts = query.explain(named, bare.score)
         return bare._replace(scores=scores, text=text, passage=passage, parts=parts)
 
-    def pinned(self, pins: Mapping[str, str], query: CompiledQuery) -> list[Hit]:
+    def pinned_hits(self, pins: Mapping[str, str], query: CompiledQuery) -> list[Hit]:
         """Return those pinned documents that the query's filter and the index's scope show, in their order,
         each with its rule.
 
         A document that the search would not have found gets the score 0.
         """
-        among_pins = query.narrowed(must=[{"ids": {"values": list(pins)}}])
+        among_pins = query.with_conditions(must=[{"ids": {"values": list(pins)}}])
         hits = {hit.doc_id: hit for hit in self.hits(range(len(pins)), among_pins)}
         if missing := [doc for doc in pins if doc not in hits]:
-            answers = self._looked_up(missing, query)
+            answers = self._look_up(missing, query)
             hits |= {doc: self._hit(Hit(doc, 0.0, 0), query, {}, answer) for doc, answer in answers.items()}
         there = [doc for doc in pins if doc in hits]
         return [hits[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
 
-    def _looked_up(self, doc_ids: Sequence[str], query: CompiledQuery) -> dict[str, dict[str, Any]]:
+    def _look_up(self, doc_ids: Sequence[str], query: CompiledQuery) -> dict[str, dict[str, Any]]:
         """Return for each document id what a search response would hold: highlights and best passage."""
         passages = self.info.record.passages is not None
         parts = {
@@ -256,8 +256,8 @@ def require_no_functions_around(query: CompiledQuery) -> None:
     """Raise SettingsError for a client's functions around the query: without scripts they cannot act on its
     score.
     """
-    if query.around:
-        raise SettingsError(REASONS["scripts"], hint=AS_IT_STANDS)
+    if query.wrappers:
+        raise SettingsError(REASONS["scripts"], hint=UNCHANGED_TEMPLATE_HINT)
 
 
 def first_score(scores: Iterable[float]) -> float | None:

@@ -7,7 +7,7 @@ import time
 from ..cluster.connection import Cluster
 from ..errors import ClusterError, Unreachable
 
-RECHECK_S = 10.0  # a server would else fail every search after an operator forbids scripts
+RECHECK_S = 10.0  # otherwise every search would fail once an operator forbids scripts
 REFUSALS = {
     "allow_expensive_queries": "search.allow_expensive_queries is false",
     "cannot execute [inline] scripts": "script.allowed_types leaves inline ones out",
@@ -27,11 +27,11 @@ def scripts_refused(cluster: Cluster, index: str) -> str | None:
     script = {"script_score": {"query": {"match_all": {}}, "script": {"source": "_score"}}}
     try:
         cluster.search(index, {"size": 0, "terminate_after": 1, "query": script})
-    except Unreachable:  # a second request would wait as long once more
+    except Unreachable:  # an unreachable cluster says nothing about scripts
         raise
     except ClusterError as error:
-        said = next((reason for words, reason in REFUSALS.items() if words in error.message), None)
-        return said and f"the cluster runs no scripts ({said})"
+        refusal = next((reason for words, reason in REFUSALS.items() if words in error.message), None)
+        return f"the cluster runs no scripts ({refusal})" if refusal else None
     return None
 
 
@@ -45,13 +45,13 @@ class Scripts:
         self._until = time.monotonic()
 
     @property
-    def due(self) -> bool:
+    def needs_check(self) -> bool:
         """Return whether the next use checks again."""
         return time.monotonic() >= self._until
 
     def refused(self) -> str | None:
         """Return why scripts may not run; None if they may."""
-        if self.due:
+        if self.needs_check:
             self._until = time.monotonic() + RECHECK_S
             self._reason = scripts_refused(self.cluster, self.index)
         return self._reason

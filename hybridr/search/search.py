@@ -18,7 +18,7 @@ from ..encoders.contract import Encoder, Reading
 from ..errors import HybridrError, ModelError, SettingsError
 from ..families import load_member
 from ..records import Hit, Hits, Query, Run
-from .answers import matching_answers, unfinished
+from .answers import matching_answers, missing_parts_remark
 from .calibration import cosine_scale
 from .checks import (
     HYBRID,
@@ -33,7 +33,7 @@ from .checks import (
     modes,
 )
 from .context import SearchContext, is_wordless, spread_factors
-from .fusions import CandidateLists, CompiledQuery, OwnQuery, Rescoring, Scales
+from .fusions import CandidateLists, CompiledQuery, Rescoring, Scales, SplitQuery
 from .rerankers import FAMILY, IndexAccess, QueryHits, Reranker
 from .retrieval import Retrieval, first_score
 from .rules.matching import MatchedRules
@@ -45,10 +45,9 @@ BATCH = 32
 
 @dataclass(frozen=True)
 class Explanation:
-    """The hits of a search with the parts of their scores, the matching rules, and what the search went
-    without.
+    """The hits of a search with the parts of their scores, the matching rules, and remarks for people.
 
-    `remarks` are for people. `left_out` maps unused signals to the reason.
+    `left_out` maps each signal that the search did not use to the reason.
     """
 
     hits: Hits
@@ -77,8 +76,8 @@ class Search:
     index, DataError when the mode needs vectors and there are none, FingerprintMismatch when the encoder
     is not the one that wrote them; without one the search finds it itself. `feedback="rm3"` expands a
     lexical search by the words of its best documents. `fusion` names how a hybrid search joins its
-    retrievers; None in other modes. Where the cluster runs no scripts, a fusion whose request needs one
-    ranks here, by scores that are asked by ids.
+    retrievers; None in other modes. On a cluster that runs no scripts, a fusion that needs them ranks in
+    this process, by scores requested for document ids.
 
     >>> search = hybridr.Search(hybridr.connect(), "docs", encoder)
     >>> [hit.rank for hit in search("basket", k=2)]
@@ -118,9 +117,9 @@ class Search:
         self.ruling = self.rules.ruling
         self.remarks = [*self.context.remarks, *left_out, *self.rules.remarks()]
         self.answers = matching_answers(self.context, self.reordering.names)
-        self.at_least = self.settings.at_least if self.answers.known else 0.0
-        if self.settings.at_least and self.answers.why:
-            self.remarks.append(f"no hit is left out for its confidence: {self.answers.why}")
+        self.at_least = self.settings.at_least if self.answers.calibration else 0.0
+        if self.settings.at_least and self.answers.reason:
+            self.remarks.append(f"no hit is left out for its confidence: {self.answers.reason}")
 
     def using(self, mode: Mode) -> Search:
         """Return the same search in another mode."""
@@ -133,7 +132,7 @@ class Search:
         `own` are settings of the re-rankers.
         """
         search = copy(self)
-        search.reordering = Reordering.by(self.context, self.retrieval.contents, names, own)
+        search.reordering = Reordering.from_names(self.context, self.retrieval.contents, names, own)
         search.answers = matching_answers(self.context, search.reordering.names)
         return search
 
@@ -144,7 +143,7 @@ class Search:
         Raises SettingsError for a value outside 0 to 1, or if the index is not calibrated.
         """
         search = copy(self)
-        search.at_least = self.answers.reachable(at_least)
+        search.at_least = self.answers.checked_confidence(at_least)
         return search
 
     def __call__(
@@ -172,7 +171,7 @@ class Search:
         [query] = self.context.compile(
             [rules.text],
             self.settings.depth,
-            rules.within(filter),
+            rules.restricted_filter(filter),
             None if reading is None else [reading],
             boost=boost,
             display=True,
@@ -181,20 +180,21 @@ class Search:
         if not rules.pins:
             hits = self._ordered(range(offset, offset + k), query)
         else:  # the list begins with the pinned documents, the others follow by their rank
-            pinned = self.retrieval.pinned(rules.pins, query)
+            pinned = self.retrieval.pinned_hits(rules.pins, query)
             pins = [{"ids": {"values": [hit.doc_id for hit in pinned]}}]
             page = range(max(0, offset - len(pinned)), max(0, offset + k - len(pinned)))
-            others = self._ordered(page, query.narrowed(must_not=pins)) if page else Hits()
+            others = self._ordered(page, query.with_conditions(must_not=pins)) if page else Hits()
             moved = [hit._replace(rank=hit.rank + len(pinned)) for hit in others]
             scores = [hit.score for hit in pinned] + ([] if others.best is None else [others.best])
             hits = Hits([*pinned[offset : offset + k], *moved], max(scores, default=None))
-        if boost is not None or self.answers.known is None:
+        if boost is not None or self.answers.calibration is None:
             return hits
-        return self.answers.rated(hits, self.at_least, wordless=is_wordless(self.context, rules.text))
+        wordless = is_wordless(self.context, rules.text)
+        return self.answers.with_confidence(hits, self.at_least, wordless=wordless)
 
     def remarks_on(self, text: str) -> list[str]:
         """Return remarks to read before trusting the hits for a text."""
-        missing = unfinished(self.info) if self.mode == HYBRID else ""
+        missing = missing_parts_remark(self.info) if self.mode == HYBRID else ""
         foreign = language_remark(text, self.context.encoder)
         return [*self.remarks, *filter(None, (missing, foreign))]
 
@@ -207,13 +207,13 @@ class Search:
         filter: dict[str, Any] | None = None,
         parts: bool = True,
     ) -> Explanation:
-        """Search as a call does; return the hits with what the ranking used and what it went without, such as
-        re-rankers that ran out of time.
+        """Search as a call does; return the hits, the matching rules, and remarks on what the ranking could
+        not use, such as re-rankers that ran out of time.
 
         `parts` adds to each hit the parts of its score.
         """
         hits = self(text, k, offset=offset, filter=filter, explain=parts)
-        remarks = (*self.remarks_on(text), *self.reordering.left(hits))
+        remarks = (*self.remarks_on(text), *self.reordering.late_remarks(hits))
         return Explanation(hits, self.mode, remarks, dict(self.signals.left_out), self.ruling(text))
 
     def _ordered(self, page: range, query: CompiledQuery) -> Hits:
@@ -221,7 +221,7 @@ class Search:
         if not self.reordering.members:
             return self.retrieval.hits(page, query)
         candidates = self.retrieval.hits(range(max(page.stop, self.reordering.reach)), query)
-        [hits] = self.reordering.of([query], [candidates])
+        [hits] = self.reordering.reorder([query], [candidates])
         return Hits(hits[page.start : page.stop], first_score(hit.score for hit in hits))
 
     def request(
@@ -232,7 +232,7 @@ class Search:
         Raises SettingsError if one request cannot produce this ranking.
         """
         self.context.fusion.check_page(offset, k)
-        if offset and self.retrieval.in_pieces(offset + k):
+        if offset and self.retrieval.spans_depths(offset + k):
             raise SettingsError(
                 f"hits {offset + 1} to {offset + k} are beyond the {self.settings.depth} candidates of each "
                 "retriever: one request does not join the pages before it",
@@ -256,14 +256,14 @@ class Search:
         self._check_one_request()
         check_request(text, k)
         rules, fusion = self.ruling(text), self.context.fusion
-        filter, readings = rules.within(filter), None if reading is None else [reading]
+        filter, readings = rules.restricted_filter(filter), None if reading is None else [reading]
         depth = max(self.settings.depth, k)
         [query] = self.context.compile([rules.text], depth, filter, readings, boost=boost)
         if not rules.pins:
             return query.body(k)
         if not fusion.rescores:
             raise SettingsError(
-                f"a rule pins documents: with the fusion '{self.fusion}' no one request does",
+                f"a rule pins documents, which a request with the fusion '{self.fusion}' cannot do",
                 hint="--fusion absolute",
             )
         return {"size": k, **fusion.rescoring(query).with_pins(rules.pins, filter).body()}
@@ -272,7 +272,7 @@ class Search:
         self,
         text: str,
         depth: int,
-        own: OwnQuery,
+        own: SplitQuery,
         *,
         filter: dict[str, Any] | None = None,
         reading: Reading | None = None,
@@ -301,18 +301,22 @@ class Search:
         """Raise SettingsError if this ranking cannot be written as one request."""
         fusion = self.context.fusion
         if self.reranked_by or not fusion.one_request:
-            ranks = "a re-ranker" if self.reranked_by else f"the fusion '{self.fusion}'"
-            raise SettingsError(f"{ranks} ranks here: there is no one request", hint="--fusion absolute")
+            ranker = "a re-ranker" if self.reranked_by else f"the fusion '{self.fusion}'"
+            raise SettingsError(
+                f"{ranker} ranks in this process: one request cannot produce this ranking",
+                hint="--fusion absolute",
+            )
         if fusion.scripts and (reason := fusion.scripts.refused()):
             raise SettingsError(reason, hint="--fusion pipeline")
 
     def needs_no_request(self, text: str) -> bool:
-        """Return whether the body for a text needs no request: its analysis is cached, nothing is due."""
+        """Return whether the body for a text can be made without a request to the cluster."""
         scripts = self.context.fusion.scripts
-        due = (scripts is not None and scripts.due) or self.signals.due(text)
-        return not due and self.context.feedback is None and self.analysis.remembers(text)
+        if (scripts and scripts.needs_check) or self.signals.needs_request(text) or self.context.feedback:
+            return False
+        return self.analysis.remembers(text)
 
-    def knows(self, text: str) -> bool:
+    def has_word_of(self, text: str) -> bool:
         """Return whether the index contains any word of a text."""
         return self.analysis.of([text])[0].known
 
@@ -325,7 +329,7 @@ class Search:
             batch = queries[start : start + BATCH]
             texts = [query.text for query in batch]
             if self.reordering.members:
-                lists = self.reordering.of(*self.first_stage_hits(texts, depth), hurried=False)
+                lists = self.reordering.reorder(*self.first_stage_hits(texts, depth), hurried=False)
                 rankings = [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for hits in lists]
             else:
                 rankings = self.retrieval.best(self.context.compile(texts, depth), k)
@@ -392,9 +396,9 @@ class Reordering:
     contents: ReadsTexts
     members: tuple[Reranker, ...] = ()
     tuned: bool = False
-    """`tune` chose them, no user: a request that cannot have them goes without."""
+    """Whether `tune` chose them and no user: a single request, which cannot re-rank, is then allowed."""
     own: Mapping[str, Any] = field(default_factory=dict)
-    """The settings that they got."""
+    """The settings of the re-rankers."""
 
     @property
     def names(self) -> list[Any]:
@@ -408,24 +412,24 @@ class Reordering:
         return min(depth, max(reranker.reach or depth for reranker in self.members))
 
     @classmethod
-    def by(
+    def from_names(
         cls, context: SearchContext, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]
     ) -> Reordering:
-        """Return the named re-rankers for a search; each takes those of the `own` settings that it has.
+        """Return the named re-rankers for a search; each takes from `own` the settings that it has.
 
-        Raises SettingsError for a re-ranker that cannot order hits here, for unknown settings, and for one
-        that adds to scores if the fusion gives no true scores.
+        Raises SettingsError for unknown settings, for a re-ranker that cannot order hits of this index, and
+        for one that adds to scores if the fusion gives no true scores.
         """
-        behind = IndexAccess(context.cluster, context.info)
+        access = IndexAccess(context.cluster, context.info)
         kinds: list[type[Reranker]] = [load_member(FAMILY, name) for name in names]
         unknown = own.keys() - {name for kind in kinds for name in kind.own_settings.model_fields}
         rerankers = []
         for kind in kinds:
-            if obstacle := kind.obstacle(behind):
+            if obstacle := kind.obstacle(access):
                 raise SettingsError(f"'{kind.name}' cannot order hits here: {obstacle}", hint="--rerank none")
             fields = unknown | kind.own_settings.model_fields.keys()
             values = {name: value for name, value in own.items() if name in fields}
-            rerankers.append(kind(behind, kind.own_settings(**values)))
+            rerankers.append(kind(access, kind.own_settings(**values)))
         adding = [reranker.name for reranker in rerankers if reranker.adds]
         if adding and not context.fusion.true_scores:
             raise SettingsError(
@@ -438,22 +442,22 @@ class Reordering:
     def from_settings_or_tuning(
         cls, context: SearchContext, contents: ReadsTexts, settings: SearchSettings
     ) -> tuple[Reordering, list[str]]:
-        """Return the re-rankers of the settings, else those that `tune` chose for hybrid searches, with
+        """Return the re-rankers of the settings, else those that `tune` chose for hybrid searches, and
         remarks.
 
-        What `tune` chose and this machine lacks is left out, with a remark.
+        If those of `tune` cannot be used on this machine, none are used, and a remark gives the reason.
         """
         if context.settings.chain or context.mode != HYBRID:
             own = context.settings.rerank_settings
-            return cls.by(context, contents, context.settings.chain, own), []
+            return cls.from_names(context, contents, context.settings.chain, own), []
         try:
             tuned = tuned_chain(settings, context.info)
-            chain = cls.by(context, contents, tuned.chain, tuned.rerank_settings)
+            chain = cls.from_names(context, contents, tuned.chain, tuned.rerank_settings)
             return replace(chain, tuned=bool(chain.members)), []
         except HybridrError as error:
-            return cls(context, contents), [f"what tune found to re-rank with is left out: {error}"]
+            return cls(context, contents), [f"the re-rankers that tune chose are left out: {error}"]
 
-    def of(
+    def reorder(
         self, queries: Sequence[CompiledQuery], hit_lists: Sequence[list[Hit]], *, hurried: bool = True
     ) -> list[list[Hit]]:
         """Return the hits of each query with their best `depth` reordered. Raises ModelError if a re-ranker
@@ -473,8 +477,8 @@ class Reordering:
             for old, new in zip(before, best, strict=True):
                 if {hit.doc_id for hit in old} != {hit.doc_id for hit in new} or len(old) != len(new):
                     raise ModelError(
-                        f"the re-ranker '{reranker.name}' was given {len(old)} hits and gives {len(new)}, "
-                        "or others",
+                        f"the re-ranker '{reranker.name}' was given {len(old)} hits and gives {len(new)}: "
+                        "it must return the same hits",
                         hint="--rerank none",
                     )
         return [first + others for first, others in zip(best, rest, strict=True)]
@@ -494,6 +498,6 @@ class Reordering:
         own = [spread_factors(context.retrievers, query.values).get(name, factor) for query in queries]
         return list(map(retriever.scale, sums, own))
 
-    def left(self, hits: Sequence[Hit]) -> list[str]:
+    def late_remarks(self, hits: Sequence[Hit]) -> list[str]:
         """Return remarks for hits of a page that there was no time to re-rank."""
-        return [said for reranker in self.members if (said := reranker.left(hits))]
+        return [said for reranker in self.members if (said := reranker.late_remark(hits))]

@@ -217,7 +217,7 @@ async def answer_search(
         entry = query_record(body, ubi, query_id, hits, teams)
         request.app.state.keeper.keep(QUERIES, [entry], ubi.object_id_field or "")
     unsure = UNSURE if (warning or body.boost) and body.at_least else ""
-    warning = "; ".join(filter(None, [warning, unsure, *search.reordering.left(hits)]))
+    warning = "; ".join(filter(None, [warning, unsure, *search.reordering.late_remarks(hits)]))
     response: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
     response |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
     response |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}

@@ -357,7 +357,7 @@ class Searches:
             mode = LexicalRetriever.name
             search = Search(self.cluster, info, mode=mode, settings=settings)
             snapshot = self._snapshot(search, self.place.embedder, {mode: search}, error.message)
-        snapshot.shapes.follow(self.now.shapes)
+        snapshot.shapes.take_over(self.now.shapes)
         if snapshot.embedder is not self.place.embedder:
             self._retired.append((time.monotonic(), self.place.embedder))
             self.place.embedder = snapshot.embedder

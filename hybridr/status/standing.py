@@ -44,7 +44,7 @@ from ..indexing.semantic_models import model_deletions
 from ..indexing.targets import target_of
 from ..indexing.targets.beside import delete_indices, moves_from, own_aliases
 from ..records import Windows
-from ..search.answers import unfinished
+from ..search.answers import missing_parts_remark
 from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, withdrawal
 from ..serving.deploy.ingesting import undeploy_ingest
 from .leftovers import drop_beside, gone_indices, left_requests, requests_beside, sidecar_parts, sidecars
@@ -218,7 +218,7 @@ def holding(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> Inde
         kept={sidecar.label: sidecar.state(cluster, info) for sidecar in sidecars()},
         parts=partial_aliases(info),
         calibrated=info.record.answers.documents if info.record.answers else None,
-        unfinished=unfinished(info),
+        unfinished=missing_parts_remark(info),
     )
 
 

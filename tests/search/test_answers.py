@@ -10,7 +10,7 @@ from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION, Calibrated
 from hybridr.errors import SettingsError
 from hybridr.records import Hit, Hits
-from hybridr.search.answers import Answers, unfinished
+from hybridr.search.answers import Answers, missing_parts_remark
 
 KNOWN = Calibrated(ranking="0" * 64, scores=(0.5, 0.6, 0.7, 0.8, 0.9), queries=400, answered=3, documents=20)
 
@@ -28,21 +28,23 @@ def test_of_one_score_all_over_what_is_higher_is_sure() -> None:
 
 def test_without_a_calibration_it_says_why() -> None:
     unknown, hits = Answers(None, "nobody measured"), Hits([Hit("d", 1.0, 1)], 1.0)
-    assert (unknown.rated(hits), unknown.reachable(0)) == (hits, 0)
+    assert (unknown.with_confidence(hits), unknown.checked_confidence(0)) == (hits, 0)
     with pytest.raises(SettingsError, match="nobody measured"):
-        unknown.reachable(0.9)
+        unknown.checked_confidence(0.9)
 
 
 @pytest.mark.parametrize("at_least", [-0.1, 1, float("nan")])
 def test_a_confidence_is_a_share(at_least: float) -> None:
     with pytest.raises(SettingsError, match="is none"):
-        Answers(KNOWN).reachable(at_least)
+        Answers(KNOWN).checked_confidence(at_least)
 
 
 def told(*scores: float, first: int = 1, best: float | None = None) -> Hits:
     """Judge hits of these scores, from a rank on; what is asked is a score of .7."""
     hits = [Hit(f"d{rank}", score, rank) for rank, score in enumerate(scores, first)]
-    return Answers(KNOWN).rated(Hits(hits, best if best is not None else max(scores, default=None)), 0.5)
+    return Answers(KNOWN).with_confidence(
+        Hits(hits, best if best is not None else max(scores, default=None)), 0.5
+    )
 
 
 def test_where_the_best_hit_fits_those_not_far_below_it_stay() -> None:
@@ -66,8 +68,8 @@ def test_a_page_behind_the_first_is_judged_by_the_best_of_all() -> None:
 
 def test_no_hit_answers_what_has_no_word() -> None:
     hits = Hits([Hit("d1", 0.95, 1), Hit("d2", 0.9, 2)], 0.95)
-    assert [hit.confidence for hit in Answers(KNOWN).rated(hits, wordless=True)] == [0, 0]
-    none = Answers(KNOWN).rated(hits, 0.5, wordless=True)
+    assert [hit.confidence for hit in Answers(KNOWN).with_confidence(hits, wordless=True)] == [0, 0]
+    none = Answers(KNOWN).with_confidence(hits, 0.5, wordless=True)
     assert (none, none.nearest) == ([], hits[0]._replace(confidence=0))
     assert Answers(KNOWN).least(0.5, wordless=True)["min_score"] > 1e9
     assert Answers(KNOWN).least(0, wordless=True) == {}
@@ -75,8 +77,8 @@ def test_no_hit_answers_what_has_no_word() -> None:
 
 def test_a_pin_stays_and_has_no_confidence() -> None:
     pinned = Hits([Hit("p", 0.0, 1, rule="sale"), Hit("d", 0.6, 2)], 0.6)
-    assert Answers(KNOWN).rated(pinned, 0.5) == pinned[:1]
-    assert Answers(KNOWN).rated(pinned, 0.5).nearest is None
+    assert Answers(KNOWN).with_confidence(pinned, 0.5) == pinned[:1]
+    assert Answers(KNOWN).with_confidence(pinned, 0.5).nearest is None
 
 
 TABLE = {"fingerprint": "0" * 64, "terms": 100, "documents": 20, "parts": 1, "own_cosine": 0.8}
@@ -96,7 +98,7 @@ def test_what_a_complete_index_goes_without_is_told(record: dict[str, Any], miss
     known = {"role": "vectors", "source": "docs", "source_uuid": "1", "job": "j", "state": "complete"}
     vectors = {"encoder": "f", "dim": 2, "similarity": "cosine", "vector_field": "v", "fields": ["text"]}
     meta = {"_meta": {"hybridr": known | vectors | record | {"version": VERSION}}}
-    told = unfinished(IndexInfo("docs-hybridr-1", {"index.uuid": "2"}, meta, {}))
+    told = missing_parts_remark(IndexInfo("docs-hybridr-1", {"index.uuid": "2"}, meta, {}))
     assert missing in told
     assert bool(told) == bool(missing)
     assert not told or "hybridr tune docs" in told

@@ -82,19 +82,19 @@ LESS = {"negative": SHOES, "negative_boost": 0.2}
         (boolean(must=[MATCH, TITLE]), two(required_match="several_fields")),
         (boolean(must=[MATCH], filter=[SHOES, CHEAP]), two(SHOES, CHEAP)),
         (boolean(must=[MATCH, SHOES], must_not=CHEAP), two(SHOES, excluded=(CHEAP,))),
-        (boolean(must=[MATCH], should=[SHOES]), two(around=(added(SHOES),))),
-        (boolean(should=[MATCH, SHOES]), two(around=(added(SHOES),))),
+        (boolean(must=[MATCH], should=[SHOES]), two(wrappers=(added(SHOES),))),
+        (boolean(should=[MATCH, SHOES]), two(wrappers=(added(SHOES),))),
         (
             boolean(must=[MATCH], should=[SHOES, CHEAP], minimum_should_match=1),
-            two(around=(added(SHOES, CHEAP),), required_match=LEAST),
+            two(wrappers=(added(SHOES, CHEAP),), required_match=LEAST),
         ),
-        (boolean(must=[MATCH, BRAND]), two(BRAND, around=(added(BRAND),))),
+        (boolean(must=[MATCH, BRAND]), two(BRAND, wrappers=(added(BRAND),))),
         (boolean(must=[boolean(must=[AND])]), two(required_match="operator")),
         (boolean(must=[boolean(must=MATCH, filter=SHOES)], filter=CHEAP), two(SHOES, CHEAP)),
-        (functions(query=MATCH, **MOST_BOOST), two(around=(("query", functions(**MOST_BOOST)),))),
-        (functions(query=MATCH, **BY_CHANCE), two(around=(("query", functions(**BY_CHANCE)),))),
-        ({"script_score": {"query": MATCH, **STORED}}, two(around=(("query", {"script_score": STORED}),))),
-        ({"boosting": {"positive": MATCH, **LESS}}, two(around=(("positive", {"boosting": LESS}),))),
+        (functions(query=MATCH, **MOST_BOOST), two(wrappers=(("query", functions(**MOST_BOOST)),))),
+        (functions(query=MATCH, **BY_CHANCE), two(wrappers=(("query", functions(**BY_CHANCE)),))),
+        ({"script_score": {"query": MATCH, **STORED}}, two(wrappers=(("query", {"script_score": STORED}),))),
+        ({"boosting": {"positive": MATCH, **LESS}}, two(wrappers=(("positive", {"boosting": LESS}),))),
     ],
 )
 def test_one_text_is_found_with_its_filters_and_demands(query: dict[str, Any], expected: ParsedQuery) -> None:
@@ -162,7 +162,7 @@ def test_several_texts_are_one_where_all_are_demanded_or_any_may_match() -> None
     assert isinstance(one, ParsedQuery)
     assert (one.text, one.typed, one.required_match) == ("two words shoes", ("two words", "shoes"), "texts")
     beside = READER.read({"bool": {"must": [MATCH], "should": [other]}})
-    assert beside == ParsedQuery("two words", around=(added(other),))
+    assert beside == ParsedQuery("two words", wrappers=(added(other),))
 
 
 @pytest.mark.parametrize("kind", ["bool", "dis_max"])
@@ -182,7 +182,7 @@ def test_functions_in_the_place_of_the_score_rank_where_a_script_uses_it() -> No
 
     one = READER.read(replaced("_score * 2"))
     assert isinstance(one, ParsedQuery)
-    assert wrapped_query({"new": {}}, one.around)["function_score"]["query"] == {"new": {}}
+    assert wrapped_query({"new": {}}, one.wrappers)["function_score"]["query"] == {"new": {}}
     assert reason_of(READER.read(replaced("doc['n'].value"))) == "functions"
 
 
@@ -291,7 +291,7 @@ def test_what_multiplies_scores_stands_around_the_new_ones() -> None:
 
     one = READER.read(multiplied(MATCH))
     assert isinstance(one, ParsedQuery)
-    assert wrapped_query({"script_score": {}}, one.around) == multiplied({"script_score": {}})
+    assert wrapped_query({"script_score": {}}, one.wrappers) == multiplied({"script_score": {}})
 
 
 def test_what_scores_a_query_is_what_scores_its_text_unless_more_does() -> None:

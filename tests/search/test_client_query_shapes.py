@@ -128,7 +128,7 @@ def test_shapes_that_never_repeat_cost_little(fitted: list[Any]) -> None:
 def test_what_is_asked_again_and_again_stays_among_a_thousand(fitted: list[Any]) -> None:
     one = Shapes(*index(), background=True)
     for boost in range(MOST_SHAPES + 200):
-        one._fit(orjson.dumps(boosted(boost)))
+        one._measure(orjson.dumps(boosted(boost)))
         one.scale(boosted(0), ["none of them"])
     assert (len(one._known), one.scale(boosted(0), ["none of them"])) == (MOST_SHAPES, 3.0)
     assert one.scale(boosted(1), ["none of them"]) is None
@@ -182,7 +182,7 @@ def test_an_hour_later_it_is_measured_again_and_used_meanwhile(fitted: list[Any]
     one = Shapes(*index(), background=True)
     one.scale(MULTI, ["red shoes"])
     settled(one)
-    monkeypatch.setattr(client_query, "FITTED_S", -1.0)
+    monkeypatch.setattr(client_query, "REMEASURE_S", -1.0)
     assert one.scale(MULTI, ["red shoes"]) == 3.0
     settled(one)
     assert len(fitted) == 2
@@ -196,10 +196,10 @@ def test_a_new_opening_of_the_same_index_knows_what_was_known_and_of_another_it_
         Shapes(*index(), background=True),
         Shapes(*index("u", ("title", "text")), background=True),
     )
-    same.follow(before)
+    same.take_over(before)
     assert (same.scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, 1)
     for count, one in enumerate((other, wider), 2):
-        one.follow(before)
+        one.take_over(before)
         assert (settled(one).scale(MULTI, ["red shoes"]), len(fitted)) == (3.0, count)
 
 
@@ -217,7 +217,7 @@ def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(fitt
     for boost in (2, 3):
         assert before.scale(boosted(boost), ["red shoes"]) is None
     began = time.monotonic()
-    other.follow(before)
+    other.take_over(before)
     assert time.monotonic() - began < 1
     assert [other.scale(boosted(boost), ["red shoes"]) for boost in (1, 2, 3)] == [None] * 3
     assert (other.waiting, before.waiting) == (3, 0)
@@ -235,7 +235,7 @@ def test_what_was_recalled_is_fitted_for_another_index_once_it_was_asked(fitted,
         client_query, "known_scales", lambda name: {shape: 2.0} if name == recalled._name else {}
     )
     assert recalled.scale(boosted(1), ["red shoes"]) == 2.0
-    other.follow(recalled)
+    other.take_over(recalled)
     assert settled(other).scale(boosted(1), ["red shoes"]) == 3.0
 
 

@@ -11,5 +11,5 @@ def test_hits_that_it_was_never_to_read_are_not_counted_as_late() -> None:
     reranker.own = CrossSettings(candidates=3)
     pinned, read, late = Hit("p", 0.0, 1), Hit("r", 2.0, 2), Hit("l", 1.0, 3)
     hits = [pinned, read._replace(scores={"cross": 0.5}), late._replace(scores={"cross": None})]
-    assert reranker.left(hits) == "1 of 3 hits were not read by the cross-encoder within 1 s"
-    assert reranker.left(hits[:2]) == ""
+    assert reranker.late_remark(hits) == "1 of 3 hits were not read by the cross-encoder within 1 s"
+    assert reranker.late_remark(hits[:2]) == ""

@@ -21,10 +21,10 @@ from hybridr.search.fusions import (
     OWN,
     CandidateLists,
     CompiledQuery,
-    OwnQuery,
     Scales,
+    SplitQuery,
     Weighted,
-    fitting,
+    cut_to_budget,
 )
 from hybridr.search.fusions.absolute import Absolute, part_weights
 from hybridr.search.fusions.pipeline import fuse
@@ -112,23 +112,25 @@ def test_legs_tell_what_is_known_of_a_document() -> None:
 
 def test_signals_take_the_room_that_is_left() -> None:
     words = {name: Weighted(1.0, [{"term": {"text": name}}] * 4) for name in ("phrases", "soft_terms")}
-    assert fitting(words, 8) == words
-    assert {name: len(part.clauses) for name, part in fitting(words, 7).items()} == {
+    assert cut_to_budget(words, 8) == words
+    assert {name: len(part.clauses) for name, part in cut_to_budget(words, 7).items()} == {
         "phrases": 4,
         "soft_terms": 3,
     }
-    assert list(fitting(words, 4)) == ["phrases"]
-    assert fitting(words, 0) == {}
-    assert list(fitting({"phrases": Weighted(1.0, [])}, 0)) == ["phrases"], "one word has no pair"
+    assert list(cut_to_budget(words, 4)) == ["phrases"]
+    assert cut_to_budget(words, 0) == {}
+    assert list(cut_to_budget({"phrases": Weighted(1.0, [])}, 0)) == ["phrases"], "one word has no pair"
 
 
 def asked_too(leaves: int) -> tuple[dict[str, Any], int]:
     """Ask a client's own query of so many leaves beside two words: what scores words, and the clauses left to
     a signal."""
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
-    query = replace(QUERY, leaves=2, signals=soft).with_client_query(OwnQuery(OWN_WORDS, OWN_WORDS, leaves))
+    query = replace(QUERY, leaf_clauses=2, signals=soft).with_client_query(
+        SplitQuery(OWN_WORDS, OWN_WORDS, leaves)
+    )
     found = query
-    assert found.matched == OWN_WORDS
+    assert found.client_query == OWN_WORDS
     return found.values["lexical"], sum(len(part.clauses) for part in found.signals.values())
 
 
@@ -145,20 +147,20 @@ def test_where_a_cluster_has_no_room_for_both_the_clients_own_query_is_asked() -
 
 def test_scores_by_which_hits_are_found_are_not_asked_for_again() -> None:
     soft = {"soft_terms": Weighted(1.0, [{"term": {"text": "word"}}] * 600)}
-    question = replace(QUERY, leaves=500, signals=soft, scales=Scales(16.0))
-    found = question.with_client_query(OwnQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=8.0))
+    question = replace(QUERY, leaf_clauses=500, signals=soft, scales=Scales(16.0))
+    found = question.with_client_query(SplitQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=8.0))
     plain = {"match": {"text": {"query": "two words"}}}
     assert found.values == {"lexical": {"bool": {"must": [plain], "boost": 1 - OWN}}}
     assert (found.finding_share, len(found.signals["soft_terms"].clauses)) == (OWN / 8, 500)
     made = QUERY.fusion.rescoring(found)
     weight = OWN / 8 * 0.5 * 0.8 / 16  # the words' half, of which a signal takes a fifth, by the idf
     assert made.body()["rescore"]["query"]["query_weight"] == pytest.approx(weight)
-    [counted] = made.within()["query"]["bool"]["must"]
+    [counted] = made.as_single_query()["query"]["bool"]["must"]
     assert counted["bool"]["boost"] == pytest.approx(weight)
-    huge = question.with_client_query(OwnQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=1e15))
-    assert "must" in QUERY.fusion.rescoring(huge).within()["query"]["bool"]
-    long = replace(question, leaves=1_001).with_client_query(
-        OwnQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=8.0)
+    huge = question.with_client_query(SplitQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=1e15))
+    assert "must" in QUERY.fusion.rescoring(huge).as_single_query()["query"]["bool"]
+    long = replace(question, leaf_clauses=1_001).with_client_query(
+        SplitQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=8.0)
     )
     assert (long.values, long.finding_share) == ({"lexical": {"match_none": {}}}, 1 / 8)
 

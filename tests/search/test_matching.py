@@ -44,7 +44,7 @@ def test_several_rules_come_together() -> None:
     found = BOOK.ruling("red shoes")
     assert (found.pins, list(found.pins)) == ({"d1": "exact", "d2": "words"}, ["d1", "d2"])
     assert found.bans == ("d9",)
-    assert found.within({"term": {"a": 1}}) == {
+    assert found.restricted_filter({"term": {"a": 1}}) == {
         "bool": {"filter": [{"term": {"a": 1}}], "must_not": [{"ids": {"values": ["d9"]}}]}
     }
     assert "exact, words, prefix" in found.descriptions()[0]
@@ -65,7 +65,7 @@ def test_a_text_in_the_place_of_another_is_not_looked_up_once_more() -> None:
 def test_without_rules_a_search_is_as_it_was() -> None:
     given = {"term": {"a": 1}}
     for found in (NO_RULES.ruling("red shoes"), BOOK.ruling("nothing of this")):
-        assert found.within(given) is given
+        assert found.restricted_filter(given) is given
         assert (found.text, found.names) in (("red shoes", ()), ("nothing of this", ()))
 
 

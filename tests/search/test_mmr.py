@@ -85,4 +85,4 @@ def test_marginal_relevance_never_grows_and_equals_keep_their_order() -> None:
 )
 def test_what_has_no_one_vector_a_document_is_refused(record: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        Reordering.by(SimpleNamespace(**behind(**record)._asdict()), dict, ["mmr"], {})  # type: ignore[arg-type]
+        Reordering.from_names(SimpleNamespace(**behind(**record)._asdict()), dict, ["mmr"], {})  # type: ignore[arg-type]

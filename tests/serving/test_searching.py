@@ -67,7 +67,7 @@ class KnowingSearch(StandInSearch):
         return text != "unheard"
 
     def rescoring(self, text, depth, own, *, filter, reading, boost, among=None):
-        both = {"bool": {"should": [own.finds, {"knn": {"filter": filter}}]}}
+        both = {"bool": {"should": [own.finding_query, {"knn": {"filter": filter}}]}}
         return Rescoring(both, {"script": {}}, 2 * depth, {"like words": {}})
 
 

@@ -25,8 +25,8 @@ OWN = 0.4
 """The share of a client's own query in what words score. The plain query has the rest: it has no boosts, and
 a title times five drowns all else (chosen on four collections, confirmed on four; benchmarks/README.md)."""
 BEYOND = 1e-12
-"""The weight of the scores by which hits are found: lost in those that are scored again, and what is left for
-hits beyond the window, which follow in the order in which they were found on whichever page they are."""
+"""The weight of the scores by which hits are found. Too small to count where a hit is rescored, it orders the
+hits beyond the window as they were found, on every page."""
 PINNED = 1e9
 """Distance of a pinned document's score from the next one; no boost is as large."""
 Scores: TypeAlias = Mapping[str, float]
@@ -75,7 +75,7 @@ NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
 
 
 def leaf_clause_count(query: Mapping[str, Any] | list[Any]) -> int:
-    """Return the number of clauses of a query that contain no further clause; `terms` are one each.
+    """Return the number of clauses of a query that contain no further clause; each of `terms` counts as one.
 
     A query with soft terms has hundreds of parts, so types are compared in the fastest way.
     """
@@ -89,60 +89,61 @@ def leaf_clause_count(query: Mapping[str, Any] | list[Any]) -> int:
     return sum(map(leaf_clause_count, inside)) if inside else 1
 
 
-def fitting(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]:
-    """Return the signals cut to a budget of clauses for all: the first, heaviest clauses of each.
+def cut_to_budget(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]:
+    """Return the signals with at most `budget` leaf clauses in all.
 
-    A signal without any clause left is dropped; its weight goes to the words. Every clause has a quoted name
-    or value; quotes are sooner counted than clauses.
+    Signals are served in their order, each with its first clauses, which must be the heaviest. A signal that
+    loses all its clauses is dropped, and its weight goes to the words; one that never had a clause stays.
     """
     clauses = [part.clauses for part in signals.values()]
+    # Every leaf clause of a signal has a quoted name or value, and quotes are faster to count than clauses.
     quotes = orjson.dumps(clauses, option=orjson.OPT_SERIALIZE_NUMPY).count(b'"')
     if quotes <= 2 * budget:
         return dict(signals)
     weighted: dict[str, Weighted] = {}
     for name, part in signals.items():
-        ends = list(accumulate(map(leaf_clause_count, part.clauses)))
-        count = bisect_right(ends, budget)
-        if count or not ends:
+        totals = list(accumulate(map(leaf_clause_count, part.clauses)))
+        count = bisect_right(totals, budget)
+        if count or not totals:
             weighted[name] = part._replace(clauses=part.clauses[:count])
-            budget -= ends[count - 1] if count else 0
+        if count:
+            budget -= totals[count - 1]
     return weighted
 
 
-def times(query: Mapping[str, Any], factor: float) -> dict[str, Any]:
+def scaled_query(query: Mapping[str, Any], factor: float) -> dict[str, Any]:
     """Return a query with its scores multiplied by a factor."""
     return dict(query) if factor == 1 else {"bool": {"must": [query], "boost": factor}}
 
 
-def within(query: Mapping[str, Any], filter: Mapping[str, Any] | None) -> dict[str, Any]:
+def filtered_query(query: Mapping[str, Any], filter: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a query restricted by a filter, with unchanged scores."""
     return {"bool": {"must": [query], "filter": [filter]}} if filter else dict(query)
 
 
-def added(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a query whose score is the sum of the queries' scores; one that matches nothing for no
-    queries.
-    """
+def sum_query(queries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a query whose score is the sum of the queries' scores; without queries it matches nothing."""
     if len(queries) == 1:
         return queries[0]
     return {"bool": {"should": list(queries)}} if queries else {"match_none": {}}
 
 
-class OwnQuery(NamedTuple):
-    """A client's own query: what it `finds`, and the part that scores words, scaled to the plain query.
+class SplitQuery(NamedTuple):
+    """A client's own query in two parts: one finds candidates, one scores their words.
 
-    `words` is None if that part equals the plain query. If `words` scores exactly as the finding query does,
-    those scores are divided by `finding_scale` instead of asking again. `leaves` bounds the clauses that it
-    adds to the scoring query. `around` are queries that change the score of the text, innermost first, each
-    with the name of the part where the text stands; they expect scores `scale` times those of the plain
-    query. Where it `only_words_find`, no vector finds beside it.
+    `word_query` is scaled to the plain query; it is None if it equals the plain query. A `finding_scale`
+    above 0 says that the client's unscaled query scores words too: its scores are divided by that number, and
+    `word_query` is not sent. `leaf_clauses` bounds the clauses that this adds to the scoring query.
+    `wrappers` are queries that change the score of the text, innermost first, each with the name of the part
+    where the text stands; they expect scores `scale` times those of the plain query. With `only_words_find`,
+    no vector finds candidates.
     """
 
-    finds: Mapping[str, Any]
-    words: Mapping[str, Any] | None = None
-    leaves: int = 0
+    finding_query: Mapping[str, Any]
+    word_query: Mapping[str, Any] | None = None
+    leaf_clauses: int = 0
     finding_scale: float = 0.0
-    around: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    wrappers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     scale: float = 1.0
     only_words_find: bool = False
 
@@ -153,12 +154,13 @@ class CompiledQuery:
     or a vector `(dim,)`), and the fusion.
 
     Each retriever gives `depth` candidates that match `filter`. `signals` are further parts of the score, by
-    name; `boosts` are weights from fields, added unscaled. `matched` is a client's own query, which finds
-    candidates instead of the retrievers that read texts; words are scored by `finding_share` of its scores;
-    `around` and `client_scale` belong to it too. `display` requests highlights and scores of retrievers,
-    `explained` the score of each signal (named queries cost a second run on the server). `text` is what was
-    typed, whose words become `leaves` clauses. With `only_words_find`, documents that only a vector finds are
-    left out. The index lets `window` hits be rescored, and the cluster takes `max_clauses` in a query.
+    name; `boosts` are scores from fields, added unscaled. `client_query` is a client's own query, which finds
+    candidates instead of the retrievers that read texts; `finding_share` of its score counts as the score of
+    the words; `wrappers` and `client_scale` belong to it too. `display` requests highlights and the scores of
+    retrievers, `explained` the score of each signal (named queries cost a second run on the server). The
+    words of `text`, which the user typed, become `leaf_clauses` clauses. With `only_words_find`, documents
+    that only a vector finds are left out. The index rescores at most `window` hits of a shard, and the
+    cluster takes `max_clauses` in a query.
     """
 
     fusion: Fusion
@@ -172,17 +174,17 @@ class CompiledQuery:
     boosts: Mapping[str, Weighted] = field(default_factory=dict)
     explained: bool = False
     text: str = ""
-    leaves: int = 0
-    matched: Mapping[str, Any] | None = None
+    leaf_clauses: int = 0
+    client_query: Mapping[str, Any] | None = None
     finding_share: float = 0.0
-    around: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    wrappers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     client_scale: float = 1.0
     only_words_find: bool = False
     window: int = LARGEST_WINDOW
     max_clauses: int = MAX_CLAUSES
 
     @property
-    def finding(self) -> list[str]:
+    def finding_retrievers(self) -> list[str]:
         """Return the names of the retrievers that find candidates; the others only score them."""
         return [
             name
@@ -195,36 +197,35 @@ class CompiledQuery:
         """Return the weight of each part of the score, for a fusion that adds them."""
         return self.fusion.weights(self)
 
-    def with_client_query(self, own: OwnQuery) -> CompiledQuery:
+    def with_client_query(self, own: SplitQuery) -> CompiledQuery:
         """Return this query extended by a client's own query, which finds candidates instead of the text and
         scores words beside it.
 
         If both exceed the clauses of the cluster, only the client's query scores words; signals get the
         clauses that are left.
         """
-        budget = self.max_clauses - own.leaves - self.leaves
-        only_words_find = self.only_words_find or own.only_words_find
+        budget = self.max_clauses - own.leaf_clauses - self.leaf_clauses
         query = replace(
             self,
-            matched=own.finds,
-            around=own.around,
+            client_query=own.finding_query,
+            wrappers=own.wrappers,
             client_scale=own.scale,
-            only_words_find=only_words_find,
+            only_words_find=self.only_words_find or own.only_words_find,
         )
-        if own.words is None:
-            return replace(query, signals=fitting(self.signals, budget))
+        if own.word_query is None:
+            return replace(query, signals=cut_to_budget(self.signals, budget))
         share = OWN if budget >= 0 else 1.0
-        again = [] if own.finding_scale else [times(own.words, share)]
+        word_queries = [] if own.finding_scale else [scaled_query(own.word_query, share)]
         values = dict(self.values)
         for name, retriever in self.retrievers.items():
             if retriever.of_words:
                 plain = [retriever.true_scores(self.values[name], 1 - share)] if share < 1 else []
-                values[name] = added([*again, *plain])
+                values[name] = sum_query([*word_queries, *plain])
         return replace(
             query,
             finding_share=share / own.finding_scale if own.finding_scale else 0.0,
             values=values,
-            signals=fitting(self.signals, budget if budget >= 0 else budget + self.leaves),
+            signals=cut_to_budget(self.signals, budget if budget >= 0 else budget + self.leaf_clauses),
         )
 
     def among(self, doc_ids: Sequence[str]) -> CompiledQuery:
@@ -233,20 +234,22 @@ class CompiledQuery:
             self, retrievers={name: retriever.among(doc_ids) for name, retriever in self.retrievers.items()}
         )
 
-    def narrowed(self, **parts: Sequence[dict[str, Any]]) -> CompiledQuery:
-        """Return this query restricted to candidates that match further parts of a `bool`."""
+    def with_conditions(self, **parts: Sequence[dict[str, Any]]) -> CompiledQuery:
+        """Return this query restricted to candidates that match further parts of a `bool`, such as
+        `must_not=[...]`.
+        """
         conditions = {"filter": [self.filter]} if self.filter else {}
-        matched = within(self.matched, {"bool": parts}) if self.matched else None
-        return replace(self, filter={"bool": {**conditions, **parts}}, matched=matched)
+        client_query = filtered_query(self.client_query, {"bool": parts}) if self.client_query else None
+        return replace(self, filter={"bool": {**conditions, **parts}}, client_query=client_query)
 
     def finds_by_client_query(self, name: str) -> bool:
         """Return whether a retriever finds by a client's own query, whose scores are not the retriever's."""
-        return self.matched is not None and self.retrievers[name].of_words
+        return self.client_query is not None and self.retrievers[name].of_words
 
     def query(self, name: str) -> dict[str, Any]:
         """Return the query of one retriever."""
-        if self.matched and self.finds_by_client_query(name):
-            return dict(self.matched)
+        if self.client_query and self.finds_by_client_query(name):
+            return dict(self.client_query)
         return self.retrievers[name].query(
             self.values[name], self.depth, filter=self.filter, explain=self.display
         )
@@ -303,15 +306,17 @@ class Rescoring(NamedTuple):
     were found.
     """
 
-    found: dict[str, Any]
-    scored: dict[str, Any]
+    finding_query: dict[str, Any]
+    scoring_query: dict[str, Any]
     window: int
     finding_weight: float = BEYOND
 
     def among(self, doc_ids: Sequence[str]) -> Rescoring:
         """Return this rescoring for the given documents only."""
         return self._replace(
-            scored={"bool": {"filter": [{"ids": {"values": list(doc_ids)}}], "should": [self.scored]}}
+            scoring_query={
+                "bool": {"filter": [{"ids": {"values": list(doc_ids)}}], "should": [self.scoring_query]}
+            }
         )
 
     def with_pins(self, doc_ids: Collection[str], filter: Mapping[str, Any] | None) -> Rescoring:
@@ -320,31 +325,38 @@ class Rescoring(NamedTuple):
         pins = [
             {
                 "constant_score": {
-                    "filter": {"bool": {"filter": [{"ids": {"values": [doc]}}, *conditions]}},
-                    "boost": PINNED * worth,
+                    "filter": {"bool": {"filter": [{"ids": {"values": [doc_id]}}, *conditions]}},
+                    "boost": PINNED * place,
                 }
             }
-            for worth, doc in zip(range(len(doc_ids), 0, -1), doc_ids, strict=True)
+            for place, doc_id in zip(range(len(doc_ids), 0, -1), doc_ids, strict=True)
         ]
-        return self._replace(found=added([self.found, *pins]), scored=added([self.scored, *pins]))
+        return self._replace(
+            finding_query=sum_query([self.finding_query, *pins]),
+            scoring_query=sum_query([self.scoring_query, *pins]),
+        )
 
     def body(self) -> dict[str, Any]:
         """Return the parts `query` and `rescore` of the body of a search request."""
         rescored = {
             "query_weight": self.finding_weight,
             "rescore_query_weight": 1.0,
-            "rescore_query": self.scored,
+            "rescore_query": self.scoring_query,
         }
-        return {"query": self.found, "rescore": {"window_size": self.window, "query": rescored}}
+        return {"query": self.finding_query, "rescore": {"window_size": self.window, "query": rescored}}
 
-    def within(self) -> dict[str, Any]:
+    def as_single_query(self) -> dict[str, Any]:
         """Return a single query without `rescore`, which scores every hit.
 
         Its form marks it as already ranked, because the cluster sends it again for the hits inside of groups.
         """
         counted = self.finding_weight != BEYOND  # boosts may be as large as they like
-        clauses = {"must": [times(self.found, self.finding_weight)]} if counted else {"filter": [self.found]}
-        return {"query": {"bool": {**clauses, "should": [self.scored], **RANKED}}}
+        clauses = (
+            {"must": [scaled_query(self.finding_query, self.finding_weight)]}
+            if counted
+            else {"filter": [self.finding_query]}
+        )
+        return {"query": {"bool": {**clauses, "should": [self.scoring_query], **RANKED}}}
 
 
 class Grid(NamedTuple):
@@ -366,11 +378,11 @@ class Fusion(Protocol):
     the first in `turn` that an index allows, or the one whose own settings are given.
     `lists.listed` is what each retriever found, `lists.scores` are true scores of the union;
     `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a retriever
-    has no score for). Made once a search: raises SettingsError for settings that a server of this version
-    cannot follow. Where `needs_scales`, queries and lists come with their `Scales`, and where `takes_signals`
-    with those of the index, where `takes_boosts` with those of its fields; one with `grids` takes part in
-    `tune`, which judges relevance: without boosts. `true_scores` says that a document has the same score
-    among few candidates as among many, `needs_scripts` that its request runs one, which `scripts` may refuse.
+    has no score for). Made once a search: raises SettingsError for settings that this version of the server
+    does not support. With `needs_scales`, queries and lists have their `Scales`; with `takes_signals`, the
+    signals of the index; with `takes_boosts`, the boosts of its fields. `tune` tries the `grids`, without
+    boosts, because it judges relevance. `true_scores` says that a document has the same score among few
+    candidates as among many, `needs_scripts` that the request runs a script, which `scripts` may refuse.
     """
 
     name: ClassVar[str]

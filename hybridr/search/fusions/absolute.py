@@ -24,7 +24,7 @@ from . import (
     Rescoring,
     Scales,
     Scores,
-    times,
+    scaled_query,
 )
 
 TAKEN = 0.2  # by each signal of the words' weight
@@ -92,7 +92,7 @@ class Absolute(Fusion):
             weights.retrievers[name] for name, retriever in query.retrievers.items() if retriever.of_words
         )
         finders, unnamed = [], replace(query, display=False)
-        for name in query.finding:
+        for name in query.finding_retrievers:
             retriever, value = query.retrievers[name], query.values[name]
             if retriever.of_words:
                 finders.append(unnamed.query(name))
@@ -111,9 +111,9 @@ class Absolute(Fusion):
             if part.clauses and weight
         ]
         scored: dict[str, Any] = {"bool": {"should": parts}}
-        if query.around:
+        if query.wrappers:
             like_words = scores_like_words(scored, query.scales, self.settings.dense_weight)
-            scored = wrapped_query(times(like_words, query.client_scale), query.around)
+            scored = wrapped_query(scaled_query(like_words, query.client_scale), query.wrappers)
         return Rescoring(
             {"bool": {"should": finders}},
             scored,
@@ -157,7 +157,7 @@ class Absolute(Fusion):
         }
         shares = {**weights.signals, **{name: part.weight for name, part in query.boosts.items()}}
         parts |= {name: share * named.get(name, 0.0) for name, share in shares.items()}
-        if not query.around:
+        if not query.wrappers:
             return parts
         total = sum(parts.values())
         above = total - word_scale(query.scales, self.settings.dense_weight)["zero"]
@@ -170,7 +170,7 @@ class Absolute(Fusion):
         """Return the factor from the sum of all parts to the score on which a client's functions act; 1
         without functions.
         """
-        if not query.around:
+        if not query.wrappers:
             return 1.0
         return query.client_scale * word_scale(query.scales, self.settings.dense_weight)["factor"]
 

@@ -54,18 +54,18 @@ class Reranker(Protocol):
     reach: int | None = None
     own_settings: ClassVar[type[Stage]] = NoSettings
 
-    def __init__(self, behind: IndexAccess, own: Any) -> None:
+    def __init__(self, access: IndexAccess, own: Any) -> None:
         """Keep what is needed of the index and the member's own settings; `obstacle` has returned None."""
 
     @staticmethod
-    def obstacle(behind: IndexAccess) -> str | None:
+    def obstacle(access: IndexAccess) -> str | None:
         """Return why hits of this index cannot be ordered by this re-ranker; None if they can."""
         return None
 
     def rescored(self, lists: Sequence[QueryHits]) -> list[list[Hit]]:
         """Return the same hits of each query with new scores, best first, and `rank` from 1."""
 
-    def left(self, hits: Sequence[Hit]) -> str:
+    def late_remark(self, hits: Sequence[Hit]) -> str:
         """Return a remark for hits that there was no time to re-rank; empty if there is none."""
         return ""
 

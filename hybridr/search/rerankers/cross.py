@@ -52,21 +52,21 @@ class CrossReranker(Reranker):
     tuned_by = "weight", "candidates"
     own_settings = CrossSettings
 
-    def __init__(self, behind: IndexAccess, own: CrossSettings) -> None:
+    def __init__(self, access: IndexAccess, own: CrossSettings) -> None:
         if own.folder is None:
             raise SettingsError(
                 "the re-ranker 'cross' needs the folder of a cross-encoder", hint=PairScorer.named
             )
         self.own, self.reach = own, own.candidates
         self.scorer = open_once(PairScorer, own.folder)
-        key = f"{self.scorer.fingerprint} {self.scorer.details.precision} pairs of {behind.info.uuid}"
-        spread = measured_once(key, partial(spread_on, behind, self.scorer))
+        key = f"{self.scorer.fingerprint} {self.scorer.details.precision} pairs of {access.info.uuid}"
+        spread = measured_once(key, partial(spread_on, access, self.scorer))
         self.factor = own.weight * scale_factor(spread, MINILM_SPREAD)
 
     @staticmethod
-    def obstacle(behind: IndexAccess) -> str | None:
+    def obstacle(access: IndexAccess) -> str | None:
         """Return a reason if the index does not store `_source`; else None."""
-        has_source = behind.info.mappings.get("_source", {}).get("enabled") is not False
+        has_source = access.info.mappings.get("_source", {}).get("enabled") is not False
         return None if has_source else "the index does not keep its documents (_source is disabled)"
 
     def rescored(self, lists: Sequence[QueryHits]) -> list[list[Hit]]:
@@ -88,7 +88,7 @@ class CrossReranker(Reranker):
             add_scores(listed, self.name, row, self.factor) for listed, row in zip(lists, logits, strict=True)
         ]
 
-    def left(self, hits: Sequence[Hit]) -> str:
+    def late_remark(self, hits: Sequence[Hit]) -> str:
         """Return a remark with the number of hits of a page that were not read in time.
 
         Pinned hits, and those of another ranking, were never to be read.
@@ -100,14 +100,14 @@ class CrossReranker(Reranker):
         return f"{late} of {len(hits)} hits were not read by the cross-encoder within {self.own.budget_s:g} s"
 
 
-def spread_on(behind: IndexAccess, scorer: PairScorer) -> float:
+def spread_on(access: IndexAccess, scorer: PairScorer) -> float:
     """Return the standard deviation of the logits of queries from the middle of documents with sampled
     documents.
 
     An index with few texts is measured by fixed texts.
     """
-    fields = behind.info.record.fields or choose_text_fields(behind.cluster, behind.info)
-    drawn = sample_documents(behind.cluster, behind.info, 2 * MEASURED, fields=fields)
+    fields = access.info.record.fields or choose_text_fields(access.cluster, access.info)
+    drawn = sample_documents(access.cluster, access.info, 2 * MEASURED, fields=fields)
     texts = [text[:LONGEST] for document in drawn if (text := text_of(document.source, fields).strip())]
     queries: Sequence[str] = list(map(middle_words, texts[:MEASURED]))
     documents: Sequence[str] = texts[:MEASURED]

@@ -39,13 +39,13 @@ class MaximalMarginalRelevance(Reranker):
     help = "hits unlike those before them, by their vectors"
     own_settings = DiversitySettings
 
-    behind: IndexAccess
+    access: IndexAccess
     own: DiversitySettings
 
     @staticmethod
-    def obstacle(behind: IndexAccess) -> str | None:
+    def obstacle(access: IndexAccess) -> str | None:
         """Return a reason if documents have no single vector; else None."""
-        record = behind.info.record
+        record = access.info.record
         if not record.vector_field:
             return "the index has no vectors"
         return "its documents have several vectors (--passages)" if record.passages else None
@@ -58,9 +58,9 @@ class MaximalMarginalRelevance(Reranker):
         """Return the hits of one query, reordered by their stored vectors; a document without a vector counts
         as zeros.
         """
-        record = self.behind.info.record
+        record = self.access.info.record
         field, doc_ids = record.vector_field, [hit.doc_id for hit in hits]
-        answers = hits_by_id(self.behind.cluster, self.behind.info, doc_ids, {"_source": [field]})
+        answers = hits_by_id(self.access.cluster, self.access.info, doc_ids, {"_source": [field]})
         stored = {answer["_id"]: answer["_source"].get(field) for answer in answers}
         rows = np.array([stored.get(doc) or [0.0] * record.dim for doc in doc_ids], dtype=np.float32)
         vectors = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

@@ -48,19 +48,19 @@ class LateInteraction(Reranker):
     tuned_by = "token_weight", "token_candidates"
     own_settings = LateInteractionSettings
 
-    def __init__(self, behind: IndexAccess, own: LateInteractionSettings) -> None:
-        state = TokenState.of(behind.info.record)
+    def __init__(self, access: IndexAccess, own: LateInteractionSettings) -> None:
+        state = TokenState.of(access.info.record)
         assert state
-        self.behind, self.state, self.reach = behind, state, own.token_candidates
+        self.access, self.state, self.reach = access, state, own.token_candidates
         self.encoder = open_once(MultiVectorEncoder, own.token_encoder, state.encoder)
         self.factor = own.token_weight * scale_factor(state.spread or 0.0, MINILM_SPREAD)
 
     @staticmethod
-    def obstacle(behind: IndexAccess) -> str | None:
+    def obstacle(access: IndexAccess) -> str | None:
         """Return a reason if token vectors are missing, incomplete or not calibrated; else None."""
-        if (state := TokenState.of(behind.info.record)) is None:
+        if (state := TokenState.of(access.info.record)) is None:
             return "the index has no vectors of tokens, which hybridr reindex --token-encoder DIR writes"
-        if behind.info.record.state != "complete":
+        if access.info.record.state != "complete":
             return "its vectors of tokens are not complete"
         return None if state.spread else "the scores of its token vectors are not calibrated"
 
@@ -71,7 +71,7 @@ class LateInteraction(Reranker):
         ids = [[hit.doc_id for hit in listed.hits[: self.reach]] for listed in lists]
         doc_ids = sorted({*chain.from_iterable(ids)})
         pages = [doc_ids[start : start + FETCHED] for start in range(0, len(doc_ids), FETCHED)]
-        read = partial(held_bytes, self.behind.cluster, self.behind.info, field=TOKENS_FIELD)
+        read = partial(held_bytes, self.access.cluster, self.access.info, field=TOKENS_FIELD)
         with ThreadPoolExecutor(1) as pool:  # the cluster answers while this process encodes
             reading = [pool.submit(read, page) for page in pages]
             queries = self.encoder.encode_queries([listed.query for listed in lists])

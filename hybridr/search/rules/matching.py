@@ -38,13 +38,13 @@ class MatchedRules(NamedTuple):
     filters: tuple[Mapping[str, Any], ...] = ()
     left_out: tuple[str, ...] = ()
 
-    def within(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
+    def restricted_filter(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
         """Return the filter of a request, restricted by the rules' filters and bans."""
         if not self.filters and not self.bans:
             return filter
         return {"bool": {"filter": [*([filter] if filter else []), *self.filters], **self._banned}}
 
-    def around(self, query: Mapping[str, Any]) -> dict[str, Any]:
+    def restricted_query(self, query: Mapping[str, Any]) -> dict[str, Any]:
         """Return a query restricted by the rules' filters and bans, with unchanged scores."""
         if not self.filters and not self.bans:
             return dict(query)

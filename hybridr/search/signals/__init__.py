@@ -73,7 +73,7 @@ class Signal(Protocol):
     def prepare(self, readings: Sequence[QueryReading]) -> None:
         """Ask the cluster for what the clauses of these queries need."""
 
-    def due(self, text: str) -> bool:
+    def needs_request(self, text: str) -> bool:
         """Return whether the clauses of a text need a request first."""
         return False
 

@@ -54,7 +54,7 @@ class MemorySignal(Signal):
         why = "what was learnt is of another encoder" if record.memory else "nothing was learnt yet"
         return f"{why}: hybridr learn {place.info.name} --beir FOLDER"
 
-    def due(self, text: str) -> bool:
+    def needs_request(self, text: str) -> bool:
         """Return whether past queries must be searched for a text: results are cached for a minute."""
         now = time.monotonic()
         return now >= self.silent_until and (text not in self.known or now >= self.known[text][0])

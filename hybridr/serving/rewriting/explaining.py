@@ -118,7 +118,7 @@ def verdict_on(ranking: BodyRanking, request: Mapping[str, Any]) -> Verdict:
         return Verdict(False, query.reason, query.why)
     own = "by its own query, with what hybridr search adds to words"
     why = f"ranked {'as hybridr search does' if query.words is None else own}"
-    return Verdict(True, None, f"{why}; its own functions and wishes act on that" if query.around else why)
+    return Verdict(True, None, f"{why}; its own functions and wishes act on that" if query.wrappers else why)
 
 
 def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:

@@ -19,7 +19,7 @@ from ...search.clauses import REASONS, NotRanked, ParsedQuery
 from ...search.client_query import MOST_CHARACTERS, RELATIVES, ClientQueries, Shapes, filter_of, with_text
 from ...search.context import is_wordless
 from ...search.fusions import FAMILY as FUSIONS
-from ...search.fusions import LARGEST_WINDOW, OwnQuery
+from ...search.fusions import LARGEST_WINDOW, SplitQuery
 from ...search.search import Search
 from ...search.settings import Finds
 
@@ -365,13 +365,13 @@ class BodyRanking:
         parsed = request.query
         pinned = parsed.ruling is not None and parsed.ruling.pins
         finds = self.recall == "all" or parsed.words is not None or pinned
-        if not (finds or self.search.knows(parsed.text)):
+        if not (finds or self.search.has_word_of(parsed.text)):
             return NotRanked("unknown_words")
         if not request.whole:
             return None
         words = self.queries.words(parsed.text) if parsed.words is None else ()
         plain = self.search.context.words.clauses_of(len(words))
-        leaves = self.own_query(request).leaves + plain
+        leaves = self.own_query(request).leaf_clauses + plain
         return NotRanked("clauses") if leaves > self.search.context.max_clauses else None
 
     def rank(
@@ -389,7 +389,7 @@ class BodyRanking:
             return reason
         if self.search.context.fusion.asks_once:
             return RankedRequest(self.body(request, boost))
-        if request.query.around or request.whole:
+        if request.query.wrappers or request.whole:
             return NotRanked("scripts")
         body = self.body(request, boost, among=())
         shards = int(self.search.info.settings.get("index.number_of_shards", 1))
@@ -409,7 +409,7 @@ class BodyRanking:
         body, parsed, whole, reading = request
         filter, ruling = filter_of(parsed), parsed.ruling
         if ruling:
-            filter = ruling.within(filter)
+            filter = ruling.restricted_filter(filter)
         rescoring = self.search.rescoring(
             parsed.text,
             self.reach(body),
@@ -419,19 +419,20 @@ class BodyRanking:
             boost=boost,
             among=among,
         )
-        query = rescoring.found if self.recall == "all" else body["query"]
+        query = rescoring.finding_query if self.recall == "all" else body["query"]
         if ruling:
-            rescoring = rescoring._replace(found=ruling.around(query)).with_pins(ruling.pins, filter)
+            query = ruling.restricted_query(query)
+            rescoring = rescoring._replace(finding_query=query).with_pins(ruling.pins, filter)
         else:
-            rescoring = rescoring._replace(found=query)
-        unrated = boost or ruling or parsed.words or parsed.around or "min_score" in body
+            rescoring = rescoring._replace(finding_query=query)
+        unrated = boost or ruling or parsed.words or parsed.wrappers or "min_score" in body
         minimum = {}
         if self.search.at_least and not unrated:
             wordless = is_wordless(self.search.context, parsed.text)
-            minimum = self.search.answers.least(self.search.at_least, wordless=wordless)
+            minimum = self.search.answers.min_score(self.search.at_least, wordless=wordless)
         if not (minimum or whole):
             return self.without_vector({**body, **rescoring.body()})
-        changed = {**body, **rescoring.within(), **minimum}
+        changed = {**body, **rescoring.as_single_query(), **minimum}
         if isinstance(marking := body.get("highlight"), Mapping):  # the client's words, whatever else scores
             changed["highlight"] = {"highlight_query": body["query"], **marking}
         return self.without_vector(changed)
@@ -444,11 +445,11 @@ class BodyRanking:
         _, size = page_of(body)
         return max(size, self.search.settings.depth)
 
-    def own_query(self, request: ReadBody) -> OwnQuery:
+    def own_query(self, request: ReadBody) -> SplitQuery:
         """Return the client's query split into what finds hits and what scores words, both divided by the
         query's scale.
         """
-        return self.queries.own_query(
+        return self.queries.split_query(
             request.body["query"], request.query, recall=self.recall, whole=request.whole
         )
 

@@ -99,7 +99,7 @@ def test_what_is_not_read_in_time_keeps_its_place_and_is_told(plain, cluster, se
     late = Search(cluster, name, encoder, settings=settings)
     in_time = plain.reranked("cross", **OWN)
     assert late.run([Query("q", TEXT)], 5) == in_time.run([Query("q", TEXT)], 5), "measuring takes its time"
-    assert not in_time.reordering.left(in_time(TEXT, 5))
+    assert not in_time.reordering.late_remarks(in_time(TEXT, 5))
 
 
 def test_the_command_line_the_server_and_evaluate_have_it(

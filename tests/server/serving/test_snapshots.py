@@ -284,14 +284,14 @@ def test_what_is_opened_anew_and_looked_up_again(client, cluster, monkeypatch):
 
     # Words are looked up again within a minute.
     search = searches.now.modes["hybrid"]
-    assert not search.knows("quokka")
+    assert not search.has_word_of("quokka")
     source = {"text": "quokka"}
     cluster.request("POST", path_of(search.info.name, "_doc"), source, {"refresh": "true"})
-    assert not search.knows("quokka")
+    assert not search.has_word_of("quokka")
     later = time.monotonic() + 61
     monkeypatch.setattr("hybridr.indexing.terms.terms.time.monotonic", lambda: later)
     assert not search.analysis.remembers("quokka")
-    assert search.knows("quokka")
+    assert search.has_word_of("quokka")
 
 
 def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
