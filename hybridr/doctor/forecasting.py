@@ -51,7 +51,7 @@ from ..search.calibration import is_reference
 from ..search.fusions import SPARE_CLAUSES
 from ..search.fusions.absolute import WINDOW
 from ..search.settings import SearchSettings
-from ..search.signals.soft_terms import KEPT, MOST_CLAUSES, NEAREST
+from ..search.signals.soft_terms import MOST_CLAUSES, NEAREST, USED
 
 PROBED_DOCUMENTS, PROBED_QUERIES = 64, 32
 SEED = 13
@@ -114,10 +114,10 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
         table.near(table.terms[0], NEAREST)
         started = time.perf_counter()
         for term in query_terms:
-            near[term] = [neighbour for neighbour, _ in table.near(term, NEAREST)[:KEPT]]
+            near[term] = [neighbour for neighbour, _ in table.near(term, NEAREST)[:USED]]
     lookups_s = (time.perf_counter() - started) if near else 0.0
     clause_room = min(MOST_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES)
-    most_groups = max(0, clause_room // ((KEPT + 1) * len(fields)))
+    most_groups = max(0, clause_room // ((USED + 1) * len(fields)))
     bodies = [
         probe_body(info, fields, query, [near[term] for term in terms if term in near][:most_groups])
         for query, terms in zip(queries, terms_by_query, strict=True)

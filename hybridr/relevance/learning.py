@@ -140,7 +140,7 @@ def rehearse(
                 PastQuery(float(cosines[similar]), relevant[queries[similar].query_id])
                 for similar in np.argsort(-cosines)[:NEAREST]
             ]
-            credits = {doc: credit.worth for doc, credit in document_credits(past, threshold).items()}
+            credits = {doc: credit.score for doc, credit in document_credits(past, threshold).items()}
             rows.append(rows[0] + weight * np.array([credits.get(doc, 0.0) for doc in documents]))
         return np.array(rows)
 

@@ -101,7 +101,7 @@ def as_number(text: str) -> float:
 
 
 def is_top(text: str) -> bool:
-    """Return whether a text is a number that can be a `top`, the value from which on documents count fully."""
+    """Return whether a text is a number that can be a `top`, the least value that counts fully."""
     return SMALLEST_TOP <= as_number(text) < math.inf
 
 

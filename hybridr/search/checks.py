@@ -148,7 +148,7 @@ def language_remark(text: str, encoder: Encoder | None) -> str:
         return ""
     return (
         f"the query seems to be in language '{code}', the encoder knows {', '.join(languages)}: "
-        "the query's vector says little"
+        "its vectors say little about it"
     )
 
 

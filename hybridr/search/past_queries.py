@@ -24,13 +24,13 @@ from .hits import checked_hits
 
 BESIDE = "-hybridr-memory"
 NEAREST = 20  # past queries that a query is compared with
-WIDE = {"ef_search": 3 * NEAREST}  # of a million past queries it still finds the nearest
+WIDE = {"ef_search": 3 * NEAREST}  # enough to find the nearest of a million past queries
 MOST_DOCUMENTS = 50  # of a past query, the most relevant ones
 STAMP = 16  # hex digits
 READ_AT_ONCE = 100  # documents
 FIELD = "vector"
 PAST_VECTORS = VectorSettings(vectors="byte", ef_construction=50)
-"""Vectors of past queries. For a million of them a graph of floats would take minutes more, and gigabytes."""
+"""Vectors of past queries. For a million queries, a graph of floats would take minutes and gigabytes more."""
 
 
 class Relevant(NamedTuple):
@@ -57,7 +57,7 @@ class PastQuery(NamedTuple):
 class Credit(NamedTuple):
     """The relevance (0 to 1) that past queries give a document, valid while its text has this stamp."""
 
-    worth: float
+    score: float
     stamp: str
 
 
@@ -67,13 +67,13 @@ def memory_name(index: str, job: str) -> str:
 
 
 def memory_of(info: IndexInfo) -> str:
-    """Return the name of the hidden index of past queries that the record of an index names; it names one."""
+    """Return the name of the hidden index of past queries that the index's record names; it must name one."""
     assert info.record.memory is not None
     return memory_name(info.name, info.record.memory.job)
 
 
 def memories_of(cluster: Cluster, index: str) -> list[str]:
-    """Return the names of all hidden indices of past queries of an index, those of broken-off jobs too."""
+    """Return the names of all hidden indices of past queries of an index, also of unfinished jobs."""
     pattern = path_of(f"{index}{BESIDE}-*")
     indices = cluster.request("GET", pattern, params=PATTERNS)
     with cluster.understood(f"GET {pattern}"):
@@ -148,15 +148,16 @@ def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
 def document_credits(past: Iterable[PastQuery], threshold: float) -> dict[str, Credit]:
     """Return the credit of each document by its best past query, highest first.
 
-    A credit is how far the cosine exceeds the threshold, times the document's relevance.
+    A credit is how far the cosine exceeds the threshold, as a share of the way from the threshold (below 1)
+    to 1, times the document's relevance. All past queries of a memory stamp a document alike.
     """
     by_document: dict[str, Credit] = {}
     for past_query in past:
         nearness = max(0.0, past_query.cosine - threshold) / (1 - threshold)
         for doc_id, share, stamp in past_query.relevant:
-            if nearness * share > (by_document[doc_id].worth if doc_id in by_document else 0.0):
+            if nearness * share > (by_document[doc_id].score if doc_id in by_document else 0.0):
                 by_document[doc_id] = Credit(min(1.0, nearness * share), stamp)
-    return dict(sorted(by_document.items(), key=lambda item: -item[1].worth))
+    return dict(sorted(by_document.items(), key=lambda item: -item[1].score))
 
 
 def text_stamps(

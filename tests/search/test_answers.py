@@ -35,7 +35,7 @@ def test_without_a_calibration_it_says_why() -> None:
 
 @pytest.mark.parametrize("at_least", [-0.1, 1, float("nan")])
 def test_a_confidence_is_a_share(at_least: float) -> None:
-    with pytest.raises(SettingsError, match="is none"):
+    with pytest.raises(SettingsError, match="is not a confidence"):
         Answers(KNOWN).checked_confidence(at_least)
 
 
@@ -71,8 +71,8 @@ def test_no_hit_answers_what_has_no_word() -> None:
     assert [hit.confidence for hit in Answers(KNOWN).with_confidence(hits, wordless=True)] == [0, 0]
     none = Answers(KNOWN).with_confidence(hits, 0.5, wordless=True)
     assert (none, none.nearest) == ([], hits[0]._replace(confidence=0))
-    assert Answers(KNOWN).least(0.5, wordless=True)["min_score"] > 1e9
-    assert Answers(KNOWN).least(0, wordless=True) == {}
+    assert Answers(KNOWN).min_score(0.5, wordless=True)["min_score"] > 1e9
+    assert Answers(KNOWN).min_score(0, wordless=True) == {}
 
 
 def test_a_pin_stays_and_has_no_confidence() -> None:

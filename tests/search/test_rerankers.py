@@ -89,7 +89,7 @@ def test_a_new_file_orders_the_best_hits_anew(shortest: None, search: Search) ->
 
 
 def test_no_one_request_ranks_so(shortest: None, search: Search) -> None:
-    with pytest.raises(SettingsError, match="no one request"):
+    with pytest.raises(SettingsError, match="one request cannot"):
         search.reranked("throwaway").request("sea")
     assert search.request("sea")["query"] == {"match": {"text": {"query": "sea"}}}
 

@@ -23,13 +23,13 @@ from hybridr.search.fusions import Scales, leaf_clause_count
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signals import Place, QueryReading
-from hybridr.search.signals.phrases import MOST, Phrases, phrases_of
+from hybridr.search.signals.phrases import MOST_PAIRS, Phrases, phrases_of
 from hybridr.search.signals.soft_terms import (
-    KEPT,
     LEAST_SPAN,
     LEVELS,
     MOST_CLAUSES,
     SCALE,
+    USED,
     SoftTerms,
     shares_of,
 )
@@ -98,10 +98,10 @@ def test_phrases_are_neighbours_and_keep_the_gap_of_stop_words() -> None:
 def test_a_pair_counts_once_and_long_queries_keep_the_heaviest() -> None:
     assert list(phrases_of("a1 b1 a1 b1", "text", words("a1 b1 a1 b1"), 9)) == ["a1 b1", "b1 a1"]
     text = " ".join(f"w{'x' * (number % 40)}{number}" for number in range(200))
-    kept = list(phrases_of(text, "text", words(text), MOST))
-    assert len(kept) == MOST
+    kept = list(phrases_of(text, "text", words(text), MOST_PAIRS))
+    assert len(kept) == MOST_PAIRS
     assert min(map(len, kept)) > 70
-    assert len(Phrases(place()).clauses(asked(text, words(text)))) == MOST
+    assert len(Phrases(place()).clauses(asked(text, words(text)))) == MOST_PAIRS
 
 
 def test_a_pair_counts_in_the_field_that_has_it_best_by_its_idf_in_all() -> None:
@@ -192,9 +192,9 @@ def test_terms_of_one_level_are_one_query_of_each_field(monkeypatch: pytest.Monk
     [clause] = made.clauses(asked("wing1", words("wing1")))
     queries = [query["terms"] for query in clause["dis_max"]["queries"]]
     terms = [term for query in queries for term in query.get("title", ())]
-    assert len(terms) == len(set(terms)) == KEPT
+    assert len(terms) == len(set(terms)) == USED
     assert len({query["boost"] for query in queries}) == len(queries) / 2 <= LEVELS
-    assert leaf_clause_count(clause) == 2 * KEPT, "the cluster looks each of them up"
+    assert leaf_clause_count(clause) == 2 * USED, "the cluster looks each of them up"
 
 
 def test_no_neighbour_counts_more_than_the_word_that_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +215,8 @@ def test_an_alias_that_shows_a_part_gets_no_words_of_the_rest(monkeypatch, scope
     assert "soft_terms" in choose_signals(whole, ["auto"]).members
     found = choose_signals(narrow, ["auto"])
     assert "soft_terms" not in found.members
-    assert "an alias that shows a part" in found.left_out["soft_terms"]
-    with pytest.raises(SettingsError, match="an alias that shows a part"):
+    assert "an alias that shows only a part" in found.left_out["soft_terms"]
+    with pytest.raises(SettingsError, match="an alias that shows only a part"):
         choose_signals(narrow, ["soft_terms"])
 
 
@@ -231,11 +231,11 @@ def test_a_server_looks_up_the_words_of_the_table_beforehand(monkeypatch: pytest
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybridr.search.signals.soft_terms.REMEMBERED", 3)
+    monkeypatch.setattr("hybridr.search.signals.soft_terms.CACHED_TERMS", 3)
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     for number in range(20):
         made.clauses(asked(f"t{number}", words(f"t{number}")))
-        assert made.known.cache_info().currsize <= 3
+        assert made.near_words.cache_info().currsize <= 3
 
 
 def test_an_encoder_that_hardly_tells_words_apart_is_not_blown_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_long_queries_ask_for_their_heaviest_words(monkeypatch: pytest.MonkeyPat
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     text = " ".join(f"word{number}" for number in range(200))
     found = made.clauses(asked(text, words(text)))
-    assert len(found) == (MOST_CLAUSES - 200) // KEPT
+    assert len(found) == (MOST_CLAUSES - 200) // USED
 
 
 def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyP
 
     blind = place()._replace(encoder=Bare())  # type: ignore[arg-type]
     assert SoftTerms.obstacle(blind) == "its encoder shows no states of tokens"
-    assert SoftTerms.obstacle(place()) == "no table of terms: hybridr tune docs fits one to 300 words or more"
+    assert SoftTerms.obstacle(place()) == "no term table: hybridr tune docs makes one of 300 words or more"
     monkeypatch.setattr(storage, "LEAST_TERMS", 6)
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     assert SoftTerms.obstacle(blind) == "the index has too few words, 5"
@@ -293,7 +293,7 @@ def test_a_new_file_is_a_setting_and_a_part(constant: None) -> None:
     assert set(choose_signals(place(), ["auto"]).members) == {"phrases"}, "nobody is ranked anew by a file"
     found = choose_signals(place(), ["auto", "throwaway"])
     assert set(found.members) == {"phrases", "throwaway"}
-    [parts] = found.of([asked("a1 b1", words("a1 b1"))])
+    [parts] = found.clauses_for([asked("a1 b1", words("a1 b1"))])
     assert (parts["throwaway"].weight, parts["throwaway"].clauses) == (0.3, [{"match_all": {}}])
     with pytest.raises(SettingsError, match="'nothing'"):
         SearchSettings(signals=("nothing",))

@@ -80,7 +80,7 @@ MISTAKES = [
     (f"load other --index {BARE}", 1, "exists", "--replace"),
     (f"search {INDEX} x --config typo.toml", 2, "did you mean 'depth'?", "hybridr settings"),
     (f"search {INDEX} x --dense-weight 1.5", 2, "less than or equal to 1, got 1.5", "hybridr settings"),
-    (f"search {INDEX} x --boost log1p(sold,9):0.2", 2, "'sold' of", "there is price"),
+    (f"search {INDEX} x --boost log1p(sold,9):0.2", 2, "'sold' of", "suitable fields: price"),
 ]
 
 

@@ -41,11 +41,11 @@ class Signal(Protocol):
     """A part of a score beside BM25 and cosine; members subclass this: `name`, `help`, `weight`, `clauses`,
     maybe `obstacle`.
 
-    Made once a search. Where it `reads_tokens`, queries come with the states of their tokens; where it
-    `needs_scripts`, it is left out on a cluster that runs none. Where it is asked for by name, one of the
-    usual signals that it `replaces` is not taken up by itself. One that is `learnt` from people is taken up
-    with the usual ones wherever there is no obstacle; its weight stands as it is, takes nothing of the words'
-    and is no tuning's choice.
+    Made once a search. With `reads_tokens`, queries come with the states of their tokens; with
+    `needs_scripts`, it is left out on a cluster that runs no scripts. If it is chosen by name, the usual
+    signal that it `replaces` is not used by default. A signal `learnt` from people is used by default
+    wherever there is no obstacle; its weight is not taken from that of the words, and `tune` does not choose
+    it.
     """
 
     name: ClassVar[str]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,9 @@ LOGGER = logging.getLogger("hybridr.memory")
 MOST_CREDITED = 20  # documents: a cluster takes 1,024 clauses, and soft terms may be most of them
 CREDIT_DECIMALS = 6
 SAME = 0.9999  # cosine of a query with itself
-LOOKUP_S, AGAIN_S = 2.0, 10.0
+LOOKUP_S, RETRY_S = 2.0, 10.0
 """Seconds that a look-up may take, and seconds until the next one after a failure."""
-KNOWN_TEXTS, FRESH_S = 2_000, 60.0  # texts, and how long what was found for one counts
+CACHED_TEXTS, FRESH_S = 2_000, 60.0  # texts whose credits are cached, and the seconds for which they are
 
 
 class MemorySignal(Signal):
@@ -42,7 +43,7 @@ class MemorySignal(Signal):
         assert memory is not None
         self.place, self.least = place, max(memory.least, likeness_threshold(place.encoder))
         self.cluster = place.cluster.patient(0.0).hurried(LOOKUP_S)
-        self.known: dict[str, tuple[float, Mapping[str, float]]] = {}  # until when, and the credits
+        self.credits: dict[str, tuple[float, Mapping[str, float]]] = {}  # text -> valid until, its credits
         self.silent_until = 0.0
 
     @classmethod
@@ -51,18 +52,16 @@ class MemorySignal(Signal):
         record = place.info.record
         if record.remembers:
             return None
-        why = "what was learnt is of another encoder" if record.memory else "nothing was learnt yet"
-        return f"{why}: hybridr learn {place.info.name} --beir FOLDER"
+        reason = "its memory is of another encoder" if record.memory else "nothing was learnt yet"
+        return f"{reason}: hybridr learn {quote(place.info.name)} --beir FOLDER"
 
     def needs_request(self, text: str) -> bool:
         """Return whether past queries must be searched for a text: results are cached for a minute."""
         now = time.monotonic()
-        return now >= self.silent_until and (text not in self.known or now >= self.known[text][0])
+        return now >= self.silent_until and (text not in self.credits or now >= self.credits[text][0])
 
     def prepare(self, readings: Sequence[QueryReading]) -> None:
-        """Look up past queries similar to these; after a failure, log it and go without credits for a
-        while.
-        """
+        """Look up past queries similar to these. A failure is logged, and there are no credits for 10 s."""
         info = self.place.info
         texts = [reading.text for reading in readings]
         vectors = of_length_one(np.stack([reading.reading.vector for reading in readings]))
@@ -72,26 +71,26 @@ class MemorySignal(Signal):
                 text: list(document_credits(similar, self.least).items())[:MOST_CREDITED]
                 for text, similar in past.items()
             }
-            named = sorted({doc_id for entries in by_text.values() for doc_id, _ in entries})
-            now = text_stamps(self.cluster, info, info.record.fields, named)
+            doc_ids = sorted({doc_id for entries in by_text.values() for doc_id, _ in entries})
+            stamps = text_stamps(self.cluster, info, info.record.fields, doc_ids)
         except HybridrError as error:
-            self.silent_until = time.monotonic() + AGAIN_S
-            self.known.clear()
+            self.silent_until = time.monotonic() + RETRY_S
+            self.credits.clear()
             LOGGER.warning("searches of '%s' go without memory: %s", info.name, error.message)
             return
         until = time.monotonic() + FRESH_S
-        for text, entries in by_text.items():  # documents that a search may see, and as they were judged
-            credits = {doc: credit.worth for doc, credit in entries if now.get(doc) == credit.stamp}
-            self.known[text] = until, credits
-        for text in list(self.known)[: max(0, len(self.known) - KNOWN_TEXTS)]:
-            self.known.pop(text, None)
+        for text, entries in by_text.items():  # only documents in scope whose text is still the judged one
+            credits = {doc: credit.score for doc, credit in entries if stamps.get(doc) == credit.stamp}
+            self.credits[text] = until, credits
+        for text in list(self.credits)[: max(0, len(self.credits) - CACHED_TEXTS)]:
+            self.credits.pop(text, None)
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
         """Return a clause for each credited document."""
-        _, credits = self.known.get(reading.text, (0.0, {}))
+        _, credits = self.credits.get(reading.text, (0.0, {}))
         return [
-            {"constant_score": {"filter": {"term": {"_id": doc_id}}, "boost": round(worth, CREDIT_DECIMALS)}}
-            for doc_id, worth in credits.items()
+            {"constant_score": {"filter": {"term": {"_id": doc_id}}, "boost": round(score, CREDIT_DECIMALS)}}
+            for doc_id, score in credits.items()
         ]
 
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:

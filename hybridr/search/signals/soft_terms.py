@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
+from shlex import quote
 from typing import Any
 
 from ...errors import DataError
@@ -21,14 +22,14 @@ from . import Place, QueryReading, Signal
 
 NEAREST = 30
 """Rank of the neighbour whose cosine counts as no similarity."""
-KEPT = 12  # of them: each costs a cluster time, and the last add next to nothing
+USED = 12  # of the nearest terms: each costs a cluster time, and the last add next to nothing
 LEVELS = 8  # of nearness: terms of one level are one query, which halves a request
-SCALE = 0.39  # of a word itself, in the mean
-LEAST_SPAN = 0.1  # between a word itself and where nearness begins; an encoder may hardly tell them apart
-DECIMALS = 6  # of a boost: hundreds of them are most of a request, which the cluster has to read
-REMEMBERED = 8_000  # terms: more than a table has
+SCALE = 0.39  # mean score of a word itself
+LEAST_SPAN = 0.1  # least distance of cosines between a word itself and no similarity
+DECIMALS = 6  # of a boost: a request has hundreds of boosts
+CACHED_TERMS = 8_000  # more than a table has
 WARMED_AT_ONCE = 1_000  # terms, a quarter of a second
-MOST_CLAUSES = 900  # a cluster takes 1,024 in all: of long queries the words that weigh most are asked
+MOST_CLAUSES = 900  # a cluster takes 1,024 in all; of a long query only the heaviest words are used
 
 
 class SoftTerms(Signal):
@@ -46,7 +47,7 @@ class SoftTerms(Signal):
         self.fields, self.table = place.fields, table
         self.usual_threshold = table.usual_cosine(NEAREST)
         self.scale = SCALE / max(LEAST_SPAN, table.own_cosine - self.usual_threshold)
-        self.known = lru_cache(REMEMBERED)(self._near_words)  # the words of queries come again
+        self.near_words = lru_cache(CACHED_TERMS)(self._near_words)
         self.warmed = 0
 
     @classmethod
@@ -56,13 +57,11 @@ class SoftTerms(Signal):
         The table has words of all documents, so a filtered alias must not use it.
         """
         if place.info.scope:
-            return f"'{place.info.name}' is asked through an alias that shows a part of it"
+            return f"'{place.info.name}' is searched through an alias that shows only a part of it"
         table = open_term_table(place.cluster, place.info)
         if table is None:
-            none = (
-                f"no table of terms: hybridr tune {place.info.name} fits one to {LEAST_TERMS} words or more"
-            )
-            return table_obstacle(place.info.record.passages, place.encoder) or none
+            advice = f"hybridr tune {quote(place.info.name)} makes one of {LEAST_TERMS} words or more"
+            return table_obstacle(place.info.record.passages, place.encoder) or f"no term table: {advice}"
         return table.shortcoming or None
 
     def clauses(self, reading: QueryReading) -> list[dict[str, Any]]:
@@ -72,12 +71,12 @@ class SoftTerms(Signal):
         only itself.
         """
         shares = shares_of(reading.analysed)
-        room = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (KEPT * len(self.fields))
+        limit = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (USED * len(self.fields))
         clauses = []
-        for term, share in list(shares.items())[:room]:
+        for term, share in list(shares.items())[:limit]:
             queries = [
                 {"terms": {field: terms, "boost": boost}}
-                for boost, terms in self.known(term)
+                for boost, terms in self.near_words(term)
                 for field in self.fields
             ]
             if queries:
@@ -88,7 +87,7 @@ class SoftTerms(Signal):
         """Look up what is near the next terms of the table; return whether any are left."""
         part = self.table.terms[self.warmed : self.warmed + WARMED_AT_ONCE]
         for term in part:
-            self.known(term)
+            self.near_words(term)
         self.warmed += len(part)
         return self.warmed < len(self.table.terms)
 
@@ -101,7 +100,7 @@ class SoftTerms(Signal):
         near, own = self.table.near(term, NEAREST), self.table.own_cosine
         threshold = near[-1][1] if near else self.usual_threshold
         span = own - threshold
-        cosines = {neighbour: min(cosine, own) for neighbour, cosine in near[:KEPT]} | {term: own}
+        cosines = {neighbour: min(cosine, own) for neighbour, cosine in near[:USED]} | {term: own}
         levels: dict[int, list[str]] = defaultdict(list)
         for neighbour, cosine in cosines.items():
             if cosine > threshold:

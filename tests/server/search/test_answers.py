@@ -137,7 +137,7 @@ def test_no_confidence_is_told_of_scores_that_are_made_otherwise(cluster, calibr
     assert words(text_number(7))[0].confidence is None
     with pytest.raises(SettingsError, match="mode lexical"):
         words.requiring(0.5)
-    with pytest.raises(SettingsError, match="is none"):
+    with pytest.raises(SettingsError, match="is not a confidence"):
         Search(cluster, *calibrated).requiring(1.5)
 
     # What cannot be calibrated says why.

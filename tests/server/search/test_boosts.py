@@ -170,10 +170,10 @@ def test_the_server_takes_the_same_formula(cluster, index, search):
 
 
 def test_what_adds_no_boosts_says_so(cluster, index, search, cli):
-    with pytest.raises(SettingsError, match="the fusion 'pipeline' has none"):
+    with pytest.raises(SettingsError, match="the fusion 'pipeline' does not support boosts"):
         Search(cluster, index, search.encoder, settings=SearchSettings(boost=FORMULA, fusion="pipeline"))
     assert "mode lexical ranks by one retriever" in search.using("lexical").remarks[0]
     assert (
-        "the boost is left out"
+        "the boost is not used"
         in cli(cluster, f"search {INDEX} --mode lexical --boost log1p(text):1", TEXT).err
     )

@@ -223,7 +223,7 @@ def test_the_nearest_past_query_counts_and_what_is_no_document_does_not():
         PastQuery(0.9, [Relevant("a", 1.0, stamp), Relevant("b", 1.0, stamp)]),
     ]
     found = document_credits(past, 0.8)
-    assert {doc: one.worth for doc, one in found.items()} == pytest.approx({"a": 0.5, "b": 0.5})
+    assert {doc: one.score for doc, one in found.items()} == pytest.approx({"a": 0.5, "b": 0.5})
     fine = ["a", 1, stamp]
     odd: list[Any] = [["", 1, stamp], ["a" * 513, 1, stamp], ["a", 2, stamp], ["a", float("nan"), stamp]]
     odd += [["a", 1, "x"], ["a", "1", stamp], [7, 1, stamp], "a", None, {"a": 1}, ["a", 1]]

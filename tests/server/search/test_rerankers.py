@@ -49,5 +49,5 @@ def test_pages_join_also_beyond_the_depth(searches):
     assert len({hit.doc_id for hit in whole}) == len(whole)
 
     # No one request does it.
-    with pytest.raises(SettingsError, match="a re-ranker ranks here"):
+    with pytest.raises(SettingsError, match="a re-ranker ranks in this process"):
         searches[1].request(TEXT)

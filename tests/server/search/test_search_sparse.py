@@ -108,5 +108,5 @@ def test_as_a_third_leg_it_adds_its_calibrated_score(cluster, index):
 
 def test_an_index_without_weights_says_so(cluster, index_name):
     fill_uneven(cluster, index_name)
-    with pytest.raises(DataError, match="no sparse retriever here: the index has no weights of tokens"):
+    with pytest.raises(DataError, match="has no sparse retriever: the index has no weights of tokens"):
         Search(cluster, index_name, mode="sparse")

@@ -17,7 +17,7 @@ from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import open_term_table
 from hybridr.records import Query
 from hybridr.search.fusions.absolute import Absolute
-from hybridr.search.signals.soft_terms import KEPT, LEAST_SPAN, LEVELS, NEAREST, SCALE
+from hybridr.search.signals.soft_terms import LEAST_SPAN, LEVELS, NEAREST, SCALE, USED
 from support.corpus import create, drop_indices, put
 from support.hashing import HashingEncoder
 
@@ -135,7 +135,7 @@ def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster, index):
     for term in terms:
         near = table.near(term, NEAREST)
         weight = next(word.idf for word in read.words if word.term == term) / total
-        cosines = dict(near[:KEPT]) | {term: table.own_cosine}
+        cosines = dict(near[:USED]) | {term: table.own_cosine}
         step = (table.own_cosine - near[-1][1]) / LEVELS
         above = {one: min(cosine, table.own_cosine) - near[-1][1] for one, cosine in cosines.items()}
         nearness = {one: step * max(1, round(part / step)) for one, part in above.items() if part > 0}

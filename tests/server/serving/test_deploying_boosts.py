@@ -57,7 +57,10 @@ def test_clients_that_change_nothing_get_the_boost(ml_cluster, server, cli):
 
 @pytest.mark.parametrize(
     ("way", "boost", "said"),
-    [("client", BOOST, "adds no boosts"), ("transparent", "log1p(text):1", "is text, log1p needs a number")],
+    [
+        ("client", BOOST, "does not support boosts"),
+        ("transparent", "log1p(text):1", "is text, log1p needs a number"),
+    ],
 )
 def test_a_boost_that_cannot_be_added_is_refused(ml_cluster, server, way, boost, said):
     settings = DeploySettings(way=way, server=server.url)  # type: ignore[arg-type]
