@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
+from hybridr.cluster.token_field import bits_query
 from hybridr.cluster.word_fields import Searched
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, load_member, member_names
@@ -120,6 +122,16 @@ def test_signals_take_the_room_that_is_left() -> None:
     assert list(cut_to_budget(words, 4)) == ["phrases"]
     assert cut_to_budget(words, 0) == {}
     assert list(cut_to_budget({"phrases": Weighted(1.0, [])}, 0)) == ["phrases"], "one word has no pair"
+
+
+def test_a_script_beside_more_clauses_than_the_budget_counts_as_one() -> None:
+    bits = bits_query(np.zeros((2, 48), np.uint8), np.ones(2, np.float32), 384, 1.0)
+    signals = {
+        "token_bits": Weighted(0.4, [bits], True),
+        "soft_terms": Weighted(0.2, [{"match_all": {}}] * 9),
+    }
+    cut = cut_to_budget(signals, 4)
+    assert {name: len(part.clauses) for name, part in cut.items()} == {"token_bits": 1, "soft_terms": 3}
 
 
 def asked_too(leaves: int) -> tuple[dict[str, Any], int]:

@@ -77,10 +77,11 @@ NO_SCORES: Mapping[str, tuple[float, Scores]] = MappingProxyType({})
 def leaf_clause_count(query: Mapping[str, Any] | list[Any]) -> int:
     """Return the number of clauses of a query that contain no further clause; each of `terms` counts as one.
 
-    A query with soft terms has hundreds of parts, so types are compared in the fastest way.
+    Lists of numbers, such as the parameters of a script, have none. A query with soft terms has hundreds of
+    parts, so types are compared in the fastest way.
     """
     if isinstance(query, list):
-        return sum(map(leaf_clause_count, query))
+        return sum([leaf_clause_count(part) for part in query if isinstance(part, (dict, list))])
     if "terms" in query:
         return sum([len(terms) for terms in query["terms"].values() if isinstance(terms, list)]) or 1
     if "dis_max" in query:
