@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -143,7 +143,7 @@ def make_probes(documents: Sequence[Document], seed: int) -> tuple[list[Probe], 
     from what is left.
     """
     random = default_rng([seed, 2])
-    idf = lucene_idf([terms_of(document.contents) for document in documents])
+    term_idf = lucene_idf([terms_of(document.contents) for document in documents])
     probes, texts = [], []
     for position, document in enumerate(documents):
         sentence, rest = take_sentence(document.text, random)
@@ -151,7 +151,7 @@ def make_probes(documents: Sequence[Document], seed: int) -> tuple[list[Probe], 
         makers = {
             "title": document.title if rest.strip() else "",
             "sentence": sentence,
-            "keywords": draw_keywords(rest, idf, random),
+            "keywords": draw_keywords(rest, term_idf, random),
         }
         probes += [Probe(kind, text.strip(), position) for kind, text in makers.items() if text.strip()]
     return probes, texts
@@ -164,11 +164,11 @@ def draw_probes(documents: Sequence[Document], count: int, seed: int) -> list[Pr
     others give more.
     """
     random = default_rng([seed, 5])
-    idf = lucene_idf([terms_of(document.contents) for document in documents])
+    term_idf = lucene_idf([terms_of(document.contents) for document in documents])
     makers: dict[str, Callable[[Document], str]] = {
         "title": lambda document: document.title,
         "sentence": lambda document: random_sentence(document.text, random),
-        "keywords": lambda document: draw_keywords(document.contents, idf, random),
+        "keywords": lambda document: draw_keywords(document.contents, term_idf, random),
     }
     probes: list[Probe] = []
     # The rarest kind comes first, so that the others know how much is left for them.
@@ -204,10 +204,17 @@ def fits(sentence: str) -> bool:
     return fewest <= len(terms_of(sentence)) and word_count(sentence) <= longest
 
 
-def draw_keywords(text: str, idf: Mapping[str, float], random: Generator) -> str:
-    """Return 2 to 6 of a text's best words by tf-idf, drawn at random; "" if it has fewer than 2."""
-    counts = Counter(word for word in WORD.findall(text.lower()) if word not in STOP_WORDS)
-    weight = {word: (1 + math.log(n)) * idf.get(singular(word), 0.0) for word, n in counts.items()}
+def draw_keywords(text: str, term_idf: Mapping[str, float], random: Generator) -> str:
+    """Return 2 to 6 of the 15 best words of a text, drawn with probabilities in proportion to tf-idf.
+
+    Words of unspaced scripts are character pairs. Empty if the text has fewer than 2 words.
+    """
+    runs = (run for run in WORD.findall(text.lower()) if run not in STOP_WORDS)
+    counts = Counter(
+        chain.from_iterable(term_parts(run) if UNSPACED.fullmatch(run) else [run] for run in runs)
+    )
+    # tf-idf: (1 + ln tf) idf
+    weight = {word: (1 + math.log(n)) * term_idf.get(singular(word), 0.0) for word, n in counts.items()}
     pool = sorted(weight, key=lambda word: (-weight[word], word))[:KEYWORD_POOL]
     if len(pool) < KEYWORD_COUNT[0]:
         return ""

@@ -22,6 +22,7 @@ from hybridr.evaluation.label_free import (
     objections,
     own_document_ndcg,
     take_sentence,
+    terms_of,
 )
 from hybridr.records import Document
 
@@ -79,6 +80,16 @@ def test_documents_without_sentences_still_give_keywords() -> None:
     assert texts == ["stack overflow error handling"]
     assert draw_keywords("word", {"word": 1.0}, np.random.default_rng(0)) == ""
     assert make_probes([Document("d", "")], seed=0) == ([], [""])
+
+
+def test_chinese_keywords_are_pairs_of_characters_not_clauses() -> None:
+    text = "今天天气很好，我们去公园散步。公园里有很多人，大家都很高兴。"
+    pairs = {term for term in terms_of(text) if len(term) == 2}
+    term_idf = dict.fromkeys(pairs, 1.0)
+    for seed in range(20):
+        words = draw_keywords(text, term_idf, np.random.default_rng(seed)).split()
+        assert 2 <= len(words) <= 6
+        assert set(words) <= pairs
 
 
 def test_the_gain_by_hand() -> None:
