@@ -39,6 +39,7 @@ SHORTHAND_KINDS = tuple(
     "match match_phrase match_phrase_prefix match_bool_prefix term prefix wildcard fuzzy".split()
 )
 """Kinds of queries whose field may hold the text alone, in place of an object of options."""
+EXACT_KINDS = frozenset("term prefix wildcard fuzzy".split())
 CONDITIONS = ("filter", "must_not", "minimum_should_match")
 DEMANDS = ("operator", "default_operator", "minimum_should_match", "_name")
 SPELLING_OPTIONS = tuple(
@@ -83,16 +84,22 @@ def query_shape(query: Any, texts: Sequence[str], kind: str = "") -> Any:
     return shape
 
 
-def with_text(query: Any, old: str, new: str, kind: str = "") -> Any:
-    """Return a query that searches for the text `new` wherever it searched for exactly the text `old`."""
+def with_text(query: Any, old: str, new: str, parents: tuple[str, ...] = ()) -> Any:
+    """Return a query that searches for the text `new` wherever it searched for exactly the text `old`.
+
+    `parents` are the names under which the query stands. A condition on exact values, such as a `term` in a
+    `filter`, stays as it is, also if its value equals the text.
+    """
     if isinstance(query, list):
-        return [with_text(part, old, new) for part in query]
+        return [with_text(part, old, new, parents) for part in query]
     if not isinstance(query, Mapping):
         return query
+    fixed = not {"filter", "must_not"}.isdisjoint(parents) and not EXACT_KINDS.isdisjoint(parents)
+    is_text = parents[-1:] and parents[-1] in SHORTHAND_KINDS
     return {
         name: new
-        if part == old and (name in TEXT_KEYS or kind in SHORTHAND_KINDS)
-        else with_text(part, old, new, name)
+        if part == old and not fixed and (name in TEXT_KEYS or is_text)
+        else with_text(part, old, new, (*parents, name))
         for name, part in query.items()
     }
 
@@ -352,8 +359,8 @@ class ClientQueries:
         leaves = 0  # counted only if needed: analysing new words costs a request
         if sends_words:
             leaves += self.max_clauses(parsed.words, parsed)
-        if whole:
-            leaves += self.max_clauses(parsed.words, parsed)
+        if whole:  # the finding query has the client's filters too
+            leaves += self.max_clauses(query, parsed)
         finding_scale = 0.0 if sends_words else parsed.scale
         return SplitQuery(
             finding_query, word_query, leaves, finding_scale, wrappers, parsed.scale, only_words_find

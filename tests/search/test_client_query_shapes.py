@@ -19,9 +19,11 @@ from hybridr.files.local import state_folder
 from hybridr.files.remembered import SCALES
 from hybridr.search import client_query
 from hybridr.search.calibration import PlainQuery
+from hybridr.search.clauses import ParsedQuery
 from hybridr.search.client_query import (
     MOST_SHAPES,
     MOST_WAITING,
+    ClientQueries,
     Shapes,
     clauses_per_word,
     max_leaf_clauses,
@@ -99,6 +101,35 @@ def test_a_text_alone_in_place_of_its_options_is_no_part_of_a_shape_either(kind:
     assert query_shape(query, ["red shoes"]) == expected
     assert with_text(query, "red shoes", "{{query}}") == expected
     assert query_shape({"nested": {"path": "red shoes"}}, ["red shoes"]) == {"nested": {"path": "red shoes"}}
+
+
+def test_another_text_leaves_conditions_on_exact_values_as_they_are() -> None:
+    conditions = {
+        "filter": [{"term": {"category": "shoes"}}],
+        "must_not": {"prefix": {"sku": {"value": "shoes"}}},
+    }
+    words = {"match": {"title": {"query": "shoes", "operator": "and"}}}
+    exact = {"term": {"name.keyword": "shoes"}}
+
+    def query(text: str, words: Any, exact: Any) -> dict[str, Any]:
+        every = [*conditions["filter"], words]
+        return {"bool": {"must": {"match": {"title": text}}, "should": exact, **conditions, "filter": every}}
+
+    boots = {"match": {"title": {"query": "boots", "operator": "and"}}}
+    expected = query("boots", boots, {"term": {"name.keyword": "boots"}})
+    assert with_text(query("shoes", words, exact), "shoes", "boots") == expected
+
+
+def test_a_request_that_finds_and_scores_by_one_query_counts_the_clients_filters() -> None:
+    info = IndexInfo("docs", {}, {"properties": {"title": {"type": "text"}}}, {})
+    read = SimpleNamespace(of=lambda texts: [SimpleNamespace(words=()) for _ in texts])
+    queries = ClientQueries(info, ["title"], read, None)  # type: ignore[arg-type]
+    words = {"match": {"title": {"query": "red", "analyzer": "simple"}}}
+    filters = [{"term": {"shop": number}} for number in range(40)]
+    query = {"bool": {"must": words, "filter": filters}}
+    parsed = ParsedQuery("red", filters=tuple(filters), words=words)
+    whole, parts = (queries.split_query(query, parsed, whole=single).leaf_clauses for single in (True, False))
+    assert whole - parts >= len(filters)
 
 
 def test_a_shape_is_fitted_once_in_the_background_whatever_its_text(fitted: list[Any]) -> None:
