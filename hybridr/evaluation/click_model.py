@@ -3,8 +3,8 @@
 The model (Richardson et al. 2007) has two kinds of documents: one at rank r is seen with probability
 `seen[r]`, and a seen one is clicked with probability `clicked[1]` if it is relevant, with `clicked[0]` if
 not. All are fitted at once by expectation-maximisation (regression EM, Wang et al. 2018, with a regression on
-the rank alone): a document shown at several ranks tells which part of its clicks is due to the rank, and so
-does that relevant documents of different ranks are clicked alike once they are seen.
+the rank alone). Two things separate rank from relevance: documents that were shown at several ranks, and that
+relevant documents are clicked alike at every rank once they are seen.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Reals: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 RANKS = 20
-"""Ranks that are told apart; all below count as the last of them."""
-ROUNDS, STILL = 500, 1e-5
-START = (0.05, 0.6)
-PULL = 30.0
-"""Views by which each rank is drawn to be seen as 1 / rank: what few clicks say of it counts little."""
+"""Ranks that are distinguished; all lower ranks count as the last of them."""
+ROUNDS, CONVERGED = 500, 1e-5
+START_CLICKED = (0.05, 0.6)
+PRIOR_VIEWS = 30.0
+"""Views that each rank has in advance, of which 1 / rank are looks: a few clicks change little."""
 FLOOR, CEILING = 1e-4, 1 - 1e-4
 
 
@@ -79,41 +79,46 @@ def fit_clicks(views: Views) -> ClickModel:
     if not views.clicked.any():
         raise DataError("nobody clicked anything: there is nothing to learn", hint="collect clicks first")
     ranks = np.arange(RANKS)
-    model = ClickModel(1 / (1.0 + ranks), np.array(START), np.full(RANKS, 0.2))
+    model = ClickModel(1 / (1.0 + ranks), np.array(START_CLICKED), np.full(RANKS, 0.2))
     for _ in range(ROUNDS):
         before, model = model, em_step(model, views)
-        if max(np.abs(old - new).max() for old, new in zip(before, model, strict=True)) < STILL:
+        if max(np.abs(old - new).max() for old, new in zip(before, model, strict=True)) < CONVERGED:
             break
     return model
 
 
 def em_step(model: ClickModel, views: Views) -> ClickModel:
-    """Return the model after one round of expectation-maximisation."""
+    """Return the model after one step of expectation-maximisation.
+
+    A prior of `PRIOR_VIEWS` views draws the chance that rank r is seen toward 1 / r. The lower of the two
+    click rates is that of documents that are not relevant, and relevance never grows with the best rank.
+    """
     relevance = model.relevance(views)
-    share = np.column_stack([1 - relevance, relevance])[views.document]
+    posterior = np.column_stack([1 - relevance, relevance])[views.document]
     ranks = ranks_of(views)
     clicked, viewed = (
-        np.column_stack([np.bincount(ranks, column, RANKS) for column in (share * counts[:, None]).T])
+        np.column_stack([np.bincount(ranks, column, RANKS) for column in (posterior * counts[:, None]).T])
         for counts in (views.clicked, views.shown)
     )
-    chance = np.clip(model.seen[:, None] * model.clicked, FLOOR, CEILING)
-    unclicked_seen = (chance - chance * model.clicked) / (model.clicked * (1 - chance))
-    looked = clicked + (viewed - clicked) * unclicked_seen
-    pulled = PULL / (1.0 + np.arange(RANKS))
-    seen = np.clip((looked.sum(axis=1) + pulled) / (viewed.sum(axis=1) + PULL), FLOOR, 1)
-    seen[0] = 1.0
-    looked[0] = viewed[0]
-    rates = np.clip(clicked.sum(axis=0) / np.maximum(looked.sum(axis=0), FLOOR), FLOOR, CEILING)
+    chance = np.clip(
+        model.seen[:, None] * model.clicked, FLOOR, CEILING
+    )  # P(click) = P(seen) P(click | seen)
+    # P(seen | no click) = P(seen) (1 - P(click | seen)) / (1 - P(click))
+    seen_if_unclicked = (chance - chance * model.clicked) / (model.clicked * (1 - chance))
+    expected_looks = clicked + (viewed - clicked) * seen_if_unclicked
+    prior_looks = PRIOR_VIEWS / (1.0 + np.arange(RANKS))
+    seen = np.clip((expected_looks.sum(axis=1) + prior_looks) / (viewed.sum(axis=1) + PRIOR_VIEWS), FLOOR, 1)
+    seen[0] = 1.0  # everybody looks at the first rank
+    expected_looks[0] = viewed[0]
+    rates = np.clip(clicked.sum(axis=0) / np.maximum(expected_looks.sum(axis=0), FLOOR), FLOOR, CEILING)
     best = best_ranks(views)
-    documents = np.bincount(best, minlength=RANKS)
-    relevant = (np.bincount(best, relevance, RANKS) + relevance.mean()) / (documents + 1)
+    documents_at = np.bincount(best, minlength=RANKS)
+    relevant = (np.bincount(best, relevance, RANKS) + relevance.mean()) / (documents_at + 1)
     return ClickModel(seen, np.sort(rates), np.minimum.accumulate(relevant))
 
 
 def limit_query_weight(views: Views, limit: float) -> Views:
-    """Return the views with each query's numbers scaled down so that no query counts more than `limit`
-    people.
-    """
+    """Return the views with numbers scaled down so that no query counts for more than `limit` people."""
     people = np.zeros(int(views.query.max(initial=-1)) + 1)
     np.maximum.at(people, views.query, sum_by_document(views, views.shown)[views.document])
     factor = np.minimum(1.0, limit / np.maximum(people, 1.0))[views.query]

@@ -86,7 +86,7 @@ def checked_qrels(qrels: Qrels) -> Qrels:
         for doc_id, grade in grades.items():
             if not isinstance(grade, Integral):
                 raise DataError(
-                    f"query '{query_id}' gives document '{doc_id}' the grade {grade!r}: needed a whole number"
+                    f"query '{query_id}' gives document '{doc_id}' the grade {grade!r}, not a whole number"
                 )
     return {
         query: {doc: max(0, int(grade)) for doc, grade in grades.items()} for query, grades in qrels.items()
@@ -263,7 +263,7 @@ def evaluate(
     if not systems:
         raise SettingsError("no system to evaluate")
     if baseline is not None and baseline not in systems:
-        raise SettingsError(f"the baseline '{baseline}' is not evaluated: {', '.join(systems)}")
+        raise SettingsError(f"the baseline '{baseline}' is not among the systems {', '.join(systems)}")
     baseline = baseline or next(iter(systems))
     parsed = [parse_measure(name) for name in dict.fromkeys(measures)]
     if not parsed:
@@ -329,7 +329,7 @@ def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
     seen: set[str] = set()
     for query in answered:
         if query.query_id in seen:
-            raise DataError(f"query id '{query.query_id}' comes for the second time")
+            raise DataError(f"query id '{query.query_id}' occurs twice")
         seen.add(query.query_id)
     if not answered:
         examples = ", ".join(

@@ -122,7 +122,7 @@ KEYWORD_POOL = 15  # the best terms of a document, from which a query's are draw
 TOP, LEXICAL_TOP = 10, 20
 OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
 KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
-RANKING_LOSS = 0.05  # nDCG@10 on the probes; less than this they cannot tell
+RANKING_LOSS = 0.05  # nDCG@10; smaller differences on probes mean nothing
 SIGNIFICANT = 0.05
 RankedIds: TypeAlias = Sequence[str]
 """Document ids of one query, best first."""
@@ -199,7 +199,7 @@ def take_sentence(text: str, random: Generator) -> tuple[str, str]:
 
 
 def fits(sentence: str) -> bool:
-    """Return whether a sentence has the length of a query."""
+    """Return whether a sentence is as long as a query: at least 4 terms, at most 40 words."""
     fewest, longest = SENTENCE_WORDS
     return fewest <= len(terms_of(sentence)) and word_count(sentence) <= longest
 
@@ -226,12 +226,16 @@ def draw_keywords(text: str, term_idf: Mapping[str, float], random: Generator) -
 def ndcg(probes: Sequence[Probe], scores: NDArray[np.floating]) -> float:
     """Return the mean nDCG@10 of the probes' own documents by `scores` `(probes, documents)`."""
     best = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-    return float(np.mean([gain(list(row), probe.position) for row, probe in zip(best, probes, strict=True)]))
+    return float(
+        np.mean(
+            [single_answer_ndcg(list(row), probe.position) for row, probe in zip(best, probes, strict=True)]
+        )
+    )
 
 
-def gain(grades: Sequence[object], answer: object) -> float:
+def single_answer_ndcg(ranking: Sequence[object], answer: object) -> float:
     """Return nDCG@10 of a ranking with one relevant document: 1 / log2(rank + 1), 0 below rank 10."""
-    return float(1 / np.log2(grades.index(answer) + 2)) if answer in grades[:10] else 0.0
+    return float(1 / np.log2(ranking.index(answer) + 2)) if answer in ranking[:10] else 0.0
 
 
 @dataclass(frozen=True)
@@ -262,7 +266,10 @@ class BeforeAfter:
 def own_document_ndcg(rankings: Sequence[RankedIds], answers: Sequence[str]) -> NDArray[np.float64]:
     """Return nDCG@10 of each query's own document, for queries that were made from documents."""
     return np.array(
-        [gain(list(ranking[:TOP]), answer) for ranking, answer in zip(rankings, answers, strict=True)]
+        [
+            single_answer_ndcg(list(ranking[:TOP]), answer)
+            for ranking, answer in zip(rankings, answers, strict=True)
+        ]
     )
 
 
@@ -308,7 +315,7 @@ def objections(rows: Sequence[BeforeAfter]) -> list[str]:
     """
     *measured, overlap, shares = rows
     reasons = [
-        f"{row.name} falls from {row.old:.3f} to {row.new:.3f}; {RANKING_LOSS:g} is a disaster"
+        f"{row.name} falls from {row.old:.3f} to {row.new:.3f}, by more than {RANKING_LOSS:g}"
         for row in measured
         if row.old - row.new > RANKING_LOSS and row.p < SIGNIFICANT
     ]
@@ -325,7 +332,7 @@ PERSISTENCE = 0.9  # the chance that a reader who saw a hit looks at the next on
 def overlap(a: Sequence[str], b: Sequence[str], depth: int) -> float:
     """Return the share of the first `depth` hits that two rankings have in common, 0 to 1.
 
-    It is a share of the longer of both lists; two that find nothing agree.
+    It is a share of the longer list. Two empty rankings agree.
 
     >>> overlap(["a", "b", "c"], ["c", "a", "d"], 3)
     0.6666666666666666
@@ -338,8 +345,8 @@ def overlap(a: Sequence[str], b: Sequence[str], depth: int) -> float:
 def rank_biased_overlap(a: Sequence[str], b: Sequence[str], persistence: float = PERSISTENCE) -> float:
     """Return the rank-biased overlap of two rankings, 0 to 1, in which agreement at the top counts most.
 
-    What lies below the longer list is taken to agree as the lists do at their end (Webber et al. 2010,
-    section 4.3, for lists of one length). Two that find nothing agree.
+    Below the end of the longer list, the agreement at its end is assumed to go on (Webber et al. 2010,
+    section 4.3, for lists of one length). Two empty rankings agree.
 
     >>> rank_biased_overlap(["a", "b"], ["a", "b"])
     1.0

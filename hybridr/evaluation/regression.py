@@ -27,7 +27,7 @@ SystemValues: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 class RegressionLimits(NamedTuple):
-    """RegressionLimits for a comparison with the stored evaluation in the file `against`.
+    """Limits for the fall of a mean since the stored evaluation in the file `against`.
 
     A fall fails if it is larger than `allow` and significant, or larger than `at_most`.
     """
@@ -95,7 +95,7 @@ def read_baseline(file: Path, systems: Collection[str], measures: Collection[str
     except (OSError, ValueError) as error:
         raise DataError(f"the baseline '{file}' cannot be read: {error}", hint=WRITE_HINT) from error
     if not isinstance(content, dict) or content.get("kind") != KIND or not has_values(content):
-        raise DataError(f"'{file}' is no baseline of hybridr evaluate", hint=WRITE_HINT)
+        raise DataError(f"'{file}' is not a baseline that hybridr evaluate wrote", hint=WRITE_HINT)
     per_query = content["per_query"]
     for kind, earlier, current in (
         ("systems", per_query, systems),
@@ -108,8 +108,8 @@ def read_baseline(file: Path, systems: Collection[str], measures: Collection[str
             )
     if content.get("judgements") != fingerprint(qrels):
         raise DataError(
-            f"the baseline '{file}' was measured by other judgements",
-            hint=f"the same --beir, --split or --qrels, or {WRITE_HINT}",
+            f"the baseline '{file}' was measured with other judgements",
+            hint=f"use the same --beir, --split or --qrels, or {WRITE_HINT}",
         )
     return per_query
 

@@ -34,7 +34,9 @@ TableRows = Sequence[Sequence[Any]]
 def report_format(file: Path) -> Format:
     """Return the format of a report by its file's suffix. Raises SettingsError for another suffix."""
     if file.suffix.lower() not in SUFFIXES:
-        raise SettingsError(f"'{file}' is no report", hint=f"a file that ends with {', '.join(SUFFIXES)}")
+        raise SettingsError(
+            f"'{file}' is not a report", hint=f"name a file that ends in {', '.join(SUFFIXES)}"
+        )
     return SUFFIXES[file.suffix.lower()]
 
 

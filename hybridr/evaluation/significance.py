@@ -98,7 +98,7 @@ def paired_t(differences: Array) -> Array:
     """
     if len(differences) < 2:
         return np.ones(differences.shape[1])
-    from scipy import stats  # its import takes a second, for which nobody waits who only reindexes
+    from scipy import stats  # imported here because it takes a second
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column of equal differences has no deviation
@@ -194,7 +194,7 @@ def _blocks(resamples: int, queries: int) -> Iterator[int]:
 
 Team: TypeAlias = Literal["a", "b", ""]
 PSEUDO = 10
-"""Wins and losses that the alternative starts from: it expects a share of about .4 to .6."""
+"""Wins and losses before any query: a better ranking is expected to win about .4 to .6 of the queries."""
 ALPHA = 0.05
 
 
@@ -208,9 +208,7 @@ class InterleavedDocument(NamedTuple):
 
 
 class Preferences(NamedTuple):
-    """Counts of queries for which people clicked more documents of `b` (wins) or of `a` (losses), ties left
-    out.
-    """
+    """Numbers of queries for which people clicked more documents of `b` (wins) or of `a` (losses)."""
 
     wins: int
     losses: int
@@ -219,8 +217,8 @@ class Preferences(NamedTuple):
     def evidence(self) -> float:
         """Return the Bayes factor for one ranking being better, against neither being better.
 
-        2^(w+l) B(w+10, l+10) / B(10, 10). Without a true difference it ever reaches 1 / alpha with a chance
-        of at most alpha, however often one looks (Ville 1939).
+        2^(w+l) B(w+10, l+10) / B(10, 10). Without a true difference, the chance that it ever reaches
+        1 / alpha is at most alpha, however often one looks (Ville 1939).
         """
         decided = self.wins + self.losses
         log = (

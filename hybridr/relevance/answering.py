@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from statistics import mean, median
 from typing import Any, NamedTuple
 
@@ -33,10 +34,11 @@ from ..search.settings import SearchSettings
 from .unanswerable_queries import unanswerable_queries
 
 ASKED, LEAST = 400, 40
-"""Unanswerable queries, and what is left of them at least: fewer say nothing of one in twenty."""
+"""Unanswerable queries that are searched for, and how many must be usable to measure a share of 5 %."""
 DRAWN, LONGEST = 100, 200
-"""Documents whose own words are asked, and characters of these. What scores as high as half of them does, the
-index may answer: it is no unanswerable query (chosen on three collections, docs/measured/answers.md)."""
+"""Documents whose own words are searched for, and the characters of each such query. An unanswerable query
+that scores at least their median may have an answer in the index, and is not used (chosen on three
+collections, docs/measured/answers.md)."""
 CONFIDENCES, SEEN = (0.8, 0.9, 0.95, 0.99), 10
 """Confidences that judged queries are tried with, and number of hits looked at."""
 GRID = np.linspace(0, 1, 101)
@@ -71,7 +73,7 @@ class Calibration:
     def described(self) -> str:
         """Return the calibration in one line."""
         if self.answers is None:
-            return f"none, and searches tell none: {self.note}"
+            return f"none, and hits get no confidence: {self.note}"
         left = f" ({self.answers.answered} more may have one)" if self.answers.answered else ""
         scores = self.answers.scores
         return (
@@ -118,7 +120,7 @@ def calibrate(
                 return Calibration(info.name, answers)
         answers = None if note else calibrated(asking, progress)
         if answers and answers.queries < LEAST:
-            note, answers = f"{answers.queries} queries tell too little, {LEAST} are needed", None
+            note, answers = f"{answers.queries} queries are too few, {LEAST} are needed", None
         if answers:
             changes["answers"] = answers
         if changes:
@@ -128,7 +130,7 @@ def calibrate(
         costs = threshold_costs(asking, Answers(answers), *judgements) if judgements else ()
         return Calibration(info.name, answers, costs=costs)
     except HybridrError as error:
-        return Calibration(name, None, f"{error.message}; once that is mended: hybridr tune {name}")
+        return Calibration(name, None, f"{error.message}; after that run hybridr tune {quote(name)}")
 
 
 def missing_cosines(
@@ -154,8 +156,8 @@ def missing_cosines(
 def some_texts(
     cluster: Cluster, info: IndexInfo, recipe: TextRecipe, *fields: str
 ) -> dict[str, dict[str, Any]]:
-    """Return the texts of some sampled documents, without empty ones, each with its document's `_source`, of
-    which `fields` are read too.
+    """Return the texts of sampled documents, without empty ones: text -> the document's `_source`, with these
+    further `fields`.
     """
     documents = sample_documents(cluster, info, COMPARED, fields=(*recipe.text_fields, *fields))
     bodies = {recipe.text_of(document.source): document.source for document in documents}
@@ -174,7 +176,7 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
         scores = best_hit_scores(search, unanswerable_queries(ASKED), progress)
         answered = median(best_hit_scores(search, list(own.values()), progress) or [math.inf])
         lower = [score for score in scores if score < answered]
-    else:  # no query in English tells anything of texts in Chinese: words of documents, of all others
+    else:  # the list is English; for other languages, words of a document are searched in all others
         scores = []
         for number, (doc_id, text) in enumerate(own.items(), 1):
             hits = search(text, 1, filter={"bool": {"must_not": [{"ids": {"values": [doc_id]}}]}})

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, TypeAlias
 
 from ..cluster.connection import Cluster
@@ -31,8 +32,8 @@ from .clicks.clicks import COUNTS_OF_EXPERIMENT, ClickLedger
 from .clicks.ubi import QUERIES, LogReader, LogRecords, read_ubi_records
 
 TODAY, LEARNT, TUNED = "today", "learnt", "tuned"
-LESS: dict[str, dict[str, Any]] = {LEARNT: {"memory": None}, TUNED: {"search": None, "chain": None}}
-"""Parts of the record that are left out in the other ranking of an experiment."""
+REMOVED_PARTS: dict[str, dict[str, Any]] = {LEARNT: {"memory": None}, TUNED: {"search": None, "chain": None}}
+"""Parts of the record that `today` goes without when it is compared with `learnt` or `tuned`."""
 SHOW_BOTH = (
     "hybridr serve --index {name} --ubi   shows both and keeps what is searched and clicked (it makes its "
     "indices itself, no plugin is needed): POST /search with ext.ubi, then the clicks to POST /events"
@@ -110,9 +111,9 @@ def start_experiment(
     before = info.record.ranking
     if (experiment := info.record.experiment) and not experiment.ended:
         raise DataError(
-            f"an experiment of '{info.name}' is on since {experiment.at}: "
+            f"an experiment of '{info.name}' has been running since {experiment.at}: "
             f"{experiment.names[0]} against {experiment.names[1]}",
-            hint=f"hybridr experiment stop {name}",
+            hint=f"hybridr experiment stop {quote(name)}",
         )
     first, second = (experiment_ranking(info.record, side, rival, name) for side, rival in ((a, b), (b, a)))
     if first.is_as(second):
@@ -137,25 +138,27 @@ def experiment_ranking(record: Record, side: str, rival: str, name: str) -> Rank
     """
     now = record.ranking
     if side == TODAY:
-        return now.model_copy(update=LESS.get(rival, {}))
-    if side not in LESS:  # a file, whose [search] stands in place of what was tuned
+        return now.model_copy(update=REMOVED_PARTS.get(rival, {}))
+    if side not in REMOVED_PARTS:  # a file, whose [search] replaces what was tuned
         file = Path(side)
         if not file.is_file():
-            raise SettingsError(f"'{file}' is no ranking: today, learnt, tuned, or a file of settings")
+            raise SettingsError(
+                f"'{file}' is not a ranking", hint="today, learnt, tuned, or the path of a file of settings"
+            )
         if not (table := read_config(file).get("search")):
             hint = "hybridr settings   lists what it may hold"
             raise SettingsError(f"{file} has no table [search]", hint=hint)
         settings = SearchSettings(**table)
         if named := sorted(NAMES_A_FILE & settings.model_fields_set):
-            raise SettingsError(
-                f"{file}: {named[0]} names a file, which no other machine can be asked to open"
-            )
+            raise SettingsError(f"{file}: {named[0]} names a file, which other machines may not have")
         written = settings.model_dump(mode="json", include=settings.model_fields_set - {"tuned"})
         chain = {part: written.pop(part) for part in CHAIN if part in written}
         return Ranking(search=written or None, chain=chain or None, memory=now.memory)
-    if not any(getattr(now, part) for part in LESS[side]):
-        verb = "learn" if side == LEARNT else "tune"
-        raise DataError(f"nothing was {side} for '{name}'", hint=f"hybridr {verb} {name} --beir FOLDER")
+    if not any(getattr(now, part) for part in REMOVED_PARTS[side]):
+        command = "learn" if side == LEARNT else "tune"
+        raise DataError(
+            f"nothing was {side} for '{name}'", hint=f"hybridr {command} {quote(name)} --beir FOLDER"
+        )
     return now
 
 
@@ -181,7 +184,7 @@ def take(
             return record
         if record.experiment != info.record.experiment or not record.ranking.is_as(info.record.ranking):
             raise DataError(
-                f"'{info.name}' was tuned, has learnt, or its experiment was changed at this moment",
+                f"another command tuned '{info.name}', made it learn, or changed its experiment meanwhile",
                 hint="run the same command again",
             )
         ranked = record.with_ranking(ranking)
@@ -200,8 +203,8 @@ def last_experiment(cluster: Cluster, name: str) -> tuple[IndexInfo, Experiment]
     info = resolve(cluster, name, whole=True)
     if info.record.experiment is None:
         raise DataError(
-            f"there was no experiment of '{info.name}'",
-            hint=f"hybridr experiment start {name} --a today --b learnt",
+            f"'{info.name}' has had no experiment",
+            hint=f"hybridr experiment start {quote(name)} --a today --b learnt",
         )
     return info, info.record.experiment
 
@@ -214,7 +217,7 @@ def stop_experiment(cluster: Cluster, name: str, *, dry_run: bool = False) -> Ex
     info, experiment = last_experiment(cluster, name)
     if experiment.ended:
         raise DataError(
-            f"the experiment of '{info.name}' has ended", hint=f"hybridr experiment report {name}"
+            f"the experiment of '{info.name}' has ended", hint=f"hybridr experiment report {quote(name)}"
         )
     ended = experiment.model_copy(update={"ended": "stopped"})
     if not experiment.a.is_as(info.record.ranking):
@@ -240,7 +243,7 @@ def promote_ranking(
     if experiment.ended in ("a", "b"):
         raise DataError(
             f"'{experiment.names[experiment.ended == 'b']}' is promoted",
-            hint=f"hybridr experiment promote {name} --undo",
+            hint=f"hybridr experiment promote {quote(name)} --undo",
         )
     require_ranking(info, experiment.before if experiment.ended else experiment.a)
     if winner is None:
@@ -248,7 +251,7 @@ def promote_ranking(
         if not report.better:
             raise DataError(
                 f"the evidence is {report.evidence:.3g}, {report.needed:.0f} decides",
-                hint=f"wait; or hybridr experiment promote {name} --winner a|b",
+                hint=f"wait; or hybridr experiment promote {quote(name)} --winner a|b",
             )
         winner = report.better
     ended = experiment.model_copy(update={"ended": winner})
@@ -259,8 +262,8 @@ def require_ranking(info: IndexInfo, expected: Ranking) -> None:
     """Raise DataError if an index was tuned, or has learnt, since the experiment set this ranking."""
     if not expected.is_as(info.record.ranking):
         raise DataError(
-            f"'{info.name}' was tuned, or has learnt, since: what it ranks by now was in no experiment",
-            hint="hybridr tune --reset and hybridr learn --forget take these back",
+            f"'{info.name}' was tuned, or has learnt, since then: its ranking was in no experiment",
+            hint="undo that with hybridr tune --reset or hybridr learn --forget",
         )
 
 
@@ -279,7 +282,7 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
         )
     except NotFound as error:
         raise NotFound(
-            f"the experiment of '{info.name}' has no search yet: UBI keeps nothing in this cluster",
+            f"the experiment of '{info.name}' has no search yet: this cluster has no UBI records",
             hint=SHOW_BOTH.format(name=name),
             status=error.status,
         ) from None

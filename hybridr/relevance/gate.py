@@ -192,7 +192,7 @@ def scores_of(encoder: Encoder, queries: Vectors, vectors: Vectors) -> Floats:
 
 
 def sampled_cosines(encoder: Encoder, texts: Sequence[str], vectors: Vectors) -> Cosines | None:
-    """Return how an encoder's cosines lie, measured as a reindex does on 128 different texts at random."""
+    """Return the distribution of an encoder's cosines, measured as a reindex does on 128 random texts."""
     places = list({text: place for place, text in enumerate(texts) if text.strip()}.values())
     sample = random.Random(SEED).sample(places, min(COMPARED, len(places)))
     return measured_cosines(encoder, [texts[place] for place in sample], vectors[sample])
@@ -456,7 +456,7 @@ def encoder_results(
 
 
 def comparison_task(sample: Sequence[Document], evidence: JudgedSample | None, seed: int) -> ComparisonTask:
-    """Return the documents and queries to compare encoders by. Raises DataError for fewer than 30 queries."""
+    """Return the judged queries, else queries made from documents. Raises DataError for fewer than 30."""
     documents = list(
         {document.contents: document for document in sample if document.contents.strip()}.values()
     )

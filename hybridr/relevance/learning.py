@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -85,8 +86,7 @@ class Rehearsal:
         if self.again.low > 0:
             return []
         lines = [
-            f"nothing is gained for certain: {self.asked:,} judged queries were each asked with what all "
-            "others remember"
+            f"no gain is certain: {self.asked:,} judged queries were each asked with the memory of the others"
         ]
         if not self.returning:
             lines.append(
@@ -95,11 +95,11 @@ class Rehearsal:
             )
         elif self.again.mean > 0:
             needed = math.ceil(self.asked * ((self.again.mean - self.again.low) / self.again.mean) ** 2)
-            lines.append(f"the mean is above 0: about {needed:,} such queries would tell it from chance")
+            lines.append(f"the mean gain is above 0: about {needed:,} such queries would make it certain")
         else:
             lines.append(
-                f"{self.returning:,} share a relevant document, and are found as well without a memory; it "
-                "helps where users word one need in ways that the texts do not"
+                f"{self.returning:,} share a relevant document, and are ranked as well without a memory; it "
+                "helps where users word a need differently from the texts"
             )
         return lines
 
@@ -251,8 +251,8 @@ def learn(
     search = Search(cluster, info, encoder)
     if not search.context.fusion.takes_signals:
         raise SettingsError(
-            f"searches of '{info.name}' are joined by '{search.fusion}', which adds nothing to scores",
-            hint=f"hybridr tune {name} --reset",
+            f"the fusion '{search.fusion}' of '{info.name}' does not add signals to scores",
+            hint=f"hybridr tune {quote(name)} --reset",
         )
     best = max((grade for query in queries for grade in qrels[query.query_id].values()), default=0)
     graded = {query.query_id: most_relevant(qrels[query.query_id]) for query in queries}
@@ -336,7 +336,7 @@ def require_unchanged(cluster: Cluster, created: IndexInfo) -> None:
     if [info.uuid for info in cluster.indices(created.name)] != [created.uuid]:
         raise DataError(
             f"another command forgot or learnt meanwhile, and deleted '{created.name}'",
-            hint="run the same command again, if its queries are to be learnt",
+            hint="run the same command again to learn its queries",
         )
 
 
@@ -369,7 +369,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
             raise DataError(
                 f"an experiment of '{info.name}' compares a ranking by what was learnt: "
                 f"{experiment.names[0]} against {experiment.names[1]}",
-                hint=f"hybridr experiment stop {name}",
+                hint=f"hybridr experiment stop {quote(name)}",
             )
         return with_event("forgotten", {}, memory=None)(record)
 

@@ -106,8 +106,8 @@ def weigh_by_log(
     if len(by_words) < LEAST_LOGGED:
         raise DataError(
             f"{quantity(len(by_words), 'query')} of the log found something; "
-            f"{LEAST_LOGGED} are needed to tell a weight",
-            hint="leave the log away: the default is kept",
+            f"{LEAST_LOGGED} are needed to choose a weight",
+            hint="leave the log out: the default weight stays",
         )
     support = math.log(max(np.mean(by_words), 0.01) / max(np.mean(by_vectors), 0.01))
     share = len(by_words) / (len(by_words) + STEADY)
@@ -191,8 +191,8 @@ def tune(
     texts = read_query_log(settings.query_log)
     if judgements and texts:
         raise SettingsError(
-            "a query log chooses the weight where nothing is judged, and there are judgements",
-            hint="leave --query-log or the judgements away",
+            "a query log and judgements are both given; a log chooses the weight only without judgements",
+            hint="leave out --query-log or the judgements",
         )
     if texts:
         untuned = lexical_settings(search_settings) | {"tuned": False, "evened": False, "signals": ("none",)}
@@ -253,8 +253,8 @@ def choices(
     queries = judged_queries(judgements[0], qrels)
     if len(queries) < LEAST_JUDGED:
         raise DataError(
-            f"{len(queries)} judged queries; {LEAST_JUDGED} are needed to tell anything",
-            hint="leave the judgements away: the default is kept",
+            f"{len(queries)} judged queries; at least {LEAST_JUDGED} are needed",
+            hint="leave the judgements out: the defaults stay",
         )
     answers = plain = ask(asking, queries, progress)
     if query_evening(asking.context):
@@ -298,7 +298,7 @@ def possible_chains(names: Sequence[str]) -> list[Chain]:
     """
     for name in names:
         if load_member(FAMILY, name).tuned_by is None:
-            raise SettingsError(f"the re-ranker '{name}' has no weight to be tuned", hint="--rerank none")
+            raise SettingsError(f"the re-ranker '{name}' has no weight to tune", hint="--rerank none")
     choices = [[None, *(Step(name, *setting) for setting in product(WEIGHTS, DEPTHS))] for name in names]
     return [Chain(tuple(step for step in steps if step)) for steps in product(*choices)]
 

@@ -189,8 +189,7 @@ class Search:
             hits = Hits([*pinned[offset : offset + k], *moved], max(scores, default=None))
         if boost is not None or self.answers.calibration is None:
             return hits
-        wordless = is_wordless(self.context, rules.text)
-        return self.answers.with_confidence(hits, self.at_least, wordless=wordless)
+        return self.answers.with_confidence(hits, self.at_least, is_wordless(self.context, rules.text))
 
     def remarks_on(self, text: str) -> list[str]:
         """Return remarks to read before trusting the hits for a text."""
@@ -302,10 +301,8 @@ class Search:
         fusion = self.context.fusion
         if self.reranked_by or not fusion.one_request:
             ranker = "a re-ranker" if self.reranked_by else f"the fusion '{self.fusion}'"
-            raise SettingsError(
-                f"{ranker} ranks in this process: one request cannot produce this ranking",
-                hint="--fusion absolute",
-            )
+            message = f"{ranker} ranks in this process: one request cannot produce this ranking"
+            raise SettingsError(message, hint="--fusion absolute")
         if fusion.scripts and (reason := fusion.scripts.refused()):
             raise SettingsError(reason, hint="--fusion pipeline")
 

@@ -55,8 +55,8 @@ BAD_TOPICS = {
         {"x1": {"a": 1}},
         "no query is judged: do queries and qrels belong together",
     ),
-    "an id twice": ([*QUERIES, Query("q1", "again")], QRELS, "query id 'q1' comes for the second time"),
-    "a fraction": (QUERIES, {"q1": {"a": 0.5}}, "the grade 0.5: needed a whole number"),
+    "an id twice": ([*QUERIES, Query("q1", "again")], QRELS, "query id 'q1' occurs twice"),
+    "a fraction": (QUERIES, {"q1": {"a": 0.5}}, "the grade 0.5, not a whole number"),
 }
 
 
@@ -164,7 +164,7 @@ def test_reports_from_the_command_line(files: Path, capsys: pytest.CaptureFixtur
     assert page.stat().st_mode & 0o077 == 0, "it holds text of documents"
     capsys.readouterr()
     assert main([*given, *beir, "--report", str(files / "report.txt")]) == 2
-    assert "hint: a file that ends with .md, .html" in capsys.readouterr().err
+    assert "hint: name a file that ends in .md, .html" in capsys.readouterr().err
 
 
 BAD_CALLS = {

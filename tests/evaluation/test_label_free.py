@@ -17,10 +17,10 @@ from hybridr.evaluation.label_free import (
     compared,
     draw_keywords,
     draw_probes,
-    gain,
     make_probes,
     objections,
     own_document_ndcg,
+    single_answer_ndcg,
     take_sentence,
     terms_of,
 )
@@ -93,8 +93,8 @@ def test_chinese_keywords_are_pairs_of_characters_not_clauses() -> None:
 
 
 def test_the_gain_by_hand() -> None:
-    assert gain(["a", "b", "c"], "c") == 0.5
-    assert gain(["a", "b"], "c") == gain([str(i) for i in range(20)], "10") == 0.0
+    assert single_answer_ndcg(["a", "b", "c"], "c") == 0.5
+    assert single_answer_ndcg(["a", "b"], "c") == single_answer_ndcg([str(i) for i in range(20)], "10") == 0.0
 
 
 def test_probes_are_drawn_evenly_and_what_is_missing_is_made_up_for() -> None:

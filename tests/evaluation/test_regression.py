@@ -128,13 +128,13 @@ def test_what_does_not_fit_is_refused(files: Path) -> None:
     with pytest.raises(DataError, match="has the measures nDCG@10, R@100; this run AP"):
         evaluate_systems(judged, Compared(runs=run, measures=["AP"], against=baseline))
     write_qrels(files / "other.tsv", {f"q{place}": {"a": 1, "b": 1} for place in range(8)})
-    with pytest.raises(DataError, match="was measured by other judgements"):
+    with pytest.raises(DataError, match="was measured with other judgements"):
         evaluate_systems(JudgedQueries(qrels=files / "other.tsv"), Compared(runs=run, against=baseline))
     with pytest.raises(DataError, match="cannot be read"):
         evaluate_systems(judged, Compared(runs=run, against=files / "nowhere.json"))
     for text in ("{}", "[]", '{"kind": "hybridr evaluation", "per_query": {"mine": 3}}'):
         baseline.write_text(text)
-        with pytest.raises(DataError, match="is no baseline"):
+        with pytest.raises(DataError, match="is not a baseline"):
             evaluate_systems(judged, Compared(runs=run, against=baseline))
     for limits in ({"at_most": 0.1}, {"allow": 0.1}):
         with pytest.raises(SettingsError, match="--allow or --at-most without a baseline"):

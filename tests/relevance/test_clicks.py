@@ -221,7 +221,7 @@ def test_whatever_a_log_holds_is_read_or_left_out() -> None:
 
 @pytest.mark.parametrize("records", [[], [asked("q", "c", "t", SHOWN)], [None] * 5])
 def test_a_log_of_nothing_is_said_to_be_so(records: list[Any]) -> None:
-    with pytest.raises(DataError, match="tell nothing"):
+    with pytest.raises(DataError, match="give no judgement"):
         told(records)
 
 

@@ -123,7 +123,7 @@ def test_a_file_that_is_no_ranking_is_refused(tmp_path: Path, text: str) -> None
     file.write_text(text)
     with pytest.raises(SettingsError):
         rankings_of(RECORD, "today", str(file), "docs")
-    with pytest.raises(SettingsError, match="no ranking"):
+    with pytest.raises(SettingsError, match="is not a ranking"):
         rankings_of(RECORD, "today", "tomorrow", "docs")
 
 

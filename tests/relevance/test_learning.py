@@ -70,12 +70,12 @@ def rehearsal(returning: int, again: BoundedMean) -> Rehearsal:
     [
         (rehearsal(0, NONE), "no two of them share a relevant document"),
         (rehearsal(40, BoundedMean(0.01, -0.01, 0.03)), "about 400 such queries"),
-        (rehearsal(40, BoundedMean(-0.01, -0.02, 0.0)), "found as well without a memory"),
-        (rehearsal(40, NONE), "found as well without a memory"),
+        (rehearsal(40, BoundedMean(-0.01, -0.02, 0.0)), "ranked as well without a memory"),
+        (rehearsal(40, NONE), "ranked as well without a memory"),
     ],
 )
 def test_where_nothing_is_gained_it_says_what_was_tried_and_what_it_would_need(found, said):
-    assert found.advice[0].startswith("nothing is gained for certain: 100 judged queries")
+    assert found.advice[0].startswith("no gain is certain: 100 judged queries")
     assert said in found.advice[1]
     told = LearnResult("docs", "memory", 100, 90, 0, 0.8, found).to_json()["rehearsal"]
     assert json.loads(json.dumps(told))["advice"] == found.advice

@@ -38,7 +38,7 @@ from .ubi import EventEntry, LogReader, LogRecords, SearchEntry, ids_by_name, in
 
 AT_ONCE_WRITTEN = 20_000
 MOST_A_DAY = 500
-"""Searches and events of one client on one day; beyond, it is a machine."""
+"""Searches and events of one client on one day; a client with more is a bot."""
 LONG_LIST, MANY_SHOWN, GREEDY = 5, 40, 0.5
 """Clients that click more than this share of so many documents, in lists of five or more, are treated as
 bots."""
@@ -67,7 +67,7 @@ INSERT OR IGNORE INTO list SELECT search, json_group_array(document), count(*)
           GROUP BY search, document ORDER BY search, first) GROUP BY search;
 UPDATE search SET list = id WHERE list IS NULL AND id IN (SELECT id FROM list);
 """
-"""Searches that only events tell of, and lists that only impressions tell."""
+"""Adds the searches that only events mention, and the lists that only impressions show."""
 BOTS = f"""
 CREATE TABLE bot AS
     SELECT client FROM (SELECT client, day FROM search UNION ALL SELECT client, day FROM event)
@@ -200,7 +200,7 @@ class ClickLedger:
 
 
 LEAST_CLIENTS, LEAST_CLICKS = 3, 2
-"""People who asked a query, and who clicked a document: fewer say nothing, but much of themselves."""
+"""Fewest people who asked a query, and who clicked a document: fewer prove little, and are identifiable."""
 WEIGHTIEST = 200
 """People whose clicks on one query count in full; those of more weigh no more."""
 SHOWN_RANKS = 10
@@ -351,8 +351,8 @@ def judged_by(records: LogRecords, ids_of: Known, progress: Progress = silent) -
             left_out = reader.left_out + votes.left_out + Counter({LOST: ledger.number_of(LOST_CLICKS)})
     if not votes.documents:
         raise DataError(
-            f"{counts['searches']:,} searches and {counts['clicks']:,} clicks tell nothing: "
-            f"no query was asked by {LEAST_CLIENTS} clients one of whom clicked what it showed",
+            f"{counts['searches']:,} searches and {counts['clicks']:,} clicks give no judgement: "
+            f"no query was asked by {LEAST_CLIENTS} clients of whom one clicked a document that it showed",
             hint=reasons_in(left_out) or "the log is empty",
         )
     there = ids_of([doc_id for _, doc_id in votes.documents], reader.fields)

@@ -19,6 +19,7 @@ from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from shlex import quote
 from threading import Condition, Thread
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -188,8 +189,8 @@ def in_file(file: Path) -> LogRecords:
         for number, line in numbered_lines(file, "utf-8-sig", errors="replace"):
             if number == 1 and line.lstrip().startswith("["):
                 raise DataError(
-                    f"the log {file} is a JSON array, a search or event a line is needed",
-                    hint=f"jq -c '.[]' {file} > log.jsonl",
+                    f"the log {file} is a JSON array; one search or event per line is needed",
+                    hint=f"jq -c '.[]' {quote(str(file))} > log.jsonl",
                 )
             if line.strip():
                 try:
@@ -220,8 +221,8 @@ def read_ubi_records(cluster: Cluster, experiment: str = "") -> LogRecords:
             if experiment and index == EVENTS:
                 return
             raise NotFound(
-                f"{error.message}: no clicks are collected there",
-                hint="hybridr serve --ubi keeps them, POST /_plugins/ubi/initialize has the plugin do it",
+                f"{error.message}: this cluster collects no clicks",
+                hint="hybridr serve --ubi collects them, or the plugin after POST /_plugins/ubi/initialize",
                 status=error.status,
             ) from None
         condition = where.get(index)

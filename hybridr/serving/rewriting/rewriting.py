@@ -420,11 +420,9 @@ class BodyRanking:
             among=among,
         )
         query = rescoring.finding_query if self.recall == "all" else body["query"]
+        rescoring = rescoring._replace(finding_query=ruling.restricted_query(query) if ruling else query)
         if ruling:
-            query = ruling.restricted_query(query)
-            rescoring = rescoring._replace(finding_query=query).with_pins(ruling.pins, filter)
-        else:
-            rescoring = rescoring._replace(finding_query=query)
+            rescoring = rescoring.with_pins(ruling.pins, filter)
         unrated = boost or ruling or parsed.words or parsed.wrappers or "min_score" in body
         minimum = {}
         if self.search.at_least and not unrated:

@@ -90,5 +90,5 @@ def as_shop_writes(record: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_cluster_without_clicks_says_how_they_begin(cluster, index, monkeypatch):
     monkeypatch.setattr(ubi, "FIELDS", {"t-no-such-index": []})
-    with pytest.raises(NotFound, match="no clicks are collected"):
+    with pytest.raises(NotFound, match="collects no clicks"):
         read_clicks(cluster, index)

@@ -84,7 +84,7 @@ def test_an_experiment_does_not_undo_what_others_do_while_it_begins(cluster, ind
         return real(*given, **named)
 
     monkeypatch.setattr(experiments, "rewrite", overtaken)
-    with pytest.raises(DataError, match="at this moment") as refusal:
+    with pytest.raises(DataError, match="changed its experiment meanwhile") as refusal:
         start(cluster, index)
     assert refusal.value.hint == "run the same command again"
     record = resolve(cluster, index).record
