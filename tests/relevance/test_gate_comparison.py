@@ -80,7 +80,7 @@ def test_only_the_newest_measurements_are_kept(monkeypatch: pytest.MonkeyPatch) 
     for seed in range(4):
         task = comparison_task(tiny_corpus(60), None, seed)
         measured(Words(), task, Bm25(task.texts), lambda *_: None)
-    assert len(gate.known_in(gate.FILE)) == 2
+    assert len(gate.read_state_file(gate.FILE)) == 2
 
 
 def test_judged_queries_are_measured_by_their_judgements() -> None:
