@@ -33,7 +33,7 @@ def ranking(recall="all", fusion="absolute", *, in_place=False, **settings):
         settings=SimpleNamespace(depth=100),
         reranked_by=[],
         ruling=MatchedRules,
-        knows=lambda text: text != "unheard",
+        has_word_of=lambda text: text != "unheard",
         analysis=SimpleNamespace(of=lambda texts: [Analysed()] * len(texts)),
         cluster=None,
         context=SimpleNamespace(

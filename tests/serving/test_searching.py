@@ -63,7 +63,7 @@ class KnowingSearch(StandInSearch):
     def needs_no_request(self, text):
         return text != "new words"
 
-    def knows(self, text):
+    def has_word_of(self, text):
         return text != "unheard"
 
     def rescoring(self, text, depth, own, *, filter, reading, boost, among=None):
