@@ -18,7 +18,7 @@ class StandInSearch:
     ruling = staticmethod(MatchedRules)
     rules = RuleBook()
     reranked_by: tuple[str, ...] = ()
-    reordering = SimpleNamespace(left=lambda hits: [])
+    reordering = SimpleNamespace(late_remarks=lambda hits: [])
     signals = SimpleNamespace(reads_tokens=False)
     context: Any = SimpleNamespace(plain=None)
     analysis: Any = SimpleNamespace()
