@@ -33,7 +33,7 @@ from ..indexing.reindexing import plan
 from ..indexing.settings import ReindexSettings
 from ..indexing.targets import target_of
 from ..indexing.terms.fitting import (
-    LEAST_HEARD,
+    LEAST_SEEN,
     MOST_TERMS,
     MOST_TOKENS,
     READ_TOGETHER,
@@ -317,7 +317,7 @@ def table_s(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 
         return 0.0
     sample_size = min(SAMPLE, proposal.documents)
     document_s = seconds_or_zero(partial(table_s_per_document, proposal))
-    enough_unfilled = done <= (1 - LEAST_HEARD) * proposal.documents
+    enough_unfilled = done <= (1 - LEAST_SEEN) * proposal.documents
     if enough_unfilled and settings.runner == "threads" and recipe.shows_states:
         return sample_size * document_s
     reread = min(sample_size, MOST_TOKENS / mean_encoded_tokens(proposal, texts))

@@ -223,16 +223,8 @@ def stale_documents(
     if unseen:
         writes = ClientWrites(cluster, info)
         changed_keys = writes.changed_in_source(unseen) if writes.synced else None
-    return [
-        document
-        for document in documents
-        if not is_current(
-            document,
-            stored.get(document.key),
-            encoder,
-            None if changed_keys is None else document.key in changed_keys,
-        )
-    ]
+    changes = {d.key: None if changed_keys is None else d.key in changed_keys for d in documents}
+    return [d for d in documents if not is_current(d, stored.get(d.key), encoder, changes[d.key])]
 
 
 def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) -> int:

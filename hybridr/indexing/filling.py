@@ -35,8 +35,8 @@ from .runners import runner
 from .settings import ReindexSettings
 from .terms.fitting import TermTableBuilder
 
-LONGEST_CONNECT_S = 30.0  # a wrong address should be told soon, though patience is for hours
-SAME_URL = "give a --url by which every machine reaches the cluster; localhost is another one on each"
+LONGEST_CONNECT_S = 30.0  # a wrong address should be reported soon, even if patience_s is hours
+SAME_URL = "give a --url that every machine can reach; localhost is a different machine on each"
 MAX_PASSES = 20
 MAX_ROUNDS = 5
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class SameCluster(NamedTuple):
             raise Unreachable(error.message, hint=SAME_URL) from None
         uuid = cluster.info.get("cluster_uuid")
         if uuid and self.uuid and uuid != self.uuid:
-            raise SettingsError(f"{cluster.url} is another cluster than that of the driver", hint=SAME_URL)
+            raise SettingsError(f"{cluster.url} is not the cluster that the driver uses", hint=SAME_URL)
         return cluster.patient(patience_s)
 
 
@@ -87,8 +87,9 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Fill:
-    """The task of filling an index: called with a share, it writes the documents of that share. It can be
-    packed for other processes.
+    """The task of filling an index: called with a share, it writes the documents of that share.
+
+    Other processes get it `packed`.
     """
 
     job: Job
@@ -97,12 +98,11 @@ class Fill:
 
     @classmethod
     def begun(cls, job: Job, work: Work, since: Position | None, progress: Progress) -> Fill:
-        """Return the task with a meter of all documents of the source; behind a position they are not
-        counted.
+        """Return the task, with a meter that knows the source's count of documents unless `since` is given.
 
-        How long searches take without this load is measured first: `job.pace` does that when it is made.
+        Also measures how long searches take without this load.
         """
-        job.pace.wait(0)
+        job.pace.wait(0)  # the first use measures searches
         return cls(job, work, Meter(progress, 0 if since else job.cluster.count(job.source)))
 
     @property
@@ -149,7 +149,9 @@ class PackedFill(NamedTuple):
 
 
 def fill_in_passes(task: Fill, since: Position | None, passes: int, total: Filling) -> None:
-    """Fill the index from all operations after `since`, pass after pass, until no new ones appear."""
+    """Fill the index with all operations after `since`, in at most `passes` passes, until a pass finds no new
+    ones; add the counts to `total`.
+    """
     job, position, chosen = task.job, Position.at(since), runner(task.job.settings)
     for _ in range(passes):
         settled = settled_position(job.cluster, job.source_before)
@@ -171,15 +173,15 @@ def update_mapping(job: Job) -> None:
     """Add fields that the source's mapping gained to the destination's mapping, before documents with these
     fields are copied.
 
-    Else the destination would map them dynamically, for good. Also repeats the entry in the source's record
-    that names the destination, if it was overwritten. Called once the end position of a pass is known:
-    whoever wrote one of these documents had mapped its fields before.
+    Otherwise the destination would map them dynamically, which cannot be undone. Also restores the entry in
+    the source's record that names the destination, if it was overwritten. Called once the end position of a
+    pass is known: by then the fields of all its documents are mapped.
     """
     if job.source != job.destination:
         view = IndexView.of(job.cluster, job.source, job.destination)
         source, destination = view.index_info(job.source), view.index_info(job.destination)
         if source.marks and destination.uuid not in source.record.destinations:
-            name_destination(job.cluster, destination)  # somebody wrote over it at the same moment
+            name_destination(job.cluster, destination)  # somebody overwrote it at the same moment
         carry_over(job.cluster, source, destination)
 
 
@@ -207,7 +209,7 @@ def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: F
             break
         job.pace.wait(len(page))
         if not job.cluster.exists(job.destination):
-            raise NotFound(f"no index '{job.destination}' any more", status=404)
+            raise NotFound(f"index '{job.destination}' was deleted during the fill", status=404)
         outcome = send_in_bulk(job, work.actions(job, page))
         filling.rejected += outcome.rejected
         filling.book(page)
@@ -217,7 +219,7 @@ def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: F
 
 
 def send_in_bulk(job: Job, actions: list[Action]) -> Outcome:
-    """Send actions in bulk requests of a suitable size; return what was written, rejected and in conflict."""
+    """Send actions in bulk requests of a suitable size; return the joined outcome."""
     total, patience_s = Outcome(), job.settings.patience_s
     bodies = write_past_pipelines(job.cluster, job.destination, actions, job.rejects, patience_s=patience_s)
     for outcome in bodies:
@@ -232,8 +234,8 @@ def encoded_pages(
 ) -> Generator[list[Pending], None, None]:
     """Yield the documents of the pages with their vectors, in small parts of similar length.
 
-    Parts are small because encoded documents that are not yet written are lost if the process dies. States of
-    tokens go to the `listener`, which builds the term table, and are dropped afterwards.
+    Parts are small because encoded documents that are not yet written are lost if the process dies. The
+    `listener`, which builds the term table, gets the states of tokens; they are dropped afterwards.
     """
     calls, parts = offers_of(recipe.encoder).calls_at_once, parts_by_length(recipe, pages)
     with closing(map_in_threads(partial(encode, recipe, listener=listener), parts, calls)) as encoded:
@@ -245,10 +247,10 @@ def encoded_pages(
             for entry in part:
                 text = entry.encoded
                 if text and STATES in text.kept:
-                    if listener.wants(entry.document.doc_id):
+                    if listener.samples(entry.document.doc_id):
                         readings.append((entry.document.source, text.kept[STATES][0]))
-                    held = {name: values for name, values in text.kept.items() if name != STATES}
-                    entry = entry._replace(encoded=text._replace(kept=held))
+                    kept = {name: values for name, values in text.kept.items() if name != STATES}
+                    entry = entry._replace(encoded=text._replace(kept=kept))
                 without_states.append(entry)
             listener.add(len(part), readings)
             yield without_states
@@ -274,15 +276,15 @@ def encode(
     not finite.
     """
     texts = [pending.text or recipe.text_of(pending.document.source) for pending in part]
-    said = None
-    if listener is not None and any(listener.wants(pending.document.doc_id) for pending in part):
-        with listener.failing_alone():
-            said = recipe.read(texts, states=True)
-    pairs = list(zip(part, recipe.read(texts) if said is None else said, strict=True))
+    readings = None
+    if listener is not None and any(listener.samples(pending.document.doc_id) for pending in part):
+        with listener.giving_up_on_errors():
+            readings = recipe.read(texts, states=True)
+    pairs = list(zip(part, recipe.read(texts) if readings is None else readings, strict=True))
     for pending, encoded in pairs:
         if encoded is not None and not np.isfinite(encoded.vectors).all():
             raise ModelError(
-                f"the encoder gives no finite vector for document '{pending.document.doc_id}'",
+                f"the encoder's vector for document '{pending.document.doc_id}' is not finite",
                 hint="the encoder is damaged: export it again",
             )
     return [pending._replace(encoded=encoded) for pending, encoded in pairs]

@@ -27,13 +27,13 @@ from .terms.fitting import TermTableBuilder
 
 CHECK_S = 5.0
 LONGEST_PAUSE_S = 30.0
-FEWEST_QUERIES = 5  # fewer tell nothing about what users wait for
+FEWEST_QUERIES = 5  # a mean of fewer says nothing about how long users wait
 COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting", "from_clients")
 GENERATIONS = 1 << 14
 """Marks that each state of a source has, one for each generation that a document may be carried from."""
 INSERTED = {"gte": -GENERATIONS, "lt": 0}
 """Marks of what clients wrote and the source did not have."""
-SLOWER = 5.0  # how many times slower than before counts as slow
+SLOWER = 5.0  # searches that take so many times as long as before count as slow
 
 
 class Stored(NamedTuple):
@@ -73,8 +73,8 @@ def renewal_options(document: SourceDocument, state: Stored | None) -> dict[str,
     """Return the options of a bulk action that writes a document over itself in the version that it has, and
     fails if it has changed since it was read.
 
-    `_version` stays, so that the next write of a client that numbers versions itself is not refused. A write
-    of anybody raises it, but a deletion is forgotten after `index.gc_deletes`: `state` is a fresh look.
+    `_version` stays, so that the next write of a client that numbers versions itself is not refused. Any
+    other write raises it. A deletion is forgotten after `index.gc_deletes`, so `state` must be fresh.
     """
     if state is None or (state.seq_no, state.primary_term) != (document.seq_no, document.primary_term):
         return document.as_read
@@ -122,22 +122,23 @@ def written_here_mark(source_seq_no: int, generation: int = 0) -> int:
 
 
 def is_current(
-    document: SourceDocument, stored: Stored | None, encoder: str, newer: bool | None = None
+    document: SourceDocument, stored: Stored | None, encoder: str, source_changed: bool | None = None
 ) -> bool:
     """Return whether the destination holds this state of the document, encoded by this encoder, or a newer
-    state that a client wrote there.
+    state.
 
-    `newer` says whether the source changed the document since the last round. Versions decide only where
-    that is unknown: they do not count the changes since then.
+    `source_changed` says whether the source changed the document since the last round, None if unknown. It
+    decides for documents that a client wrote and hybridr has not seen yet; if unknown, the higher version
+    wins.
     """
     if stored is None:
         return False
     if stored.source_seq_no is None:
-        return stored.version > document.version if newer is None else not newer
+        return stored.version > document.version if source_changed is None else (not source_changed)
     if stored.source_seq_no == document.seq_no:
         return stored.written_here or stored.encoder == encoder
-    newer = stored.source_seq_no > document.seq_no
-    return newer and (stored.written_here or stored.version > document.version)
+    is_newer = stored.source_seq_no > document.seq_no
+    return is_newer and (stored.written_here or stored.version > document.version)
 
 
 class Pending(NamedTuple):
@@ -153,8 +154,7 @@ class Pending(NamedTuple):
 
 @dataclass
 class Filling:
-    """Counts of documents of a fill: encoded, copied without text, skipped as current, rejected, deleted
-    again.
+    """Counts of documents of a fill: encoded, copied without text, skipped as current, rejected, deleted.
 
     `shortened` counts encoded documents with more text than the passages reach, `from_clients` encoded
     documents that clients wrote into an index with vectors, `waiting` documents that clients changed
@@ -186,10 +186,10 @@ class Filling:
 
     def book(self, page: list[Pending], times: int = 1) -> None:
         """Add the documents of a written page to the counts; `times` -1 subtracts them."""
-        said = [pending.encoded for pending in page if pending.encoded]
-        self.encoded += times * len(said)
-        self.without_text += times * (len(page) - len(said))
-        self.shortened += times * sum(not written.split.whole for written in said)
+        encoded = [pending.encoded for pending in page if pending.encoded]
+        self.encoded += times * len(encoded)
+        self.without_text += times * (len(page) - len(encoded))
+        self.shortened += times * sum(not document.split.whole for document in encoded)
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Job:
     stop: Event = field(default_factory=Event)
     listener: TermTableBuilder | None = None
     seen: tuple[IndexInfo, ...] = ()
-    """Source and destination as the work began with them, where that is known."""
+    """Descriptions of source and destination when the job began, as far as they are known."""
 
     @property
     def encoder(self) -> Encoder:
@@ -227,7 +227,7 @@ class Job:
         return self._before(self.destination)
 
     def _before(self, name: str) -> IndexInfo:
-        """Return the description of an index as it was when the job began, else fetch one."""
+        """Return the description of an index from when the job began; without one, the present one."""
         seen = [info for info in self.seen if info.name == name]
         return seen[0] if seen else self.cluster.index_info(name)
 

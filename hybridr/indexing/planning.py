@@ -35,7 +35,7 @@ NUMBER_BYTES = {"byte": 3.3}
 FLOAT_BYTES = 12.2
 """Characters of a number of a vector in an answer, in the mean of normal numbers, with its comma."""
 SPLIT_DOCUMENTS = 200
-MEASURED = 32  # documents that decide on the arithmetic
+MEASURED_DOCUMENTS = 32  # by which the encoder's number format is chosen
 PROBED_DOCUMENTS, PROBED_TEXTS, PROBED_WORDS = 64, 5, 20
 JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens")
 
@@ -50,7 +50,7 @@ def added_fields(named: ReindexSettings | Record) -> list[str]:
 
 
 def answer_size_note(cluster: Cluster, index: IndexInfo, record: Record) -> str:
-    """Return a line with the size of a search response, with and without the fields that hybridr added."""
+    """Return a line with the measured size of a response, with and without the fields that hybridr added."""
     fields = added_fields(record)
     whole, without = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
     return (
@@ -65,7 +65,7 @@ def kilobytes(size: int) -> str:
 
 
 def source_filter_advice(fields: Sequence[str]) -> str:
-    """Return advice for clients: the `_source` filter that leaves the added fields out of responses."""
+    """Return advice for clients: the `_source` filter that keeps the added fields out of responses."""
     left_out = json.dumps({"excludes": list(fields)})
     return f'clients leave it out by "_source": {left_out}'
 
@@ -188,11 +188,12 @@ class Proposal:
         return self.texts[count]
 
     def with_chosen_precision(self, record: Record | None) -> Proposal:
-        """Return the proposal with an encoder in the arithmetic (fp32 or int8, backend) that `precision`
-        "auto" chooses.
+        """Return the proposal with the encoder in the number format that `precision` "auto" chooses.
 
-        An index that was begun keeps the arithmetic of its `record`. For a new index it is chosen by sampled
-        documents. With any other setting the encoder stays.
+        An index that an earlier run created keeps the format in its `record`, and for int8 and bf16 the
+        backend too (fp32 vectors of all backends are equal but for rounding). For a new index the format is
+        chosen by measuring sampled documents. Another setting, or an encoder opened as int8 or bf16, changes
+        nothing.
         """
         encoder, settings = self.encoder, self.settings
         if settings.precision != "auto" or not isinstance(encoder, OnnxEncoder):
@@ -200,7 +201,7 @@ class Proposal:
         if encoder.precision != "fp32":
             return self
         if record is None or record.precision is None:
-            texts, limit = self.sample(MEASURED), settings.max_tokens
+            texts, limit = self.sample(MEASURED_DOCUMENTS), settings.max_tokens
             return replace(self, encoder=suited(encoder, texts, self.vectors, max_tokens=limit))
         if record.precision != encoder.precision:
             encoder = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
@@ -211,8 +212,8 @@ class Proposal:
         """Return the fields of the record that say how vectors were made: source, encoder, settings, fitted
         states.
 
-        `record` is that of an earlier run, whose fitted states are kept. Without one the rules of the source
-        are named too, which an earlier index may have left.
+        Fitted states are those of the `record` of an earlier run. Without one they are fitted now, and the
+        source's rules are added, which an earlier index may have left.
         """
         states: dict[str, Any] = {FURTHER: {}}
         for representation in self.recipe.representations:
@@ -273,9 +274,9 @@ class Plan:
     cautions: Sequence[str] = ()
     stages: Mapping[str, float] = field(default_factory=dict)
     begun: IndexInfo | None = field(default=None, repr=False)
-    """The index `destination` once it is ready to take vectors."""
+    """The description of the index `destination` once it can take vectors; None before."""
     started: float = field(default=0.0, repr=False)
-    """When that began, by `time.monotonic`."""
+    """When preparing it began, by `time.monotonic`."""
 
     @cached_property
     def answer_note(self) -> str:
@@ -398,8 +399,6 @@ def require_words_found(proposal: Proposal) -> None:
 
 
 def index_to_read(cluster: Describing, name: str) -> IndexInfo:
-    """Return the index to read: `name` itself, or the source of the index with vectors that `name` stands
-    for.
-    """
+    """Return the index to read: `name` itself, or the source if `name` is an index with vectors."""
     info = cluster.index_info(name)
     return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)

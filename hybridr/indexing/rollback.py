@@ -72,12 +72,7 @@ MOST_SPANS = 200  # of a shard, in a record
 
 
 def rollback(
-    cluster: Cluster,
-    name: str,
-    *,
-    copy_back: bool = False,
-    discard: bool = False,
-    dry_run: bool = False,
+    cluster: Cluster, name: str, *, copy_back: bool = False, discard: bool = False, dry_run: bool = False
 ) -> dict[str, Any]:
     """Point the alias of `name` back to the index before the last switch; return what was done.
 

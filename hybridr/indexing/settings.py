@@ -94,8 +94,7 @@ class ReindexSettings(SemanticSettings):
         64, ge=1, le=5_000, description="most passages per document; text after them has no vector"
     )
     token_bits: bool = Field(
-        False,
-        description="store one bit per dimension of every token for late interaction: 48 bytes a token",
+        False, description="store one bit per dimension of every token for late interaction: 48 bytes a token"
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] | None = Field(
         "auto",

@@ -102,9 +102,8 @@ class Carrier(ClientWrites):
         number = number_of(self.info)
         for page in read_pages(self.cluster, self.target.name, where=CLIENT_WRITES, fields=()):
             # A document that was carried from here and is no longer here was deleted since.
-            copies, originals = (
-                stored_states(self.cluster, index.name, page) for index in (self.target, self.info)
-            )
+            copies = stored_states(self.cluster, self.target.name, page)
+            originals = stored_states(self.cluster, self.info.name, page)
             deleted = [document for document in page if document.key not in originals]
             self.delete([d for d in deleted if d.key in copies and copies[d.key].carried_from == number])
         self.rejected = self.rejected or bool(filling.rejected)
@@ -131,9 +130,8 @@ class Carrier(ClientWrites):
                 key, mine = document.key, stored[document.key]
                 original, target = originals.get(key), targets.get(key)
                 content = document._replace(source=self.content_of(document))
-                if not self.source_restored and not client_wins(
-                    mine, original, key in changed_keys if self.synced else None
-                ):
+                is_changed = key in changed_keys if self.synced else None
+                if not self.source_restored and not client_wins(mine, original, is_changed):
                     if original is not None and original.source != content.source:
                         self.tally.conflicts.add(key)
                     continue
@@ -201,11 +199,8 @@ class Carrier(ClientWrites):
         contested = with_room(ids)
         if self.carried_until is None or self.rejected or len(contested) < len(ids):
             return
-        changes = {
-            "carried": self.carried_until.seq_no,
-            "carried_into": self.target.uuid,
-            "not_carried": contested,
-        }
+        carried = {"carried": self.carried_until.seq_no, "carried_into": self.target.uuid}
+        changes = carried | {"not_carried": contested}
         record = self.cluster.index_info(self.info.name).record
         if any(getattr(record, name) != value for name, value in changes.items()):
             write_record(self.cluster, self.info.name, **changes)

@@ -92,14 +92,14 @@ def verify(
 ) -> Verification:
     """Compare the vectors of `name` with their documents and with its source.
 
-    Only documents accepted by `--accept-rejects` may be missing, until they change. Without an encoder no
-    text is encoded again. Raises DataError if `name` has no vectors, or is a copy with the record of another
-    index, NotFound if its source is gone.
+    Only documents accepted by `--accept-rejects` may be missing, until the source changes them. Without an
+    encoder no text is encoded again. Raises DataError if `name` has no vectors, or is a copy with the record
+    of another index, NotFound if its source is gone, ClusterError for a name of several indices.
     """
     info = resolve(cluster, name, whole=True)
     if not is_destination(info):
         raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
-    extent = Extent(accepted_ids(info), None, sample, seed, progress)
+    extent = Extent(rejected=accepted_ids(info), sample=sample, seed=seed, progress=progress)
     findings = target_of(info.record).findings(cluster, info, encoder, extent)
     return Verification(info.record.source, info.name, findings)
 
@@ -110,15 +110,15 @@ def require_verified(cluster: Cluster, info: IndexInfo, encoder: Encoder, extent
     problems = "; ".join(Verification(source, info.name, findings).problems())
     if not problems:
         return
-    again = "run the same command again; if it stays so, start anew:"
+    advice = "run the same command again; if this error remains, start anew:"
     if info.name == source:
         raise ClusterError(
             f"not every vector in '{source}' fits its document: {problems}",
-            hint=f"{again} hybridr remove {source}",
+            hint=f"{advice} hybridr remove {source}",
         )
     raise ClusterError(
         f"'{info.name}' differs from '{source}', the alias was not switched: {problems}",
-        hint=f"{again} delete the destination first",
+        hint=f"{advice} delete '{info.name}' first",
     )
 
 
@@ -137,10 +137,8 @@ def compare_with_source(
     if deleted:
         findings.append(Finding(DELETED, len(deleted)))
     drawn = random_documents(cluster, there, extent.sample, extent.seed)
-    held = stored_states(cluster, info.name, drawn)
-    chosen = [
-        document for document in drawn if document.key in held and document.doc_id not in extent.rejected
-    ]
+    stored = stored_states(cluster, info.name, drawn)
+    chosen = [d for d in drawn if d.key in stored and d.doc_id not in extent.rejected]
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
         fields = there.properties
         mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
@@ -157,9 +155,8 @@ def compare_with_source(
         embedded = check_in_shares(cluster, info.name, whole, partial(check_embeddings, cluster, info))
         findings += embedded.findings(NOT_EMBEDDED)
         if encoder is not None:
-            doc_ids = [
-                document.doc_id for document in random_documents(cluster, info, extent.sample, extent.seed)
-            ]
+            sampled = random_documents(cluster, info, extent.sample, extent.seed)
+            doc_ids = [document.doc_id for document in sampled]
             different = other_embeddings(cluster, info, doc_ids, encoder)
             findings.append(Finding("embedding", len(doc_ids), different))
     return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
@@ -168,8 +165,8 @@ def compare_with_source(
 def check_states(
     cluster: Cluster, source: IndexInfo, info: IndexInfo, rejected: Collection[str], share: Share
 ) -> Sightings:
-    """Look up the documents of a share of the source in the index, and note those missing, outdated or
-    without a vector.
+    """Check that the documents of a share of the source are in the index, up to date and with a vector;
+    return those that are not.
 
     Rejected ids are skipped. In an index that clients search, a missing document that was copied before
     counts as deleted by clients.
@@ -178,15 +175,11 @@ def check_states(
     for page in read_pages(cluster, source, page=ID_PAGE, share=share, fields=()):
         states = stored_states(cluster, info.name, page)
         seen.looked_at += len(page)
-        missing = [
-            document for document in page if document.key not in states and document.doc_id not in rejected
-        ]
+        missing = [d for d in page if d.key not in states and d.doc_id not in rejected]
         deleted = (
             ClientWrites(cluster, info).deleted_by_clients(missing) if missing and is_live(info) else set()
         )
-        late = {
-            document.key for document in stale_documents(cluster, info, page, states, info.record.encoder)
-        }
+        stale = {d.key for d in stale_documents(cluster, info, page, states, info.record.encoder)}
         for document in page:
             stored = states.get(document.key)
             if document.key in deleted:
@@ -197,7 +190,7 @@ def check_states(
                 seen.note(MISSING, document)
             elif stored.encoder != info.record.encoder:
                 seen.note(FOREIGN, document)
-            elif document.key in late:
+            elif document.key in stale:
                 seen.note(OLDER, document)
             elif stored.version != document.version:
                 seen.suspects.append(document)
@@ -206,8 +199,8 @@ def check_states(
 
 @dataclass
 class Sightings:
-    """Result of checking documents: ids by the check they failed, and documents to compare with the
-    encoder.
+    """Result of checking documents: ids by the check that they failed (`wrong`), and documents whose vectors
+    should be compared with the encoder (`suspects`).
     """
 
     looked_at: int = 0
@@ -245,7 +238,7 @@ def check_in_shares(
 
 
 def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | None) -> list[SourceDocument]:
-    """Return randomly drawn documents of an index, without their text; `seed` None draws others each time."""
+    """Return randomly drawn documents of an index, without text; without a `seed` others in each call."""
     number = random.Random(seed).randrange(2**31)
     size = min(count, info.result_window)
     body = {"size": size, "query": at_random({"match_all": {}}, number), **hit_parts(())}
@@ -264,17 +257,17 @@ def compare_documents(
     if not documents:
         return []
     stored = {key[0]: state for key, state in stored_states(cluster, info.name, documents).items()}
-    cluster.refresh(info.name)  # another process may have written what was looked up just now
+    cluster.refresh(info.name)  # makes visible what another process may have just written
     copies = same_documents(cluster, replace(info, semantic={}), documents)
     copied: Bodies = {d.doc_id: copies[d.key].source if d.key in copies else {} for d in documents}
-    # A document that changed in the source since is on its way, and looked at by its state alone.
+    # A document that the source has changed since is not compared: the next sync copies it.
     there = {
         doc_id: document.source
         for (doc_id, _), document in same_documents(cluster, source, documents).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
     contents = {doc_id: content_of(copied[doc_id], info) for doc_id in there}
-    # What clients wrote here, and a sync saw, is theirs: its vector is that of their text.
+    # What clients wrote here, and a sync has seen, stays: its vector must be that of the clients' text.
     theirs = {
         doc_id
         for doc_id in there
@@ -329,8 +322,8 @@ def compare_with_encoder(
 def probe_query(
     cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
 ) -> Finding:
-    """Search once lexically and once by vector for words of the longest text; report a search without
-    hits.
+    """Search lexically, and with an encoder by vector too, for words of the longest text; report a search
+    without hits.
     """
     there = sources_by_id(cluster, info.name, doc_ids)
     texts = (text_of(source, info.record.fields) for source in there.values())

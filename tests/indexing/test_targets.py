@@ -10,12 +10,13 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo, Record
-from hybridr.errors import NotFound, SettingsError
+from hybridr.errors import AccessDenied, NotFound, SettingsError
 from hybridr.families import member_names
 from hybridr.indexing import targets
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.indexing.reindexing import plan, reindex
 from hybridr.indexing.targets import target_of
+from hybridr.indexing.targets.beside import AliasMove, delete_indices
 from hybridr.indexing.verification import verify
 from hybridr.settings import resolve_stage
 from hybridr.status.standing import remove, status
@@ -128,3 +129,26 @@ def test_a_new_target_is_a_new_file() -> None:
     assert holding.current == 2
     assert remove(cluster, "docs")["removed"]
     assert status(cluster, "docs").holdings[0].current == 0
+
+
+class WithoutDeletes(OneIndex):
+    """A cluster that moves aliases and refuses to delete an index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[list[dict[str, Any]]] = []
+
+    def request(self, method: str, path: str, body: Any = None, *rest: Any, **options: Any) -> Any:
+        self.sent.append(body["actions"])
+        if any("remove_index" in action for action in body["actions"]):
+            raise AccessDenied("no permissions for [indices:admin/delete]")
+        return {"acknowledged": True}
+
+
+def test_a_refused_deletion_moves_the_aliases_back() -> None:
+    cluster, info = WithoutDeletes(), IndexInfo("docs-hybridr-1", {}, {}, {"docs-hybridr": {}})
+    moves = [AliasMove(info, "docs-hybridr", "docs")]
+    with pytest.raises(AccessDenied, match="admin/delete"):
+        delete_indices(cluster, [info], moves, lambda: None, dry_run=False)
+    assert cluster.sent[-1] == moves[0].undo()
+    assert [next(iter(action)) for action in cluster.sent[-1]] == ["remove", "add"]

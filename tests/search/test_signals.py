@@ -263,7 +263,7 @@ def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyP
         similarity = "cosine"
 
     blind = place()._replace(encoder=Bare())  # type: ignore[arg-type]
-    assert SoftTerms.obstacle(blind) == "its encoder shows no states of tokens"
+    assert SoftTerms.obstacle(blind) == "its encoder does not return the states of tokens"
     assert SoftTerms.obstacle(place()) == "no term table: hybridr tune docs makes one of 300 words or more"
     monkeypatch.setattr(storage, "LEAST_TERMS", 6)
     made = soft_terms(monkeypatch, "wing wings flow basket candle")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from ...cluster.reading import (
 )
 from ...cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ...cluster.writing import Action, bulk_action
+from ...errors import NotFound
 from ...files.remembered import forget_encoder
 from ...records import Progress, silent
 from ..beside_index import index_before_switch, new_index_body, plan_new_index, updated_record, view_of_plan
@@ -76,9 +77,7 @@ class Beside:
     findings = staticmethod(compare_with_source)
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
-        """Create the index, or get the one of an earlier run ready to take documents; return its
-        description.
-        """
+        """Create the index, or prepare that of an earlier run for the fill; return its description."""
         planned = todo.record
         if todo.exists and planned.semantic:
             require_answer(cluster, planned.semantic, todo.proposal.encoder)
@@ -106,8 +105,8 @@ class Beside:
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
     ) -> Filling:
-        """Bring every document of the source into the new index, delete documents that vanished from the
-        source; return the counts.
+        """Copy every document of the source into the new index, and delete documents there that the source
+        no longer has; return the counts.
         """
         total, task = Filling(), Fill.begun(job, COPYING, since, progress)
         for _ in range(MAX_ROUNDS):
@@ -116,7 +115,7 @@ class Beside:
                 total.deleted += delete_vanished(job, total.until)
             if once or total.settled or counts_agree(job):
                 break
-            # A document can become visible after one that was written later: look at all of them once more.
+            # A document can become visible after one that was written later: read all of them again.
             total.rejected = total.skipped = 0
             job.rejects.clear()
         return total
@@ -127,8 +126,9 @@ class Beside:
         return fill_share(job, again, Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
-        """Encode writes of clients, carry over those in other indices, verify, and move the alias unless
-        documents were rejected.
+        """Encode writes of clients here, carry over those in other indices, verify, and move the alias.
+
+        The alias stays if documents were rejected and the settings do not accept that.
         """
         filling.add(encode_stale(job, filling.until, progress))
         view = view_of_plan(job.cluster, todo)
@@ -187,15 +187,14 @@ class Beside:
         *,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Put the indices' aliases back on the source, in one atomic request, look once more, and delete the
-        indices; the source is never deleted.
+        """Move the aliases of the indices to the source, in one atomic request, run the final check, and
+        delete the indices; the source is never deleted.
         """
         ours, sources = own_aliases(source, generations), cluster.indices(source)
-        takings = [
-            AliasMove(there, alias, "") for there in sources for alias in sorted(ours & there.aliases.keys())
-        ]
-        takings += moves_from(generations, ours, source if sources else "")
-        actions = delete_indices(cluster, generations, takings, last_look, dry_run=dry_run)
+        pairs = ((info, alias) for info in sources for alias in sorted(ours & info.aliases.keys()))
+        moves = [AliasMove(info, alias, "") for info, alias in pairs]
+        moves += moves_from(generations, ours, source if sources else "")
+        actions = delete_indices(cluster, generations, moves, last_look, dry_run=dry_run)
         if not dry_run:
             for info in generations:
                 forget_encoder(info.record.source_uuid)
@@ -206,23 +205,23 @@ class Beside:
 
 @dataclass(frozen=True)
 class AliasMove:
-    """An alias that is taken off an index, and given to another one unless `to` is empty."""
+    """An alias that is removed from an index, and added to the index `to` unless that is empty."""
 
     info: IndexInfo
     alias: str
     to: str
 
     def actions(self) -> list[dict[str, Any]]:
-        """Return the alias actions that do it."""
+        """Return the alias actions that move the alias."""
         moves = [{"remove": {"index": self.info.name, "alias": self.alias, "must_exist": True}}]
         addition = {"index": self.to, "alias": self.alias, **self.info.aliases[self.alias]}
         return [*moves, {"add": addition}] if self.to else moves
 
     def undo(self) -> list[dict[str, Any]]:
-        """Return the alias actions that take it back."""
+        """Return the alias actions that move the alias back."""
         back = {"index": self.info.name, "alias": self.alias, **self.info.aliases[self.alias]}
-        taken = [{"remove": {"index": self.to, "alias": self.alias, "must_exist": True}}] if self.to else []
-        return [*taken, {"add": back}]
+        removal = {"remove": {"index": self.to, "alias": self.alias, "must_exist": True}}
+        return [removal, {"add": back}] if self.to else [{"add": back}]
 
 
 def own_aliases(source: str, infos: Sequence[IndexInfo]) -> set[str]:
@@ -234,28 +233,26 @@ def own_aliases(source: str, infos: Sequence[IndexInfo]) -> set[str]:
 
 
 def moves_from(infos: Sequence[IndexInfo], ours: Collection[str], source: str) -> list[AliasMove]:
-    """Return how all aliases are taken off indices with vectors: those that are not `ours` go to the
+    """Return the moves of all aliases away from indices with vectors: `ours` are removed, others go to the
     source.
     """
-    return [
-        AliasMove(info, alias, "" if alias in ours else source)
-        for info in infos
-        for alias in sorted(info.aliases)
-    ]
+    pairs = ((info, alias) for info in infos for alias in sorted(info.aliases))
+    return [AliasMove(info, alias, "" if alias in ours else source) for info, alias in pairs]
 
 
 def delete_indices(
     cluster: Cluster,
     infos: Sequence[IndexInfo],
-    takings: Sequence[AliasMove],
-    last_look: Callable[[], None],
+    alias_moves: Sequence[AliasMove],
+    final_check: Callable[[], None],
     *,
     dry_run: bool,
 ) -> list[dict[str, Any]]:
-    """Take aliases off, look for the last time, and delete the indices; if that look raises, put the aliases
-    back. Return the alias actions of it all, which a dry run does not send.
+    """Move aliases away, run a final check, and delete the indices; return all alias actions.
+
+    If the check raises or the deletion is refused, the aliases are moved back. A dry run sends nothing.
     """
-    moves = [action for taking in takings for action in taking.actions()]
+    moves = [action for move in alias_moves for action in move.actions()]
     deletions = [{"remove_index": {"index": info.name}} for info in infos]
     actions = [*moves, *deletions]
     if dry_run:
@@ -265,13 +262,14 @@ def delete_indices(
     if not infos:
         return actions
     try:
-        last_look()
+        final_check()
+        cluster.request("POST", "/_aliases", {"actions": deletions})
     except BaseException:
-        if moves:
-            undo = [action for taking in takings for action in taking.undo()]
-            cluster.request("POST", "/_aliases", {"actions": undo})
+        undo = [action for move in alias_moves for action in move.undo()]
+        with suppress(NotFound):  # the indices were deleted although the answer was lost
+            if undo:
+                cluster.request("POST", "/_aliases", {"actions": undo})
         raise
-    cluster.request("POST", "/_aliases", {"actions": deletions})
     return actions
 
 
@@ -326,7 +324,7 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
     """
     gone = keys_gone(job, page)
     if gone:
-        job.cluster.refresh(job.source)  # a copy of a shard may not show yet what another one did
+        job.cluster.refresh(job.source)  # one copy of a shard may not show yet what another one shows
         gone = keys_gone(job, [pending for pending in page if pending.document.key in gone])
     return [pending for pending in page if pending.document.key not in gone]
 
@@ -347,27 +345,24 @@ def settle_conflicts(job: Job, page: list[Pending], filling: Filling) -> None:
         if not page:
             break
         stored = stored_states(job.cluster, job.destination, [pending.document for pending in page])
-        held = still_in_source(job, page)
-        seen = [pending._replace(stored=stored.get(pending.document.key)) for pending in held]
-        documents = [pending.document for pending in seen]
-        late = stale_documents(
-            job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint
-        )
-        late_keys = {document.key for document in late}
-        behind = [pending for pending in seen if pending.document.key in late_keys]
-        outcome = send_in_bulk(job, [copying_action(job, pending, anew=True) for pending in behind])
+        remaining = still_in_source(job, page)
+        documents, encoder = [pending.document for pending in remaining], job.encoder.fingerprint
+        stale = stale_documents(job.cluster, job.destination_before, documents, stored, encoder)
+        keys = {document.key for document in stale}
+        page = [entry._replace(stored=stored.get(entry.document.key)) for entry in remaining]
+        page = [pending for pending in page if pending.document.key in keys]
+        outcome = send_in_bulk(job, [copying_action(job, pending, anew=True) for pending in page])
         filling.rejected += outcome.rejected
         conflicts = set(outcome.conflicts)
-        page = [pending for pending in behind if pending.document.doc_id in conflicts]
+        page = [pending for pending in page if pending.document.doc_id in conflicts]
 
 
 def copying_action(job: Job, pending: Pending, *, anew: bool = False) -> Action:
     """Return a bulk action with the source's version, so that an older state never overwrites a newer one.
 
-    A document that was deleted and created again starts at version 1; its higher `_seq_no` tells, and it
-    replaces exactly the state that was seen. With `anew`, a document missing after a conflict is created: it
-    was deleted less than `index.gc_deletes` ago, and the version of its tombstone would refuse the source's
-    version.
+    A document that was deleted and created again starts at version 1: it replaces exactly the state that was
+    seen. With `anew`, a document that is missing after a conflict is created without a version: it was
+    deleted less than `index.gc_deletes` ago, and the version of its tombstone would refuse the source's.
     """
     document, stored = pending.document, pending.stored
     is_later = stored is not None and stored.version > document.version
@@ -387,7 +382,7 @@ def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
         return not total.settled or bool(hidden_operations(job.cluster, job.source, since, total.until))
     if not counts_agree(job):
         return True
-    # Equal counts prove that only while nothing happens: an insert may stand against a delete.
+    # Equal counts prove it only while nobody writes: an insert may make up for a delete.
     return total.settled and settled_position(job.cluster, job.source_before) != total.until
 
 
@@ -404,8 +399,8 @@ def delete_vanished(job: Job, until: Position) -> int:
 def holds_too_many(job: Job) -> bool:
     """Return whether the destination holds more copies than its source has documents.
 
-    A process that died may have sent one after another process had finished: then the source had deleted that
-    document before the position that was recorded.
+    A process that died may have written a copy after another process had finished, of a document that the
+    source had deleted before the recorded position.
     """
     cluster = job.cluster
     from_source = {
@@ -455,17 +450,18 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
     """Return bulk actions that write each document over itself, with its vector and the mark of the state
     that the source has.
 
-    What the source changed behind `until` is marked with an earlier state, so that the next round copies it.
+    What the source changed after `until` is marked with an earlier state, so that the next round copies it.
     """
     documents = [pending.document for pending in page]
-    there = same_documents(job.cluster, job.source_before, documents, whole=False)
-    read = keys_and_states(job, until, list(there.values()))
+    originals = same_documents(job.cluster, job.source_before, documents, whole=False)
+    read = keys_and_states(job, until, list(originals.values()))
     states = stored_states(job.cluster, job.destination, documents)
     actions = []
     for pending in page:
         document, at = pending.document, -1
-        if (copy := there.get(document.key)) is not None:
-            at = copy.seq_no if (copy.key, copy.seq_no) in read else copy.seq_no - 1
+        if (original := originals.get(document.key)) is not None:
+            is_read = (original.key, original.seq_no) in read
+            at = original.seq_no if is_read else original.seq_no - 1
         body = document_body(job, pending, written_here_mark(at))
         options = renewal_options(document, states.get(document.key))
         actions.append(bulk_action("index", document.doc_id, body, **options))
@@ -473,8 +469,8 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
 
 
 def keys_and_states(job: Job, until: Position, documents: Sequence[SourceDocument]) -> set[tuple[Key, int]]:
-    """Return the keys and numbers of the source's documents with these ids that stand at most at the
-    position.
+    """Return key and `_seq_no` of the source's documents with these ids that were written up to the position
+    `until`.
     """
     states = set[tuple[Key, int]]()
     ids = list({document.doc_id: None for document in documents})

@@ -36,7 +36,7 @@ SEED = 13  # of the sample that every table is fitted to
 SAMPLE, MOST_TOKENS = 3_000, 300_000
 """Documents, and tokens of them that a pass of its own reads at most: those take about 40 s on two cores.
 With 1,000 documents soft terms gain half as much on some collections."""
-LEAST_HEARD = 0.9  # of an index's documents; those that a run did not encode may be of another kind
+LEAST_SEEN = 0.9  # share of an index's documents; those that a run did not encode may differ in kind
 MOST_TERMS = 6_000
 """Largest number of terms, since each costs every search. Terms that only one sampled document has are kept:
 they help where texts are short or code."""
@@ -121,36 +121,36 @@ class TermTableBuilder:
     def __init__(self, cluster: Cluster, info: IndexInfo, encoder: TokenEncoder, documents: int) -> None:
         self.cluster, self.info, self.encoder = cluster, info, encoder
         self.origin = table_origin(cluster, info)
-        self.sums, self.heard, self.failed = StateSums(encoder.width), 0, False
+        self.sums, self.seen, self.failed = StateSums(encoder.width), 0, False
         self._share, self._lock = SAMPLE / max(1, documents), Lock()
 
-    def wants(self, doc_id: str) -> bool:
+    def samples(self, doc_id: str) -> bool:
         """Return whether a document is in the sample."""
         drawn = int.from_bytes(blake2b(doc_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
         return not self.failed and drawn < self._share * 2**64
 
     @contextmanager
-    def failing_alone(self) -> Iterator[None]:
+    def giving_up_on_errors(self) -> Iterator[None]:
         """Catch any exception of the block and give up the table, so that the fill goes on."""
         try:
             yield
         except Exception:
             self.failed = True
 
-    def add(self, documents: int, said: Iterable[tuple[dict[str, Any], Reading]]) -> None:
-        """Add the sampled documents (body, token states) of a batch of `documents` encoded ones."""
+    def add(self, documents: int, sampled: Iterable[tuple[dict[str, Any], Reading]]) -> None:
+        """Count a batch of `documents` encoded ones, and add its sampled ones (body, token states)."""
         inputs = self.origin["inputs"]
-        pairs = [(lay_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in said]
-        with self._lock, self.failing_alone():
-            self.heard += documents
+        pairs = [(lay_out(body, inputs["fields"], inputs["searched"]), reading) for body, reading in sampled]
+        with self._lock, self.giving_up_on_errors():
+            self.seen += documents
             if pairs:
                 self.sums.add_all(self.cluster, self.info.name, *zip(*pairs, strict=True))
 
     def table(self, documents: int) -> TermTable | None:
-        """Return the term table; None if collecting failed, or saw fewer than 90 % of the index's
-        `documents`.
+        """Return the term table; None if collecting failed, or if fewer than 90 % of the index's `documents`
+        were encoded in this run.
         """
-        if self.failed or not self.sums.texts or self.heard < LEAST_HEARD * documents:
+        if self.failed or not self.sums.texts or self.seen < LEAST_SEEN * documents:
             return None
         return self.sums.table(self.encoder.fingerprint, self.origin | {"documents": self.sums.texts})
 
@@ -161,7 +161,7 @@ def table_obstacle(passages: Windows | None, encoder: Encoder) -> str:
     `passages` are the windows of its documents, None for one vector a document.
     """
     if not reads_tokens(encoder):
-        return "its encoder shows no states of tokens"
+        return "its encoder does not return the states of tokens"
     return "its documents have a vector for each passage" if passages else ""
 
 
@@ -183,8 +183,8 @@ def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
 
 
 def analysed_length(reading: Reading) -> int:
-    """Return how many characters of a text to analyse: those that the encoder read, and the rest of the last
-    word.
+    """Return how many characters of a text to analyse: those that the encoder read, and 100 more, so that the
+    last word is whole.
     """
     return max((end for _, end in reading.spans), default=0) + BEHIND_LIMIT
 
@@ -312,8 +312,8 @@ def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.
 class Provision(Reported):
     """The term table that an index has now, and whether it was `fitted` just now.
 
-    `heard` says that its states come from the pass that made the vectors, not from a pass of their own.
-    Without a `table` the `note` says why: searches go on without soft terms.
+    `heard` says that its states come from the pass that made the vectors, not from a second read of the
+    documents. Without a `table` the `note` says why; searches then work without soft terms.
     """
 
     table: FittedTable | None
@@ -326,9 +326,9 @@ class Provision(Reported):
         """Return a line about the table for the user."""
         if self.table is None:
             return f"none, {self.note}: searches go on without soft terms"
-        again = ", which were read once more for it" if self.fitted and not self.heard else ""
-        said = f"{self.table.terms:,} terms of {self.table.documents:,} documents{again}"
-        return f"{said}, {self.note}" if self.note else said
+        second_read = ", from a second read of them" if self.fitted and not self.heard else ""
+        line = f"{self.table.terms:,} terms of {self.table.documents:,} documents{second_read}"
+        return f"{line}, {self.note}" if self.note else line
 
 
 def provide_term_table(
@@ -342,7 +342,7 @@ def provide_term_table(
     """Make sure that an index has a term table for its encoder and fields: fit and store one if needed.
 
     The table comes from the `listener` if it collected enough during the fill, else the encoder reads a
-    sample. Nothing is raised, because the index works without a table; the note says what failed.
+    sample. No error is raised, because the index works without a table; the note says what failed.
     """
     try:
         info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
@@ -354,13 +354,13 @@ def provide_term_table(
             return Provision(name)
         fitted = table is None
         progress("term table", 0, 1)
-        heard = listener.table(cluster.count(info.name)) if fitted and listener is not None else None
-        table = table or heard or fit_term_table(cluster, info, encoder, progress=progress)
+        collected = listener.table(cluster.count(info.name)) if fitted and listener is not None else None
+        table = table or collected or fit_term_table(cluster, info, encoder, progress=progress)
         if reason := table.shortcoming:
             return Provision(None, note=reason)
         named, note = keep_term_table(cluster, info, table)
         progress("term table", 1, 1)
-        return Provision(named, fitted, note, heard is not None)
+        return Provision(named, fitted, note, collected is not None)
     except Exception as error:  # whatever runs an encoder raises classes of its own
         note = error.message if isinstance(error, HybridrError) else repr(error)
         hint = error.hint if isinstance(error, HybridrError) else None

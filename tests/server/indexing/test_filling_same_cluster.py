@@ -19,7 +19,7 @@ def test_the_same_cluster_is_reached_with_the_patience_of_the_work(cluster):
 
 
 def test_another_cluster_at_the_same_address_is_refused(cluster):
-    with pytest.raises(SettingsError, match="is another cluster than that of the driver") as caught:
+    with pytest.raises(SettingsError, match="is not the cluster that the driver uses") as caught:
         SameCluster.of(cluster)._replace(uuid="of-another").connect(0.0)
     assert "localhost is another one on each" in str(caught.value.hint)
 

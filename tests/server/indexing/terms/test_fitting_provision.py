@@ -79,7 +79,7 @@ def test_a_run_that_encoded_little_of_the_index_reads_a_sample_and_says_so(clust
     assert done.encoded == 7
     assert fits == [bare]
     assert not done.term_table.heard
-    assert "67 documents, which were read once more for it" in done.term_table.described
+    assert "67 documents, from a second read of them" in done.term_table.described
 
 
 def test_what_the_listener_fails_with_stops_no_filling(cluster, index_name, fits, monkeypatch):
