@@ -179,5 +179,5 @@ def test_obstacles_are_named() -> None:
         similarity = "cosine"
 
     assert table_obstacle(None, HashingEncoder()) == table_obstacle(None, ProductEncoder()) == ""
-    assert "no states of tokens" in table_obstacle(None, Blind())  # type: ignore[arg-type]
+    assert "the states of tokens" in table_obstacle(None, Blind())  # type: ignore[arg-type]
     assert "each passage" in table_obstacle(Windows(100, 10, 5), HashingEncoder())

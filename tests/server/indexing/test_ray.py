@@ -148,7 +148,7 @@ def test_documents_that_are_refused_come_to_the_driver(cluster, index_name):
 
 def test_an_error_of_a_worker_is_told_and_the_next_run_goes_on(cluster, index_name):
     fill_index(cluster, index_name, 60)
-    with pytest.raises(ModelError, match=r"no finite vector for document 'd\d+' \(a worker on "):
+    with pytest.raises(ModelError, match=r"vector for document 'd\d+' is not finite \(a worker on "):
         reindex(cluster, index_name, BrokenFor(), on_ray(workers=1))
     done = reindex(cluster, index_name, HashingEncoder(), on_ray(workers=1))
     assert (done.documents, done.switched) == (60, True)
