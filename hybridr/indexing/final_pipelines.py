@@ -56,8 +56,9 @@ def store_request(index: str, owners: str) -> dict[str, Any]:
 
 
 def wrap_requests(index: str, owners: str | None, current: IndexInfo | None = None) -> list[dict[str, Any]]:
-    """Return the requests that wrap the owner's final pipeline; for a `current` index, whose settings stay
-    otherwise, those that wrap what it has for one.
+    """Return the requests that wrap the owner's final pipeline.
+
+    For a `current` index, whose settings a fill leaves alone, they wrap the final pipeline that it has now.
     """
     if current is None:
         return [store_request(index, owners)] if owners else []
@@ -73,7 +74,7 @@ def wrap_requests(index: str, owners: str | None, current: IndexInfo | None = No
 
 @contextmanager
 def explaining_denial() -> Iterator[None]:
-    """Add to an AccessDenied that the block raises which rights an index with a final pipeline needs."""
+    """Add a hint to an AccessDenied of the block: the rights that an index with a final pipeline needs."""
     try:
         yield
     except AccessDenied as denied:
@@ -81,9 +82,9 @@ def explaining_denial() -> Iterator[None]:
 
 
 def stored_description(cluster: Cluster, index: str) -> str | None:
-    """Return the description of the pipeline that has the name of the wrapper of an index; None without one.
+    """Return the description of the pipeline named like the wrapper of an index; None if there is none.
 
-    Raises AccessDenied without the right to look.
+    Raises AccessDenied without the right to read it.
     """
     name = wrapper_name(index)
     try:
@@ -95,17 +96,17 @@ def stored_description(cluster: Cluster, index: str) -> str | None:
 
 
 def has_wrapper(cluster: Cluster, index: str) -> bool:
-    """Return whether the wrapper of an index is there.
+    """Return whether the wrapper of an index exists.
 
-    Raises AccessDenied without the right to look, ClusterError for a pipeline of its name that is not
-    hybridr's.
+    Raises AccessDenied without the right to read it, ClusterError for a pipeline of its name that hybridr did
+    not make.
     """
     described = stored_description(cluster, index)
     if described is None or described.startswith(MARK):
         return described is not None
     raise ClusterError(
         f"there is an ingest pipeline '{wrapper_name(index)}' that is not hybridr's",
-        hint="keep what it holds under another name, then delete it",
+        hint="store it under another name, then delete this one",
     )
 
 
@@ -126,8 +127,8 @@ def store_wrapper(cluster: Cluster, index: str, owners: str) -> None:
 
 @contextmanager
 def wrapper_for_new_index(cluster: Cluster, index: str, owners: str | None) -> Iterator[None]:
-    """Store the wrapper of an index that the block makes; delete it again if the block fails and there is no
-    such index.
+    """Store the wrapper of an index that the block creates; delete it if the block fails and the index does
+    not exist.
     """
     if owners:
         store_wrapper(cluster, index, owners)
@@ -141,10 +142,10 @@ def wrapper_for_new_index(cluster: Cluster, index: str, owners: str | None) -> I
 
 
 def ensure_wrapped(cluster: Cluster, info: IndexInfo) -> IndexInfo:
-    """Wrap the final pipeline that somebody set on an index with vectors since, and store a wrapper again
-    that is gone; return the new description, or `info` if nothing was changed.
+    """Wrap a final pipeline that somebody has set on an index with vectors, and store a missing wrapper
+    again; return the new description, or `info` if no setting was changed.
 
-    Clients' writes run the same pipeline before and after it. Raises as `has_wrapper`.
+    Clients' writes run the same pipeline before and after. Raises as `has_wrapper`.
     """
     setting, name = final_pipeline(info), wrapper_name(info.name)
     if setting is None:
@@ -185,8 +186,8 @@ def wrapper_deletions(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict
 
 
 def pipeline_difference(info: IndexInfo, source: IndexInfo) -> str:
-    """Return a line for a complete index that runs another final pipeline on clients' writes than its source
-    does; empty where both are the same.
+    """Return a line if a complete index and its source run different final pipelines on clients' writes;
+    empty if both run the same.
     """
     setting = final_pipeline(info)
     here = owners_pipeline(info.record.original) if setting == wrapper_name(info.name) else setting

@@ -39,21 +39,21 @@ class Marks(NamedTuple):
 
     @classmethod
     def of_index(cls, info: IndexInfo) -> Marks:
-        """Read from the index's record what its marks are made of."""
+        """Return the inputs of an index's marks, from its record."""
         return cls(info.record.encoder, info.record.max_tokens, tuple(info.record.fields))
 
     @property
     def encoder_part(self) -> str:
-        """Return what all marks of this encoder begin with."""
+        """Return the first part of all marks of this encoder."""
         return fingerprint([self.encoder, self.max_tokens])[:ENCODER_DIGITS] + "-"
 
     @property
     def read_fields(self) -> tuple[str, ...]:
-        """Name what must be read of a document to tell whether its mark fits."""
+        """Return the fields that must be read to decide whether a document's mark fits."""
         return (*self.fields, MARK_FIELD)
 
     def of(self, text: str) -> str:
-        """Return the mark of a vector of this text; an empty one has a mark and no vector."""
+        """Return the mark for a text; a document with an empty text has a mark and no vector."""
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         return self.encoder_part + digest[:TEXT_DIGITS]
 
@@ -62,19 +62,20 @@ class Marks(NamedTuple):
         return bool(source.get(MARK_FIELD) == self.of(text_of(source, self.fields)))
 
     def by_encoder(self, source: dict[str, Any]) -> bool:
-        """Return whether this encoder looked at the document, in whatever state."""
+        """Return whether the document has a mark of this encoder, for its present text or an earlier one."""
         return str(source.get(MARK_FIELD, "")).startswith(self.encoder_part)
 
 
 def marked_query(marks: Marks) -> dict[str, Any]:
-    """Match the documents that this encoder looked at, in whatever state."""
+    """Return a query for documents with a mark of this encoder, for their present text or an earlier one."""
     return {"prefix": {MARK_FIELD: marks.encoder_part}}
 
 
 def inconsistent_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
-    """Match documents whose mark speaks of a vector that is not there, or of none where one is.
+    """Return a query for documents whose mark says that they have a vector and they have none, or the
+    reverse.
 
-    `fields` are those of all representations that `exists` finds.
+    `fields` are those of all representations that an `exists` query can match.
     """
     no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of("")}}
     whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
@@ -85,13 +86,13 @@ def inconsistent_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
 
 
 def any_field_query(fields: Iterable[str]) -> dict[str, Any]:
-    """Match the documents that hold one of these fields."""
+    """Return a query for documents that hold at least one of these fields."""
     exists: list[dict[str, Any]] = [{"exists": {"field": name}} for name in fields]
     return {"bool": {"should": exists, "minimum_should_match": 1}}
 
 
 def scripted_update(added: dict[str, Any], drop: list[str]) -> dict[str, Any]:
-    """Change a document by script: a partial document cannot take a field away."""
+    """Return the body of an update by script, because a partial document cannot remove a field."""
     return {"script": {"lang": "painless", "source": CHANGE, "params": {"set": added, "drop": drop}}}
 
 
@@ -111,7 +112,9 @@ def check_in_place_settings(settings: ReindexSettings) -> None:
 
 
 def check_index(view: IndexView, info: IndexInfo) -> None:
-    """Refuse an index that cannot take vectors, or could lose something by an update."""
+    """Raise ClusterError or DataError for an index that cannot take vectors, or that would lose something by
+    an update.
+    """
     way = f"without --in-place a new index is made: hybridr reindex {info.name}"
     if is_destination(info) and not info.record.in_place:
         raise ClusterError(
@@ -126,7 +129,7 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
     require_no_obstacle(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
     require_whole_source(info)
     require_no_loss(view.cluster, info)
-    # What is refused from here on, an index beside it could take.
+    # From here on: reasons that do not prevent a new index beside it.
     if (has := view.cluster.parts("modules")) and PAINLESS not in has:
         raise ClusterError(
             f"no document could be freed of its vector again: a node lacks the module {PAINLESS}",
@@ -163,7 +166,9 @@ def check_same_job(info: IndexInfo, job: str, fields_change: str) -> None:
 
 
 def check_fields_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
-    """Refuse fields that are mapped to something else, or hold what hybridr did not write."""
+    """Raise DataError for our field names if they are mapped otherwise, or hold what hybridr did not
+    write.
+    """
     info, settings = proposal.info, proposal.settings
     properties = info.properties
 
@@ -174,8 +179,8 @@ def check_fields_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> No
     there = {name: properties[name] for name in ours if name in properties}
     taken = [name for name, mapping in there.items() if as_text(mapping) != as_text(ours[name])]
     if there and not taken:
-        # What `remove` leaves in the mapping may be used again; and whoever puts a `_meta` of his own takes
-        # our record away, while the marks still prove what is ours.
+        # `remove` leaves the fields in the mapping, where they may be used again. If somebody overwrote
+        # `_meta`, our record is lost, but the marks still prove which values are ours.
         marks = Marks(proposal.encoder.fingerprint, settings.max_tokens, proposal.fields)
         fields = (*fields_of(settings, visible=True), MARK_FIELD)
         foreign = {"bool": {"filter": [any_field_query(fields)], "must_not": [marked_query(marks)]}}
@@ -184,7 +189,7 @@ def check_fields_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> No
     if taken:
         kind = properties.get(taken[0], {}).get("type", "object")
         raise DataError(
-            f"index '{info.name}' has a field '{taken[0]}' already ({kind}), which is not free",
+            f"index '{info.name}' already has a field '{taken[0]}' ({kind}) that hybridr did not make",
             hint=name_conflict_hints(settings).get(taken[0]),
         )
 

@@ -123,7 +123,7 @@ def test_own_meta_and_own_versions_of_clients(cluster, index):
     cluster.request("PUT", path_of(index, "_mapping"), {"_meta": {"owner": "a deployment"}})
     with pytest.raises(DataError, match="no vectors"):
         Search(cluster, index, HashingEncoder(), "dense")
-    with pytest.raises(DataError, match="not free"):
+    with pytest.raises(DataError, match="that hybridr did not make"):
         reindex(cluster, index, HashingEncoder(salt="other"), IN_PLACE)
     done = reindex(cluster, index, HashingEncoder(), IN_PLACE)
     assert (done.encoded, done.skipped) == (0, 40)
