@@ -1,5 +1,5 @@
-"""Everything that belongs to an index with vectors and may be left behind: its deployment, models and
-sidecars; and the verb rollback, which can drop an index with all of that.
+"""Parts of an index with vectors that may outlive it: its deployment, models and sidecars; and the verb
+rollback, which can drop an index with all of these.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ def sidecars() -> list[type[Sidecar]]:
     return [load_member(FAMILY, name) for name in member_names(FAMILY)]
 
 
-def sidecar_parts(
+def delete_sidecars(
     cluster: Cluster, infos: Sequence[IndexInfo], kinds: Sequence[type[Sidecar]], *, dry_run: bool
 ) -> dict[str, Any]:
-    """Delete what these kinds of sidecars store beside indices, with `dry_run` only name it.
-
-    Return the names by kind, and as `beside` a description of each.
+    """Delete the sidecars of these kinds beside indices; with `dry_run` none. Return their names by kind, and
+    as `beside` a description of each.
     """
-    names = {kind: (kind.named if dry_run else kind.drop)(cluster, infos) for kind in kinds}
-    descriptions = [kind.described.format(name) for kind, stored in names.items() for name in stored]
+    names = {kind: (kind.stored_names if dry_run else kind.drop)(cluster, infos) for kind in kinds}
+    descriptions = [kind.description.format(name) for kind, stored in names.items() for name in stored]
     return {**{kind.listed: stored for kind, stored in names.items()}, "beside": descriptions}
 
 
@@ -55,57 +54,59 @@ def rollback(
     drop: bool = False,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Point the alias of `name` back; with `drop` delete the index that is left, and what is beside it alone.
+    """Point the alias of `name` back; with `drop` delete the index that it left, and its own sidecars.
 
-    What belongs to the source (its rules) stays, and so does the whole index if a document was changed on
-    both sides, clients wrote into it while the alias moved, or other aliases stay on it. Returns what
-    `indexing.rollback.rollback` returns, whether the index was `dropped`, counts of such `late` writes, the
-    requests that take its deployment and models away, the names of deleted sidecars by kind, and `beside`, a
-    description of each. Raises its errors, and AccessDenied before anything is changed if a deployed index is
-    to be dropped and its pipelines may not be read.
+    What belongs to the source (its rules) stays. The index is not dropped if a document was changed on both
+    sides, clients wrote into it while the alias moved (`late` writes), or other aliases stay on it. Returns
+    what `indexing.rollback.rollback` returns, and: `dropped`, the counts of `late` writes, the `requests`
+    that delete its deployment and models, the names of deleted sidecars by kind, and `beside`, a description
+    of each. Raises the errors of that function, and AccessDenied, before anything is changed, if a deployed
+    index is to be dropped and this user may not read its pipelines.
     """
     require_one_option(copy_back, discard)
     current = alias_moves.index_to_leave(cluster, name)
-    requests = requests_beside(cluster, current) if drop else []
+    requests = cleanup_requests(cluster, current) if drop else []
     done = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
     late = Writes()
     if drop and not (copy_back or discard or dry_run):
         late = find_writes(cluster, cluster.index_info(current.name))
-    goes = drop and not (late or done["returned"]["conflicts"] or done["stays"])
-    dropped = goes and not dry_run
+    droppable = drop and not (late or done["returned"]["conflicts"] or done["stays"])
+    dropped = droppable and not dry_run
     if dropped:
         source = cluster.index_info(current.record.source)
         for info in destinations(cluster, source):
-            if info.record.carried_into == current.uuid:  # what it held was copied back, or given up
+            if info.record.carried_into == current.uuid:  # these writes were copied back, or discarded
                 write_record(cluster, info.name, carried_into="")
         cluster.request("DELETE", path_of(current.name))
         forget_destinations(cluster, source, {current.uuid})
-    parts = drop_beside(cluster, [current] if goes else [], requests, dry_run=dry_run)
-    return {**done, "dropped": dropped, "late": late.counts(), "requests": requests if goes else [], **parts}
+    parts = delete_index_parts(cluster, [current] if droppable else [], requests, dry_run=dry_run)
+    requests = requests if droppable else []
+    return {**done, "dropped": dropped, "late": late.counts(), "requests": requests, **parts}
 
 
-def requests_beside(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
-    """Return the requests that delete the pipelines and models made for an index, once it is gone.
+def cleanup_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
+    """Return the requests that delete the pipelines and models made for an index, to be sent after its
+    deletion.
 
-    Raises AccessDenied if it is deployed or has a final pipeline, and its pipelines may not be read.
+    Raises AccessDenied if it is deployed or has a final pipeline, and this user may not read its pipelines.
     """
     requests: list[dict[str, Any]] = []
     try:
-        requests = deployment_left(cluster, stand_in_of(info))
+        requests = deployment_cleanup(cluster, deleted_stand_in(info))
     except AccessDenied:
         if info.record.deployment:
             raise
     return [*requests, *wrapper_deletions(cluster, [info]), *model_deletions(cluster, [info])]
 
 
-def drop_beside(
+def delete_index_parts(
     cluster: Cluster, dropped: Sequence[IndexInfo], requests: list[dict[str, Any]], *, dry_run: bool
 ) -> dict[str, Any]:
-    """Send the requests and delete the sidecars and refused documents of dropped indices alone, not those of
-    their source, with `dry_run` only name them; return what `sidecar_parts` returns.
+    """Send the requests; delete the sidecars and files of refused documents of dropped indices, not those of
+    their source; with `dry_run` nothing. Return what `delete_sidecars` returns.
     """
     kinds = [kind for kind in sidecars() if not kind.of_source]
-    parts = sidecar_parts(cluster, [stand_in_of(info) for info in dropped], kinds, dry_run=dry_run)
+    parts = delete_sidecars(cluster, [deleted_stand_in(info) for info in dropped], kinds, dry_run=dry_run)
     if dropped and not dry_run:
         send_all(cluster, requests)
         uuids = {info.uuid for info in dropped}
@@ -113,43 +114,43 @@ def drop_beside(
     return parts
 
 
-def stand_in_of(info: IndexInfo) -> IndexInfo:
-    """Return a description that stands for an index once it is gone."""
+def deleted_stand_in(info: IndexInfo) -> IndexInfo:
+    """Return a stand-in for an index that is or will be deleted."""
     return stand_in(info.name, info.record.changed(deployment=None), {"index.uuid": info.uuid})
 
 
 def stand_in(name: str, record: Record, settings: dict[str, Any]) -> IndexInfo:
-    """Return a description that stands for an index with vectors that is gone."""
+    """Return a stand-in for an index with vectors that is gone."""
     return IndexInfo(name, settings, {"_meta": {"hybridr": record.to_json()}}, {})
 
 
 def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo] = ()) -> list[IndexInfo]:
-    """Return stand-ins, without a uuid, for the indices with vectors of a source that are gone while hidden
-    indices or pipelines that were made for them are left, as far as this user may see.
+    """Return stand-ins, without a uuid, for deleted indices with vectors of a source whose hidden indices or
+    pipelines still exist, as far as this user may see.
 
-    A name that somebody's index has now is left out. Where no `generations` are left, one stand-in is the
-    source itself, which may have held its vectors once.
+    A name that an existing index has is left out. Without `generations` one stand-in is the source itself,
+    which may have held its vectors in place.
     """
     numbered = re.compile(rf"({re.escape(source)}-hybridr-\d+)(-.+)?")
-    there: dict[str, Any] = {}
+    existing: dict[str, Any] = {}
     with suppress(AccessDenied, NotFound):
-        there = cluster.request("GET", path_of(generations_of(source)), params=PATTERNS)
+        existing = cluster.request("GET", path_of(generations_of(source)), params=PATTERNS)
     with cluster.understood(f"GET /{generations_of(source)}"):
-        infos = [as_described(name, index) for name, index in there.items()]
+        infos = [as_described(name, index) for name, index in existing.items()]
     ours = [info.name for info in infos if info.other_meta.get("owner") == OWNER]
     for kind in PIPELINES:
         with suppress(AccessDenied, NotFound):
             stored = cluster.request("GET", path_of(*kind, f"hybridr-{generations_of(source)}"))
             ours += [name.removeprefix("hybridr-") for name, body in stored.items() if is_ours(body)]
-    names = {match[1] for name in ours if (match := numbered.fullmatch(name))} - there.keys()
+    names = {match[1] for name in ours if (match := numbered.fullmatch(name))} - existing.keys()
     settings: dict[str, dict[str, Any]] = {name: {} for name in sorted(names)}
     if not generations:
         settings |= {source: {}, **{info.name: info.settings for info in cluster.indices(source)}}
     record = Record(source=source)
-    return [stand_in(name, record, {**held, "index.uuid": ""}) for name, held in settings.items()]
+    return [stand_in(name, record, {**values, "index.uuid": ""}) for name, values in settings.items()]
 
 
-def deployment_left(cluster: Cluster, gone: IndexInfo) -> list[dict[str, Any]]:
+def deployment_cleanup(cluster: Cluster, gone: IndexInfo) -> list[dict[str, Any]]:
     """Return the requests that delete the pipelines and models made for an index that is gone."""
     requests: list[dict[str, Any]] = []
     stored, pipeline = found_pipeline(cluster, search_pipeline_of(gone)), ingest_pipeline_of(gone)
@@ -162,14 +163,14 @@ def deployment_left(cluster: Cluster, gone: IndexInfo) -> list[dict[str, Any]]:
     return requests
 
 
-def left_requests(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str, Any]]:
-    """Return the requests that delete the pipelines and models that indices which are gone left, as far as
-    this user may see.
+def leftover_requests(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str, Any]]:
+    """Return the requests that delete the pipelines and models of deleted indices, as far as this user may
+    see.
     """
     requests: list[dict[str, Any]] = []
     for gone in infos:
         with suppress(AccessDenied):
-            requests += deployment_left(cluster, gone)
+            requests += deployment_cleanup(cluster, gone)
             requests += deletions_of(cluster, models_name(gone.name))
         with suppress(AccessDenied):
             requests += delete_requests(cluster, gone.name)

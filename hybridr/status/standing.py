@@ -1,10 +1,11 @@
-"""The verbs status and remove: report what hybridr made for an index, and delete all of it."""
+"""The verbs status and remove: report what hybridr made for an index, and delete it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from shlex import quote
 from typing import Any
 
 from ..cluster.aliases import partial_aliases
@@ -47,10 +48,17 @@ from ..records import Windows
 from ..search.answers import missing_parts_remark
 from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, withdrawal
 from ..serving.deploy.ingesting import undeploy_ingest
-from .leftovers import drop_beside, gone_indices, left_requests, requests_beside, sidecar_parts, sidecars
+from .leftovers import (
+    cleanup_requests,
+    delete_index_parts,
+    delete_sidecars,
+    gone_indices,
+    leftover_requests,
+    sidecars,
+)
 
-OUTGROWN = 0.2  # of the documents that an index had
-SOME_IDS = 5  # that a message names
+OUTGROWN_SHARE = 0.2  # change in the number of documents
+SHOWN_IDS = 5  # ids in a message
 
 
 @dataclass(frozen=True)
@@ -59,11 +67,11 @@ class IndexStatus:
 
     `current` counts documents with a vector of their present state; `lag` and `writes` (changes by clients
     that the source lacks) are None if unknown. `restored` says that the source was restored from a snapshot
-    after the vectors were made. `unlike` are fields mapped differently in the source. `arithmetic` is that of
-    the encoder for documents, and why. `representations` are lines on what documents hold besides one vector;
-    `kept` is what sidecars store, by label. `parts` lists aliases that show a part of the index, with the
-    reasons. `calibrated` is the number of documents at calibration, None without one. `unfinished` says what
-    searches still lack.
+    after the vectors were made. `unlike` are fields mapped differently in the source. `arithmetic` is the
+    number format and backend of the encoder for documents, and why. `representations` are lines on what
+    documents hold besides one vector. `sidecar_states` are the states of sidecars, by label. `parts` lists
+    aliases that show a part of the index, with the reasons. `calibrated` is the number of documents at
+    calibration, None without one. `unfinished` says what searches still lack.
     """
 
     index: str
@@ -87,7 +95,7 @@ class IndexStatus:
     unlike: tuple[str, ...] = ()
     arithmetic: str = ""
     representations: tuple[str, ...] = ()
-    kept: dict[str, Any] = field(default_factory=dict)
+    sidecar_states: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     calibrated: int | None = None
     unfinished: str = ""
@@ -96,28 +104,28 @@ class IndexStatus:
     def outgrown(self) -> bool:
         """Return whether the index has grown or shrunk by a fifth since its calibration."""
         before = self.calibrated
-        return before is not None and abs(self.documents - before) >= OUTGROWN * before
+        return before is not None and abs(self.documents - before) >= OUTGROWN_SHARE * before
 
-    def kept_lines(self) -> list[str]:
+    def sidecar_lines(self) -> list[str]:
         """Return lines for people on what sidecars store."""
-        pairs = [(sidecar, self.kept.get(sidecar.label)) for sidecar in sidecars()]
+        pairs = [(sidecar, self.sidecar_states.get(sidecar.label)) for sidecar in sidecars()]
         return [line for sidecar, value in pairs if value for line in sidecar.lines(value)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with those of the sidecars."""
         values = asdict(self)
-        return {**values, **values.pop("kept")}
+        return {**values, **values.pop("sidecar_states")}
 
 
 @dataclass(frozen=True)
 class Status:
     """Everything that hybridr made for a source: indices with vectors, and local files with texts.
 
-    `strangers` are indices that claim to hold its vectors but that the source does not name; `earlier` hold
-    those of an index of the same name that was deleted and made again. `unsynced` are
-    indices searched by aliases of their own that `sync` of the source does not update. `parts` lists aliases
-    that show a part of the source. `final_pipelines` names for an index those that differ from the source's.
-    `other_files` are of indices of these names that this cluster does not have, another one's perhaps.
+    `strangers` are indices that claim to hold its vectors but that the source does not list; `earlier` hold
+    the vectors of a former index of the same name. `unsynced` are indices with aliases of their own, which
+    `sync` of the source does not update. `parts` lists aliases that show a part of the source.
+    `final_pipelines` has a line for each index whose final pipeline differs from the source's. `other_files`
+    are of indices that this cluster does not have, perhaps another one's.
     """
 
     source: str
@@ -134,7 +142,7 @@ class Status:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return asdict(self) | {
-            "holdings": [held.to_json() for held in self.holdings],
+            "holdings": [index.to_json() for index in self.holdings],
             "files": [text.to_json() for text in self.files],
             "other_files": [text.to_json() for text in self.other_files],
         }
@@ -144,38 +152,41 @@ def status(cluster: Cluster, name: str) -> Status:
     """Return the status of all indices with vectors of `name`: a source, an index with vectors, or an alias.
     Raises NotFound.
     """
-    source, generations = made_of(cluster, name)
-    there = cluster.index_info(source) if cluster.exists(source) else None
-    documents = cluster.count(source) if there else None
-    others = [info for info in claimants(cluster, source) if there and not is_known_by(info, there)]
-    earlier = [info.name for info in others if there and is_of_earlier_source(info, there)]
+    source, generations = source_and_destinations(cluster, name)
+    source_info = cluster.index_info(source) if cluster.exists(source) else None
+    documents = cluster.count(source) if source_info else None
+    others = [
+        info for info in claimants(cluster, source) if source_info and not is_known_by(info, source_info)
+    ]
+    earlier = [info.name for info in others if source_info and is_of_earlier_source(info, source_info)]
     strangers = [info.name for info in others if info.name not in earlier]
-    holdings = [holding(cluster, info, there) for info in generations]
+    holdings = [index_status(cluster, info, source_info) for info in generations]
     unsynced = [info.name for info in live(generations)[:-1]]
-    parts = partial_aliases(there) if there else {}
-    lines = {info.name: pipeline_difference(info, there) for info in generations if there}
+    parts = partial_aliases(source_info) if source_info else {}
+    lines = {info.name: pipeline_difference(info, source_info) for info in generations if source_info}
     pipelines = {name: line for name, line in lines.items() if line}
-    files, other_files = local_files(cluster, source, there, generations)
+    files, other_files = local_files(cluster, source, source_info, generations)
     details = (strangers, earlier, unsynced, parts, pipelines)
     return Status(source, documents, holdings, files, *details, other_files)
 
 
 def local_files(
-    cluster: Describing, source: str, there: IndexInfo | None, generations: Sequence[IndexInfo]
+    cluster: Describing, source: str, source_info: IndexInfo | None, generations: Sequence[IndexInfo]
 ) -> tuple[list[Text], list[Text]]:
-    """Return the local files with text of these indices, and those of indices of the same names that the
-    cluster does not have: they are gone, or another cluster's.
+    """Return the local files with text of these indices, and those of indices with the same names that the
+    cluster does not have: deleted ones, or another cluster's.
     """
-    files, own = local_texts(source), {info.uuid for info in (there, *generations) if info is not None}
-    others = own | {info.uuid for info in claimants(cluster, source)}
-    return [text for text in files if text.uuid in own], [text for text in files if text.uuid not in others]
+    files, own = local_texts(source), {info.uuid for info in (source_info, *generations) if info is not None}
+    existing = own | {info.uuid for info in claimants(cluster, source)}
+    return [text for text in files if text.uuid in own], [text for text in files if text.uuid not in existing]
 
 
-def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
-    """Return the source that a source, index with vectors or alias stands for, and the indices with its
-    vectors.
+def source_and_destinations(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
+    """Return the source that `name` stands for (a source, index with vectors or alias), and the indices with
+    its vectors.
 
-    The source may be gone; with vectors in place it is itself the one index with vectors.
+    The source may be gone. With vectors in place it is itself the only index with vectors. Raises NotFound,
+    and the errors of `require_belonging`.
     """
     if not cluster.indices(name) and (generations := claimants(cluster, name)):
         return name, generations
@@ -190,7 +201,7 @@ def made_of(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
     return source.name, destinations(cluster, source)
 
 
-def holding(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> IndexStatus:
+def index_status(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> IndexStatus:
     """Return the status of one index with vectors, compared with its source if that exists."""
     state, folder = target_of(info.record).state(cluster, info), known_encoder_folder(info.record.encoder)
     return IndexStatus(
@@ -214,24 +225,24 @@ def holding(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) -> Inde
         restored=source is not None and is_restored(info, source),
         unlike=unlike(source, info) if source else (),
         arithmetic=info.record.arithmetic or info.record.precision or "",
-        representations=tuple(filter(None, described(cluster, info))),
-        kept={sidecar.label: sidecar.state(cluster, info) for sidecar in sidecars()},
+        representations=tuple(filter(None, representation_lines(cluster, info))),
+        sidecar_states={sidecar.label: sidecar.state(cluster, info) for sidecar in sidecars()},
         parts=partial_aliases(info),
         calibrated=info.record.answers.documents if info.record.answers else None,
         unfinished=missing_parts_remark(info),
     )
 
 
-def described(cluster: Cluster, info: IndexInfo) -> Iterator[str]:
+def representation_lines(cluster: Cluster, info: IndexInfo) -> Iterator[str]:
     """Yield a line for each representation of documents, and one for semantic fields by hybridr's encoder."""
     yield from (kind.described(info.record) for kind in representations_in(info.record))
     if models := info.record.semantic:
         ids = (models.model_id, models.search_model_id)
         states = {model_id: model_state(cluster, model_id) or "gone" for model_id in ids}
-        lost = [f"{name} is {state}" for name, state in states.items() if state != DEPLOYED]
+        problems = [f"{name} is {state}" for name, state in states.items() if state != DEPLOYED]
         yield (
             f"semantic fields {', '.join(models.fields)}: the models {ids[0]} and, for queries, {ids[1]} ask "
-            f"{models.server} ({'NOT WHOLE: ' + ', '.join(lost) if lost else 'whole'})"
+            f"{models.server} ({'NOT WHOLE: ' + ', '.join(problems) if problems else 'whole'})"
         )
 
 
@@ -240,55 +251,56 @@ def remove(
 ) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; the source stays.
 
-    What indices that are gone left goes too. Returns source, indices, files, names of sidecars by kind and a
-    description of each in `beside`, the alias actions (sent as one atomic request), and the requests that
-    undeploy (sent first) and delete models. Raises NotFound if there is nothing, ClusterError
-    unless `discard` if clients wrote what the source lacks, or the source is gone. With `copy_back` writes of
-    clients are copied to the source first, and `returned` counts them. With `dry_run` nothing is changed, and
-    `refusal` holds the error that would be raised.
-
-    An index with vectors of an earlier source of the same name goes by its own name, and alone.
+    What deleted indices left behind is deleted too. Returns source, indices, files, names of sidecars by kind
+    and a description of each in `beside`, the alias actions (sent as one atomic request), and the requests
+    that undeploy (sent first) and delete models. Raises NotFound if there is nothing; without `discard`
+    ClusterError if clients wrote what the source lacks, or the source is gone. `copy_back` first copies these
+    writes to the source, and `returned` counts them. With `dry_run` nothing is changed, and `refusal` is the
+    error that would be raised.
+    If `name` is an index with vectors of an earlier source of the same name, only that index is deleted.
     """
     require_one_option(copy_back, discard)
     if earlier := of_earlier_source(cluster, name):
         return remove_earlier(cluster, *earlier, discard=discard, dry_run=dry_run)
-    source, generations = removable(cluster, name)
-    there = cluster.index_info(source) if cluster.exists(source) else None
-    if there:
-        require_single(live(generations), there)
+    source, generations = removable_indices(cluster, name)
+    source_info = cluster.index_info(source) if cluster.exists(source) else None
+    if source_info:
+        require_single(live(generations), source_info)
     view = IndexView.of(cluster, source, generations_of(source))  # as it is before aliases are taken off
-    files, others = local_files(view, source, there, generations)
+    files, others = local_files(view, source, source_info, generations)
     gone = gone_indices(cluster, source, generations)
-    if not generations and not files and not is_anything_left(cluster, source, gone):
-        raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {source}")
-    left, target = left_requests(cluster, gone), target_of(generations[0].record if generations else Record())
-    left = wrapper_deletions(cluster, generations) + left
-    returned = {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and there else None
+    if not generations and not files and not has_leftovers(cluster, source, gone):
+        raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {quote(source)}")
+    target = target_of(generations[0].record if generations else Record())
+    leftovers = wrapper_deletions(cluster, generations) + leftover_requests(cluster, gone)
+    returned = (
+        {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and source_info else None
+    )
     if returned:
-        return_all(view, generations, returned)
+        copy_writes_back(view, generations, returned)
     check = partial(require_removable, view, source, generations, copied=copy_back, discard=discard)
     refusal = caught_refusal(check, dry_run=dry_run) if target.apart else None
-    requests, models = withdraw(cluster, generations, dry_run=True), model_deletions(cluster, generations)
+    requests, models = undeploy_all(cluster, generations, dry_run=True), model_deletions(cluster, generations)
 
-    def look_again() -> None:
-        """Treat what clients wrote meanwhile as what they had written before; then undeploy."""
+    def final_check() -> None:
+        """Copy back or refuse what clients wrote meanwhile, as what they wrote before; then undeploy."""
         if returned:
-            return_all(view, generations, returned)
+            copy_writes_back(view, generations, returned)
         if target.apart and not discard:
             require_no_loss(view, source, generations, copied=copy_back, at_last=True)
-        withdraw(cluster, generations, dry_run=False)
+        undeploy_all(cluster, generations, dry_run=False)
 
-    removed = target.remove(cluster, source, generations, look_again, dry_run=dry_run)
-    parts = sidecar_parts(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
+    removed = target.remove(cluster, source, generations, final_check, dry_run=dry_run)
+    parts = delete_sidecars(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
     if not dry_run:
-        send_all(cluster, [*models, *left])
+        send_all(cluster, [*models, *leftovers])
         files = delete_texts(files)
     return {
         "source": source,
         **removed,
         "files": [text.to_json() for text in files],
         "other_files": [text.to_json() for text in others],
-        "requests": requests + models + left,
+        "requests": requests + models + leftovers,
         **parts,
         "returned": returned,
         "refusal": refusal,
@@ -297,8 +309,8 @@ def remove(
 
 
 def of_earlier_source(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo] | None:
-    """Return the index with vectors that `name` stands for and the index that has the name of its source now,
-    if that is another one than it was made of.
+    """Return the index with vectors that `name` stands for, and the index that now has the name of its
+    source; None unless that is a different index than its source was.
     """
     infos = cluster.indices(name)
     if len(infos) != 1 or not readable(infos[0]) or not is_destination(infos[0]):
@@ -313,23 +325,23 @@ def of_earlier_source(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo
 def remove_earlier(
     cluster: Cluster, info: IndexInfo, source: IndexInfo, *, discard: bool, dry_run: bool
 ) -> dict[str, Any]:
-    """Delete an index with vectors of an earlier source with what was made for it alone, and give `source`
-    the aliases that hybridr did not make; return what `remove` returns.
+    """Delete an index with vectors of an earlier source and what was made for it alone; give `source`, the
+    present index of that name, the aliases that hybridr did not make. Return what `remove` returns.
     """
     refusal = None
     if not discard:
         check = partial(require_nothing_lost, cluster, info, source, "deletes them")
         refusal = caught_refusal(check, dry_run=dry_run)
-    requests = requests_beside(cluster, info)
+    requests = cleanup_requests(cluster, info)
     files = [text for text in index_texts() if text.uuid == info.uuid]
-    takings = moves_from([info], own_aliases(source.name, [info]), source.name)
+    moves = moves_from([info], own_aliases(source.name, [info]), source.name)
 
-    def look_again() -> None:
+    def final_check() -> None:
         """Refuse what clients wrote meanwhile."""
         if not discard:
             require_nothing_lost(cluster, info, source, "deletes them")
 
-    actions = delete_indices(cluster, [info], takings, look_again, dry_run=dry_run)
+    actions = delete_indices(cluster, [info], moves, final_check, dry_run=dry_run)
     return {
         "source": source.name,
         "indices": [info.name],
@@ -337,43 +349,43 @@ def remove_earlier(
         "files": [text.to_json() for text in files],
         "other_files": [],
         "requests": requests,
-        **drop_beside(cluster, [info], requests, dry_run=dry_run),
+        **delete_index_parts(cluster, [info], requests, dry_run=dry_run),
         "returned": None,
         "refusal": refusal,
         "removed": not dry_run,
     }
 
 
-def removable(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
-    """Return the source that a name stands for and the indices with its vectors, as `made_of`; also a source
-    that is gone itself while something that was made for it is left.
+def removable_indices(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
+    """Return what `source_and_destinations` returns; for a deleted source of which something is left, its
+    name and no indices. Raises NotFound if nothing is left.
     """
     try:
-        return made_of(cluster, name)
+        return source_and_destinations(cluster, name)
     except NotFound:
-        if not can_be_name(name) or not is_anything_left(cluster, name, gone_indices(cluster, name)):
+        if not can_be_name(name) or not has_leftovers(cluster, name, gone_indices(cluster, name)):
             raise
         return name, []
 
 
-def is_anything_left(cluster: Cluster, source: str, gone: list[IndexInfo]) -> bool:
-    """Return whether a source without vectors has an alias of hybridr's, or indices that are `gone` left
-    something.
+def has_leftovers(cluster: Cluster, source: str, gone: list[IndexInfo]) -> bool:
+    """Return whether a source without vectors has an alias of hybridr's, or the `gone` indices left
+    something behind.
     """
     return bool(
         target_of(Record()).remove(cluster, source, (), dry_run=True)["actions"]
-        or sidecar_parts(cluster, gone, sidecars(), dry_run=True)["beside"]
-        or left_requests(cluster, gone)
+        or delete_sidecars(cluster, gone, sidecars(), dry_run=True)["beside"]
+        or leftover_requests(cluster, gone)
     )
 
 
-def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
-    """Undeploy what is deployed, and what a killed `deploy` left; return the requests."""
+def undeploy_all(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -> list[dict[str, Any]]:
+    """Undeploy the indices, also after a killed `deploy`; return the requests. `dry_run` sends none."""
     deployed = []
     for info in generations:
         try:
             is_deployed = bool(withdrawal(cluster, info))
-        except AccessDenied:  # without the right to look, the record tells
+        except AccessDenied:  # this user may not read pipelines: trust the record
             is_deployed = info.record.deployment is not None
         if is_deployed:
             deployed.append(info.name)
@@ -388,27 +400,28 @@ def withdraw(cluster: Cluster, generations: list[IndexInfo], *, dry_run: bool) -
 def require_no_loss(
     view: IndexView, source: str, generations: list[IndexInfo], *, copied: bool, at_last: bool = False
 ) -> None:
-    """Raise ClusterError if an index with vectors holds documents that the source lacks, searched by clients
-    or not.
+    """Raise ClusterError if an index with vectors holds documents that the source lacks, whether clients
+    search it or not.
 
-    `copied` says that what can be copied to the source is copied: only conflicts are refused then, and
-    `at_last` also what is not there yet.
+    `copied` says that writes without conflict are copied to the source: then only conflicts are refused, and
+    `at_last` also writes that are not copied yet.
     """
     if generations and not view.cluster.exists(source):
         raise ClusterError(
             f"'{source}' is gone: '{generations[-1].name}' holds the only copy",
             hint="--discard deletes it all the same",
         )
+    command = f"hybridr remove {quote(source)}"
     for info in generations:
-        hint = f"hybridr remove {source} --copy-back copies them to '{source}' first, --discard deletes them"
+        hint = f"{command} --copy-back copies them to '{source}' first, --discard deletes them"
         writes = find_writes(view.cluster, info, view=view)
         if copied and writes.conflicts:
-            first = [doc_id for doc_id, _ in sorted(writes.conflicts)[:SOME_IDS]]
             count = len(writes.conflicts)
-            ids = ", ".join(first) + (f" and {count - len(first):,} more" if count > len(first) else "")
+            ids = ", ".join(doc_id for doc_id, _ in sorted(writes.conflicts)[:SHOWN_IDS])
+            ids += f" and {count - SHOWN_IDS:,} more" if count > SHOWN_IDS else ""
             raise ClusterError(
                 f"'{source}' and clients of '{info.name}' both changed {quantity(count, 'document')}: {ids}",
-                hint=f"hybridr remove {source} --discard keeps those of '{source}'; to keep the clients', "
+                hint=f"{command} --discard keeps those of '{source}'; to keep the clients', "
                 f"write them into '{source}' as they are in '{info.name}', then --copy-back again",
             )
         if at_last or not copied:
@@ -418,20 +431,20 @@ def require_no_loss(
 def require_removable(
     view: IndexView, source: str, generations: list[IndexInfo], *, copied: bool, discard: bool
 ) -> None:
-    """Raise ClusterError if a block keeps aliases from the source, and unless `discard` what
-    `require_no_loss` raises.
+    """Raise ClusterError if a block prevents that aliases move back to the source; unless `discard`, raise
+    also what `require_no_loss` raises.
     """
-    takings = moves_from(generations, own_aliases(source, generations), source)
-    if any(taking.to for taking in takings):
-        blocks = [block for there in view.indices(source) for block in alias_obstacles(view.cluster, there)]
+    moves = moves_from(generations, own_aliases(source, generations), source)
+    if any(move.to for move in moves):
+        blocks = [block for info in view.indices(source) for block in alias_obstacles(view.cluster, info)]
         require_no_obstacle(blocks, f"the way of aliases back to '{source}'")
     if not discard:
         require_no_loss(view, source, generations, copied=copied)
 
 
-def return_all(view: IndexView, generations: list[IndexInfo], returned: dict[str, int]) -> None:
-    """Copy writes of clients in all indices with vectors to the source, the latest index first; add up in
-    `returned` how many documents were changed and deleted there.
+def copy_writes_back(view: IndexView, generations: list[IndexInfo], returned: dict[str, int]) -> None:
+    """Copy clients' writes from all indices with vectors to the source, the latest index first; add the
+    numbers of documents changed and deleted there to `returned`.
     """
     changed: set[Key] = set()
     deleted: set[Key] = set()

@@ -35,10 +35,10 @@ class Notes(Sidecar):
         return [f"a note of {kept['of']}"]
 
     @staticmethod
-    def named(cluster, infos):
+    def stored_names(cluster, infos):
         return [f"note of {info}" for info in infos]
 
-    drop = named
+    drop = stored_names
 '''
 
 
@@ -52,13 +52,13 @@ def test_a_new_file_is_told_of(notes: None) -> None:
     found = {one.label: one for one in leftovers.sidecars()}
     assert set(found) >= {"term_table", "note"}
     held = holding({"note": {"of": "docs"}})
-    assert (held.kept_lines(), held.to_json()["note"]) == (["a note of docs"], {"of": "docs"})
-    assert found["note"].named(None, ["docs"]) == ["note of docs"]  # type: ignore[arg-type, list-item]
+    assert (held.sidecar_lines(), held.to_json()["note"]) == (["a note of docs"], {"of": "docs"})
+    assert found["note"].stored_names(None, ["docs"]) == ["note of docs"]  # type: ignore[arg-type, list-item]
 
 
 def test_without_the_file_nobody_tells_of_it() -> None:
     assert "throwaway" not in member_names(FAMILY)
-    assert holding({"note": {"of": "docs"}}).kept_lines() == []
+    assert holding({"note": {"of": "docs"}}).sidecar_lines() == []
 
 
 @pytest.mark.parametrize("verb", ["status", "remove"])
@@ -70,4 +70,4 @@ def test_the_shipped_roles_may_look_where_they_lie(verb: str) -> None:
 
 def holding(kept: dict[str, Any]) -> standing.IndexStatus:
     words = ("docs-hybridr-1", "complete", [], 3, 3, "float", None, "f", None, None, None, None, [])
-    return standing.IndexStatus(*words, kept=kept)  # type: ignore[arg-type]
+    return standing.IndexStatus(*words, sidecar_states=kept)  # type: ignore[arg-type]

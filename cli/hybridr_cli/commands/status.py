@@ -73,7 +73,7 @@ def show_holding(session: Session, source: str, holding: IndexStatus) -> None:
     out.line(f"  encoder {holding.encoder[:12]}: {holding.encoder_folder or 'not in a folder known here'}")
     if holding.arithmetic:
         out.line(f"  encoded in {holding.arithmetic}")
-    for line in holding.kept_lines():
+    for line in holding.sidecar_lines():
         out.line(f"  {line}")
     if holding.unfinished:
         out.line(f"  {holding.unfinished}")

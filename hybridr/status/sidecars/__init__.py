@@ -14,17 +14,17 @@ FAMILY = "status.sidecars"
 class Sidecar(Protocol):
     """One kind of thing stored beside an index; `status` and `remove` handle every member.
 
-    `remove` lists it under `listed`, and by `described` with its name in the braces; `status` lists it under
-    `label`. `where` is a pattern of the hidden indices that hold it: the shipped roles for these two verbs
-    may read them. What is `of_source` belongs to the source and its people: a rollback that drops an index
-    leaves it.
+    `listed` is its key in the result of `remove`, `label` its key in that of `status`. `description` names
+    one for people, its name in the braces. `where` is a pattern of the hidden indices that hold it, which the
+    shipped roles for these two verbs may read. With `of_source` it belongs to the source, so that a rollback
+    that drops an index leaves it.
     """
 
     name: ClassVar[str]
     listed: ClassVar[str]
     label: ClassVar[str]
     where: ClassVar[str]
-    described: ClassVar[str] = "{}"
+    description: ClassVar[str] = "{}"
     of_source: ClassVar[bool] = False
 
     @staticmethod
@@ -36,7 +36,7 @@ class Sidecar(Protocol):
         """Return the state as lines for people."""
 
     @staticmethod
-    def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+    def stored_names(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Return the names of what is stored beside these indices."""
 
     @staticmethod

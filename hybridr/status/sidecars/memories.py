@@ -12,9 +12,9 @@ from . import Sidecar
 
 
 @dataclass(frozen=True)
-class KeptMemory:
-    """The number of learnt queries of an index, and their hidden index; `usable` if all are there, made by
-    its encoder.
+class MemoryState:
+    """The number of learnt queries of an index, and `memory`, their hidden index; `usable` if all exist and
+    were encoded by the index's encoder.
     """
 
     memory: str
@@ -29,26 +29,26 @@ class Memories(Sidecar):
     listed = "memories"
     label = "memory"
     where = "INDEX-hybridr*"
-    described = "memory of past queries {}"
+    description = "memory of past queries {}"
 
     @staticmethod
-    def state(cluster: Cluster, info: IndexInfo) -> KeptMemory | None:
+    def state(cluster: Cluster, info: IndexInfo) -> MemoryState | None:
         """Return the learnt queries that the record names; None without any."""
         if (remembered := info.record.memory) is None:
             return None
         memory = memory_of(info)
-        there = cluster.count(memory) if cluster.exists(memory) else 0
-        return KeptMemory(memory, remembered.queries, info.record.remembers and there == remembered.queries)
+        stored = cluster.count(memory) if cluster.exists(memory) else 0
+        usable = info.record.remembers and stored == remembered.queries
+        return MemoryState(memory, remembered.queries, usable)
 
     @staticmethod
-    def lines(memory: KeptMemory) -> list[str]:
+    def lines(memory: MemoryState) -> list[str]:
         """Return a line with the number of learnt queries, or that they are not usable."""
-        fine = f"of this index alone, in {memory.memory}"
-        where = fine if memory.usable else "NOT USABLE: hybridr learn makes it anew"
+        where = f"in {memory.memory}" if memory.usable else "NOT USABLE: hybridr learn makes it anew"
         return [f"memory: {memory.queries:,} past queries, {where}"]
 
     @staticmethod
-    def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+    def stored_names(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Return the names of the existing hidden indices."""
         return [memory for info in infos for memory in memories_of(cluster, info.name)]
 

@@ -12,15 +12,13 @@ from . import Sidecar
 
 
 @dataclass(frozen=True)
-class KeptRuleBook:
-    """The number and version of the rules in force, and their hidden index; `there` says whether it
-    exists.
-    """
+class RuleBookState:
+    """The number and version of the rules in force, and their hidden index; `exists` says whether it does."""
 
     index: str
     rules: int
     version: int
-    there: bool
+    exists: bool
 
 
 class RuleBooks(Sidecar):
@@ -30,25 +28,25 @@ class RuleBooks(Sidecar):
     listed = "rules"
     label = "rules"
     where = "INDEX-hybridr*"
-    described = "rules that people made, {}"
+    description = "rules that people made, {}"
     of_source = True
 
     @staticmethod
-    def state(cluster: Cluster, info: IndexInfo) -> KeptRuleBook | None:
+    def state(cluster: Cluster, info: IndexInfo) -> RuleBookState | None:
         """Return the rules that the record names; None without any."""
         if (rules := info.record.rules) is None:
             return None
         index = rules_index(info)
-        return KeptRuleBook(index, rules.rules, rules.version, cluster.exists(index))
+        return RuleBookState(index, rules.rules, rules.version, cluster.exists(index))
 
     @staticmethod
-    def lines(book: KeptRuleBook) -> list[str]:
+    def lines(book: RuleBookState) -> list[str]:
         """Return a line with the number of rules, or that they are gone."""
-        where = f"in {book.index}" if book.there else "GONE: hybridr rules NAME import FILE writes them anew"
+        where = f"in {book.index}" if book.exists else "GONE: hybridr rules NAME import FILE writes them anew"
         return [f"rules: {book.rules:,}, version {book.version}, {where}"]
 
     @staticmethod
-    def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+    def stored_names(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Return the names of the existing hidden indices."""
         return [index for index in dict.fromkeys(map(rules_index, infos)) if cluster.exists(index)]
 

@@ -14,10 +14,8 @@ from . import Sidecar
 
 
 @dataclass(frozen=True)
-class KeptTable:
-    """The term table that an index names: its size, and the `places` that have it, "cluster" and
-    "machine".
-    """
+class TermTableState:
+    """The term table that an index names: its size, and the `places` that store it ("cluster", "machine")."""
 
     fingerprint: str
     terms: int
@@ -32,19 +30,19 @@ class TermTables(Sidecar):
     listed = "term_tables"
     label = "term_table"
     where = storage.HOME + "INDEX"
-    described = "term table {:.12}"
+    description = "term table {:.12}"
 
     @staticmethod
-    def state(cluster: Cluster, info: IndexInfo) -> KeptTable | None:
+    def state(cluster: Cluster, info: IndexInfo) -> TermTableState | None:
         """Return the table that the record names, and where it is stored; None without one."""
-        if (named := info.record.term_table) is None:
+        if (fitted := info.record.term_table) is None:
             return None
         places: tuple[str, ...] = ("cluster",) if storage.is_in_cluster(cluster, info) else ()
-        places += ("machine",) if storage.local_table(named.fingerprint) else ()
-        return KeptTable(named.fingerprint, named.terms, named.documents, places)
+        places += ("machine",) if storage.local_table(fitted.fingerprint) else ()
+        return TermTableState(fitted.fingerprint, fitted.terms, fitted.documents, places)
 
     @staticmethod
-    def lines(table: KeptTable) -> list[str]:
+    def lines(table: TermTableState) -> list[str]:
         """Return a line with the table's size and places."""
         where = (
             " and ".join(f"this {place}" for place in table.places) or "NOWHERE: hybridr tune fits it again"
@@ -52,8 +50,8 @@ class TermTables(Sidecar):
         return [f"term table: {table.terms:,} terms of {table.documents:,} documents, in {where}"]
 
     @staticmethod
-    def named(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Return the fingerprints of the tables in the records, and of what indices that are gone left."""
+    def stored_names(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
+        """Return the fingerprints of the tables in the records, and of those left by deleted indices."""
         return storage.table_fingerprints(cluster, infos)
 
     @staticmethod

@@ -184,7 +184,7 @@ def test_what_clients_write_while_an_earlier_index_is_removed_keeps_it(cluster, 
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 5)
     alias = f"{index_name}-hybridr"
-    before_call(monkeypatch, standing, "requests_beside", lambda: put_documents(cluster, alias, [30]))
+    before_call(monkeypatch, standing, "cleanup_requests", lambda: put_documents(cluster, alias, [30]))
     with pytest.raises(ClusterError, match="lacks 1 document"):
         remove(cluster, first)
     assert holders(cluster, f"{index_name}-hybridr") == [first]

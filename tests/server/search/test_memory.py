@@ -173,7 +173,7 @@ def test_no_search_fails_without_its_memory_and_that_is_said(cluster, learnt, be
         f"searches of '{MADE}' go without memory: no such index [{memory_of(learnt.info)}]"
     ]
     [held] = status(cluster, INDEX).holdings
-    assert "memory: 2 past queries, NOT USABLE: hybridr learn makes it anew" in held.kept_lines()
+    assert "memory: 2 past queries, NOT USABLE: hybridr learn makes it anew" in held.sidecar_lines()
 
 
 def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster, learnt):
@@ -187,7 +187,7 @@ def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster, learnt
 
     # Status and remove know of it.
     [held] = status(cluster, INDEX).holdings
-    assert f"memory: 2 past queries, of this index alone, in {memory_of(learnt.info)}" in held.kept_lines()
+    assert f"memory: 2 past queries, in {memory_of(learnt.info)}" in held.sidecar_lines()
     assert held.history[-1]["event"] == "learnt"
     assert remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(learnt.info)]
 

@@ -77,14 +77,14 @@ def test_what_is_told_and_used_of_a_table(cluster, index_name, other_machine):
 
     # Status says where the table is.
     [holding] = status(cluster, index_name).holdings
-    table = holding.kept["term_table"]
+    table = holding.sidecar_states["term_table"]
     assert table.places == ("cluster", "machine")
     assert (table.documents, table.terms) == (40, named_by(info).terms)
     other_machine()
     assert status(cluster, index_name).to_json()["holdings"][0]["term_table"]["places"] == ("cluster",)
     bulk(cluster, hidden_index(info), [{"delete": {"_id": parts_there(cluster, info)[0]}}])
     [holding] = status(cluster, index_name).holdings
-    assert holding.kept["term_table"].places == ()
+    assert holding.sidecar_states["term_table"].places == ()
 
 
 NO_PARTS = [
