@@ -29,19 +29,17 @@ from ..encoders.contract import Encoder
 from ..records import Progress, silent
 from .doorway import HEADER_BYTES, BoundListener, Doorway, TimedProtocol, is_local, listen
 from .embeddings import Embedder, add_embeddings
-from .requests import QuickRoute, add_error_answers, answer
+from .requests import QuickRoute, add_error_handlers, json_response
 from .settings import ServeSettings
-from .telemetry import CONTENT_TYPE, Metrics, configuration
+from .telemetry import CONTENT_TYPE, Metrics, log_configuration
 
 if TYPE_CHECKING:
     from ..cluster.connection import Cluster
     from ..search.settings import SearchSettings
     from .snapshots import Searches
 
-STOP_S = 30  # that requests under way may take at the end
-SWITCH_S = (
-    0.0005  # that the event loop waits for each busy thread after every read; by default ten times more
-)
+STOP_S = 30  # longest time for running requests when the server stops
+SWITCH_S = 0.0005  # how long the event loop waits for a busy thread after a read; Python's default: 0.005
 Addition: TypeAlias = "Callable[[FastAPI, Searches | None], None]"
 """A function that adds routes to an app, with its searches if it has an index."""
 STYLE = "body{font:16px/1.5 sans-serif;max-width:50em;margin:2em auto;padding:0 1em}td{padding:0 1em 0 0}"
@@ -68,21 +66,21 @@ class Server(NamedTuple):
         """
         config = uvicorn.Config(
             self.app,
-            log_config=configuration(log_level),
+            log_config=log_configuration(log_level),
             access_log=False,
             timeout_graceful_shutdown=STOP_S,
-            http=TimedProtocol.under(self.settings, self.listener),
+            http=TimedProtocol.with_limits(self.settings, self.listener),
             h11_max_incomplete_event_size=HEADER_BYTES,
             ssl_certfile=self.settings.tls_cert,
             ssl_keyfile=self.settings.tls_key,
         )
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
-        gc.freeze()  # to walk through all that was loaded would hold up every request for 70 ms, now and then
+        gc.freeze()  # a full collection of all loaded objects would block requests for 70 ms
         try:
             uvicorn.Server(config).run(sockets=[self.listener])
         except KeyboardInterrupt:
-            pass  # Ctrl-C is how a server ends
+            pass  # Ctrl-C is the usual way to stop a server
 
 
 def open_server(
@@ -96,8 +94,8 @@ def open_server(
     """Return a server with a loaded encoder and a bound port.
 
     `cluster` is needed if the settings name an index, which is ranked as `search` says; `added` adds further
-    routes. Raises ModelError, SettingsError if the port is taken, other machines could ask without a token,
-    or the certificate cannot be used, and FingerprintMismatch if another encoder wrote the index.
+    routes. Raises ModelError, FingerprintMismatch if another encoder wrote the index, SettingsError if the
+    port is taken, other machines could send requests without a token, or the certificate cannot be used.
     """
     require_guard(settings)
     listener = listen(settings.host, settings.port)
@@ -111,24 +109,24 @@ def open_server(
 
 
 def require_guard(settings: ServeSettings) -> None:
-    """Raise SettingsError for a server that other machines could ask without a token, for a certificate that
-    cannot be used, and for an option without the one that it needs.
+    """Raise SettingsError for a server that other machines could use without a token, for a certificate that
+    cannot be used, and for an option without another one that it needs.
     """
     if not (is_local(settings.host) or settings.token or settings.insecure):
         raise SettingsError(
-            f"other machines can reach {settings.host}, and no token is asked for",
+            f"other machines can reach {settings.host}, and the server has no token",
             hint="set HYBRIDR_SERVE_TOKEN; --insecure serves without one",
         )
     if settings.shadow and not settings.proxy:
-        raise SettingsError("--shadow without --proxy", hint="--proxy lexical")
+        raise SettingsError("--shadow needs --proxy", hint="--proxy lexical")
     if settings.tls_key and not settings.tls_cert:
-        raise SettingsError("--tls-key without --tls-cert")
+        raise SettingsError("--tls-key needs --tls-cert")
     if settings.tls_cert:
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
                 settings.tls_cert, settings.tls_key, password=lambda: ""
             )
-        except OSError as error:  # ssl's own are of it
+        except OSError as error:  # SSLError is a subclass
             raise SettingsError(
                 f"the certificate {settings.tls_cert} cannot be used: {error.strerror or error}",
                 hint="--tls-cert and --tls-key name PEM files; the key has no password",
@@ -168,7 +166,7 @@ def create_app(
     app = FastAPI(title="hybridr", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.router.route_class = QuickRoute
     app.state.embedder, app.state.searches, app.state.keeper = embedder, None, None
-    add_error_answers(app)
+    add_error_handlers(app)
     add_embeddings(app, settings)
     if cluster is not None and settings.index is not None:
         hurried = cluster.hurried(settings.search_timeout_s)
@@ -203,14 +201,14 @@ def create_app(
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Follow the index while the app runs, and stop all threads at the end. The first answer waits until
-    rankings are warmed up.
+    """Follow the index while the app runs, and stop all threads at the end. No request is answered before the
+    rankings are warm.
     """
     if searches := app.state.searches:
-        from .searching import warm
+        from .searching import warm_up
 
         searches.follow()
-        await warm(searches)
+        await warm_up(searches)
     yield
     if searches:
         searches.end()
@@ -225,7 +223,7 @@ def add_probes(app: FastAPI, index: str | None, metrics: Metrics) -> None:
     @app.get("/healthz", summary="Which encoder answers, and whether it follows its index")
     async def health(request: Request) -> Response:
         encoder, searches = request.app.state.embedder.encoder, request.app.state.searches
-        return answer(
+        return json_response(
             {
                 "status": "behind" if searches and searches.problem else "ok",
                 "encoder": encoder.fingerprint,

@@ -20,12 +20,12 @@ from typing import Any, TypeAlias
 from .requests import Busy, EncodingFailed, Refused
 
 Encode: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
-"""Texts in, what is found for each of them out."""
-SHORT_TOKENS = 512  # of a whole request
-PART_S = 0.1  # that a short request waits for a part of a long one, where neither is urgent
-FIRST_TOKENS = 512  # of a part, while the pace of the encoder is not known
-POLITE = 10  # steps in priority that these parts stand behind the event loop, searches and the cluster
-MEMORY = 0.2  # weight of the last part in what is known of the pace
+"""Encodes texts; returns a result for each of them."""
+SHORT_TOKENS = 512  # most tokens of an urgent request
+PART_S = 0.1  # longest part of a long request, for which a short one waits if neither is urgent
+FIRST_TOKENS = 512  # tokens of a part, until the encoder's speed is known
+NICENESS = 10  # added to the polite thread's niceness: event loop, searches and cluster come first
+PACE_WEIGHT = 0.2  # weight of the last part in the moving average of the speed
 
 
 class EncodingJob:
@@ -34,26 +34,26 @@ class EncodingJob:
     def __init__(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> None:
         self.side, self.texts, self.tokens = side, texts, tokens
         self.future: Future[list[Any]] = Future()
-        self.left = sorted(range(len(texts)), key=lambda position: (tokens[position], position))[::-1]
-        self.found: list[Any] = [None] * len(texts)
+        self.waiting = sorted(range(len(texts)), key=lambda position: (tokens[position], position))[::-1]
+        self.results: list[Any] = [None] * len(texts)
         self.urgent = side != "passage" and sum(tokens) <= SHORT_TOKENS
 
     def take(self, room: int, at_least: int) -> list[int]:
-        """Remove and return the positions of the shortest waiting texts, as many as `room` tokens hold; texts
-        of similar length pad little.
+        """Remove and return the positions of the shortest waiting texts, as many as fit into `room` tokens,
+        but `at_least` so many. Shortest first, because texts of similar length need little padding.
         """
         taken: list[int] = []
-        while self.left and (len(taken) < at_least or self.tokens[self.left[-1]] <= room):
-            taken.append(self.left.pop())
+        while self.waiting and (len(taken) < at_least or self.tokens[self.waiting[-1]] <= room):
+            taken.append(self.waiting.pop())
             room -= self.tokens[taken[-1]]
         return taken
 
     def collect(self, positions: Sequence[int], vectors: Sequence[Any]) -> None:
         """Store the results of a part; the last part completes the future."""
         for position, vector in zip(positions, vectors, strict=True):
-            self.found[position] = vector
-        if not self.left and self.future.set_running_or_notify_cancel():
-            self.future.set_result(self.found)
+            self.results[position] = vector
+        if not self.waiting and self.future.set_running_or_notify_cancel():
+            self.future.set_result(self.results)
 
 
 JobPart: TypeAlias = tuple[EncodingJob, list[int]]
@@ -63,8 +63,7 @@ class BatchQueue:
     """Encodes the texts of many requests in two threads, one for urgent and one for other requests.
 
     `encode` maps a side to its function; `budget` is in tokens; `count(texts, tokens)` is called for every
-    batch. At most `limit` texts of each kind wait, except that a single request may exceed it if no other
-    waits.
+    batch. At most `limit` texts wait in each thread's queue; a single request may exceed that if none waits.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class BatchQueue:
     def drop(self, job: EncodingJob) -> None:
         """Cancel a job: texts that the encoder has not begun are never encoded."""
         job.future.cancel()
-        self._lane(job).forget(job)
+        self._lane(job).remove(job)
 
     def close(self) -> None:
         """Refuse new jobs, cancel waiting ones and stop each thread after its batch."""
@@ -123,7 +122,7 @@ class Lane:
         *,
         polite: bool = False,
     ) -> None:
-        self.budget, self.most, self.polite = budget, limit, polite
+        self.budget, self.limit, self.polite = budget, limit, polite
         self._encode = encode
         self._count = count
         self._waiting: dict[str, deque[EncodingJob]] = {side: deque() for side in encode}
@@ -137,7 +136,7 @@ class Lane:
     def __len__(self) -> int:
         """Return how many texts wait."""
         with self._changed:
-            return sum(len(job.left) for jobs in self._waiting.values() for job in jobs)
+            return sum(len(job.waiting) for jobs in self._waiting.values() for job in jobs)
 
     @property
     def delay_s(self) -> float:
@@ -156,15 +155,15 @@ class Lane:
         with self._changed:
             if self._closed:
                 raise Refused(503, "the server is stopping", "ask again when it is back")
-            if (waiting := len(self)) and waiting + len(job.texts) > self.most:
-                raise Busy(f"{waiting} texts wait for the encoder, at most {self.most} may")
+            if (waiting := len(self)) and waiting + len(job.texts) > self.limit:
+                raise Busy(f"{waiting} texts wait for the encoder, the limit is {self.limit}")
             self._waiting[job.side].append(job)
             if self._worker is None:
                 self._worker = Thread(target=self._work, name="hybridr-encoder", daemon=True)
                 self._worker.start()
             self._changed.notify()
 
-    def forget(self, job: EncodingJob) -> None:
+    def remove(self, job: EncodingJob) -> None:
         """Remove a job from its line."""
         with self._changed:
             if job in (line := self._waiting[job.side]):
@@ -178,20 +177,20 @@ class Lane:
             waiting = [job for jobs in self._waiting.values() for job in jobs]
         for job in waiting:
             job.future.cancel()
-            self.forget(job)
+            self.remove(job)
         if self._worker is not None:
             self._worker.join()
 
     def _work(self) -> None:
         """Encode batches until `close` (the lane's thread)."""
         if self.polite and sys.platform == "linux":  # which alone has a priority for each thread
-            os.nice(POLITE)  # also for those that it starts
+            os.nice(NICENESS)  # also for those that it starts
         while self._encode_next():
             pass
 
     def _encode_next(self) -> bool:
-        """Wait for texts and encode a batch; return False after `close`. A frame of its own, so that nothing
-        of a batch stays alive.
+        """Wait for texts and encode a batch; return False after `close`. A function of its own, so that no
+        local variable of the loop keeps a batch alive.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or any(self._waiting.values()))
@@ -206,7 +205,7 @@ class Lane:
     def _take(self) -> list[JobPart]:
         """Return parts of jobs of the next side, up to the budget of tokens but at least one text.
 
-        The side then goes behind the others, and an unfinished job behind those of its side.
+        The side then moves behind the others, and an unfinished job to the end of its side's queue.
         """
         side = next((side for side, jobs in self._waiting.items() if jobs), None)
         if side is None:
@@ -222,7 +221,7 @@ class Lane:
             room -= sum(job.tokens[position] for position in positions)
             if positions:
                 parts.append((job, positions))
-            if job.left:
+            if job.waiting:
                 if positions:
                     waiting.append(job)
                 else:
@@ -240,7 +239,7 @@ class Lane:
                     self._run([part])
             else:
                 [(job, _)] = parts
-                self.forget(job)
+                self.remove(job)
                 failure = EncodingFailed()
                 failure.__cause__ = error
                 if job.future.set_running_or_notify_cancel():
@@ -260,8 +259,8 @@ class Lane:
         vectors = self._encode[parts[0][0].side](texts)
         seconds = time.monotonic() - began
         token_s = seconds / max(tokens, 1)
-        self._part_s += MEMORY * (seconds - self._part_s)
-        self._token_s += (MEMORY if self._token_s else 1.0) * (token_s - self._token_s)
+        self._part_s += PACE_WEIGHT * (seconds - self._part_s)
+        self._token_s += (PACE_WEIGHT if self._token_s else 1.0) * (token_s - self._token_s)
         if len(vectors) != len(texts):
-            raise ValueError(f"the encoder gave {len(vectors)} answers to {len(texts)} texts")
+            raise ValueError(f"the encoder gave {len(vectors)} vectors for {len(texts)} texts")
         return vectors

@@ -22,27 +22,27 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..cluster.failures import ASKED_BY
 from ..errors import SettingsError
-from .requests import BAD_REQUEST, GONE, Busy, Refused, error_answer
-from .search_threads import ARRIVED, CLIENT, unless_gone
+from .requests import BAD_REQUEST, CLIENT_GONE, Busy, Refused, error_response
+from .search_threads import ARRIVED, CLIENT, client_result
 from .settings import ServeSettings
-from .telemetry import FACTS, LOGGER, PROBES, Metrics, described
+from .telemetry import FACTS, LOGGER, PROBES, Metrics, error_facts
 
-OPEN = frozenset({"/healthz", "/", "/page/page.js", "/page/page.css"})
-"""Paths without a token: the health check, and the page, which holds no data."""
-OTHER = "other"  # one label for all unknown paths: they are the client's to choose
-LARGE = 64 * 1024  # bytes of a body that is counted and waits for its turn
+PATHS_WITHOUT_TOKEN = frozenset({"/healthz", "/", "/page/page.js", "/page/page.css"})
+"""Paths that need no token: the health check, and the page, which holds no data."""
+OTHER = "other"  # one label for all unknown paths, whose number is unlimited
+LARGE_BYTES = 64 * 1024  # a larger body is counted, and waits for its turn
 LARGE_AT_ONCE = 1
 READ_AT_ONCE, READING_S = 2, 1.0
-REST_S = 0.5  # after a large body that was refused: who sends nothing else has the server busy with refusing
+REST_S = 0.5  # pause after a refused large body, so that refusals alone cannot keep the server busy
 MOST_BRACKETS = 100_000  # Python takes a second to read a million lists
 HEADER_BYTES = 32 * 1024
-MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of answers that nobody reads, and how long they are kept
+MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of unread answers of all clients, and how long each is kept
 CLOSE = {"Connection": "close"}
 TOKEN_HEADER = b"x-hybridr-token"
-ONCE = (b"authorization", b"content-type", b"content-encoding", b"host", TOKEN_HEADER)
-"""Headers of which one reader takes the first, and another the last."""
+SINGLE_HEADERS = (b"authorization", b"content-type", b"content-encoding", b"host", TOKEN_HEADER)
+"""Headers that may occur once: of repeated ones some programs read the first, others the last."""
 TOO_MANY = 429
-MOST_SHAKING = 100
+MOST_HANDSHAKES = 100
 
 
 class Doorway:
@@ -55,27 +55,27 @@ class Doorway:
         self.metrics = metrics
         self.routes = routes
         self.settings = settings
-        self.held = 0  # bytes of large bodies
+        self.bytes_held = 0  # bytes of large bodies
         self.turns, self.readers = asyncio.Semaphore(LARGE_AT_ONCE), asyncio.Semaphore(READ_AT_ONCE)
         token = settings.token.get_secret_value() if settings.token else None
         self.expected = token.encode() if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer or refuse one request; lifespan events pass."""
+        """Answer or refuse one request, count and log it; pass lifespan events on."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         scope[ARRIVED] = time.perf_counter()
         if self._is_proxied(without_slashes := scope["path"].rstrip("/")):
             scope["path"] = without_slashes
         exchange = Exchange(send)
-        ASKED_BY.set(opaque_id(scope))  # of this request alone: each has a context of its own
+        ASKED_BY.set(opaque_id(scope))  # for this request only: each has its own context
         authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
         host, _ = scope.get("client") or ("unknown", 0)
-        CLIENT.set(f"{host} {authorization}")  # many clients may come by one proxy
+        CLIENT.set(f"{host} {authorization}")  # clients behind one proxy differ in their authorization
         try:
             await self._admit(scope, receive, exchange)
         finally:
-            path = scope["path"]  # or the pattern of its route: names of indices are for no metric
+            path = scope["path"]  # or the pattern of its route: index names do not belong in metrics
             path = path if path in self.routes else getattr(scope.get("route"), "path", OTHER)
             route = path if path in self.routes else OTHER
             self.metrics.requests.labels(route, str(exchange.status)).inc()
@@ -88,42 +88,42 @@ class Doorway:
             LOGGER.log(level, "request", extra={"facts": facts})
 
     async def _admit(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
-        """Pass a request on to the application, and answer refusals and failures."""
+        """Check a request and pass it on to the application; answer refusals and failures."""
         try:
             self._check(scope)
             await self._enter(scope, receive, exchange)
         except Refused as error:
-            if exchange.received > LARGE:
+            if exchange.received > LARGE_BYTES:
                 await asyncio.sleep(REST_S)
-            answer = error_answer(error.status_code, error.detail, error.hint, headers=error.headers)
+            answer = error_response(error.status_code, error.detail, error.hint, headers=error.headers)
             await answer(scope, receive, exchange.send)
         except Exception as error:
-            scope.setdefault(FACTS, {}).update(described(error))
+            scope.setdefault(FACTS, {}).update(error_facts(error))
             if not exchange.begun:
-                answer = error_answer(500, "the server failed", "the server's log names the error")
+                answer = error_response(500, "the server failed", "the server's log names the error")
                 await answer(scope, receive, exchange.send)
 
     def _check(self, scope: Scope) -> None:
         """Raise Refused for what the headers alone forbid: size, host, token, ambiguous lengths."""
         headers = dict(scope["headers"])
         names = [name for name, _ in scope["headers"]]
-        if repeated := next((name for name in ONCE if names.count(name) > 1), None):
+        if repeated := next((name for name in SINGLE_HEADERS if names.count(name) > 1), None):
             raise Refused(
-                400, f"the header {repeated.decode()} is there twice", "send it once", headers=CLOSE
+                400, f"the request has several headers {repeated.decode()}", "send one", headers=CLOSE
             )
         if b"transfer-encoding" in headers and b"content-length" in headers:
             raise Refused(400, "the request has two lengths", "send one of them", headers=CLOSE)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             raise Refused(431, f"the headers are larger than {HEADER_BYTES} bytes", headers=CLOSE)
         check_host(headers.get(b"host", b"").decode("latin-1"), self.settings)
-        if self.expected and scope["path"] not in OPEN:
+        if self.expected and scope["path"] not in PATHS_WITHOUT_TOKEN:
             check_token(headers, self.expected, proxied=self._is_proxied(scope["path"]))
         announced = headers.get(b"content-length", b"")
         if announced.isdigit():
             self._check_size(int(announced))
 
     def _is_proxied(self, path: str) -> bool:
-        """Return whether a path may be that of a search in the cluster's place."""
+        """Return whether a path may be that of a search for the proxy."""
         return self.settings.proxy is not None and path.endswith(("/_search", "/_msearch"))
 
     def _check_size(self, size: int) -> None:
@@ -132,20 +132,20 @@ class Doorway:
             raise Refused(413, f"the body is larger than {limit} bytes", "send less in one request")
 
     async def _enter(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
-        """Read a body to its end and pass it to the app; large bodies a few at a time, in order of
-        arrival.
+        """Read a body to its end and pass it to the app; large bodies one at a time, in order of arrival.
+        Raises Refused.
         """
         body = bytearray()
         try:
             await self._read(body, receive)
-            whole = replayed(bytes(body), receive)
-            if len(body) <= LARGE:
+            whole = receive_body_first(bytes(body), receive)
+            if len(body) <= LARGE_BYTES:
                 return await self.app(scope, whole, exchange.send)
             if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
                 raise Refused(
                     413, f"the body has more than {MOST_BRACKETS} brackets", "send less in one request"
                 )
-            await unless_gone(Request(scope, receive), self.turns.acquire())
+            await client_result(Request(scope, receive), self.turns.acquire())
             try:
                 await self.app(scope, whole, exchange.send)
                 if exchange.status >= BAD_REQUEST:
@@ -153,12 +153,12 @@ class Doorway:
             finally:
                 self.turns.release()
         finally:
-            self.held -= len(body) if len(body) > LARGE else 0
+            self.bytes_held -= len(body) if len(body) > LARGE_BYTES else 0
             exchange.received = len(body)
-            body.clear()  # the error that may be under way would keep it
+            body.clear()  # the traceback of an error would keep the bytes alive
 
     async def _read(self, body: bytearray, receive: Receive) -> None:
-        """Read a body; beyond LARGE bytes only in its turn, which ends for slow senders.
+        """Read a body into `body`; beyond LARGE_BYTES only in its turn, which ends after READING_S.
 
         A connection that waits is not read from, so nothing more arrives. Raises Refused.
         """
@@ -167,12 +167,12 @@ class Doorway:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise Refused(GONE, "the client went away")
+                    raise Refused(CLIENT_GONE, "the client went away")
                 body += message.get("body", b"")
                 self._hold(len(body), len(message.get("body", b"")))
                 if not message.get("more_body", False):
                     return
-                if turn_until is None and len(body) > LARGE:
+                if turn_until is None and len(body) > LARGE_BYTES:
                     turn_until = await self._reading_turn()
                 elif turn_until is not None and turn_until < time.monotonic():
                     self.readers.release()
@@ -191,11 +191,11 @@ class Doorway:
 
     def _hold(self, size: int, added: int) -> None:
         """Count received bytes of a body that now has `size` bytes. Raises Refused beyond the limits."""
-        if size > LARGE:
-            self.held += added if size - added > LARGE else size
+        if size > LARGE_BYTES:
+            self.bytes_held += added if size - added > LARGE_BYTES else size
         self._check_size(size)
-        if size > LARGE and self.held > self.settings.max_bytes_in_work:
-            raise Busy("the server has as much to read as it takes at once", TOO_MANY)
+        if size > LARGE_BYTES and self.bytes_held > self.settings.max_bytes_in_work:
+            raise Busy("the server holds as many bytes of large requests as it can", TOO_MANY)
 
 
 def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: bool) -> None:
@@ -208,7 +208,7 @@ def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: boo
     if scheme.lower() == b"bearer" and secrets.compare_digest(token.strip(), expected):
         return
     if proxied:
-        raise Refused(401, "the token of hybridr is missing or wrong", "send X-Hybridr-Token: TOKEN")
+        raise Refused(401, "hybridr's token is missing or wrong", "send X-Hybridr-Token: TOKEN")
     raise Refused(
         401,
         "the bearer token is missing or wrong",
@@ -217,8 +217,8 @@ def check_token(headers: Mapping[bytes, bytes], expected: bytes, *, proxied: boo
     )
 
 
-def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a receive function that gives a body already read, then the messages of the connection."""
+def receive_body_first(body: bytes, receive: Receive) -> Receive:
+    """Return a receive function that first gives a body already read, then the connection's messages."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -229,11 +229,11 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def check_host(host: str, settings: ServeSettings) -> None:
-    """Raise Refused for a host name that is not the server's own, which a web page could use to ask through a
-    browser.
+    """Raise Refused for a host name that is not the server's own: a web page could use one to send requests
+    through a browser.
 
     Such a name has a dot; addresses and names without a dot are accepted. With a token any name is accepted,
-    because a page does not know the token.
+    because a page does not know the token. `hosts` in the settings allow only these names and local ones.
     """
     name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
     name = name.strip("[]").lower().rstrip(".")
@@ -244,7 +244,7 @@ def check_host(host: str, settings: ServeSettings) -> None:
             settings.token is not None or "." not in name or ip_of(name) or name == settings.host.lower()
         )
     if not is_known:
-        raise Refused(421, "this is not a name of the server", "[serve] hosts names them")
+        raise Refused(421, "the server is not called by this name", "add the name to [serve] hosts")
 
 
 def ip_of(host: str) -> IPv4Address | IPv6Address | None:
@@ -268,16 +268,16 @@ class BoundListener(socket.socket):
 
     def __init__(self, family: int, kind: int, protocol: int, descriptor: int) -> None:
         super().__init__(family, kind, protocol, descriptor)
-        self.shaking: OrderedDict[int, socket.socket] = OrderedDict()
+        self.handshakes: OrderedDict[int, socket.socket] = OrderedDict()
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection, and close the oldest unfinished one if there are too many."""
         taken, address = super().accept()
-        self.shaking.pop(taken.fileno(), None)  # of one that ended in the middle of it
-        self.shaking[taken.fileno()] = taken
-        while len(self.shaking) > MOST_SHAKING:
-            with suppress(OSError):  # it ended meanwhile
-                self.shaking.popitem(last=False)[1].shutdown(socket.SHUT_RDWR)
+        self.handshakes.pop(taken.fileno(), None)  # an unfinished one, ended, had the same descriptor
+        self.handshakes[taken.fileno()] = taken
+        while len(self.handshakes) > MOST_HANDSHAKES:
+            with suppress(OSError):  # it has ended meanwhile
+                self.handshakes.popitem(last=False)[1].shutdown(socket.SHUT_RDWR)
         return taken, address
 
 
@@ -289,16 +289,16 @@ def listen(host: str, port: int) -> BoundListener:
     except OSError as error:
         raise SettingsError(
             f"port {port} of {host} cannot be used: {error.strerror}",
-            hint="--port takes another, 0 a free one",
+            hint="choose another with --port; 0 takes a free one",
         ) from None
-    # asyncio sends without delay only where the protocol is named; 40 ms an answer otherwise.
+    # Without the protocol's number asyncio leaves TCP_NODELAY off, and every answer takes 40 ms more.
     return BoundListener(bound.family, bound.type, socket.IPPROTO_TCP, bound.detach())
 
 
 class TimedProtocol(H11Protocol):
     """HTTP/1.1 on one connection, with time limits.
 
-    The connection is closed if its client takes long to send or to read, or if another one needs its place.
+    The connection is closed if its client takes too long to send or to read, or a new one needs its place.
     """
 
     settings = ServeSettings()
@@ -307,12 +307,12 @@ class TimedProtocol(H11Protocol):
     unread: asyncio.TimerHandle | None = None
 
     @classmethod
-    def under(cls, settings: ServeSettings, listener: BoundListener) -> type[TimedProtocol]:
+    def with_limits(cls, settings: ServeSettings, listener: BoundListener) -> type[TimedProtocol]:
         """Return the protocol class for a listener's connections with the limits of these settings."""
         return type(cls.__name__, (cls,), {"settings": settings, "listener": listener})
 
     @property
-    def waits(self) -> bool:
+    def waits_for_client(self) -> bool:
         """Return whether the server waits for the client to send."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
@@ -320,14 +320,14 @@ class TimedProtocol(H11Protocol):
         """Accept a connection; beyond the limit, the connection that has waited longest is closed."""
         super().connection_made(transport)
         if self.listener is not None:
-            self.listener.shaking.pop(transport.get_extra_info("socket").fileno(), None)
+            self.listener.handshakes.pop(transport.get_extra_info("socket").fileno(), None)
         self.began = self.loop.time()
         self._watch()
         if len(self.connections) > self.settings.max_connections:
             waiting = [
                 connection
                 for connection in self.connections
-                if isinstance(connection, TimedProtocol) and connection.waits
+                if isinstance(connection, TimedProtocol) and connection.waits_for_client
             ]
             oldest = min(waiting, key=lambda connection: connection.began)
             self.connections.discard(oldest)
@@ -346,13 +346,13 @@ class TimedProtocol(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, part of which may have arrived."""
+        """Continue with the next request, part of which may have arrived."""
         super().on_response_complete()
         self._watch()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read; if unread answers exceed the limit, the connections that waited
-        longest are closed.
+        """Start the timer for reading; if the unread answers of all clients exceed the limit, close the
+        connections that have waited longest.
         """
         super().pause_writing()
         self.unread = self.loop.call_later(UNREAD_S, self.transport.abort)
@@ -376,16 +376,16 @@ class TimedProtocol(H11Protocol):
 
     def _watch(self) -> None:
         """Start the deadline if the connection waits for a client, else cancel it."""
-        if self.waits and self.deadline is None:
+        if self.waits_for_client and self.deadline is None:
             self.deadline = self.loop.call_later(self.settings.read_timeout_s, self.transport.close)
-        elif not self.waits and self.deadline is not None:
+        elif not self.waits_for_client and self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
 
 
 @dataclass
 class Exchange:
-    """Status and size of one request and its answer."""
+    """Status of the answer to one request, whether it has begun, and the size of the request's body."""
 
     _send: Send
     status: int = 500

@@ -22,19 +22,19 @@ from ..cluster.writing import filled_up
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.tokens import within_reach
 from .batching import BatchQueue, Encode
-from .requests import SIDES, Busy, EmbeddingRequest, answer, check_embedding, json_bytes, side_of
-from .search_threads import unless_gone
+from .requests import SIDES, Busy, EmbeddingRequest, check_embedding, json_bytes, json_response, side_of
+from .search_threads import client_result
 from .settings import ServeSettings
 from .telemetry import Metrics, note
 
-BATCH_TOKENS = 4096  # encoded together, of all requests that wait
+BATCH_TOKENS = 4096  # encoded together, from all waiting requests
 MOST_WAITING = 4096  # texts of a kind that wait for the encoder; 503 with Retry-After beyond
 LONGEST_S = 120.0  # of a request for vectors
-COUNTED_AT_ONCE = 20_000  # characters; then a client that has left is noticed
-COUNTED_HERE = 1_000  # characters; more would hold up the event loop for milliseconds
-BUILT_HERE = 32  # vectors, whose numbers are written down in a millisecond
+COUNTED_AT_ONCE = 20_000  # characters whose tokens are counted before the next look for clients that left
+COUNTED_HERE = 1_000  # characters counted in the event loop; more would block it for milliseconds
+BUILT_HERE = 32  # vectors serialised in the event loop, in about a millisecond
 THREADS_BESIDE = 1
-TOKENS_A_QUERY = 16  # whose states are kept, in the mean: ten thousand queries of 384 values take 120 MB
+TOKENS_A_QUERY = 16  # mean number of cached states: 10,000 queries of 384 values take 120 MB
 NO_STATES: NDArray[np.float16] = np.empty((0, 0), dtype=np.float16)
 T = TypeVar("T")
 Use: TypeAlias = Side | Literal["reading"]
@@ -51,9 +51,9 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
         if settings.log_queries:
             note(request, input=body.texts)
         check_embedding(body, embedder.encoder.dim)
-        embeddings = await unless_gone(request, embedder.embed(side, body.texts), LONGEST_S)
+        embeddings = await client_result(request, embedder.embed(side, body.texts), LONGEST_S)
 
-        def built() -> Response:
+        def build() -> Response:
             """Return the response with the embeddings."""
             parts: list[bytes] = []
             for position, embedding in enumerate(embeddings):
@@ -65,17 +65,17 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
             usage = (
                 {"usage": {"prompt_tokens": sum(counted), "total_tokens": sum(counted)}} if counted else {}
             )
-            return answer(
+            return json_response(
                 {"object": "list", "model": body.model, "data": list(map(orjson.Fragment, parts)), **usage}
             )
 
-        response: Response = built() if len(embeddings) <= BUILT_HERE else await embedder.in_turn(built)
+        response: Response = build() if len(embeddings) <= BUILT_HERE else await embedder.run_beside(build)
         return response
 
     @app.get("/v1/models", summary="The names of the two sides")
     async def models() -> Response:
         names = [{"id": f"hybridr-{side}", "object": "model", "owned_by": "hybridr"} for side in SIDES]
-        return answer({"object": "list", "data": names})
+        return json_response({"object": "list", "data": names})
 
 
 class Embedding(NamedTuple):
@@ -91,8 +91,8 @@ class Embedding(NamedTuple):
 
 
 def encode_for(encoder: Encoder, use: Use, texts: Sequence[str]) -> list[Embedding]:
-    """Return the embeddings of texts; for "reading" with the states of tokens. Raises ValueError for vectors
-    that are not `(n, dim)`.
+    """Return the embeddings of texts; for "reading" with the states of tokens. Raises ValueError if the
+    encoder gives vectors that are not `(n, dim)`.
     """
     if use == "reading":
         assert reads_tokens(encoder)
@@ -108,48 +108,48 @@ def encode_for(encoder: Encoder, use: Use, texts: Sequence[str]) -> list[Embeddi
 
 
 class QueryCache:
-    """The `size` embeddings used last, with token states within a limit; 0 keeps none. Safe to use from
-    several threads.
+    """The `size` most recently used embeddings, with token states up to a limit; size 0 keeps none. Safe to
+    use from several threads.
 
     Keys are digests of use, encoder fingerprint, token limit and text, so no text stays in memory.
     """
 
     def __init__(self, size: int, fingerprint: str, max_tokens: int) -> None:
         self.size = size
-        self._start = f"{fingerprint} {max_tokens}"
-        self._found: OrderedDict[bytes, Embedding] = OrderedDict()
+        self._key_prefix = f"{fingerprint} {max_tokens}"
+        self._cached: OrderedDict[bytes, Embedding] = OrderedDict()
         self._states = 0
         self._lock = Lock()
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._cached)
 
     def get(self, use: Use, text: str) -> Embedding | None:
         """Return the cached embedding of a text and mark it as used; None if there is none."""
         key = self._key(use, text)
         with self._lock:
-            embedding = self._found.get(key)
+            embedding = self._cached.get(key)
             if embedding is not None:
-                self._found.move_to_end(key)
+                self._cached.move_to_end(key)
             return embedding
 
     def put(self, use: Use, text: str, embedding: Embedding) -> None:
-        """Keep a copy of an embedding, because a row of a batch would keep the whole batch alive."""
+        """Store a copy of an embedding; a row of a batch itself would keep the whole batch in memory."""
         if not self.size:
             return
         key, copied = self._key(use, text), embedding._replace(vector=embedding.vector.copy())
         with self._lock:
-            if (before := self._found.pop(key, None)) is not None:
+            if (before := self._cached.pop(key, None)) is not None:
                 self._states -= len(before.states)
-            self._found[key] = copied
+            self._cached[key] = copied
             self._states += len(copied.states)
-            while len(self._found) > self.size or self._states > self.size * TOKENS_A_QUERY:
-                _, oldest = self._found.popitem(last=False)
+            while len(self._cached) > self.size or self._states > self.size * TOKENS_A_QUERY:
+                _, oldest = self._cached.popitem(last=False)
                 self._states -= len(oldest.states)
 
     def _key(self, use: Use, text: str) -> bytes:
         """Return the cache key of a text and its use."""
-        return blake2b(f"{use} {self._start} {text}".encode(), digest_size=20).digest()
+        return blake2b(f"{use} {self._key_prefix} {text}".encode(), digest_size=20).digest()
 
 
 class Embedder:
@@ -197,8 +197,10 @@ class Embedder:
                     self.cache.put(use, texts[position], embedding)
         return [embedding for embedding in embeddings if embedding is not None]
 
-    async def in_turn(self, work: Callable[[], T]) -> T:
-        """Run work of a large request in a thread beside the event loop, one at a time."""
+    async def run_beside(self, work: Callable[[], T]) -> T:
+        """Run work of a large request in a thread beside the event loop, one at a time, and return its
+        result.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._beside, work)
 
     def close(self) -> None:
@@ -230,5 +232,5 @@ class Embedder:
             return count(texts)
         counted: list[int] = []
         for part in filled_up(texts, len, COUNTED_AT_ONCE):
-            counted += await self.in_turn(partial(count, part))
+            counted += await self.run_beside(partial(count, part))
         return counted

@@ -16,8 +16,8 @@ with extra("serve", "sync --metrics"):
 
     from .telemetry import SECONDS, ClusterCalls
 
-HERE = "127.0.0.1"
-COUNTED = ("copied", "deleted", "renewed")
+LOCALHOST = "127.0.0.1"
+COUNTERS = ("copied", "deleted", "renewed")
 
 
 class SyncGauges:
@@ -33,9 +33,9 @@ class SyncGauges:
         )
         self.refused = gauge("hybridr_sync_refused", "Documents that the engine refuses")
         self.waiting = gauge("hybridr_sync_waiting", "Documents left to the next round")
-        self.worked = gauge(
+        self.last_success = gauge(
             "hybridr_sync_worked_timestamp_seconds",
-            "When the last round that worked began: what was written before it is in",
+            "Start of the last round that succeeded: what was written before it is in",
         )
         self.seconds = Histogram(
             "hybridr_sync_round_seconds",
@@ -47,26 +47,26 @@ class SyncGauges:
 
     def count(self, done: SyncResult) -> None:
         """Count a round that succeeded."""
-        for what in COUNTED:
+        for what in COUNTERS:
             self.documents.labels(self.index, what).inc(getattr(done, what))
         self.refused.labels(self.index).set(done.rejected)
         self.waiting.labels(self.index).set(done.waiting)
-        self.worked.labels(self.index).set(time.time() - done.seconds)
+        self.last_success.labels(self.index).set(time.time() - done.seconds)
         self.seconds.labels(self.index).observe(done.seconds)
 
-    def serve(self, place: str) -> int:
+    def serve(self, address: str) -> int:
         """Serve the metrics at `[HOST:]PORT`, by default for this machine only; return the port. Raises
         SettingsError.
         """
-        address = re.fullmatch(r"(?:(\[?[\w.:-]+\]?):)?(\d{1,5})", place)
-        if address is None or int(address[2]) > 65_535:
+        match = re.fullmatch(r"(?:(\[?[\w.:-]+\]?):)?(\d{1,5})", address)
+        if match is None or int(match[2]) > 65_535:
             raise SettingsError(
-                f"'{place}' is no place for metrics", hint="it looks like 9109 or 0.0.0.0:9109"
+                f"'{address}' is not an address for metrics", hint="PORT or HOST:PORT, such as 9109"
             )
         try:
             server, _ = start_http_server(
-                int(address[2]), (address[1] or HERE).strip("[]"), registry=self.registry
+                int(match[2]), (match[1] or LOCALHOST).strip("[]"), registry=self.registry
             )
         except OSError as error:
-            raise SettingsError(f"no metrics at {place}: {error.strerror or error}") from None
+            raise SettingsError(f"no metrics at {address}: {error.strerror or error}") from None
         return int(server.server_port)

@@ -1,11 +1,11 @@
-"""The proxy: the cluster's own `_search` and `_msearch` for clients that know nothing of hybridr.
+"""The proxy: the cluster's own `_search` and `_msearch` for unchanged clients.
 
 Requests go to the cluster with the client's own rights. Searches of the one index that the server follows are
 ranked on the way, as by `deploy --way transparent`; if anything prevents that, they are passed on unchanged.
 
-URLs of searches are parsed by strict rules and written again from the parsed parts. What is checked and what
-is sent to the cluster are the same object. No character of a client's URL is passed on directly, so that no
-second parser (h11, Starlette, urllib3, a proxy before the cluster) can see another path or parameter in it.
+URLs of searches are parsed by strict rules and written again from the parsed parts: exactly what was checked
+is sent to the cluster. No character of a client's URL is passed on directly, so that no second parser (h11,
+Starlette, urllib3, a proxy before the cluster) can see another path or parameter in it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
 from ..errors import ClusterError
 from ..search.clauses import NotRanked
 from .doorway import TOKEN_HEADER
-from .refusals import is_of_another_index, refused_places, refuses
-from .requests import BAD_REQUEST, Refused, reason_of
+from .refusals import is_of_another_index, is_refusal, refused_places
+from .requests import BAD_REQUEST, Refused, not_ranked_reason
 from .rewriting.rewriting import (
-    OF_BODY,
-    WITHIN,
+    BODY_PARAMETERS,
+    MOVED_PARAMETERS,
     BodyRanking,
     RankedRequest,
-    as_sent,
+    normalised_body,
     reason_of_path,
-    source_of,
+    source_parameter,
     strict_json,
 )
-from .search_threads import unless_gone
+from .search_threads import client_result
 from .snapshots import IndexSnapshot, Searches
-from .telemetry import described, note, note_ranking
+from .telemetry import error_facts, note, note_ranking
 
 Api = Literal["_search", "_msearch"]
 
@@ -64,7 +64,7 @@ INDEX = re.compile(
 )
 """One name or pattern of indices. `_all` alone begins with `_`: all others are APIs of the cluster."""
 PARAMETER = re.compile(r"[A-Za-z_][\w.-]{0,99}", re.ASCII)
-IN_PATH = frozenset(("index", "type", "id"))
+PATH_PARAMETERS = frozenset(("index", "type", "id"))
 """Names that are part of the path; as parameters they would name another index."""
 
 
@@ -83,7 +83,7 @@ class SearchAddress:
         if self.index and not all(INDEX.fullmatch(name) for name in self.index.split(",")):
             raise ValueError("this is no name of an index")
         for name in self.params:
-            if not PARAMETER.fullmatch(name) or name in IN_PATH:
+            if not PARAMETER.fullmatch(name) or name in PATH_PARAMETERS:
                 raise ValueError(f"'{name[:100]}' is no parameter of a search")
 
     @property
@@ -137,8 +137,8 @@ PLAIN_NAME = re.compile(r"[^_\-+*,<>:/?#\s][^*,<>:/?#\s]*")
 """A name that can be of one index."""
 NAMES_KEPT_S, MOST_NAMES = 2.0, 1_000
 MOST_SEARCHES = 100  # of one `_msearch` that are ranked
-SIGNED = "AWS4-"
-ABOUT_SHARDS = frozenset(
+AWS_SIGNATURE = "AWS4-"
+SCOPE_PARAMETERS = frozenset(
     "routing preference search_type ignore_unavailable ignore_throttled allow_no_indices expand_wildcards "
     "allow_partial_search_results".split()
 )
@@ -170,13 +170,11 @@ class ClientSearch(NamedTuple):
     raw: bytes
 
     def body(self) -> dict[str, Any]:
-        """Return the body as OpenSearch would normalise it, with the URL parameters; empty without one.
-        Raises ValueError.
-        """
+        """Return the body as OpenSearch normalises it; {} without one. Raises ValueError."""
         body = strict_json(self.raw) if self.raw.strip() else {}
         if not isinstance(body, dict):
             raise ValueError("a body is an object")
-        return as_sent(body, self.params)
+        return normalised_body(body, self.params)
 
 
 class RewriteResult(NamedTuple):
@@ -193,100 +191,101 @@ class Proxy:
     """Passes searches on to the cluster; those of the followed index are ranked."""
 
     def __init__(self, searches: Searches, relay: Relay) -> None:
-        self.searches, self.relay, self.names = searches, relay, Names(searches)
+        self.searches, self.relay, self.scopes = searches, relay, NameScopes(searches)
         self.settings, own = searches.serving, searches.cluster.settings
-        self.guarded = own is not None and bool(
+        self.has_credentials = own is not None and bool(
             own.user or own.api_key or own.aws_region or own.client_cert
-        )  # as whom the server itself asks the cluster: then the cluster knows nobody without
+        )  # the server logs in to the cluster, so a client without credentials is an anonymous one
 
     async def options(self, request: Request) -> Response:
-        """Answer what methods and origins an address takes, as the cluster does."""
-        _, sent = await request_to_relay(request)
-        return response_of(await self.send(request, sent))
+        """Answer OPTIONS (allowed methods and origins) as the cluster does."""
+        _, upstream = await request_to_relay(request)
+        return response_of(await self.send(request, upstream))
 
     async def search(self, request: Request) -> Response:
         """Answer `_search`."""
-        address, sent = await request_to_relay(request)
-        bare, search = search_at(address, sent, self.settings.max_body_bytes)
-        rewritten = await self.rewrite(request, sent, search)
+        address, upstream = await request_to_relay(request)
+        bare, search = search_at(address, upstream, self.settings.max_body_bytes)
+        rewritten = await self.rewrite(request, upstream, search)
         if rewritten.body is None:
-            return as_the_cluster(await self.send(request, sent), rewritten.reason, request)
-        changed = with_body(sent if sent.body else sent.without("content-type"), rewritten.body)
-        target = (bare.without(WITHIN) if rewritten.reason is None else bare).target
+            return cluster_response(await self.send(request, upstream), rewritten.reason, request)
+        changed = with_body(
+            upstream if upstream.body else upstream.without("content-type"),
+            rewritten.body,
+        )
+        target = (bare.without(MOVED_PARAMETERS) if rewritten.reason is None else bare).target
         changed = changed._replace(target=target)
         answer, reason = await self.send(request, changed), rewritten.reason
         plain = answer._replace(body=unzipped(answer, self.settings.max_body_bytes))
         if rewritten.ranked_for and is_of_another_index(plain.body, {0: rewritten.ranked_for}):
-            answer, reason = await self.send(request, sent), self.moved()
-        elif refuses(plain):
-            answer, reason = await self.send(request, sent), reason or NotRanked("failed")
-        return as_the_cluster(answer, reason, request)
+            answer, reason = await self.send(request, upstream), self.forget_alias()
+        elif is_refusal(plain):
+            answer, reason = await self.send(request, upstream), reason or NotRanked("failed")
+        return cluster_response(answer, reason, request)
 
     async def msearch(self, request: Request) -> Response:
         """Answer `_msearch`; each of its searches is ranked or passed on separately."""
-        address, sent = await request_to_relay(request)
+        address, upstream = await request_to_relay(request)
         try:
-            searches = searches_in(unzipped(sent, self.settings.max_body_bytes), address.index)
+            searches = searches_in(unzipped(upstream, self.settings.max_body_bytes), address.index)
         except (ValueError, TypeError, AttributeError, RecursionError):
             searches = []
         if not 0 < len(searches) <= MOST_SEARCHES:
-            return as_the_cluster(await self.send(request, sent), NotRanked("unreadable"), request)
-        rewritten = await asyncio.gather(*(self.rewrite(request, sent, search) for _, search in searches))
-        answer = await self.send(request, with_searches(sent, searches, rewritten))
+            return cluster_response(await self.send(request, upstream), NotRanked("unreadable"), request)
+        rewritten = await asyncio.gather(*(self.rewrite(request, upstream, search) for _, search in searches))
+        answer = await self.send(request, with_searches(upstream, searches, rewritten))
         changes = {place for place, result in enumerate(rewritten) if result.body is not None}
         failed = dict.fromkeys(refused_places(answer, changes), NotRanked("failed"))
         ranked_for = {at: result.ranked_for for at, result in enumerate(rewritten) if result.ranked_for}
         if ranked_for and is_of_another_index(answer.body, ranked_for):
-            failed = dict.fromkeys(ranked_for, self.moved()) | failed
+            failed = dict.fromkeys(ranked_for, self.forget_alias()) | failed
         if failed:  # the others are ranked all the same
             rewritten = [
                 RewriteResult(None, result.reason or failed[place]) if place in failed else result
                 for place, result in enumerate(rewritten)
             ]
-            answer = await self.send(request, with_searches(sent, searches, rewritten))
+            answer = await self.send(request, with_searches(upstream, searches, rewritten))
         for result in rewritten if answer.status < BAD_REQUEST else ():
             self.searches.now.embedder.metrics.count_ranking(result.reason)
         note(request, rewritten=sum(result.reason is None for result in rewritten), of=len(rewritten))
         return response_of(answer)
 
-    def moved(self) -> NotRanked:
-        """Let index and names be looked at again, since an alias has moved; return the reason of a search
-        that was ranked for the index it stood for.
+    def forget_alias(self) -> NotRanked:
+        """Forget all names, and have the index checked soon, because an alias has moved; return the reason
+        why a search for its former index is not ranked.
         """
-        self.names.forget()
-        self.searches.look_soon()
+        self.scopes.forget()
+        self.searches.check_soon()
         return NotRanked("another_index")
 
-    async def send(self, request: Request, sent: Relayed) -> Answered:
-        """Return the cluster's answer to a request. If the client leaves, or time is up, the connection is
-        closed.
-        """
+    async def send(self, request: Request, upstream: Relayed) -> Answered:
+        """Return the cluster's answer; close the connection if the client leaves or time is up."""
         call = Call()
-        work = self.searches.threads.run(partial(self.relay.send, sent, call), call.end)
-        return await unless_gone(request, work, self.relay.bounds.seconds)
+        work = self.searches.threads.run(partial(self.relay.send, upstream, call), call.end)
+        return await client_result(request, work, self.relay.bounds.seconds)
 
-    async def rewrite(self, request: Request, sent: Relayed, search: ClientSearch) -> RewriteResult:
+    async def rewrite(self, request: Request, upstream: Relayed, search: ClientSearch) -> RewriteResult:
         """Return the ranked body of a search, or the reason why it is not ranked; raises nothing."""
         snapshot, timeout_s = self.searches.now, self.settings.rank_timeout_s
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]
         is_ours = False
         ranked: bytes | NotRanked = NotRanked("filtered_alias")
         try:
-            if reason := self.left_alone(sent, search):
+            if reason := self.reason_to_pass_on(upstream, search):
                 return RewriteResult(None, reason)
-            scope = self.names.known_scope(search.name, snapshot)
+            scope = self.scopes.cached_scope(search.name, snapshot)
             if scope is None:
-                scope = await unless_gone(request, self.names.scope_of(search.name, snapshot), timeout_s)
+                scope = await client_result(request, self.scopes.scope_of(search.name, snapshot), timeout_s)
             if scope is None:
                 return RewriteResult(None, NotRanked("another_index"))
             if reason := reason_of_path("_search", search.params):
                 return RewriteResult(None, reason)
             is_ours = True
             if scope == snapshot.info.scope:
-                ranked = await self.ranked_body(request, sent, search, snapshot, ranking)
+                ranked = await self.ranked_body(request, upstream, search, snapshot, ranking)
         except Exception as error:
-            note(request, **described(error))
-            ranked = reason_of(error)
+            note(request, **error_facts(error))
+            ranked = not_ranked_reason(error)
         if not isinstance(ranked, NotRanked):
             return RewriteResult(ranked, ranked_for=snapshot.info.name)
         return self.unranked(search, ranking, ranked) if is_ours else RewriteResult(None, ranked)
@@ -294,7 +293,7 @@ class Proxy:
     async def ranked_body(
         self,
         request: Request,
-        sent: Relayed,
+        upstream: Relayed,
         search: ClientSearch,
         snapshot: IndexSnapshot,
         ranking: BodyRanking,
@@ -305,29 +304,33 @@ class Proxy:
         """
         timeout_s = self.settings.rank_timeout_s
         reading = snapshot.read_body(ranking, search.body(), timeout_s)
-        parsed = await unless_gone(request, reading, timeout_s)
+        parsed = await client_result(request, reading, timeout_s)
         if isinstance(parsed, NotRanked):
             return parsed
         ranked = await snapshot.rank(ranking, parsed)
         if isinstance(ranked, RankedRequest) and ranked.only_finds:
-            doc_ids = await self.find(request, sent, search, ranked.body)
+            doc_ids = await self.find(request, upstream, search, ranked.body)
             ranked = await snapshot.threads.run(partial(ranking.rank, parsed, among=doc_ids))
         return ranked if isinstance(ranked, NotRanked) else self.translated(search, ranked.body)
 
-    def left_alone(self, sent: Relayed, search: ClientSearch) -> NotRanked | None:
-        """Return the reason to pass a search on unread, whatever its index; None if there is none."""
-        if sent.header("authorization").startswith(SIGNED):
+    def reason_to_pass_on(self, upstream: Relayed, search: ClientSearch) -> NotRanked | None:
+        """Return the reason to pass a search on unread, for any index; None if there is none."""
+        if upstream.header("authorization").startswith(AWS_SIGNATURE):
             return NotRanked("signed")
-        if self.guarded and not sent.header("authorization"):
+        if self.has_credentials and not upstream.header("authorization"):
             return NotRanked("anonymous")
         if "scroll" in search.params:
             return NotRanked("scroll")
-        return NotRanked("unreadable") if sent.body and "json" not in sent.header("content-type") else None
+        return (
+            NotRanked("unreadable")
+            if upstream.body and "json" not in upstream.header("content-type")
+            else None
+        )
 
     def unranked(self, search: ClientSearch, ranking: BodyRanking, reason: NotRanked) -> RewriteResult:
         """Return the client's own search, changed only to keep vectors out of its answer."""
         display = [name for name in search.params if name.startswith(("_source", "stored"))]
-        if WITHIN.intersection(search.params) and display:
+        if MOVED_PARAMETERS.intersection(search.params) and display:
             return RewriteResult(None, reason)
         raw = search.raw or b"{}"
         body = ranking.unranked(raw)
@@ -339,21 +342,19 @@ class Proxy:
         return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", target, body, None)).body)
 
     async def find(
-        self, request: Request, sent: Relayed, search: ClientSearch, body: Mapping[str, Any]
+        self, request: Request, upstream: Relayed, search: ClientSearch, body: Mapping[str, Any]
     ) -> Sequence[str]:
-        """Return the ids that a first search with the client's rights finds. Raises ValueError if the cluster
-        refuses.
-        """
-        parameters = {name: value for name, value in search.params.items() if name in ABOUT_SHARDS}
+        """Return the ids that a first search by the client finds. Raises ValueError if it is refused."""
+        parameters = {name: value for name, value in search.params.items() if name in SCOPE_PARAMETERS}
         target = SearchAddress(search.name, "_search", parameters).target
-        answer = await self.send(request, json_search(sent, target, self.translated(search, body)))
+        answer = await self.send(request, json_search(upstream, target, self.translated(search, body)))
         if answer.status >= BAD_REQUEST:
             raise ValueError(f"the first search is a {answer.status}")
         return [hit["_id"] for hit in orjson.loads(answer.body)["hits"]["hits"]]
 
 
-class Names:
-    """Looks up which part of the followed index a name shows; cached for two seconds."""
+class NameScopes:
+    """Looks up which part of the followed index a name shows, and caches it for two seconds."""
 
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
@@ -363,20 +364,18 @@ class Names:
         """Forget what all names show."""
         self._known.clear()
 
-    def known_scope(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
-        """Return the scope that a name shows of the index, if it is known without a request; else None."""
+    def cached_scope(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
+        """Return the scope that a name shows of the index, if that is cached; None also for another index."""
         if name == snapshot.info.name:
             return WHOLE
         until, scope = self._known.get((name, snapshot.info.uuid), (0.0, None))
         return scope if time.monotonic() < until else None
 
     async def scope_of(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
-        """Return the scope that a name shows of the index; None if the name stands for another index or
-        several.
-        """
+        """Return the scope that a name shows of the index; None for another index or several."""
         if not PLAIN_NAME.fullmatch(name):
             return None
-        if (cached := self.known_scope(name, snapshot)) is not None:
+        if (cached := self.cached_scope(name, snapshot)) is not None:
             return cached
         key, now = (name, snapshot.info.uuid), time.monotonic()
         until, scope = self._known.get(key, (0.0, None))
@@ -384,11 +383,11 @@ class Names:
             return scope
         if len(self._known) > MOST_NAMES:
             self._known.clear()
-        if until:  # others go on with what was known until it is looked up
+        if until:  # during the look-up, other requests use the expired scope
             self._known[key] = now + NAMES_KEPT_S, scope
-        return await self.searches.ranking_threads.run(partial(self._look_up, name, snapshot.info.uuid))
+        return await self.searches.ranking_threads.run(partial(self._read_scope, name, snapshot.info.uuid))
 
-    def _look_up(self, name: str, uuid: str) -> Scope | None:
+    def _read_scope(self, name: str, uuid: str) -> Scope | None:
         """Ask the cluster for the scope of a name and cache it, even if the client has left meanwhile."""
         infos = self.searches.cluster.indices(name)
         scope = scope_of(name, infos[0]) if [info.uuid for info in infos] == [uuid] else None
@@ -397,8 +396,8 @@ class Names:
 
 
 async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
-    """Return address and request to pass on: unchanged but for a normalised URL, and without the server's own
-    token.
+    """Return address and request to pass on: with a normalised URL, without hybridr's token, and otherwise
+    unchanged.
 
     Raises Refused for a request that is no search.
     """
@@ -408,42 +407,40 @@ async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
     return address, Relayed(request.method, address.target, headers, await request.body())
 
 
-def unzipped(sent: Relayed | Answered, limit: int) -> bytes:
-    """Return a body, unzipped if it is gzip; one that cannot be unzipped is returned as it came."""
-    if sent.header("content-encoding") != "gzip":
-        return sent.body
+def unzipped(upstream: Relayed | Answered, limit: int) -> bytes:
+    """Return a body, unzipped if it is gzip; unchanged if that fails, or gives more than `limit` bytes."""
+    if upstream.header("content-encoding") != "gzip":
+        return upstream.body
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
-        unpacked = unpacking.decompress(sent.body, limit)
+        unpacked = unpacking.decompress(upstream.body, limit)
     except zlib.error:
-        return sent.body
-    return sent.body if unpacking.unconsumed_tail else unpacked
+        return upstream.body
+    return upstream.body if unpacking.unconsumed_tail else unpacked
 
 
-def search_at(address: SearchAddress, sent: Relayed, limit: int) -> tuple[SearchAddress, ClientSearch]:
-    """Return the search of a `_search` request and its address; a body in the parameter `source` is moved out
-    of the URL.
-    """
-    raw, source = unzipped(sent, limit), source_of(address.params)
-    if source is not None and not sent.body:
-        raw, address = source.encode(), address.without(OF_BODY)
+def search_at(address: SearchAddress, upstream: Relayed, limit: int) -> tuple[SearchAddress, ClientSearch]:
+    """Return the search of a `_search` request, and its address without a body in the parameter `source`."""
+    raw, source = unzipped(upstream, limit), source_parameter(address.params)
+    if source is not None and not upstream.body:
+        raw, address = source.encode(), address.without(BODY_PARAMETERS)
     return address, ClientSearch(address.index, address.params, raw)
 
 
-def with_body(sent: Relayed, body: bytes) -> Relayed:
+def with_body(upstream: Relayed, body: bytes) -> Relayed:
     """Return the request with another body, not compressed."""
-    changed = sent.without("content-encoding")._replace(body=body)
+    changed = upstream.without("content-encoding")._replace(body=body)
     if changed.header("content-type"):
         return changed
     return changed._replace(headers=(*changed.headers, ("content-type", PLAIN_JSON)))
 
 
-def json_search(sent: Relayed, target: str, body: bytes) -> Relayed:
-    """Return a search request with a client's headers, and so with its rights, answered in JSON: if the
-    client names a version of Elasticsearch (`compatible-with=8`) in that of this version.
+def json_search(upstream: Relayed, target: str, body: bytes) -> Relayed:
+    """Return a search request with a client's headers and so with its rights, to be answered in JSON; in that
+    of a version of Elasticsearch if the client names one (`compatible-with=8`).
     """
-    kind = sent.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
-    search = with_body(sent, body).without("accept-encoding", "accept", "content-type")
+    kind = upstream.header("content-type").replace("x-ndjson", "json") or PLAIN_JSON
+    search = with_body(upstream, body).without("accept-encoding", "accept", "content-type")
     accepted = ("content-type", kind), ("accept", kind.partition("; charset")[0])
     return search._replace(method="POST", target=target, headers=(*search.headers, *accepted))
 
@@ -466,21 +463,21 @@ def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:
 
 
 def with_searches(
-    sent: Relayed, searches: Sequence[tuple[bytes, ClientSearch]], rewritten: Sequence[RewriteResult]
+    upstream: Relayed,
+    searches: Sequence[tuple[bytes, ClientSearch]],
+    rewritten: Sequence[RewriteResult],
 ) -> Relayed:
-    """Return an `_msearch` with the bodies that were rewritten, answered uncompressed; unchanged without."""
+    """Return an `_msearch` with the rewritten bodies, to be answered uncompressed; unchanged without any."""
     if all(result.body is None for result in rewritten):
-        return sent
+        return upstream
     lines: list[bytes] = []
     for (head, search), result in zip(searches, rewritten, strict=True):
         lines += [head, search.raw if result.body is None else result.body]
-    return with_body(sent, b"".join(b"%b\n" % line for line in lines)).without("accept-encoding")
+    return with_body(upstream, b"".join(b"%b\n" % line for line in lines)).without("accept-encoding")
 
 
-def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request) -> Response:
-    """Return the cluster's answer as a response. Only answers that the client may read are counted in
-    `/metrics`.
-    """
+def cluster_response(answer: Answered, reason: NotRanked | None, request: Request) -> Response:
+    """Return the cluster's answer, counted in `/metrics` if the client may read it."""
     note_ranking(request, reason)
     if answer.status < BAD_REQUEST:
         request.app.state.embedder.metrics.count_ranking(reason)
@@ -488,9 +485,7 @@ def as_the_cluster(answer: Answered, reason: NotRanked | None, request: Request)
 
 
 def response_of(answer: Answered) -> Response:
-    """Return the cluster's answer with its own headers. Raises ClusterError for headers that cannot be passed
-    on.
-    """
+    """Return the cluster's answer. Raises ClusterError for headers that cannot be passed on."""
     pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     readable = all(HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value) for name, value in pairs)
     if answer.status not in STATUSES or not readable:

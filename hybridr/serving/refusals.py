@@ -1,5 +1,5 @@
-"""Tells where a cluster refused a search for how it was ranked, as a whole or on some of its shards, or asked
-another index than it was ranked for.
+"""Detects answers of the cluster that show that a ranked search failed: refused as a whole or by some shards
+because of its ranking, or answered by a different index than it was ranked for.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from ..cluster.failures import kind_and_reason
 from ..cluster.relay import Answered
 
 REFUSALS = frozenset((400, 404, 413, 500))
-"""Statuses with which a cluster refuses a ranked body, such as for a vector that its client may not see."""
-OF_RANKING = re.compile("script|query_shard|illegal_argument|clause|parsing")
-"""Failures of a shard that the query makes, as on a node that compiles no more scripts. Shards that are away
-or busy fail whoever asks."""
+"""Statuses of a refused ranked body, for instance because the client may not read the vector field."""
+RANKING_FAILURES = re.compile("script|query_shard|illegal_argument|clause|parsing")
+"""Failures of a shard that the ranked query causes, for instance if a node compiles no more scripts. A
+missing or busy shard fails for any query.
+"""
 
 
-def refuses(answer: Answered) -> bool:
+def is_refusal(answer: Answered) -> bool:
     """Return whether the cluster refused a ranked search, or some shards did, whose hits are missing."""
     return answer.status in REFUSALS or bool(refused_places(answer, {0}))
 
 
 def refused_places(answer: Answered, places: set[int]) -> set[int]:
-    """Return which of the ranked searches at these places of an `_msearch` the cluster refused, or that of a
-    `_search` at place 0; all if it does not say.
+    """Return at which of these places of an `_msearch` the cluster refused the ranked search, or some shards
+    did (a `_search` is at place 0); all places if the answer cannot be read.
     """
     if answer.status in REFUSALS:
         return places
@@ -37,30 +38,30 @@ def refused_places(answer: Answered, places: set[int]) -> set[int]:
     with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # a part of it was asked for
         whole = orjson.loads(answer.body)
         answers = whole.get("responses", [whole])
-        return {place for place in places if "error" in answers[place] or lacks_shards(answers[place])}
+        return {place for place in places if "error" in answers[place] or has_failed_shards(answers[place])}
     return places
 
 
-INDEX_NAMED = re.compile(rb'"_index"\s*:\s*"([^"]*)"')
+INDEX_NAME = re.compile(rb'"_index"\s*:\s*"([^"]*)"')
 
 
 def is_of_another_index(body: bytes, ranked_for: Mapping[int, str]) -> bool:
-    """Return whether hits of another index answer a search than that which the search at this place was
-    ranked for: an alias has moved.
+    """Return whether a search has hits of a different index than it was ranked for, because an alias has
+    moved. `ranked_for` has the index of each ranked search, by its place.
     """
-    if {match[1].decode() for match in INDEX_NAMED.finditer(body)} <= set(ranked_for.values()):
-        return False  # what most answers are; a document may say otherwise
+    if {match[1].decode() for match in INDEX_NAME.finditer(body)} <= set(ranked_for.values()):
+        return False  # the usual case; if not, a document's text may contain the pattern
     with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # a part of it was asked for
         whole = orjson.loads(body)
         hits = [answer.get("hits", {}).get("hits", ()) for answer in whole.get("responses", [whole])]
         indices = (
             (hit.get("_index", index), index) for place, index in ranked_for.items() for hit in hits[place]
         )
-        return any(there != index for there, index in indices)
+        return any(hit_index != index for hit_index, index in indices)
     return False
 
 
-def lacks_shards(answer: Mapping[str, Any]) -> bool:
-    """Return whether shards failed at what hybridr adds to a search."""
+def has_failed_shards(answer: Mapping[str, Any]) -> bool:
+    """Return whether shards failed because of what hybridr adds to a search."""
     failures = answer.get("_shards", {}).get("failures", ())
-    return any(OF_RANKING.search(kind_and_reason(failure.get("reason"))[0]) for failure in failures)
+    return any(RANKING_FAILURES.search(kind_and_reason(failure.get("reason"))[0]) for failure in failures)

@@ -21,12 +21,12 @@ from ..search.checks import Mode
 from ..search.clauses import NotRanked
 from ..search.rules.rule import CLAUSES, require_comparing
 from .settings import ServeSettings
-from .telemetry import described, note
+from .telemetry import error_facts, note
 
 SIDES: tuple[Side, ...] = ("query", "passage")
 MOST_HITS = 1000
 MOST_INPUTS = 2048  # texts in one request, OpenAI's own limit
-LONGEST_INPUT = 1_000_000  # of one text; the encoder reads its start
+LONGEST_INPUT = 1_000_000  # characters of one text, of which the encoder reads only the start
 SHOWN_PROBLEMS = 5
 OTHER_NAMES = dict.fromkeys(("size", "top_k", "topk", "limit", "n", "num_results"), "k") | dict.fromkeys(
     ("from", "start", "skip"), "offset"
@@ -35,9 +35,9 @@ OTHER_NAMES = dict.fromkeys(("size", "top_k", "topk", "limit", "n", "num_results
 `from`."""
 MOST_BOOST, MOST_ID = 1000, 100  # characters
 BAD_REQUEST = 400
-LATE = 503
+UNAVAILABLE = 503
 RETRY_AFTER_S = 1
-GONE = 499  # what nginx calls a client that did not wait; nobody reads it but logs and metrics
+CLIENT_GONE = 499  # nginx's status for a client that has left; only logs and metrics show it
 STATUS: tuple[tuple[type[HybridrError], int], ...] = (
     (DataError, 400),
     (SettingsError, 400),
@@ -45,13 +45,13 @@ STATUS: tuple[tuple[type[HybridrError], int], ...] = (
     (Unreachable, 503),
     (ClusterError, 502),
 )
-TOO_MANY_WORDS = re.compile("max_?clause_?count|too_many_(nested_)?clauses", re.IGNORECASE)
+TOO_MANY_CLAUSES = re.compile("max_?clause_?count|too_many_(nested_)?clauses", re.IGNORECASE)
 
 
 class EmbeddingRequest(BaseModel):
     """The body of `/v1/embeddings`."""
 
-    # Fails at the first item: a report about each of a million takes seconds.
+    # fail_fast, since a report on each of a million items takes seconds
     input: str | Annotated[list[str], Field(min_length=1, fail_fast=True)] = Field(
         description="a text, or a list of them"
     )
@@ -120,7 +120,7 @@ class SearchRequest(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def names_of_here(cls, values: Any) -> Any:
+    def refuse_other_names(cls, values: Any) -> Any:
         """Raise ValueError for a field named as in another API, with its name in this one."""
         wrong = next((name for name in OTHER_NAMES if isinstance(values, dict) and name in values), None)
         if wrong:
@@ -134,12 +134,12 @@ class SearchRequest(BaseModel):
 
 
 class QuickRequest(Request):
-    """A request whose body is parsed by orjson, five times as fast as by `json`, so that a large body holds
-    up others less.
+    """A request whose body is parsed by orjson, five times as fast as by `json`, so that a large body blocks
+    other requests for less time.
     """
 
     async def json(self) -> Any:
-        """Return the parsed body. Raises json.JSONDecodeError, also for half a surrogate pair."""
+        """Return the parsed body. Raises json.JSONDecodeError, also for a lone surrogate."""
         return orjson.loads(await self.body())
 
 
@@ -164,18 +164,18 @@ def side_of(model: str) -> Side:
         if name == side:
             return side
     hint = "use hybridr-query for queries, hybridr-passage for documents"
-    raise Refused(404, f"the model '{model[:100]}' names no side", hint)
+    raise Refused(404, f"the model name '{model[:100]}' does not end in -query or -passage", hint)
 
 
 def check_embedding(request: EmbeddingRequest, dim: int) -> None:
-    """Raise DataError for an input without text, Refused for one over the limits."""
+    """Raise DataError for an input without text or another dimension, Refused for one over the limits."""
     if len(request.texts) > MOST_INPUTS:
         message = f"{len(request.texts)} inputs were sent, a request takes at most {MOST_INPUTS}"
         raise Refused(422, message, "send them in several requests")
     check_lengths("input {}", request.texts, LONGEST_INPUT, "the encoder reads only its start")
     for position, text in enumerate(request.texts):
         if not is_readable(text):
-            raise DataError(f"input {position} is empty", hint="leave texts without words out")
+            raise DataError(f"input {position} is empty", hint="send only texts with words")
     if request.dimensions not in (None, dim):
         raise DataError(f"this encoder gives {dim} dimensions, {request.dimensions} were asked for")
 
@@ -193,21 +193,22 @@ def check_lengths(name: str, texts: Sequence[str], limit: int, hint: str) -> Non
     for position, text in enumerate(texts):
         if len(text) > limit:
             problem = f"{name.format(position)} has {len(text)} characters"
-            raise Refused(422, f"{problem}, at most {limit} are taken", hint)
+            raise Refused(422, f"{problem}, the limit is {limit}", hint)
 
 
 def check_filter(filter: Any, settings: ServeSettings) -> None:
-    """Raise Refused (422) for a filter that does more than compare fields with values.
+    """Raise Refused (422) for a filter that does more than compare fields with values, unless `filters` is
+    "any".
 
-    The server searches with its own rights: a lookup would read other indices, a script runs code, and
-    patterns may take minutes.
+    The server searches with its own rights: a look-up could read other indices, a script could run code, and
+    a pattern could take minutes.
     """
     if filter is None or settings.filters == "any":
         return
     try:
         require_comparing(filter)
     except ValueError as error:
-        raise Refused(422, f"filter: {error}", f"taken are {', '.join(CLAUSES)}; docs/serve.md") from None
+        raise Refused(422, f"filter: {error}", f"use {', '.join(CLAUSES)}; see docs/serve.md") from None
 
 
 class Refused(HTTPException):
@@ -223,21 +224,21 @@ class Refused(HTTPException):
 class Busy(Refused):
     """A request refused because the server is busy; the client may try again soon."""
 
-    def __init__(self, message: str, status: int = LATE) -> None:
+    def __init__(self, message: str, status: int = UNAVAILABLE) -> None:
         super().__init__(
             status, message, "ask again a little later", headers={"Retry-After": str(RETRY_AFTER_S)}
         )
 
 
 class EncodingFailed(Refused):
-    """The encoder raised an error; the error is the cause and stays out of the answer."""
+    """The encoder raised an error, which is the cause and does not appear in the answer."""
 
     def __init__(self) -> None:
         super().__init__(500, "the encoder failed", "the server's log names the error")
 
 
-def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response, serialised by orjson because FastAPI's own way is slow for numbers."""
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response, serialised by orjson, since FastAPI's own serialiser is slow for numbers."""
     return Response(json_bytes(value), status_code=status, media_type="application/json", headers=headers)
 
 
@@ -246,7 +247,7 @@ def json_bytes(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def error_answer(
+def error_response(
     status: int,
     message: str,
     hint: str | None = None,
@@ -254,46 +255,46 @@ def error_answer(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return a response with an error object; its type follows from the status unless `kind` names it."""
-    message = message.encode(errors="replace").decode()  # a client may send half a surrogate pair
+    message = message.encode(errors="replace").decode()  # it may quote a client's lone surrogate
     kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
     record = {"error": {"message": message, "hint": hint, "type": kind, "code": status}}
-    return answer(record, status, headers)
+    return json_response(record, status, headers)
 
 
-def add_error_answers(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Register handlers that answer every error of the app in the form of OpenAI's API."""
-    app.add_exception_handler(HTTPException, refused)  # type: ignore[arg-type]
-    app.add_exception_handler(HybridrError, failed)  # type: ignore[arg-type]
-    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, refusal_response)  # type: ignore[arg-type]
+    app.add_exception_handler(HybridrError, hybridr_error_response)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, validation_response)  # type: ignore[arg-type]
 
 
-async def refused(request: Request, error: HTTPException) -> Response:
+async def refusal_response(request: Request, error: HTTPException) -> Response:
     """Return the response for an HTTPException, such as Refused or an unknown route."""
     if error.status_code >= 500 and not isinstance(error, Busy):
-        note(request, **described(error))
+        note(request, **error_facts(error))
     hint = getattr(error, "hint", None)
-    return error_answer(error.status_code, str(error.detail), hint, headers=error.headers)
+    return error_response(error.status_code, str(error.detail), hint, headers=error.headers)
 
 
-def is_too_long(error: ClusterError) -> bool:
+def has_too_many_clauses(error: ClusterError) -> bool:
     """Return whether the cluster refused a query because it has too many clauses."""
-    return TOO_MANY_WORDS.search(f"{error.kind} {error.message}") is not None
+    return TOO_MANY_CLAUSES.search(f"{error.kind} {error.message}") is not None
 
 
-async def failed(request: Request, error: HybridrError) -> Response:
+async def hybridr_error_response(request: Request, error: HybridrError) -> Response:
     """Return the response for a HybridrError."""
-    if isinstance(error, ClusterError) and is_too_long(error):
-        problem = "the query has more words than the cluster takes"
-        return error_answer(
+    if isinstance(error, ClusterError) and has_too_many_clauses(error):
+        problem = "the query has more words than the cluster allows"
+        return error_response(
             422, problem, "indices.query.bool.max_clause_count is its limit", type(error).__name__
         )
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
     if status >= 500:
-        note(request, **described(error))
-    return error_answer(status, error.message, error.hint, type(error).__name__)
+        note(request, **error_facts(error))
+    return error_response(status, error.message, error.hint, type(error).__name__)
 
 
-async def invalid(_: Request, error: RequestValidationError) -> Response:
+async def validation_response(_: Request, error: RequestValidationError) -> Response:
     """Return the response for an invalid body; it names the wrong fields without repeating their values."""
     errors = error.errors()
     problems = [
@@ -301,13 +302,13 @@ async def invalid(_: Request, error: RequestValidationError) -> Response:
         for item in errors[:SHOWN_PROBLEMS]
     ]
     status = 422 if any(item["type"] == "extra_forbidden" for item in errors) else 400
-    return error_answer(status, "; ".join(problems))
+    return error_response(status, "; ".join(problems))
 
 
-def reason_of(error: Exception) -> NotRanked:
+def not_ranked_reason(error: Exception) -> NotRanked:
     """Return the NotRanked reason for an error during ranking."""
     if isinstance(error, Refused):
-        return NotRanked("late" if error.status_code == LATE else "failed")
+        return NotRanked("late" if error.status_code == UNAVAILABLE else "failed")
     return NotRanked("failed" if isinstance(error, HybridrError) else "unreadable")
 
 

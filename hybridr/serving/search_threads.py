@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from .requests import GONE, Busy, Refused
+from .requests import CLIENT_GONE, Busy, Refused
 
 CLIENT: ContextVar[str] = ContextVar("client", default="")
 """Address of the client whose request is answered; "" is the server itself."""
@@ -24,7 +24,7 @@ ARRIVED = "hybridr.arrived"
 SEARCHING_THREADS = 40
 SHARE = 0.75  # of the threads, and of all that may wait, for one client
 STALLED_S = 1.0
-"""After so long in which none of the calls ends that hold all threads, nobody waits behind them."""
+"""If all threads are busy and no call ends for so long, waiting calls are refused."""
 T = TypeVar("T")
 
 
@@ -42,19 +42,19 @@ class Turn:
 class SearchThreads:
     """A pool of threads for calls to the cluster, with at most `limit` calls running or waiting.
 
-    A client gets at most three quarters of the threads and of the places. If all threads that a call may use
-    are taken, and none becomes free for `stalled_s` seconds, the call is refused.
+    A client gets at most three quarters of the threads, and of the `limit`. If all threads that a call may
+    use are busy, and none becomes free for `stalled_s` seconds, the call is refused.
     """
 
     def __init__(self, limit: int, stalled_s: float | None = None) -> None:
-        self.most, self.size, self.stalled_s = limit, min(limit, SEARCHING_THREADS), stalled_s
+        self.limit, self.size, self.stalled_s = limit, min(limit, SEARCHING_THREADS), stalled_s
         self.share = max(1, int(SHARE * self.size))
         self._pool = ThreadPoolExecutor(self.size, thread_name_prefix="hybridr-search")
         self._lock = Lock()
         self._waiting: list[Turn] = []
         self._running: Counter[str] = Counter()
-        self._held: Counter[str] = Counter()
-        self._moved: dict[str | None, float] = {None: time.monotonic()}
+        self._calls: Counter[str] = Counter()
+        self._last_change: dict[str | None, float] = {None: time.monotonic()}
 
     async def run(self, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
         """Run `work` in a thread; return its result or raise its error.
@@ -73,24 +73,24 @@ class SearchThreads:
             return value
         finally:
             if not result.done() and not self._withdraw(turn):
-                result.add_done_callback(asyncio.Future.exception)  # which nobody waits for, is no error
+                result.add_done_callback(asyncio.Future.exception)  # read it: nobody waits for it any more
                 if stop is not None:
                     stop()
 
     def _enter(self, work: Callable[[], Any]) -> Turn:
         """Queue a call and return its turn. Raises Busy if too many calls wait."""
-        turn = Turn(CLIENT.get(), work, copy_context())  # with the name that its client gave it
+        turn = Turn(CLIENT.get(), work, copy_context())  # the context holds the client's X-Opaque-Id
         with self._lock:
-            of_client = self._held[turn.client]
-            if self._held.total() >= self.most or (turn.client and of_client >= max(1, SHARE * self.most)):
-                raise Busy(f"the server works on {of_client} of your searches, at most {self.most} at once")
-            self._held[turn.client] += 1
+            of_client = self._calls[turn.client]
+            if self._calls.total() >= self.limit or (turn.client and of_client >= max(1, SHARE * self.limit)):
+                raise Busy(f"{self._calls.total()} searches run or wait, {of_client} of them yours")
+            self._calls[turn.client] += 1
             self._waiting.append(turn)
             self._begin()
         return turn
 
     def _begin(self) -> None:
-        """Start waiting calls on free threads, in their order. The caller holds the lock."""
+        """Start waiting calls on free threads, in order of arrival. The caller holds the lock."""
         for turn in self._waiting.copy():
             if self._running.total() >= self.size:
                 return
@@ -99,7 +99,7 @@ class SearchThreads:
             self._waiting.remove(turn)
             turn.begun = turn.result.set_running_or_notify_cancel()
             self._running[turn.client] += 1
-            self._moved[None] = self._moved[turn.client] = time.monotonic()
+            self._last_change[None] = self._last_change[turn.client] = time.monotonic()
             self._pool.submit(turn.context.run, self._work, turn)
 
     def _work(self, turn: Turn) -> None:
@@ -117,16 +117,16 @@ class SearchThreads:
         """Note that a turn's work has ended, and begin waiting turns."""
         with self._lock:
             self._running[turn.client] -= 1
-            self._moved[None] = self._moved[turn.client] = time.monotonic()
+            self._last_change[None] = self._last_change[turn.client] = time.monotonic()
             self._leave(turn)
             self._begin()
 
     def _leave(self, turn: Turn) -> None:
         """Forget a turn that has ended or was withdrawn."""
-        self._held[turn.client] -= 1
-        if not self._held[turn.client]:
-            del self._held[turn.client], self._running[turn.client]
-            self._moved.pop(turn.client, None)
+        self._calls[turn.client] -= 1
+        if not self._calls[turn.client]:
+            del self._calls[turn.client], self._running[turn.client]
+            self._last_change.pop(turn.client, None)
 
     def _withdraw(self, turn: Turn) -> bool:
         """Remove a waiting call; return False if it has begun."""
@@ -142,31 +142,31 @@ class SearchThreads:
         with self._lock:
             if turn.begun or self.stalled_s is None:
                 return False
-            since = self._moved[None if self._running.total() >= self.size else turn.client]
+            since = self._last_change[None if self._running.total() >= self.size else turn.client]
         return time.monotonic() - since >= self.stalled_s
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-    """Wait for `work`; cancel it and raise Refused if the client leaves, or time is up, before it is done.
+async def client_result(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    """Return the result of `work`; cancel it and raise Refused if the client leaves or time is up before.
 
-    `timeout_s` counts from the arrival of the request. A thread that works goes on; nobody waits for it.
+    `timeout_s` counts from the arrival of the request. A thread that has started its work finishes it.
     """
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(departure(request))
+    gone = asyncio.ensure_future(client_departure(request))
     left_s = None if timeout_s is None else timeout_s - (time.perf_counter() - request.scope[ARRIVED])
     try:
         await asyncio.wait((task, gone), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if not task.done() and not gone.done():
-            raise Busy(f"this took longer than {timeout_s} s")
+            raise Busy(f"the request took longer than {timeout_s} s")
         if not task.done():
-            raise Refused(GONE, "the client went away")
+            raise Refused(CLIENT_GONE, "the client went away")
         return task.result()
     finally:
         task.cancel()
         gone.cancel()
 
 
-async def departure(request: Request) -> None:
+async def client_departure(request: Request) -> None:
     """Return when the client of a fully read request closes the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

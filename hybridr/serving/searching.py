@@ -33,19 +33,19 @@ from .requests import (
     SearchRequest,
     UbiId,
     UbiSearch,
-    answer,
     check_filter,
     check_query,
-    is_too_long,
-    reason_of,
+    has_too_many_clauses,
+    json_response,
+    not_ranked_reason,
 )
 from .rewriting.rewriting import BodyRanking, strict_json
-from .search_threads import SearchThreads, unless_gone
+from .search_threads import SearchThreads, client_result
 from .snapshots import Contest, IndexSnapshot, Searches, Teams
-from .telemetry import LOGGER, described, note, note_ranking
+from .telemetry import LOGGER, error_facts, note, note_ranking
 
 MOST_EVENTS = 1_000
-TAKEN = 202
+ACCEPTED = 202
 Short = Annotated[str, Field(max_length=256)]
 DocumentName = Annotated[str, Field(min_length=1, max_length=512)] | int
 Coordinate = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -112,15 +112,13 @@ def add_events(app: FastAPI, keeper: UbiWriter) -> None:
         records = [event.model_dump(mode="json", exclude_none=True) for event in body]
         if not keeper.keep(EVENTS, records):
             raise Busy("the server has as many events to write as it takes", TOO_MANY)
-        return answer({"taken": len(records)}, TAKEN)
+        return json_response({"taken": len(records)}, ACCEPTED)
 
 
 def query_record(
     body: SearchRequest, ubi: UbiSearch, query_id: str, hits: Sequence[Hit], teams: Teams | None
 ) -> dict[str, Any]:
-    """Return the entry of `ubi_queries` for a search with these hits; with `teams`, the hits of two
-    interleaved rankings.
-    """
+    """Return the entry of `ubi_queries` for a search with these hits; `teams` if interleaved."""
     of_experiment = {EXPERIMENT: teams.experiment, TEAMS: teams.letters} if teams else {}
     reserved = {EXPERIMENT, TEAMS}
     own = {name: value for name, value in ubi.query_attributes.items() if name not in reserved}
@@ -134,12 +132,12 @@ def query_record(
     }
 
 
-WARM_S = 10.0  # that a server takes at most before it says that it is ready
-GONE = frozenset((404, 503))
-"""Statuses of a search in an index that was just deleted: it is not there, or all shards failed."""
+WARM_S = 10.0  # longest time of warming up before the server says that it is ready
+INDEX_GONE = frozenset((404, 503))
+"""Statuses of a search in an index that was just deleted: not found, or all shards failed."""
 GivesHits: TypeAlias = "Callable[..., list[Hit]]"
 WARNING = "the encoder failed, these are lexical results"
-UNSURE = "no confidence is known of these scores, no hit was left out"
+UNSURE = "these scores have no known confidence, so at_least left no hit out"
 
 
 def add_searching(app: FastAPI, searches: Searches) -> None:
@@ -150,7 +148,7 @@ def add_searching(app: FastAPI, searches: Searches) -> None:
     @app.get("/v1/index", summary="Which index is asked, and by what, as deploy compares it")
     async def index() -> Response:
         await searches.threads.run(searches.look)
-        return answer(searches.now.description() | {"problem": searches.problem})
+        return json_response(searches.now.description() | {"problem": searches.problem})
 
 
 def add_search(app: FastAPI, searches: Searches) -> None:
@@ -159,15 +157,15 @@ def add_search(app: FastAPI, searches: Searches) -> None:
     """
     settings = searches.serving
 
-    async def followed(body: SearchRequest, request: Request) -> Response:
-        """Answer a search; if the index is gone, answer from the index that took its place."""
+    async def search_current_index(body: SearchRequest, request: Request) -> Response:
+        """Answer a search; if the index was deleted, from the index that replaced it."""
         snapshot = searches.now
         try:
             return await answer_search(body, request, searches, snapshot)
         except ClusterError as error:
-            if error.status not in GONE:
+            if error.status not in INDEX_GONE:
                 raise
-            newer = await searches.threads.run(partial(searches.after, snapshot))
+            newer = await searches.threads.run(partial(searches.replacement_of, snapshot))
             if newer is snapshot:
                 raise
             return await answer_search(body, request, searches, newer)
@@ -178,9 +176,9 @@ def add_search(app: FastAPI, searches: Searches) -> None:
         check_query(body.query, settings)
         check_filter(body.filter, settings)
         try:
-            return await followed(body, request)
+            return await search_current_index(body, request)
         except ClusterError as error:
-            if body.filter is None or error.status != BAD_REQUEST or is_too_long(error):
+            if body.filter is None or error.status != BAD_REQUEST or has_too_many_clauses(error):
                 raise
             raise Refused(422, f"filter: {error.message}", "the mapping says what its fields take") from None
 
@@ -197,9 +195,9 @@ async def answer_search(
     rules = snapshot.search(mode).rules
     ruling = await asyncio.to_thread(rules.ruling, body.query) if rules.is_slow else rules.ruling(body.query)
     try:
-        reading = await unless_gone(request, snapshot.read(mode, ruling.text), settings.search_timeout_s)
+        reading = await client_result(request, snapshot.read(mode, ruling.text), settings.search_timeout_s)
     except EncodingFailed as error:
-        note(request, warning=WARNING, **described(error))
+        note(request, warning=WARNING, **error_facts(error))
         mode, warning = LexicalRetriever.name, WARNING
     page: dict[str, Any] = {"filter": body.filter, "explain": body.explain, "reading": reading}
     page |= {"boost": body.boost} if body.boost and not warning else {}
@@ -210,9 +208,9 @@ async def answer_search(
         search = search.requiring(body.at_least)
     contest = snapshot.contest if ubi and mode == HYBRID and not body.at_least else None
     rankings = [search, contest.rival] if contest else [search]
-    ways = [partial(ranking, **page) for ranking in rankings]
-    work = drafted(body, searches.threads, ways, contest, query_id)
-    hits, teams = await unless_gone(request, work, settings.search_timeout_s)
+    calls = [partial(ranking, **page) for ranking in rankings]
+    work = interleaved_hits(body, searches.threads, calls, contest, query_id)
+    hits, teams = await client_result(request, work, settings.search_timeout_s)
     if ubi:
         entry = query_record(body, ubi, query_id, hits, teams)
         request.app.state.keeper.keep(QUERIES, [entry], ubi.object_id_field or "")
@@ -223,74 +221,79 @@ async def answer_search(
     response |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
     response |= {"rules": list(ruling.names)} if ruling.names else {}
     if not warning:
-        return answer(response)
+        return json_response(response)
     text = "".join(
         letter if letter.isascii() and letter.isprintable() and letter not in '"\\' else "?"
         for letter in warning  # a name may hold any letters
     )
-    return answer(response | {"warning": warning}, headers={"Warning": f'199 hybridr "{text}"'})
+    return json_response(response | {"warning": warning}, headers={"Warning": f'199 hybridr "{text}"'})
 
 
-async def drafted(
+async def interleaved_hits(
     body: SearchRequest,
     threads: SearchThreads,
-    ways: Sequence[GivesHits],
+    calls: Sequence[GivesHits],
     contest: Contest | None,
     query_id: str,
 ) -> tuple[list[Hit], Teams | None]:
-    """Return the hits of a search; of an experiment, the interleaved hits of two rankings with their teams.
+    """Return the hits of a search and None; with a `contest` the interleaved hits of two rankings, and their
+    teams. `calls` are one or two rankings.
 
-    If the second ranking fails, the hits of the first are returned.
+    If the second ranking fails, the hits of the first are returned, and None.
     """
     if contest is None:
-        return await threads.run(partial(ways[0], body.query, body.k, offset=body.offset)), None
+        return await threads.run(partial(calls[0], body.query, body.k, offset=body.offset)), None
     stop = body.offset + body.k
-    both = [threads.run(partial(way, body.query, stop)) for way in ways]
+    both = [threads.run(partial(way, body.query, stop)) for way in calls]
     a, b = await asyncio.gather(*both, return_exceptions=True)
     if isinstance(a, BaseException):
         raise a
     if isinstance(b, BaseException):
-        LOGGER.warning("no draft", extra={"facts": {"experiment": contest.experiment, **described(b)}})
+        LOGGER.warning("no draft", extra={"facts": {"experiment": contest.experiment, **error_facts(b)}})
         return a[body.offset :], None
     return contest.draft(query_id, a, b, range(body.offset, stop))
 
 
 def add_ranking(app: FastAPI, searches: Searches) -> None:
-    """Add `/v1/rank`, which never fails: a search that cannot be ranked is returned unchanged.
+    """Add `/v1/rank`, which never fails: for a search that cannot be ranked it returns the client's body,
+    changed only to keep vectors out of the hits; an unreadable body comes back unchanged.
 
-    The route's `index` is the uuid of the index whose pipeline asks; it must be the followed index.
+    The route's `index` is the uuid of the index whose pipeline sends the search; only the index that this
+    server serves is ranked.
     """
     timeout_s = searches.serving.rank_timeout_s
 
-    @app.post("/v1/rank", summary="A search body for one text, ranked as /search does; any other as it came")
+    @app.post("/v1/rank", summary="A search body for one text, ranked as by /search; or unranked")
     async def rank(
         request: Request, recall: Finds = "all", boost: str | None = None, index: str | None = None
     ) -> Response:
         raw, snapshot = await request.body(), searches.now
         ranking = snapshot.rankings[recall]
-        ranked: bytes | NotRanked = NotRanked("another_index")
+        outcome: bytes | NotRanked = NotRanked("another_index")
         try:
-            if searches.asks(index):
+            if searches.is_followed(index):
                 work = ranked_body(snapshot, ranking, raw, timeout_s, boost)
-                ranked = await unless_gone(request, work, timeout_s)
+                outcome = await client_result(request, work, timeout_s)
         except Exception as error:
-            ranked = reason_of(error)
-            note(request, **described(error))
-        reason, body = None, raw
-        if not isinstance(ranked, NotRanked):
-            body = ranked
-        elif (reason := ranked).reason != "unreadable":
-            body = ranking.unranked(raw)
-        note_ranking(request, reason)
-        snapshot.embedder.metrics.count_ranking(reason)
-        # ml-commons would take `${...}` inside the answer for something to fill in.
-        return answer({"body": body.decode(errors="replace").replace("$", "\\u0024")})
+            outcome = not_ranked_reason(error)
+            note(request, **error_facts(error))
+        not_ranked = outcome if isinstance(outcome, NotRanked) else None
+        if not isinstance(outcome, NotRanked):
+            body = outcome
+        else:
+            body = raw if outcome.reason == "unreadable" else ranking.unranked(raw)
+        note_ranking(request, not_ranked)
+        snapshot.embedder.metrics.count_ranking(not_ranked)
+        # \u0024 is "$" in JSON: ml-commons would take `${...}` in the answer for a placeholder.
+        return json_response({"body": body.decode(errors="replace").replace("$", "\\u0024")})
 
 
 async def ranked_body(
     snapshot: IndexSnapshot, ranking: BodyRanking, raw: bytes, within_s: float, boost: str | None = None
 ) -> bytes | NotRanked:
-    """Return the body that ranks a search, or why a single request cannot."""
+    """Return the body that ranks a search, or why one request cannot rank it. Raises ValueError for a
+    malformed body.
+    """
     request = await snapshot.read_body(ranking, strict_json(raw), within_s)
     if isinstance(request, NotRanked):
         return request
@@ -300,9 +303,9 @@ async def ranked_body(
     return NotRanked("failed") if ranked.only_finds else orjson.dumps(ranked.body)
 
 
-async def warm(searches: Searches) -> None:
-    """Rank example texts until that is fast twice in a row, so that encoder, threads and cluster are warm for
-    the first clients.
+async def warm_up(searches: Searches) -> None:
+    """Rank example texts until two in a row are fast, for WARM_S at most, so that encoder, threads and
+    cluster are warm for the first clients.
     """
     snapshot, quick, until = searches.now, 0, time.monotonic() + WARM_S
     ranking, within_s = snapshot.rankings["all"], searches.serving.rank_timeout_s
@@ -310,7 +313,7 @@ async def warm(searches: Searches) -> None:
         if snapshot.lost or quick == 2 or time.monotonic() > until:
             return
         began = time.monotonic()
-        with suppress(Exception):  # it is said where somebody asks
+        with suppress(Exception):  # a client's search will report it
             sent_body = orjson.dumps(
                 {"query": snapshot.modes[HYBRID].context.words.query(text, 1), "size": 1}
             )

@@ -34,14 +34,14 @@ from .proxy import (
     unzipped,
 )
 from .requests import BAD_REQUEST
-from .rewriting.explaining import Send, ids_of, milliseconds_since, shadowed
-from .rewriting.rewriting import WITHIN, reason_of_path
+from .rewriting.explaining import Send, compared_request, ids_of, milliseconds_since
+from .rewriting.rewriting import MOVED_PARAMETERS, reason_of_path
 from .snapshots import Searches
 from .telemetry import LOGGER
 
 MOST_WAITING = 16  # requests; others are not compared while so many wait
 FAILURES = 10  # in a row, after which no request is sent to the other ranking any more
-REST = 3  # times as long as it worked, so that it takes a quarter of a core at most
+REST_FACTOR = 3  # times as long as it worked, so that it takes a quarter of a core at most
 SLOW_S = 2.0  # a slower answer of the other ranking is a failure
 
 
@@ -49,7 +49,7 @@ class ClientExchange(NamedTuple):
     """A client's request and the cluster's answer."""
 
     address: SearchAddress
-    sent: Relayed
+    upstream: Relayed
     answer: Answered
     took_ms: float
 
@@ -72,12 +72,12 @@ class ShadowingProxy(Proxy):
 
     async def search(self, request: Request) -> Response:
         """Answer `_search` as the cluster does."""
-        address, sent = await request_to_relay(request)
+        address, upstream = await request_to_relay(request)
         began = time.perf_counter()
-        answer = await self.send(request, sent)
+        answer = await self.send(request, upstream)
         if not self.stopped and answer.status < BAD_REQUEST and random.random() < self.share:  # noqa: S311
             try:
-                self._waiting.put_nowait(ClientExchange(address, sent, answer, milliseconds_since(began)))
+                self._waiting.put_nowait(ClientExchange(address, upstream, answer, milliseconds_since(began)))
             except Full:
                 self._skipped += 1
         return response_of(answer)
@@ -95,9 +95,9 @@ class ShadowingProxy(Proxy):
             except OSError as error:
                 self.stop(f"{self.file.path} cannot be written: {error.strerror}")
             except Exception as error:  # whatever clients send; their answers are out already
-                self.count(type(error).__name__)
+                self.count_result(type(error).__name__)
                 LOGGER.warning("no shadow", extra={"facts": {"error": type(error).__name__}})
-            time.sleep(REST * (time.perf_counter() - began))
+            time.sleep(REST_FACTOR * (time.perf_counter() - began))
 
     def entries(self, exchange: ClientExchange) -> Iterator[ShadowedRequest]:
         """Yield an entry for each search of a client that asks the index or its source: the client's hits
@@ -106,33 +106,35 @@ class ShadowingProxy(Proxy):
         The ranking is asked with the client's rights, and in the client's place: same parameters, other
         index.
         """
-        address, sent, answer, took_ms = exchange
+        address, upstream, answer, took_ms = exchange
         limit, snapshot = self.settings.max_body_bytes, self.searches.now
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]
         answers = orjson.loads(unzipped(answer, limit))
         if address.api == "_msearch":
-            searches = [search for _, search in searches_in(unzipped(sent, limit), address.index)]
+            searches = [search for _, search in searches_in(unzipped(upstream, limit), address.index)]
             pairs = list(zip(searches, answers["responses"], strict=True))
         else:
-            pairs = [(search_at(address, sent, limit)[1], answers)]
+            pairs = [(search_at(address, upstream, limit)[1], answers)]
         for search, own in pairs:
-            if not self.asks_index(search.name, snapshot.info):
+            if not self.is_followed_name(search.name, snapshot.info):
                 continue
             entry = ShadowedRequest(snapshot.info.uuid)
-            reason = self.left_alone(sent, search) or reason_of_path("_search", search.params)
+            reason = self.reason_to_pass_on(upstream, search) or reason_of_path("_search", search.params)
             if reason:
                 yield replace(entry, reason=reason.reason)
                 continue
-            target = SearchAddress(snapshot.info.name, "_search", search.params).without(WITHIN).target
-            send = self.sender(sent, search, target)
-            yield shadowed(entry, search.body(), ids_of(own), took_ms, ranking, send)
+            target = (
+                SearchAddress(snapshot.info.name, "_search", search.params).without(MOVED_PARAMETERS).target
+            )
+            send = self.search_function(upstream, search, target)
+            yield compared_request(entry, search.body(), ids_of(own), took_ms, ranking, send)
 
-    def sender(self, sent: Relayed, search: ClientSearch, target: str) -> Send:
+    def search_function(self, upstream: Relayed, search: ClientSearch, target: str) -> Send:
         """Return a function that searches the index with vectors with the rights of a client."""
 
         def send(body: Mapping[str, Any]) -> dict[str, Any]:
             """Search the index with vectors and return the answer. Raises ClusterError."""
-            answer = self.relay.send(json_search(sent, target, self.translated(search, body)), Call())
+            answer = self.relay.send(json_search(upstream, target, self.translated(search, body)), Call())
             if answer.status >= BAD_REQUEST:
                 raise ClusterError("the index with vectors refused a search", status=answer.status)
             parsed: dict[str, Any] = orjson.loads(answer.body)
@@ -140,7 +142,7 @@ class ShadowingProxy(Proxy):
 
         return send
 
-    def asks_index(self, name: str, info: IndexInfo) -> bool:
+    def is_followed_name(self, name: str, info: IndexInfo) -> bool:
         """Return whether a name stands for the whole followed index, or for its source."""
         until, is_followed = self._known.get(name, (0.0, False))
         if time.monotonic() < until:
@@ -162,11 +164,11 @@ class ShadowingProxy(Proxy):
         self._skipped = 0
         if not entry.reason:  # what is left as it is says nothing of the other ranking
             slow = f"slower than {SLOW_S:g} s" if entry.new_ms > SLOW_S * 1000 else ""
-            self.count(entry.error or slow)
+            self.count_result(entry.error or slow)
         if self._compared >= MOST_KEPT:
             self.stop(f"{MOST_KEPT:,} requests are enough")
 
-    def count(self, problem: str) -> None:
+    def count_result(self, problem: str) -> None:
         """Count a request that failed by a problem, or was answered (none), and stop after FAILURES in a
         row.
         """

@@ -46,9 +46,9 @@ from .telemetry import LOGGER
 BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 EVERY_S = 2.0
 """Seconds between two looks at the index, of two small requests each."""
-AGAIN_S = 60.0  # what could not be opened is tried again
-LEAST_S = 0.5  # between two looks that requests ask for
-MOST_SEARCHES = 256  # worked on or waiting, of /search and of /v1/rank each; 503 with Retry-After beyond
+RETRY_S = 60.0  # until an index that could not be opened is tried again
+LEAST_S = 0.5  # between two looks, also those that requests cause
+MOST_SEARCHES = 256  # running or waiting, of /search and of /v1/rank each; 503 with Retry-After beyond
 BOOKKEEPING = frozenset(
     "accepted aliases deployment destinations history load original previous refused rejected synced "
     "warning".split()
@@ -56,8 +56,8 @@ BOOKKEEPING = frozenset(
 """Fields of a record that no search reads; `sync` writes some of them every few seconds."""
 
 
-class LookUp:
-    """Lets the cluster analyse texts; texts that arrive meanwhile share the next request."""
+class TextAnalysis:
+    """Lets the cluster analyse texts; texts that arrive during a request share the next one."""
 
     def __init__(self, threads: SearchThreads, search: Search, within_s: float) -> None:
         self._threads, self._search, self._within_s = threads, search, within_s
@@ -65,7 +65,7 @@ class LookUp:
         self._texts: list[str] = []
         self._next: asyncio.Future[None] | None = None
 
-    def has(self, text: str) -> bool:
+    def is_ready(self, text: str) -> bool:
         """Return whether the body for a text can be built at once, without a request."""
         return len(text) <= BUILT_AT_ONCE and self._search.needs_no_request(text)
 
@@ -79,7 +79,7 @@ class LookUp:
         if self._next is None:
             self._next = asyncio.ensure_future(self._take_turn())
         self._texts.append(text)
-        await asyncio.shield(self._next)  # a client that leaves takes nothing from the others
+        await asyncio.shield(self._next)  # if one client leaves, the others still get their result
 
     async def _take_turn(self) -> None:
         """Wait for the turn, and analyse all texts that wait by one request."""
@@ -89,15 +89,13 @@ class LookUp:
             texts, self._texts, self._next = self._texts, [], None
         try:
             request = self._threads.run(partial(self._search.analysis.of, texts))
-            await asyncio.wait_for(request, self._within_s)  # longer than that nobody waits for it
+            await asyncio.wait_for(request, self._within_s)  # no ranking waits longer
         finally:
             self._turn.release()
 
 
 class Teams(NamedTuple):
-    """The ranking that each hit of a list belongs to, one letter a hit; `experiment` is the experiment's
-    id.
-    """
+    """The rankings that the hits of a list come from, one letter per hit; `experiment` is an id."""
 
     experiment: str
     letters: str
@@ -115,8 +113,8 @@ class Contest:
     ) -> tuple[list[Hit], Teams]:
         """Return a page of the interleaved hits of both rankings (team draft), with their teams.
 
-        The list is the same for every request of a search, so that pages fit. If one ranking has fewer hits,
-        the rest of the other belongs to neither team.
+        Every request with the same `query_id` gets the same list, so that pages fit. If one ranking has fewer
+        hits, the rest of the other belongs to neither team.
         """
         random = Random(f"{self.experiment} {query_id}")  # noqa: S311 - a coin
         picked = team_draft([hit.doc_id for hit in a], [hit.doc_id for hit in b], random)
@@ -145,17 +143,17 @@ def contest_of(search: Search, settings: SearchSettings) -> Contest | None:
 
 @dataclass(frozen=True)
 class IndexSnapshot:
-    """One index with one encoder, as its record was.
+    """One index with one encoder, opened at one state of its record.
 
-    `modes` are its searches, `rankings` those of clients' bodies by recall; `threads` build these. `lost`
-    says why only words rank now. `contest` is the running experiment, if searches are recorded.
+    `modes` are its searches, `rankings` rank clients' bodies, by recall, in `threads`. `lost` says why only
+    words rank now, "" if vectors do. `contest` is the running experiment, if searches are recorded.
     """
 
     info: IndexInfo
     embedder: Embedder
     modes: Mapping[Mode, Search]
     rankings: Mapping[Finds, BodyRanking]
-    words: LookUp
+    words: TextAnalysis
     threads: SearchThreads
     settings: SearchSettings
     lost: str = ""
@@ -199,7 +197,7 @@ class IndexSnapshot:
             return request
         text = request.query.text
         reading = self.embedder.read(text, within_s)
-        if self.words.has(text):
+        if self.words.is_ready(text):
             return request._replace(reading=await reading)
         encoded, _ = await asyncio.gather(reading, self.words.wait_for(text))
         return request._replace(reading=encoded)
@@ -209,9 +207,9 @@ class IndexSnapshot:
     ) -> RankedRequest | NotRanked:
         """Return the body that ranks a request; built in a thread if it takes a request to the cluster."""
         work = partial(ranking.rank, request, boost)
-        return work() if self.words.has(request.query.text) else await self.threads.run(work)
+        return work() if self.words.is_ready(request.query.text) else await self.threads.run(work)
 
-    def warmed(self) -> IndexSnapshot:
+    def warm_up(self) -> IndexSnapshot:
         """Search once, so that encoder, connection and script are ready for the first request; return this
         snapshot.
         """
@@ -238,30 +236,31 @@ class IndexSnapshot:
 
 
 class Searches:
-    """The searches of the followed index: `now` is the current snapshot, which `look` replaces.
+    """The searches of the index that the server follows: `now` is the current snapshot, which `look`
+    replaces.
 
-    `place` is where the routes find the current embedder; with `[serve] encoder` it never changes. `problem`
-    says why a changed index could not be opened: the snapshot before it stays.
+    In `app_state` the routes find the current embedder; with `[serve] encoder` it never changes. `problem`
+    says why a changed index could not be opened, while the previous snapshot stays.
     """
 
     def __init__(
         self, cluster: Cluster, place: State, serving: ServeSettings, settings: SearchSettings | None
     ) -> None:
-        self.cluster, self.place, self.serving = cluster, place, serving
+        self.cluster, self.app_state, self.serving = cluster, place, serving
         self.settings, self.index = settings or SearchSettings(), str(serving.index)
         self.threads = SearchThreads(MOST_SEARCHES, STALLED_S)
         self.ranking_threads = SearchThreads(MOST_SEARCHES, STALLED_S)  # /search waits longer
         self.problem = ""
-        self._lock, self._asked, self._ended = Lock(), Event(), Event()
+        self._lock, self._wake_up, self._ended = Lock(), Event(), Event()
         self._failed: IndexInfo | None = None
-        self._again = self._looked = 0.0
+        self._retry_at = self._checked_at = 0.0
         self._retired: list[tuple[float, Embedder]] = []
-        self.now = self._opened(self.index, place.embedder)
+        self.now = self._open(self.index, place.embedder)
 
     def reopen(self) -> None:
         """Open the index again, so that searches follow its current record."""
         with self._lock:
-            self._take(resolve(self.cluster, self.index))
+            self._replace_snapshot(resolve(self.cluster, self.index))
 
     def look(self) -> None:
         """Check the index, and open it again if its ranking changed.
@@ -271,39 +270,40 @@ class Searches:
         with self._lock:
             self._look()
 
-    def after(self, failed: IndexSnapshot) -> IndexSnapshot:
-        """Return the snapshot that replaced one whose index just failed to answer, else the same one.
+    def replacement_of(self, failed: IndexSnapshot) -> IndexSnapshot:
+        """Return the snapshot that replaces `failed`, whose index just failed to answer, or `failed` itself
+        if nothing changed.
 
         Requests that fail together check the index once.
         """
         since = time.monotonic()
         with self._lock:
-            if self.now is failed and self._looked < since:
+            if self.now is failed and self._checked_at < since:
                 self._look()
             return self.now
 
-    def asks(self, uuid: str | None) -> bool:
+    def is_followed(self, uuid: str | None) -> bool:
         """Return whether a uuid is that of the followed index (None: any); if not, the index is checked
         soon.
         """
         same = uuid is None or uuid == self.now.info.uuid
         if not same:
-            self.look_soon()
+            self.check_soon()
         return same
 
-    def look_soon(self) -> None:
+    def check_soon(self) -> None:
         """Let the thread of `follow` check the index at its next turn."""
-        self._asked.set()
+        self._wake_up.set()
 
     def follow(self) -> None:
         """Start the thread that checks the index every few seconds, until `end`."""
-        self.now.warmed()
+        self.now.warm_up()
         Thread(target=self._follow, name="hybridr-follow", daemon=True).start()
 
     def end(self) -> None:
         """Stop checking, and close encoders that were replaced."""
         self._ended.set()
-        self._asked.set()
+        self._wake_up.set()
         for _, embedder in self._retired:
             embedder.close()
 
@@ -313,58 +313,58 @@ class Searches:
         while not self._ended.wait(LEAST_S):
             if (now := self.now) is not warm and now.warm_signals():
                 warm = now
-            self._asked.wait(EVERY_S - LEAST_S)
-            self._asked.clear()
+            self._wake_up.wait(EVERY_S - LEAST_S)
+            self._wake_up.clear()
             if not self._ended.is_set():
                 self.look()
 
     def _look(self) -> None:
         """Check whether the index has changed, and open a new snapshot if it has."""
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
         problem = self.problem
         try:
             info = resolve(self.cluster, self.index)
             with_ranking = without_bookkeeping(info)
-            if with_ranking != self._failed or self._again <= self._looked:  # to fail again takes a second
+            if with_ranking != self._failed or self._retry_at <= self._checked_at:  # a failure takes 1 s
                 changed = with_ranking != without_bookkeeping(self.now.info)
-                if changed or self.now.lost or regains_signal(self.now.modes[HYBRID].context):
-                    self._take(info)
+                if changed or self.now.lost or has_regained_signal(self.now.modes[HYBRID].context):
+                    self._replace_snapshot(info)
                 problem = self.now.lost
-        except Exception as error:  # it looks for weeks, at whatever a cluster may answer
+        except Exception as error:  # the thread must survive any answer of the cluster
             problem = error.message if isinstance(error, HybridrError) else repr(error)
         if problem and problem != self.problem:
             LOGGER.warning("cannot follow", extra={"facts": {"problem": problem}})
         self.problem = problem
-        until = time.monotonic() - LONGEST_S  # no request can wait for an older encoder any more
+        until = time.monotonic() - LONGEST_S  # no request still waits for an encoder retired before
         for began, embedder in [entry for entry in self._retired if entry[0] < until]:
             self._retired.remove((began, embedder))
             embedder.close()
 
-    def _take(self, info: IndexInfo) -> None:
+    def _replace_snapshot(self, info: IndexInfo) -> None:
         """Open an index as the new snapshot. Raises HybridrError if the current one has to stay."""
-        embedder: Embedder = self.place.embedder
+        embedder: Embedder = self.app_state.embedder
         try:
             if not self.serving.encoder and info.record.encoder not in ("", embedder.encoder.fingerprint):
                 encoder = encoder_for(info, None)
                 embedder = Embedder(encoder, self.serving, embedder.metrics)
-            snapshot = self._opened(info, embedder).warmed()
+            snapshot = self._open(info, embedder).warm_up()
         except (DataError, ModelError, FingerprintMismatch) as error:
-            self._failed, self._again = without_bookkeeping(info), time.monotonic() + AGAIN_S
-            replaced = info.uuid != self.now.info.uuid  # what is filled in place has no vectors of before
+            self._failed, self._retry_at = without_bookkeeping(info), time.monotonic() + RETRY_S
+            replaced = info.uuid != self.now.info.uuid  # an index filled in place lost its old vectors
             if replaced and not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
                 raise
             settings = self.settings.model_copy(update={"rerank": ("none",)})  # it may need vectors
             mode = LexicalRetriever.name
             search = Search(self.cluster, info, mode=mode, settings=settings)
-            snapshot = self._snapshot(search, self.place.embedder, {mode: search}, error.message)
+            snapshot = self._make_snapshot(search, self.app_state.embedder, {mode: search}, error.message)
         snapshot.shapes.take_over(self.now.shapes)
-        if snapshot.embedder is not self.place.embedder:
-            self._retired.append((time.monotonic(), self.place.embedder))
-            self.place.embedder = snapshot.embedder
+        if snapshot.embedder is not self.app_state.embedder:
+            self._retired.append((time.monotonic(), self.app_state.embedder))
+            self.app_state.embedder = snapshot.embedder
         self.now = snapshot
         LOGGER.info("opened", extra={"facts": {"opened": info.name, "lost": snapshot.lost or None}})
 
-    def _opened(self, index: str | IndexInfo, embedder: Embedder) -> IndexSnapshot:
+    def _open(self, index: str | IndexInfo, embedder: Embedder) -> IndexSnapshot:
         """Return a new snapshot of an index, with a search for each mode that is possible."""
         hybrid = Search(self.cluster, index, embedder.encoder, settings=self.settings)
         record = hybrid.info.record
@@ -372,10 +372,10 @@ class Searches:
             name for name in member_names(RETRIEVERS) if not load_member(RETRIEVERS, name).obstacle(record)
         ]
         modes = {HYBRID: hybrid, **{name: hybrid.using(name) for name in single}}
-        snapshot = self._snapshot(hybrid, embedder, modes)
+        snapshot = self._make_snapshot(hybrid, embedder, modes)
         return replace(snapshot, contest=contest_of(hybrid, self.settings)) if self.serving.ubi else snapshot
 
-    def _snapshot(
+    def _make_snapshot(
         self, search: Search, embedder: Embedder, modes: Mapping[Mode, Search], lost: str = ""
     ) -> IndexSnapshot:
         """Return a snapshot made of opened searches."""
@@ -386,7 +386,7 @@ class Searches:
             recall: BodyRanking(plain, recall, limit=limit, shapes=shapes) for recall in get_args(Finds)
         }
         threads, settings = self.ranking_threads, self.settings
-        words = LookUp(threads, search, self.serving.rank_timeout_s)
+        words = TextAnalysis(threads, search, self.serving.rank_timeout_s)
         return IndexSnapshot(search.info, embedder, modes, rankings, words, threads, settings, lost)
 
 
@@ -396,8 +396,8 @@ def without_bookkeeping(info: IndexInfo) -> IndexInfo:
     return replace(info, aliases={}, mappings={**info.mappings, "_meta": values})
 
 
-def regains_signal(opened: SearchContext) -> bool:
-    """Return whether a signal that a search goes without, such as a term table, can be used by now."""
+def has_regained_signal(opened: SearchContext) -> bool:
+    """Return whether a signal that a search leaves out, such as a term table, can be used now."""
     if not (left_out := opened.signals.left_out) or opened.encoder is None:
         return False
     place = Place(opened.cluster, opened.info, opened.fields, opened.encoder)

@@ -67,7 +67,7 @@ class Metrics:
     def count_ranking(self, reason: NotRanked | None) -> None:
         """Count one search that was not ranked, by its reason.
 
-        Searches whose words no document has are not counted: readers of the metrics would learn which words
+        Searches whose words no document has are not counted: otherwise the metrics would reveal which words
         hidden documents have.
         """
         if reason is not None and reason.reason != UNCOUNTED:
@@ -100,11 +100,11 @@ class JsonLines(logging.Formatter):
             **getattr(record, "facts", {}),
         }
         if record.exc_info and record.exc_info[1]:
-            line |= described(record.exc_info[1])
+            line |= error_facts(record.exc_info[1])
         return orjson.dumps(line, default=str).decode()
 
 
-def configuration(level: str) -> dict[str, Any]:
+def log_configuration(level: str) -> dict[str, Any]:
     """Return the configuration for `logging.config.dictConfig` that sends the server's log to stderr."""
     loggers = {LOGGER.name: level.upper(), "uvicorn": "WARNING"}
     return {
@@ -129,8 +129,10 @@ def note_ranking(request: Request, reason: NotRanked | None) -> None:
     note(request, rewritten=reason is None, reason=reason.reason if reason else None, **about)
 
 
-def described(error: BaseException) -> dict[str, Any]:
-    """Return class and place of an error, without its message, which may repeat what a client sent."""
+def error_facts(error: BaseException) -> dict[str, Any]:
+    """Return class and place of an error's root cause as facts for the log, without its message, which may
+    repeat what a client sent.
+    """
     while error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)[-5:]

@@ -21,7 +21,7 @@ from ..indexing import rollback as alias_moves
 from ..indexing.client_writes import Writes, find_writes, require_one_option
 from ..indexing.final_pipelines import delete_requests, wrapper_deletions
 from ..indexing.semantic_models import model_deletions, models_name
-from ..serving.deploy.deploying import withdrawal
+from ..serving.deploy.deploying import undeploy_requests
 from ..serving.deploy.ingesting import ingest_pipeline_of, stored_ingest
 from ..serving.deploy.preconditions import is_ours, search_pipeline_of
 from .sidecars import FAMILY, Sidecar
@@ -155,7 +155,7 @@ def deployment_cleanup(cluster: Cluster, gone: IndexInfo) -> list[dict[str, Any]
     requests: list[dict[str, Any]] = []
     stored, pipeline = found_pipeline(cluster, search_pipeline_of(gone)), ingest_pipeline_of(gone)
     if stored is None or is_ours(stored):
-        requests += withdrawal(cluster, gone)
+        requests += undeploy_requests(cluster, gone)
     ingest = stored_ingest(cluster, pipeline)
     if ingest is not None and is_ours(ingest):
         requests.append({"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)})

@@ -46,7 +46,7 @@ from ..indexing.targets import target_of
 from ..indexing.targets.beside import delete_indices, moves_from, own_aliases
 from ..records import Windows
 from ..search.answers import missing_parts_remark
-from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, withdrawal
+from ..serving.deploy.deploying import Deployed, deployment_of, undeploy, undeploy_requests
 from ..serving.deploy.ingesting import undeploy_ingest
 from .leftovers import (
     cleanup_requests,
@@ -384,7 +384,7 @@ def undeploy_all(cluster: Cluster, generations: list[IndexInfo], *, dry_run: boo
     deployed = []
     for info in generations:
         try:
-            is_deployed = bool(withdrawal(cluster, info))
+            is_deployed = bool(undeploy_requests(cluster, info))
         except AccessDenied:  # this user may not read pipelines: trust the record
             is_deployed = info.record.deployment is not None
         if is_deployed:

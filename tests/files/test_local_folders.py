@@ -66,7 +66,7 @@ NAMING: dict[str, Callable[[str], Any]] = {
     "a node's state": state_file,
     "a split of qrels": lambda name: qrels_file(data_folder(), name),
     "a system's run": lambda name: runs_of(name).write_runs(data_folder()),
-    "a judge": lambda name: Judgements(data_folder() / "judged").of_judge(name),
+    "a judge": lambda name: Judgements(data_folder() / "judged").grades_by(name),
 }
 
 

@@ -27,7 +27,7 @@ from hybridr.files.local import MANIFEST_PARTS, read_manifest
 from hybridr.search.clauses import REASONS, ParsedQuery, QueryReader
 from hybridr.search.client_query import filter_of
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
-from hybridr.serving.rewriting.rewriting import as_sent, is_by_query, page_of
+from hybridr.serving.rewriting.rewriting import is_by_query, normalised_body, page_of
 from hybridr.settings import TABLES, Stage, read_config
 from hybridr.training.adapters import read_design
 from hybridr.training.backbone import read_rem, read_tensors
@@ -233,7 +233,7 @@ def of_queries(value: Any) -> int:
             else:
                 assert one.reason in REASONS
             body = {"query": asked, "size": value, "sort": value}
-            is_by_query(body), page_of(body), as_sent(body, {})
+            is_by_query(body), page_of(body), normalised_body(body, {})
         except (AttributeError, TypeError, ValueError):
             continue  # the routes give such a body back as it came
         assert repr(asked) == before

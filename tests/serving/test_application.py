@@ -18,7 +18,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.serving.application import create_app, require_guard
-from hybridr.serving.doorway import MOST_SHAKING, listen
+from hybridr.serving.doorway import MOST_HANDSHAKES, listen
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
 from support.asking import is_closed, running
@@ -107,13 +107,13 @@ def test_without_an_index_there_is_no_search(client):
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        ({"input": "x", "model": "text-embedding-3-small"}, 404, "names no side"),
+        ({"input": "x", "model": "text-embedding-3-small"}, 404, "does not end in -query or -passage"),
         ({"input": ["a cat", " \n"]}, 400, "input 1 is empty"),
         ({"input": ""}, 400, "input 0 is empty"),
         ({"input": []}, 400, "at least 1 item"),
         ({"input": ["x"] * 2049}, 422, "2049 inputs were sent, a request takes at most 2048"),
         ({"input": ["x", "\x00\x07\u200b"]}, 400, "input 1 is empty"),
-        ({"input": ["x", "y" * 1_000_001]}, 422, "input 1 has 1000001 characters, at most 1000000"),
+        ({"input": ["x", "y" * 1_000_001]}, 422, "input 1 has 1000001 characters, the limit is 1000000"),
         ({"input": [[1, 2, 3]]}, 400, "valid string"),
         ({}, 400, "input: Field required"),
         ({"input": "x", "dimensions": 3}, 400, "gives 8 dimensions, 3 were asked for"),
@@ -164,7 +164,7 @@ def test_a_real_server_answers_concurrent_requests(encoder):
 @pytest.mark.attack(30)
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "search.example"])
 def test_other_machines_need_a_token(host):
-    with pytest.raises(SettingsError, match="no token is asked for") as caught:
+    with pytest.raises(SettingsError, match="the server has no token") as caught:
         require_guard(ServeSettings(host=host))
     assert "HYBRIDR_SERVE_TOKEN" in caught.value.hint
     require_guard(ServeSettings(host=host, token="s3cret"))
@@ -195,15 +195,15 @@ def test_handshakes_that_never_end_keep_nobody_out(encoder, tmp_path):
     trusted = ssl.create_default_context(cafile=settings.tls_cert)
     httpx.get(f"{server.url}/healthz", verify=trusted)
     address = server.listener.getsockname()
-    silent = [socket.create_connection(address[:2]) for _ in range(3 * MOST_SHAKING)]
+    silent = [socket.create_connection(address[:2]) for _ in range(3 * MOST_HANDSHAKES)]
     try:
         for one in silent[::2]:
             one.sendall(b"\x16\x03\x01")
         for _ in range(5):
             assert httpx.get(f"{server.url}/healthz", verify=trusted, timeout=10).status_code == 200
-        assert len(server.listener.shaking) <= MOST_SHAKING
-        closed = sum(is_closed(one, 5.0) for one in silent[: MOST_SHAKING // 2])
-        assert closed == MOST_SHAKING // 2, "the first ones made room"
+        assert len(server.listener.handshakes) <= MOST_HANDSHAKES
+        closed = sum(is_closed(one, 5.0) for one in silent[: MOST_HANDSHAKES // 2])
+        assert closed == MOST_HANDSHAKES // 2, "the first ones made room"
     finally:
         for one in silent:
             one.close()
@@ -214,7 +214,7 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
     for settings in (ServeSettings(tls_cert=tmp_path / name) for name in ("none.pem", "broken.pem")):
         with pytest.raises(SettingsError, match="cannot be used"):
             require_guard(settings)
-    with pytest.raises(SettingsError, match="without --tls-cert"):
+    with pytest.raises(SettingsError, match="needs --tls-cert"):
         require_guard(ServeSettings(tls_key=tmp_path / "broken.pem"))
 
 

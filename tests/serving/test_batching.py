@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from hybridr.serving.batching import FIRST_TOKENS, PART_S, POLITE, BatchQueue
+from hybridr.serving.batching import FIRST_TOKENS, NICENESS, PART_S, BatchQueue
 from hybridr.serving.requests import EncodingFailed, Refused
 
 
@@ -227,7 +227,7 @@ def test_a_full_queue_refuses_and_takes_again_what_it_has_room_for():
     queue = BatchQueue({side: gate.side(side) for side in ("query", "passage")}, 100, lambda *_: None, 3)
     held(gate, queue, "passage")
     large = queue.put("passage", ["1", "2", "3", "4", "5"], [1] * 5)  # nobody waited
-    with pytest.raises(Refused, match="5 texts wait for the encoder, at most 3 may") as caught:
+    with pytest.raises(Refused, match="5 texts wait for the encoder, the limit is 3") as caught:
         queue.put("passage", ["6"], [1])
     query = queue.put("query", ["6"], [1])  # these have a line of their own
     assert (caught.value.status_code, caught.value.headers) == (503, {"Retry-After": "1"})
@@ -263,7 +263,7 @@ def test_what_can_wait_stands_behind_all_other_work_of_the_machine():
 
     queue = BatchQueue({"query": priorities, "passage": priorities}, 100, lambda *_: None)
     usual = priority()
-    polite = min(19, usual + POLITE) if sys.platform == "linux" else usual
+    polite = min(19, usual + NICENESS) if sys.platform == "linux" else usual
     assert queue.put("query", ["a", "b"], [1, 1]).future.result(10) == [usual, usual]
     assert queue.put("passage", ["a", "b"], [1, 1]).future.result(10) == [polite, polite]
     assert queue.put("query", ["a", "b"], [1, 1]).future.result(10) == [usual, usual]

@@ -11,7 +11,7 @@ import pytest
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.records import Windows
 from hybridr.search.settings import SearchSettings
-from hybridr.serving.deploy.deploying import example
+from hybridr.serving.deploy.deploying import example_body
 
 
 def dense_leg(way: str, **remembered: Any) -> Any:
@@ -23,7 +23,7 @@ def dense_leg(way: str, **remembered: Any) -> Any:
     }
     mappings["properties"] = {"text": {"type": "text"}}
     cluster: Any = SimpleNamespace(version=(3, 6, 0))
-    shown = json.loads(example(cluster, IndexInfo("docs", {}, mappings, {}), way, SearchSettings()))
+    shown = json.loads(example_body(cluster, IndexInfo("docs", {}, mappings, {}), way, SearchSettings()))
     return shown["query"]["hybrid"]["queries"][1]
 
 

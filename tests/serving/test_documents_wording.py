@@ -12,8 +12,8 @@ from hybridr.serving.agents.documents import (
     ANSWER_BYTES,
     LONGEST_OF_HIT,
     as_much_as_fits,
-    bounded,
     bytes_in,
+    cut_to_limit,
     plain_text,
 )
 
@@ -29,7 +29,7 @@ HIT = st.fixed_dictionaries(
 def test_hits_keep_to_the_bound_and_say_how_to_go_on(hits, k, offset, warning) -> None:
     ranked = [{**hit, "rank": offset + rank} for rank, hit in enumerate(hits, 1)]
     found = {"hits": ranked, "warning": warning[:1_000]}
-    said = bounded(hits_as_text(found, k, offset))
+    said = cut_to_limit(hits_as_text(found, k, offset))
     assert bytes_in(said) <= ANSWER_BYTES
     shown = said.count("\n| ")
     if hits:
@@ -40,7 +40,7 @@ def test_hits_keep_to_the_bound_and_say_how_to_go_on(hits, k, offset, warning) -
 
 @given(LONG)
 def test_any_text_is_cut_to_the_bound(text: str) -> None:
-    assert bytes_in(bounded(text)) <= ANSWER_BYTES
+    assert bytes_in(cut_to_limit(text)) <= ANSWER_BYTES
     said, _ = as_much_as_fits("head", [text])
     assert bytes_in(said) <= ANSWER_BYTES
 

@@ -58,7 +58,7 @@ def test_a_full_queue_is_503_with_the_time_to_come_back(monkeypatch):
         for thread in threads:
             thread.join(10)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-    assert refused.json()["error"]["message"] == "2 texts wait for the encoder, at most 2 may"
+    assert refused.json()["error"]["message"] == "2 texts wait for the encoder, the limit is 2"
     assert [answer.status_code for answer in answers] == [200] * 3
 
 

@@ -19,7 +19,7 @@ from hybridr.records import Hits
 from hybridr.search.client_query import is_unicode
 from hybridr.serving import snapshots
 from hybridr.serving.application import Server, create_app
-from hybridr.serving.doorway import LARGE, LARGE_AT_ONCE
+from hybridr.serving.doorway import LARGE_AT_ONCE, LARGE_BYTES
 from hybridr.serving.settings import ServeSettings
 from support.asking import client_of, embed, is_closed, running
 from support.hashing import HashingEncoder
@@ -186,7 +186,7 @@ async def crowd_of(server, count):
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
     monkeypatch.setattr(snapshots, "Search", SlowSearch)
-    monkeypatch.setattr(snapshots.IndexSnapshot, "warmed", lambda opening: opening)
+    monkeypatch.setattr(snapshots.IndexSnapshot, "warm_up", lambda opening: opening)
     SlowSearch.released.clear()
 
     def start(**given: Any) -> Server:
@@ -409,8 +409,8 @@ def test_an_answer_that_nobody_reads_is_not_kept(monkeypatch):
 
 def test_who_sent_much_for_nothing_waits_for_the_answer(monkeypatch):
     monkeypatch.setattr("hybridr.serving.doorway.REST_S", 0.5)
-    client = client_of(HashingEncoder(), max_body_bytes=2 * LARGE)
-    for body in (b"[" * (LARGE + 1), b" " * (2 * LARGE), b"{"):
+    client = client_of(HashingEncoder(), max_body_bytes=2 * LARGE_BYTES)
+    for body in (b"[" * (LARGE_BYTES + 1), b" " * (2 * LARGE_BYTES), b"{"):
         started = time.monotonic()
         assert client.post("/v1/embeddings", content=body, headers=JSON).status_code >= 400
-        assert (time.monotonic() - started >= 0.5) == (len(body) > LARGE)
+        assert (time.monotonic() - started >= 0.5) == (len(body) > LARGE_BYTES)

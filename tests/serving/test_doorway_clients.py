@@ -109,7 +109,7 @@ class HangingSearch(StandInSearch):
 
 def test_a_cluster_that_hangs_keeps_no_work_alive(monkeypatch):
     monkeypatch.setattr(snapshots, "Search", HangingSearch)
-    monkeypatch.setattr(snapshots.IndexSnapshot, "warmed", lambda opening: opening)
+    monkeypatch.setattr(snapshots.IndexSnapshot, "warm_up", lambda opening: opening)
     monkeypatch.setattr(snapshots, "EVERY_S", 1_000)
     silent = SilentCluster()
     settings = ServeSettings(index="docs", search_timeout_s=3.0)

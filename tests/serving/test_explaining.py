@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from hybridr.serving.rewriting.explaining import Explained, LoggedRequest, RequestLog, Verdict, fields_in
+from hybridr.serving.rewriting.explaining import (
+    Explained,
+    LoggedRequest,
+    RequestLog,
+    Verdict,
+    searched_fields,
+)
 
 SHOP = {"multi_match": {"query": "red scarf", "fields": ["title^5", "title.english^3", "attr*"]}}
 MATCH = {"match": {"title": "red"}}
@@ -36,7 +42,7 @@ MATCH = {"match": {"title": "red"}}
 def test_fields_are_named_as_clients_name_them(query: Any, fields: set[str]) -> None:
     body = {"query": query}
     for request in (body, {"body": body}, {"path": "/s/_search", "body": body}):
-        assert fields_in(request) == fields
+        assert searched_fields(request) == fields
 
 
 def test_what_each_field_gets_is_counted() -> None:

@@ -38,7 +38,7 @@ def test_each_request_is_read_with_its_line(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_counted_and_the_rest_goes_on(tmp_path: Path, odd: str) -> None:
     log = read_requests(written(tmp_path, BODY, odd, BODY))
     assert (len(log.requests), log.unreadable) == (2, (2,))
-    with pytest.raises(DataError, match="no request is in it") as caught:
+    with pytest.raises(DataError, match="it contains no request") as caught:
         read_requests(written(tmp_path, odd))
     assert "one request a line" in str(caught.value.hint)
 

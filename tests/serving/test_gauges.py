@@ -39,7 +39,7 @@ def test_rounds_are_told_where_prometheus_asks() -> None:
     with pytest.raises(SettingsError, match="no metrics at"):
         SyncGauges("docs").serve(str(port))
     for wrong in ("", "port", "1:2:3:", "99999"):
-        with pytest.raises(SettingsError, match="is no place for metrics"):
+        with pytest.raises(SettingsError, match="is not an address for metrics"):
             SyncGauges("docs").serve(wrong)
 
 

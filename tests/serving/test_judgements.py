@@ -50,10 +50,10 @@ def test_only_the_owner_can_read_it(kept: Judgements) -> None:
 def test_more_than_half_of_the_judges_decide(kept: Judgements) -> None:
     kept.judge("ada", CAT, {"d1": 1, "d2": 1, "d3": 0})
     kept.judge("bob", CAT, {"d1": 1, "d2": 0})
-    assert kept.together() == {CAT: {"d1": 1, "d2": 0, "d3": 0}}
+    assert kept.combined_grades() == {CAT: {"d1": 1, "d2": 0, "d3": 0}}
     kept.judge("eve", CAT, {"d2": 1})
-    assert kept.together()[CAT]["d2"] == 1
-    standing = kept.standing()
+    assert kept.combined_grades()[CAT]["d2"] == 1
+    standing = kept.progress_report()
     assert (standing["judged"], standing["queries"], standing["wanted"]) == (1, 2, 30)
     assert standing["judges"] == {"ada": 1, "bob": 1, "eve": 1}
     assert [one["judges"] for one in standing["agreement"]] == [
@@ -65,7 +65,7 @@ def test_more_than_half_of_the_judges_decide(kept: Judgements) -> None:
 
 def test_a_query_counts_with_a_relevant_document(kept: Judgements) -> None:
     kept.judge("ada", CAT, {"d1": 0})
-    assert kept.standing()["judged"] == 0
+    assert kept.progress_report()["judged"] == 0
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_lies_beside_judgements_is_not_given_out(kept: Judgements) -> None:
     for name in ("rejects.jsonl", "deep/secret.tsv", "judges/deep/secret.tsv"):
         (kept.folder / name).parent.mkdir(exist_ok=True)
         (kept.folder / name).write_text("secret")
-    with zipfile.ZipFile(io.BytesIO(kept.exported())) as archive:
+    with zipfile.ZipFile(io.BytesIO(kept.zip_bytes())) as archive:
         assert archive.namelist() == ["judges/ada.tsv", "qrels/test.tsv", "queries.jsonl"]
         assert archive.read("qrels/test.tsv").decode() == f"query-id\tcorpus-id\tscore\n{CAT}\td1\t1\n"
 
@@ -144,7 +144,7 @@ def test_a_judges_name_is_no_path(kept: Judgements, judge: str) -> None:
     with pytest.raises(DataError, match="cannot be the name of a file"):
         kept.judge(judge, CAT, {"d1": 1})
     with pytest.raises(DataError, match="cannot be the name of a file"):
-        kept.of_judge(judge)
+        kept.grades_by(judge)
     assert not kept.judges()
 
 
@@ -152,10 +152,10 @@ def test_a_judges_name_is_no_path(kept: Judgements, judge: str) -> None:
 @pytest.mark.parametrize("end", ["\n", "\r", "\t", "\x85", "\u2028", "\v"])
 @pytest.mark.parametrize("place", ["d1{}", "{}d1", "d{}1"])
 def test_no_id_ends_a_line_of_the_judgements(kept: Judgements, place: str, end: str) -> None:
-    with pytest.raises(DataError, match="a tab or a line's end"):
+    with pytest.raises(DataError, match="a tab or a line break"):
         kept.judge("ada", CAT, {place.format(end): 1})
     kept.judge("ada", CAT, {"d 1": 1})
-    assert kept.standing()["judged"] == 1
+    assert kept.progress_report()["judged"] == 1
 
 
 @pytest.mark.attack(89)
@@ -163,10 +163,10 @@ def test_queries_and_judges_come_to_an_end(kept: Judgements, monkeypatch: pytest
     monkeypatch.setattr("hybridr.serving.page.judgements.MOST_QUERIES", 5)
     monkeypatch.setattr("hybridr.serving.page.judgements.MOST_JUDGES", 2)
     assert kept.add_queries(["one", "two", "three"]) == 3
-    with pytest.raises(DataError, match="6 queries, and 5 can be judged"):
+    with pytest.raises(DataError, match="these would be 6 queries, the page takes 5"):
         kept.add_queries(["four"])
     assert len(kept.queries()) == 5
     for judge in ("ada", "bob", "ada"):
         kept.judge(judge, CAT, {"d1": 1})
-    with pytest.raises(DataError, match="2 people judge already"):
+    with pytest.raises(DataError, match="there are 2 judges already"):
         kept.judge("eve", CAT, {"d1": 1})

@@ -21,7 +21,7 @@ def test_texts_are_limited_in_number_and_length(monkeypatch):
     many, long = embed(client, ["a", "b", "c"]), embed(client, ["a", "123456"])
     assert (many.status_code, long.status_code) == (422, 422)
     assert many.json()["error"]["message"] == "3 inputs were sent, a request takes at most 2"
-    assert long.json()["error"]["message"] == "input 1 has 6 characters, at most 5 are taken"
+    assert long.json()["error"]["message"] == "input 1 has 6 characters, the limit is 5"
 
 
 @pytest.mark.parametrize(

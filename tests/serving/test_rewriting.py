@@ -15,8 +15,8 @@ from hybridr.search.calibration import PlainQuery
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery
 from hybridr.search.client_query import filter_of
 from hybridr.search.rules.matching import MatchedRules
-from hybridr.serving.rewriting.explaining import query_of, verdict_on
-from hybridr.serving.rewriting.rewriting import BodyRanking, as_sent, is_by_query
+from hybridr.serving.rewriting.explaining import parsed_query, verdict_on
+from hybridr.serving.rewriting.rewriting import BodyRanking, is_by_query, normalised_body
 
 FIELDS = ("text", "title")
 MATCH = {"match": {"text": {"query": "two words", "operator": "OR"}}}
@@ -55,13 +55,13 @@ def ranking(recall="all", fusion="absolute", *, in_place=False, **settings):
     ],
 )
 def test_what_a_ranking_leaves_as_it_is(besides: dict[str, Any]) -> None:
-    assert query_of(ranking(), {"query": MATCH, **besides}) == ParsedQuery("two words")
+    assert parsed_query(ranking(), {"query": MATCH, **besides}) == ParsedQuery("two words")
 
 
 def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     reranked = ranking()
     reranked.search.reranked_by.append("mmr")
-    assert query_of(reranked, {"query": MATCH}) == NotRanked("fusion")
+    assert parsed_query(reranked, {"query": MATCH}) == NotRanked("fusion")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_re_ranker_behind_the_search_is_told_as_what_it_is() -> None:
     ],
 )
 def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason: str) -> None:
-    left = query_of(ranking(), {"query": MATCH, **besides})
+    left = parsed_query(ranking(), {"query": MATCH, **besides})
     assert isinstance(left, NotRanked)
     assert left.reason == reason
     assert reason in REASONS
@@ -98,32 +98,32 @@ def test_what_a_ranking_would_break_has_a_reason(besides: dict[str, Any], reason
 
 def test_what_a_rerank_processor_reads_stays() -> None:
     body = {"query": MATCH, "ext": {"rerank": {"query_context": {"query_text": "two words"}}}}
-    assert query_of(ranking(), body) == ParsedQuery("two words")
+    assert parsed_query(ranking(), body) == ParsedQuery("two words")
 
 
 def test_a_body_without_a_query_and_an_index_without_true_scores() -> None:
-    assert query_of(ranking(), {"size": 3}) == NotRanked("no_query")
-    assert query_of(ranking(fusion="pipeline"), {"query": MATCH}) == NotRanked("fusion")
+    assert parsed_query(ranking(), {"size": 3}) == NotRanked("no_query")
+    assert parsed_query(ranking(fusion="pipeline"), {"query": MATCH}) == NotRanked("fusion")
 
 
 def test_a_small_window_of_the_index_keeps_wide_pages_as_they_are() -> None:
     small = ranking(**{"index.max_rescore_window": "200"})
-    assert query_of(small, {"query": MATCH, "size": 200}) == ParsedQuery("two words")
-    assert query_of(small, {"query": MATCH, "from": 200, "size": 200}) == ParsedQuery("two words")
-    assert query_of(small, {"query": MATCH, "size": 201}) == NotRanked("window")
+    assert parsed_query(small, {"query": MATCH, "size": 200}) == ParsedQuery("two words")
+    assert parsed_query(small, {"query": MATCH, "from": 200, "size": 200}) == ParsedQuery("two words")
+    assert parsed_query(small, {"query": MATCH, "size": 201}) == NotRanked("window")
 
 
 def test_where_only_words_find_a_demand_for_all_of_them_is_no_obstacle() -> None:
     lexical = ranking("lexical")
-    assert isinstance(query_of(lexical, {"query": AND}), ParsedQuery)
+    assert isinstance(parsed_query(lexical, {"query": AND}), ParsedQuery)
     counting = {"query": MATCH, "size": 0, "aggregations": {"a": {"terms": {"field": "n"}}}}
-    assert query_of(lexical, counting) == NotRanked("counting")
+    assert parsed_query(lexical, counting) == NotRanked("counting")
 
 
 def test_a_text_of_unknown_words_has_neighbours_only() -> None:
     unheard = {"query": {"match": {"text": "unheard"}}}
-    assert query_of(ranking("all"), unheard) == ParsedQuery("unheard")
-    assert query_of(ranking("lexical"), unheard) == NotRanked("unknown_words")
+    assert parsed_query(ranking("all"), unheard) == ParsedQuery("unheard")
+    assert parsed_query(ranking("lexical"), unheard) == NotRanked("unknown_words")
 
 
 def test_a_text_of_unknown_words_is_ranked_where_a_rule_pins_documents() -> None:
@@ -135,7 +135,7 @@ def test_a_text_of_unknown_words_is_ranked_where_a_rule_pins_documents() -> None
 @pytest.mark.parametrize(("size", "reach"), [(0, 100), (10, 100), (100, 100), (101, 101), (9_999, 9_999)])
 @pytest.mark.parametrize("start", [0, 90, 100, 195, 5_000])
 def test_all_pages_of_one_size_have_the_same_candidates(start: int, size: int, reach: int) -> None:
-    assert ranking().reach({"from": start, "size": size}) == reach
+    assert ranking().candidate_count({"from": start, "size": size}) == reach
 
 
 def test_documents_that_may_be_written_back_keep_their_vectors() -> None:
@@ -188,7 +188,7 @@ def test_an_application_is_told_what_becomes_of_each_request(request_, reason):
 
 def test_a_body_as_a_client_writes_it_is_read_as_opensearch_passes_it_on() -> None:
     written = {"aggs": {}, "sort": ["_score", "n:desc", {"m": {"order": "asc", "mode": "min"}}]}
-    assert as_sent(written, {"from": "20"}) == {
+    assert normalised_body(written, {"from": "20"}) == {
         "aggregations": {},
         "from": 20,
         "sort": [*BY_SCORE, {"n": {"order": "desc"}}, {"m": {"order": "asc", "mode": "min"}}],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.serving.rewriting.rewriting import HiddenField, without_field, without_field_inside
+from hybridr.serving.rewriting.rewriting import HiddenField, body_without_field, without_field
 
 HIDDEN = HiddenField("v", ("price", "text", "text.raw", "vat"))
 LEFT_OUT = {"excludes": ["v"]}
@@ -89,7 +89,7 @@ def test_it_stays_out_of_hits_inside_groups_buckets_and_relatives() -> None:
         "query": {"bool": {"should": [{"has_child": {**CHILDREN, "inner_hits": {}}}, {"x": [1, "a"]}]}},
     }
     shown = {"top_hits": {"size": 1, "_source": LEFT_OUT}}
-    found = without_field_inside(HIDDEN, body)
+    found = body_without_field(HIDDEN, body)
     assert found["_source"] is False
     assert found["collapse"]["inner_hits"] == [{"size": 1, "_source": LEFT_OUT}, {"_source": False}]
     assert found["aggregations"] == {
@@ -107,4 +107,4 @@ def test_it_stays_out_of_hits_inside_groups_buckets_and_relatives() -> None:
     [{"collapse": 3}, {"aggregations": [1]}, {"aggregations": {"a": 3}}, {"query": None}, {"collapse": {}}],
 )
 def test_what_is_odd_stays(odd: dict[str, Any]) -> None:
-    assert without_field_inside(HIDDEN, odd) == {**odd, "_source": LEFT_OUT}
+    assert body_without_field(HIDDEN, odd) == {**odd, "_source": LEFT_OUT}

@@ -116,9 +116,9 @@ def test_108_a_call_that_nobody_waits_for_is_stopped_or_never_begins() -> None:
         assert stopped.is_set()
         assert await run_as("a", threads, lambda: 1) == 1
         await asyncio.sleep(0.1)
-        assert not threads._held
+        assert not threads._calls
         assert not threads._running
-        assert set(threads._moved) == {None}
+        assert set(threads._last_change) == {None}
 
     asyncio.run(main())
     assert worked[:1] == [1]

@@ -28,7 +28,7 @@ from hybridr.serving.application import create_app
 from hybridr.serving.requests import EncodingFailed
 from hybridr.serving.search_threads import SearchThreads
 from hybridr.serving.settings import ServeSettings
-from hybridr.serving.snapshots import LookUp
+from hybridr.serving.snapshots import TextAnalysis
 from support.hashing import HashingEncoder
 from support.searches import StandInSearch
 
@@ -249,8 +249,8 @@ class SlowAnalysis:
             raise ClusterError("odd")
         self.known.update(texts)
 
-    def look_up(self, within_s: float = 60) -> LookUp:
-        return LookUp(SearchThreads(8), self.search, within_s)
+    def look_up(self, within_s: float = 60) -> TextAnalysis:
+        return TextAnalysis(SearchThreads(8), self.search, within_s)
 
     async def begun(self, requests: int) -> None:
         while len(self.asked) < requests:

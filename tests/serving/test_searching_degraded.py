@@ -119,7 +119,7 @@ def test_a_cluster_that_is_away_is_503_with_words(client, monkeypatch):
         ({"query": ""}, 400, "at least 1 character"),
         ({"query": "  "}, 400, "the query is empty"),
         ({"query": "\x00\x1f \u200b"}, 400, "the query is empty"),
-        ({"query": "x" * 100_001}, 422, "the query has 100001 characters, at most 100000"),
+        ({"query": "x" * 100_001}, 422, "the query has 100001 characters, the limit is 100000"),
         ({"query": "x", "k": 0}, 400, "greater than or equal to 1"),
         ({"query": "x", "k": -1}, 400, "greater than or equal to 1"),
         ({"query": "x", "k": 1001}, 400, "less than or equal to 1000"),
@@ -161,7 +161,7 @@ def test_a_query_is_shorter_than_a_text_to_encode(monkeypatch):
     client = TestClient(create_app(HashingEncoder(), settings, cluster=Cluster(None, "http://x")))
     answer = client.post("/search", json={"query": "x" * 1001})
     assert answer.status_code == 422
-    assert "1001 characters, at most 1000" in answer.json()["error"]["message"]
+    assert "1001 characters, the limit is 1000" in answer.json()["error"]["message"]
     assert "max_query_characters" in answer.json()["error"]["hint"]
     texts = {"model": "hybridr-query", "input": "x" * 1001}
     assert client.post("/v1/embeddings", json=texts).status_code == 200

@@ -31,7 +31,9 @@ HITS = b'{"took": 3,  "hits":{"hits":[{"_id":"a"},{"_id":"b"}]}}'
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Recorder]:
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     monkeypatch.setattr(snapshots, "Search", KnowingSearch)
-    monkeypatch.setattr(shadow_proxy.ShadowingProxy, "asks_index", lambda _, name, info: name == info.name)
+    monkeypatch.setattr(
+        shadow_proxy.ShadowingProxy, "is_followed_name", lambda *call: call[1] == call[2].name
+    )
     with recording() as running:
         running.answers = [(200, HITS)]
         yield running
@@ -100,7 +102,7 @@ def test_after_ten_failures_the_other_ranking_is_left_alone(cluster: Recorder, m
     def fails(entry: ShadowedRequest, *_: Any) -> ShadowedRequest:
         return ShadowedRequest("u", error="gone")
 
-    monkeypatch.setattr(shadow_proxy, "shadowed", fails)
+    monkeypatch.setattr(shadow_proxy, "compared_request", fails)
     client = client_of(cluster)
     for count in range(1, 11):
         assert client.post("/docs/_search", json=BODY).content == HITS
@@ -117,7 +119,7 @@ def test_ten_requests_that_could_not_be_compared_at_all_stop_it_too(cluster: Rec
     def refused(*_: Any) -> bool:
         raise ClusterError("the server's user may not read 'docs'", status=403)
 
-    monkeypatch.setattr(shadow_proxy.ShadowingProxy, "asks_index", refused)
+    monkeypatch.setattr(shadow_proxy.ShadowingProxy, "is_followed_name", refused)
     client = client_of(cluster)
     for _ in range(10):
         assert client.post("/docs/_search", json=BODY).content == HITS
@@ -131,7 +133,7 @@ def test_while_the_shadow_is_busy_requests_are_skipped_and_counted(cluster: Reco
         time.sleep(0.3)
         return ShadowedRequest("u", "two words", old=("a",), new=("a",))
 
-    monkeypatch.setattr(shadow_proxy, "shadowed", waits)
+    monkeypatch.setattr(shadow_proxy, "compared_request", waits)
     monkeypatch.setattr(shadow_proxy, "MOST_WAITING", 1)
     client = client_of(cluster)
     for _ in range(8):
@@ -144,5 +146,5 @@ def test_a_share_of_none_and_a_shadow_without_a_proxy(cluster: Recorder) -> None
     client_of(cluster, share=1e-12).post("/docs/_search", json=BODY)
     time.sleep(0.1)
     assert len(cluster.heard) == 1
-    with pytest.raises(SettingsError, match="--shadow without --proxy"):
+    with pytest.raises(SettingsError, match="--shadow needs --proxy"):
         open_server(ServeSettings(shadow=0.5))

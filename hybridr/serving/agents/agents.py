@@ -39,12 +39,12 @@ from .documents import (
     Reports,
     ToolFailure,
     as_much_as_fits,
-    ask_inside,
-    bounded,
+    cut_to_limit,
     describe_fields,
     documents_as_text,
     hit_lines,
     plain_text,
+    post_to_app,
     shortened_to,
 )
 
@@ -117,8 +117,8 @@ class Tools:
         require_within("offset", offset, 0, MOST_OFFSET)
         body = {"query": query, "k": k + 1, "offset": offset} | ({"filter": filters} if filters else {})
         body |= {} if at_least is None else {"at_least": at_least}
-        answer = await ask_inside(self.app_of(index), "/search", body)
-        return bounded(hits_as_text(answer, k, offset))
+        answer = await post_to_app(self.app_of(index), "/search", body)
+        return cut_to_limit(hits_as_text(answer, k, offset))
 
     async def get(
         self,
@@ -168,7 +168,7 @@ class Tools:
         searches = self.app_of(index).state.searches
         work = partial(reader, searches.cluster, searches.now.info, *arguments)
         try:
-            return bounded(await anyio.to_thread.run_sync(work))
+            return cut_to_limit(await anyio.to_thread.run_sync(work))
         except HybridrError as error:
             raise ToolFailure(error.message, hint=error.hint) from None
 
@@ -180,7 +180,7 @@ class Tools:
 
 
 def hits_as_text(answer: Mapping[str, Any], k: int, offset: int) -> str:
-    """Return hits as text for a model, as many as fit, with the offset at which to go on."""
+    """Return hits as text for a model, as many as fit, with the offset of the next ones."""
     hits = answer["hits"][:k]
     if not hits and (nearest := answer.get("nearest")):
         return f"nothing fits; the nearest is\n{WARNED}\n{hit_lines(nearest)}"
@@ -269,9 +269,9 @@ def open_agents(
     if not indices:
         raise SettingsError("no index was named", hint="hybridr mcp INDEX")
     if settings.http and not is_local(settings.host):
-        raise SettingsError(f"{settings.host} is not of this machine alone", hint='[mcp] host = "127.0.0.1"')
+        raise SettingsError(f"other machines can reach {settings.host}", hint='[mcp] host = "127.0.0.1"')
     if settings.http and settings.token is None:
-        raise SettingsError("by HTTP a token is needed", hint="set HYBRIDR_MCP_TOKEN")
+        raise SettingsError("--http needs a token", hint="set HYBRIDR_MCP_TOKEN")
     own = (serving or ServeSettings()).model_copy(update={"token": None, "hosts": ()})
     apps = {}
     for name in dict.fromkeys(indices):
@@ -296,7 +296,7 @@ def open_agents(
         if tool.__name__ in WRITERS and tool.__name__ not in tools.reports.reports:
             continue
         describing = f"{holds}{does} {named}"
-        server.add_tool(answering(tool), description=describing, annotations=READING, structured_output=False)
+        server.add_tool(as_tool(tool), description=describing, annotations=READING, structured_output=False)
     if not settings.http:
         return Agents(server, tools)
     # By HTTP it stands behind the doorway of `hybridr serve`: its token, its hosts and its limits.
@@ -306,7 +306,9 @@ def open_agents(
     return Agents(server, tools, Server(doorway, listen(settings.host, settings.port), behind))
 
 
-def answering(tool: Callable[..., Coroutine[Any, Any, str]]) -> Callable[..., Coroutine[Any, Any, str]]:
+def as_tool(
+    tool: Callable[..., Coroutine[Any, Any, str]],
+) -> Callable[..., Coroutine[Any, Any, str]]:
     """Return a tool whose errors are raised as ToolError, with a message and a hint for a model."""
 
     @wraps(tool)

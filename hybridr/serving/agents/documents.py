@@ -1,8 +1,8 @@
-"""Tools of an agent beside searches: documents and fields within the scope of the index's name, and reports
+"""Tools of an agent other than search: documents and fields within the scope of the index's name, and reports
 (inspection, reindex plan, evaluation), as text cut to a limit of bytes.
 
-A tokenizer that works on bytes makes at most one token of a byte, so the limit of bytes bounds the tokens, in
-any language and for any model.
+A tokenizer makes at most one token of a byte, so the limit of bytes bounds the tokens, in any language and
+for any model.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from html import unescape
+from shlex import quote
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -74,7 +75,7 @@ def as_much_as_fits(head: str, parts: Iterable[str]) -> tuple[str, int]:
     return said, count
 
 
-def bounded(text: str) -> str:
+def cut_to_limit(text: str) -> str:
     """Return an answer, cut if it exceeds the limit."""
     return text if bytes_in(text) <= ANSWER_BYTES else cut_to(text, ANSWER_BYTES - bytes_in(CUT)) + CUT
 
@@ -106,13 +107,13 @@ class ToolFailure(Exception):
         self.message, self.hint = message, hint
 
 
-async def ask_inside(app: ASGIApp, path: str, body: dict[str, Any]) -> dict[str, Any]:
+async def post_to_app(app: ASGIApp, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """Post a JSON body to a route of an app in this process; return its JSON answer. Raises ToolFailure with
     the message and hint of an error answer.
     """
     try:
         content = orjson.dumps(body)
-    except TypeError:  # half a surrogate pair
+    except TypeError:  # a lone surrogate
         raise ToolFailure(UNREADABLE, hint="send plain text") from None
     status, answered = 0, bytearray()
     messages = [{"type": "http.request", "body": content, "more_body": False}]
@@ -121,7 +122,7 @@ async def ask_inside(app: ASGIApp, path: str, body: dict[str, Any]) -> dict[str,
         """Return the next message of the request; wait for ever after the last."""
         if messages:
             return messages.pop()
-        await asyncio.Event().wait()  # who asks stays
+        await asyncio.Event().wait()  # the caller never disconnects
         raise AssertionError
 
     async def send(message: Message) -> None:
@@ -230,7 +231,7 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
 
 
 def values_of_fields(cluster: Cluster, info: IndexInfo, kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return frequent values or ranges of fields as text: by one request, or one a field if that is
+    """Return frequent values or ranges of fields as text, by one request, or by one per field if that is
     refused.
     """
     requests: dict[str, dict[str, Any]] = {}
@@ -309,11 +310,11 @@ class Reports:
         """
         late = ToolFailure(
             f"{kind} takes longer than {self.timeout_s:g} s",
-            hint=f"tell the user to run: hybridr {COMMANDS[kind]}".format(index=index),
+            hint=f"tell the user to run: hybridr {COMMANDS[kind].format(index=quote(index))}",
         )
         work = partial(self._write, kind, index, arguments, late)
         with anyio.move_on_after(self.timeout_s):
-            return bounded(await anyio.to_thread.run_sync(work, abandon_on_cancel=True))
+            return cut_to_limit(await anyio.to_thread.run_sync(work, abandon_on_cancel=True))
         raise late
 
     def _write(self, kind: str, index: str, arguments: Sequence[Any], late: ToolFailure) -> str:
@@ -337,7 +338,7 @@ class Reports:
             self.working.release()
 
 
-def written(lines: Iterable[str], end: str = "") -> str:
+def data_text(lines: Iterable[str], end: str = "") -> str:
     """Return lines behind the mark of data, as many as fit into an answer."""
     text, _ = as_much_as_fits(WARNED, (f"| {plain_text(line)}" for line in lines if line))
     return f"{text}\n{end}" if end else text
@@ -363,7 +364,7 @@ def inspection_text(index: str, report: Mapping[str, Any]) -> str:
             for field in report["fields"]
         ),
     ]
-    return written(lines)
+    return data_text(lines)
 
 
 def plan_text(index: str, report: Mapping[str, Any]) -> str:
@@ -381,7 +382,7 @@ def plan_text(index: str, report: Mapping[str, Any]) -> str:
         *report["notes"],
         *(f"would send {request['method']} {request['path']}" for request in requests),
     ]
-    return written(lines, f"nothing was sent; the user starts it by: hybridr reindex {index}")
+    return data_text(lines, f"nothing was sent; the user starts it by: hybridr reindex {quote(index)}")
 
 
 def evaluation_text(index: str, report: Mapping[str, Any]) -> str:
@@ -403,7 +404,7 @@ def evaluation_text(index: str, report: Mapping[str, Any]) -> str:
         ),
         *report["remarks"],
     ]
-    return written(lines, "a difference with p of .05 or more may be chance")
+    return data_text(lines, "a difference with p of .05 or more may be chance")
 
 
 def names(fields: Iterable[str]) -> str:

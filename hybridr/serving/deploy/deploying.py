@@ -1,8 +1,8 @@
 """Deploys an index: makes plain REST searches of it rank with vectors, and undoes that.
 
 `client`: a stored search pipeline is the index's default, so a `hybrid` query need not name a fusion.
-`neural`: besides, a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`: the
-pipeline sends every search to `hybridr serve`, which ranks those that search for a text by true scores.
+`neural`: the same, and a model asks `hybridr serve` for the vector of a `neural` query's text. `transparent`:
+the pipeline sends every search to `hybridr serve`, which ranks those that search for a text by true scores.
 """
 
 from __future__ import annotations
@@ -57,15 +57,16 @@ from ..settings import DeploySettings
 from .preconditions import (
     CLUSTER_SETTINGS,
     Deployable,
-    allow,
     check_deployable,
     check_model,
     check_served,
+    encoder_of_server,
     gives_true_scores,
-    limits_of,
-    overtaken,
+    overtaken_error,
     require_ours,
+    search_limits,
     search_pipeline_of,
+    set_model_settings,
     token_digest,
     token_of,
 )
@@ -73,12 +74,12 @@ from .preconditions import (
 
 @dataclass(frozen=True)
 class DeployResult:
-    """Result of a deployment: the exact requests in order, with ids that the cluster will assign in angle
+    """Result of a deployment: the exact requests in order. Ids that the cluster will assign stand in angle
     brackets.
 
     `settings` are missing cluster settings, `example` is a body to search with. `changed` is False if
-    everything was deployed already. `limits` says what will not be ranked or fails, `alias` what clients
-    should search.
+    everything was deployed already. `limits` are lines on searches that will not be ranked or will fail.
+    `alias` is the name that clients should search.
     """
 
     index: str
@@ -94,7 +95,7 @@ class DeployResult:
 
 @dataclass(frozen=True)
 class Deployed:
-    """The deployment of an index; `missing` says what differs from what `deploy` made, `boost` is the
+    """The deployment of an index; `missing` are lines on what differs from what `deploy` made, `boost` is the
     deployed formula.
     """
 
@@ -110,23 +111,26 @@ class Deployed:
 def plan_deployment(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> DeployResult:
-    """Return what a deployment would send, after all checks.
+    """Return what a deployment would send, after all checks; nothing is sent.
 
     Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors with
-    `neural`), Unreachable and FingerprintMismatch for the embedding server, SettingsError for boosts that
-    cannot be added, ModelError for an encoder that does not know the language.
+    `neural`), Unreachable and FingerprintMismatch for the embedding server, SettingsError for a wrong token,
+    a server with other settings, and boosts that cannot be added, ModelError for an encoder that does not
+    know the language.
     """
-    return planned(cluster, check_deployable(cluster, name, settings, search), settings)
+    return checked_plan(cluster, check_deployable(cluster, name, settings, search), settings)
 
 
-def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> DeployResult:
-    """Check the cluster and the embedding server; return what would be sent. Raises as `plan_deployment`."""
+def checked_plan(cluster: Cluster, target: Deployable, settings: DeploySettings) -> DeployResult:
+    """Check the cluster and the embedding server, and return what a deployment would send. Raises the errors
+    of `plan_deployment`.
+    """
     info, search = target.info, target.search
     pipeline = search_pipeline_of(info)
     if (default := info.settings.get(DEFAULT, "_none")) not in ("_none", pipeline):
         raise ClusterError(
             f"'{info.name}' has a default search pipeline of its own: {default}",
-            hint="hybridr serve --proxy lexical   ranks without a pipeline; requests then go to it",
+            hint="hybridr serve --proxy lexical   ranks without a pipeline: send searches to it instead",
         )
     if (stored := found_pipeline(cluster, pipeline)) is not None:
         require_ours(pipeline, stored)
@@ -136,20 +140,20 @@ def planned(cluster: Cluster, target: Deployable, settings: DeploySettings) -> D
         trusted_pattern(settings.server)
         check_model(cluster, info, settings)
         missing = missing_settings(cluster, settings.server)
-        requests = connector_requests(connector_of(info, settings, search))
+        requests = connector_requests(deployment_connector(info, settings, search))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
-    requests += [*cache_requests(info, settings.way), *storing_requests(info, pipeline, body)]
+    requests += [*cache_requests(info, settings.way), *pipeline_requests(info, pipeline, body)]
     if missing:
         requests.insert(0, {"method": "PUT", "path": CLUSTER_SETTINGS, "body": {"persistent": missing}})
-    request, alias = example(cluster, info, settings.way, search), info.record.alias
-    todo = DeployResult(info.name, settings.way, pipeline, missing, requests, request, alias=alias)
+    request, alias = example_body(cluster, info, settings.way, search), info.record.alias
+    plan = DeployResult(info.name, settings.way, pipeline, missing, requests, request, alias=alias)
     if settings.way != "transparent":
-        return todo
+        return plan
     left_out = check_served(cluster, info, settings, search)
-    return replace(todo, limits=left_out + limits_of(cluster, info))
+    return replace(plan, limits=left_out + search_limits(cluster, info))
 
 
-def storing_requests(info: IndexInfo, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+def pipeline_requests(info: IndexInfo, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the requests that store a search pipeline and make it the default of an index."""
     through = asked_through(pipeline, PHASE in body)
     return [
@@ -159,9 +163,11 @@ def storing_requests(info: IndexInfo, pipeline: str, body: dict[str, Any]) -> li
 
 
 def cache_requests(info: IndexInfo, way: str) -> list[dict[str, Any]]:
-    """Return the request that puts the request cache back before a way that leaves it alone, if any."""
-    before = cache_put_back(info) if way == "transparent" else {}
-    return [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": before}] if before else []
+    """Return the request that restores the index's own setting of the request cache, which the way
+    `transparent` does not change; none for other ways, or if nothing is to be restored.
+    """
+    original = cache_put_back(info) if way == "transparent" else {}
+    return [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": original}] if original else []
 
 
 def deploy(
@@ -170,136 +176,142 @@ def deploy(
     settings: DeploySettings | None = None,
     search: SearchSettings | None = None,
 ) -> DeployResult:
-    """Deploy the index in the chosen way; again with the same settings nothing changes.
+    """Deploy the index in the chosen way; a second call with the same settings changes nothing.
 
-    A model of an earlier call is deleted once the new one is in place. The record is written before the index
-    is changed: it holds what `undeploy` puts back, and of two runs at once the later one goes on. Raises the
-    errors of `plan_deployment`, and ClusterError for missing cluster settings unless `set_cluster_settings`,
-    or if another `deploy` or `undeploy` ran at the same time.
+    A model of an earlier call is deleted once the new one is in use. The record is written before the index
+    is changed: it holds what `undeploy` restores, and of two runs at once only the later one continues.
+    Raises the errors of `plan_deployment`, and ClusterError for missing cluster settings unless
+    `set_cluster_settings`, or if another `deploy` or `undeploy` ran at the same time.
     """
     settings = settings or DeploySettings()
     target = check_deployable(cluster, name, settings, search or SearchSettings())
-    todo, info, search = planned(cluster, target, settings), target.info, target.search
+    plan, info, search = checked_plan(cluster, target, settings), target.info, target.search
     earlier = info.record.deployment
-    paths = (CONNECTORS, pipeline_path(todo.pipeline))
-    bodies = [request["body"] for request in todo.requests if request["path"] in paths]
+    paths = (CONNECTORS, pipeline_path(plan.pipeline))
+    bodies = [request["body"] for request in plan.requests if request["path"] in paths]
     job = fingerprint([settings.record(), token_digest(info, settings), bodies])
-    if todo.settings:
-        allow(cluster, todo.settings, settings)
-    if earlier and earlier.job == job and is_in_force(cluster, target, earlier):
-        send_all(cluster, replaced_parts(cluster, todo.pipeline, earlier))
-        return todo
-    is_asked = settings.way != "client"
-    ids = asdict(create_model(cluster, connector_of(info, settings, search))) if is_asked else {}
+    if plan.settings:
+        set_model_settings(cluster, plan.settings, settings)
+    if earlier and earlier.job == job and is_deployed(cluster, target, earlier):
+        send_all(cluster, outdated_model_deletions(cluster, plan.pipeline, earlier))
+        return plan
+    needs_model = settings.way != "client"
+    ids = asdict(create_model(cluster, deployment_connector(info, settings, search))) if needs_model else {}
     server = {"server": settings.server} if "connector_id" in ids else {}
     server |= {"boost": search.boost} if search.boost else {}
-    promise = Deployment(way=todo.way, pipeline=todo.pipeline, job=job, **ids, **server)
-    put_in_force(cluster, target, promise)
-    send_all(cluster, replaced_parts(cluster, todo.pipeline, promise))
-    if missing := list(missing_parts(cluster, cluster.index_info(todo.index), promise)):
-        raise overtaken(todo.index, f": {'; '.join(missing)}")
-    return replace(todo, changed=True)
+    new_deployment = Deployment(way=plan.way, pipeline=plan.pipeline, job=job, **ids, **server)
+    put_deployment(cluster, target, new_deployment)
+    send_all(cluster, outdated_model_deletions(cluster, plan.pipeline, new_deployment))
+    if faults := list(deployment_faults(cluster, cluster.index_info(plan.index), new_deployment)):
+        raise overtaken_error(plan.index, f": {'; '.join(faults)}")
+    return replace(plan, changed=True)
 
 
-def is_in_force(cluster: Cluster, target: Deployable, deployment: Deployment) -> bool:
-    """Return whether the cluster has and uses all of a deployment of these settings."""
+def is_deployed(cluster: Cluster, target: Deployable, deployment: Deployment) -> bool:
+    """Return whether everything of a deployment with these settings exists in the cluster and is in use."""
     info, model_id = target.info, deployment.model_id or ""
     body = pipeline_body(info, deployment.way, target.search, cluster.version, model_id)
-    if any(missing_parts(cluster, info, deployment)) or found_pipeline(cluster, deployment.pipeline) != body:
+    if (
+        any(deployment_faults(cluster, info, deployment))
+        or found_pipeline(cluster, deployment.pipeline) != body
+    ):
         return False
     return asked_through(deployment.pipeline, PHASE in body).items() <= info.settings.items()
 
 
-def put_in_force(cluster: Cluster, target: Deployable, promise: Deployment) -> None:
-    """Write a deployment into the record, then store its pipeline and make it the default one.
+def put_deployment(cluster: Cluster, target: Deployable, new_deployment: Deployment) -> None:
+    """Write a deployment into the record, then store its pipeline and make it the index's default.
 
-    If the cluster refuses the pipeline, the record is put back and the new model deleted. Raises ClusterError
-    if another run wrote the record meanwhile.
+    If the cluster refuses the pipeline, the record is restored and the new model deleted. Raises ClusterError
+    for that, and if another run wrote the record meanwhile.
     """
-    info = cluster.index_info(target.info.name)  # making a model took time
+    info = cluster.index_info(target.info.name)  # read again: creating a model took time
     earlier = info.record.deployment
-    for request in cache_requests(info, promise.way):
+    for request in cache_requests(info, new_deployment.way):
         cluster.request(request["method"], request["path"], request["body"])
-    if promise.fuses:
-        promise = promise.model_copy(update={"cache_before": cache_before(info)})
-    body = pipeline_body(info, promise.way, target.search, cluster.version, promise.model_id or "")
+    if new_deployment.fuses:
+        new_deployment = new_deployment.model_copy(update={"cache_before": cache_before(info)})
+    body = pipeline_body(
+        info, new_deployment.way, target.search, cluster.version, new_deployment.model_id or ""
+    )
     try:
         warning = {"warning": target.warning} if target.warning else {}
-        write_record(cluster, info.name, deployment=promise, **warning)
-        for request in storing_requests(info, promise.pipeline, body):
-            require_undisturbed(cluster, info, promise)
+        write_record(cluster, info.name, deployment=new_deployment, **warning)
+        for request in pipeline_requests(info, new_deployment.pipeline, body):
+            require_same_deployment(cluster, info, new_deployment)
             cluster.request(request["method"], request["path"], request["body"])
-        require_undisturbed(cluster, info, promise)
+        require_same_deployment(cluster, info, new_deployment)
     except ClusterError:
         current = cluster.index_info(info.name).record.deployment
-        if current == promise and found_pipeline(cluster, promise.pipeline) != body:
+        if current == new_deployment and found_pipeline(cluster, new_deployment.pipeline) != body:
             write_record(cluster, info.name, deployment=earlier)
             current = earlier
-        send_all(cluster, replaced_parts(cluster, promise.pipeline, current))
+        send_all(cluster, outdated_model_deletions(cluster, new_deployment.pipeline, current))
         raise
 
 
-def require_undisturbed(cluster: Cluster, info: IndexInfo, promise: Deployment | None) -> None:
-    """Raise ClusterError if the record of an index does not hold this deployment any more.
+def require_same_deployment(cluster: Cluster, info: IndexInfo, new_deployment: Deployment | None) -> None:
+    """Raise ClusterError if the record of an index no longer holds this deployment.
 
-    Asked before each change: who writes the record waits until the others have seen it (`SETTLE_S`).
+    Called before each change. A run that writes the record waits until others have seen it (`SETTLE_S`).
     """
-    if cluster.index_info(info.name).record.deployment != promise:
-        raise overtaken(info.name)
+    if cluster.index_info(info.name).record.deployment != new_deployment:
+        raise overtaken_error(info.name)
 
 
 def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict[str, Any]]:
-    """Remove the default pipeline, the pipeline, the model and its connector; return the requests.
+    """Remove the setting of the default pipeline, the pipeline, the model and its connector; return the
+    requests.
 
-    Raises DataError if nothing is deployed, ClusterError if the record names a pipeline of somebody else, or
-    if a `deploy` began meanwhile.
+    Raises DataError if nothing is deployed, ClusterError if the record names somebody else's pipeline, or a
+    `deploy` started meanwhile.
     """
     info = resolve(cluster, name, whole=True)
-    deployment, requests = info.record.deployment, withdrawal(cluster, info)
+    deployment, requests = info.record.deployment, undeploy_requests(cluster, info)
     if not requests and not deployment:
-        raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {name}")
+        raise DataError(f"nothing is deployed for '{name}'", hint=f"hybridr deploy {shlex.quote(name)}")
     if dry_run:
         return requests
-    if deployment:  # a `deploy` that is under way sees that it ends
+    if deployment:  # changed in the record first, so that a `deploy` that runs now stops
         deployment = deployment.model_copy(update={"job": "", "model_id": None, "connector_id": None})
         write_record(cluster, info.name, deployment=deployment)
     for request in requests:
-        require_undisturbed(cluster, info, deployment)
+        require_same_deployment(cluster, info, deployment)
         send_deletion(cluster, request)
 
-    def without(record: Record) -> Record:
+    def without_deployment(record: Record) -> Record:
         """Return the record without the deployment."""
         if record.deployment not in (deployment, None):
-            raise overtaken(info.name)
+            raise overtaken_error(info.name)
         return record.changed(deployment=None)
 
-    rewrite(cluster, info.name, without)
+    rewrite(cluster, info.name, without_deployment)
     return requests
 
 
-def withdrawal(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
-    """Return the requests that undeploy an index, also what a `deploy` that was killed has left.
+def undeploy_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
+    """Return the requests that undeploy an index, also after a killed `deploy`.
 
-    Raises ClusterError if the record names a pipeline of somebody else.
+    Raises ClusterError if the record names somebody else's pipeline.
     """
     deployment, pipeline = info.record.deployment, search_pipeline_of(info)
     if deployment and deployment.pipeline != pipeline:
         raise ClusterError(
-            f"the record of '{info.name}' names the pipeline {deployment.pipeline}: its own is {pipeline}",
-            hint=f"hybridr deploy {shlex.quote(info.name)}   writes the record anew",
+            f"the record of '{info.name}' names the pipeline {deployment.pipeline} instead of {pipeline}",
+            hint=f"hybridr deploy {shlex.quote(info.name)} --way {deployment.way}   writes the record anew",
         )
     requests: list[dict[str, Any]] = []
     stored = found_pipeline(cluster, pipeline)
     if info.settings.get(DEFAULT, "_none") == pipeline or (deployment and DEFAULT not in info.settings):
-        before = {DEFAULT: None, **cache_put_back(info)}
-        requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": before}]
+        original = {DEFAULT: None, **cache_put_back(info)}
+        requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": original}]
     if stored is not None:
         require_ours(pipeline, stored)
         requests += [{"method": "DELETE", "path": pipeline_path(pipeline)}]
     return [*requests, *deletions_of(cluster, pipeline)]
 
 
-def replaced_parts(cluster: Cluster, pipeline: str, new: Deployment | None) -> list[dict[str, Any]]:
+def outdated_model_deletions(cluster: Cluster, pipeline: str, new: Deployment | None) -> list[dict[str, Any]]:
     """Return the requests that delete the models made for a pipeline, except those of the `new`
     deployment.
     """
@@ -307,7 +319,7 @@ def replaced_parts(cluster: Cluster, pipeline: str, new: Deployment | None) -> l
     return deletions_of(cluster, pipeline, besides=parts)
 
 
-def connector_of(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
+def deployment_connector(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
     """Return the connector body for a way of deploying."""
     name, token = search_pipeline_of(info), token_of(settings)
     if settings.way == "neural":
@@ -326,11 +338,11 @@ def pipeline_body(
         named = {info.record.vector_field: model_id}
         body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
     if way == "transparent":
-        # What fuses is HTTP 500 on 3.6.0 for a search of `match_none`, and here is nothing to fuse.
+        # Nothing is fused here, and OpenSearch 3.6.0 answers 500 if a fusion gets a search of `match_none`.
         del body[PHASE]
         inference = {
             "model_id": model_id,
-            "query_template": "${body}",  # all of the server's answer: sizes, filters and all
+            "query_template": "${body}",  # the server's answer replaces the whole search
             "input_map": [{"input": "$"}],
             "output_map": [{"body": "body"}],
             "ignore_failure": True,
@@ -340,11 +352,11 @@ def pipeline_body(
     return body
 
 
-def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings) -> str:
-    """Return an example search body for a way of deploying, with dots for what the client fills in."""
+def example_body(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings) -> str:
+    """Return an example search body for a way of deploying, with "…" for what the client fills in."""
     template = Template.read(search.query_template) if search.query_template else None
-    searched = searched_fields(info, search.lexical_fields or info.record.lexical_fields)
-    match = LexicalRetriever.over(info, searched, cluster.version, template).query("…", search.depth)
+    fields = searched_fields(info, search.lexical_fields or info.record.lexical_fields)
+    match = LexicalRetriever.over(info, fields, cluster.version, template).query("…", search.depth)
     if way == "transparent":
         return orjson.dumps({"query": match}).decode()
     field, depth, passages = info.record.vector_field, search.depth, info.record.passages
@@ -357,13 +369,13 @@ def example(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings)
 
 
 def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
-    """Return the deployment of an index and what is missing of it; None if nothing is deployed."""
+    """Return the deployment of an index with its faults; None if nothing is deployed."""
     deployment = info.record.deployment
     if not deployment:
         return None
-    missing = list(missing_parts(cluster, info, deployment))
+    faults = list(deployment_faults(cluster, info, deployment))
     fields = deployment.model_dump(include={"way", "pipeline", "server", "boost"})
-    return Deployed(info.name, model=deployment.model_id, missing=missing, **fields)
+    return Deployed(info.name, model=deployment.model_id, missing=faults, **fields)
 
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
@@ -372,12 +384,12 @@ def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
     for name, pipeline in default_pipelines(cluster).items():
         if pipeline.startswith("hybridr-") and name not in by_name:
             by_name[name] = cluster.index_info(name)
-    looked = [(info, deployment_of(cluster, info)) for _, info in sorted(by_name.items()) if readable(info)]
-    return [(info, deployed) for info, deployed in looked if deployed]
+    infos = [info for _, info in sorted(by_name.items()) if readable(info)]
+    return [(info, deployed) for info in infos if (deployed := deployment_of(cluster, info))]
 
 
-def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> Iterator[str]:
-    """Yield what the record of a deployment names and the cluster lacks or does not use."""
+def deployment_faults(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> Iterator[str]:
+    """Yield a line for each part of a recorded deployment that the cluster lacks or does not use."""
     if (default := info.settings.get(DEFAULT, "_none")) != deployment.pipeline:
         yield f"the default pipeline of the index is {default}"
     stored = found_pipeline(cluster, deployment.pipeline)
@@ -386,7 +398,7 @@ def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> 
     elif deployment.way == "transparent" and not gives_true_scores(
         stored_fusion(cluster, with_tuning(SearchSettings(), info), info).fusion
     ):
-        yield "it ranks by true scores, and the index is tuned for another fusion: searches are plain BM25"
+        yield "it needs true scores, but the index is tuned for another fusion: searches are plain BM25"
     if model := deployment.model_id:
         state = model_state(cluster, model)
         if state is None:
@@ -394,7 +406,7 @@ def missing_parts(cluster: Cluster, info: IndexInfo, deployment: Deployment) -> 
         elif state != DEPLOYED:
             yield f"the model {model} is {state}"
         elif deployment.server is not None and is_refused(cluster, model, deployment.way):
-            yield f"the server at {deployment.server} asks for another token than the cluster has"
+            yield f"the server at {deployment.server} does not accept the cluster's token"
 
 
 def server_problem(deployed: Deployed, encoder: str) -> str | None:
@@ -404,11 +416,10 @@ def server_problem(deployed: Deployed, encoder: str) -> str | None:
     try:
         health = ask_server(deployed.server, "/healthz")
     except Unreachable as error:
-        lost = "searches are plain BM25" if deployed.way == "transparent" else "`neural` queries fail"
-        return f"{error.message}: {lost}"
-    if (served := health.get("encoder")) != encoder:
-        has = f"the server at {deployed.server} has encoder {str(served)[:12]}"
-        return f"{has}, the vectors are of {encoder[:12]}"
+        effect = "searches are plain BM25" if deployed.way == "transparent" else "`neural` queries fail"
+        return f"{error.message}: {effect}"
+    if health.get("encoder") != encoder:
+        return f"{encoder_of_server(deployed.server, health)}, the vectors were made by {encoder[:12]}"
     if health.get("status") == "behind":
         return f"the server at {deployed.server} does not follow its index: its log and /v1/index say why"
     return None

@@ -1,9 +1,9 @@
-"""Vectors at write time: an ingest pipeline of an index, made and removed.
+"""Vectors at write time: makes and removes an ingest pipeline of an index.
 
-An ingest pipeline gives documents that clients write their vector at once, by a model of ml-commons. It
-writes only the vector, not the encoder's mark, so that the next `sync` encodes the document again and adds
-what a pipeline cannot (token bits, state of the source). If the model fails, the document is stored without a
-vector and waits for `sync` too. hybridr's own writes skip the pipeline.
+The pipeline gives documents that clients write a vector at once, by a model of ml-commons. It does not write
+the encoder's mark, so that the next `sync` encodes the document again and adds what a pipeline cannot (token
+bits, state of the source). If the model fails, the document is stored without a vector, until `sync`.
+hybridr's own writes skip the pipeline.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ...cluster.remote_models import (
 from ...errors import ClusterError, NotFound, SettingsError
 from ...indexing.representations import fields_of
 from ..settings import DeploySettings
-from .preconditions import allow, check_model, overtaken, token_of
+from .preconditions import check_model, overtaken_error, set_model_settings, token_of
 
 DEFAULT_INGEST = "index.default_pipeline"
-TEXT_FIELD = "hybridr_text"  # while a document is on its way
-CALLED_WITH = 32  # documents in one request to the server
+TEXT_FIELD = "hybridr_text"  # holds the joined text inside of the pipeline
+DOCUMENTS_PER_CALL = 32  # in one request to the server
 MARK = "hybridr: vectors at write time"
-BEGUN = {"description": MARK, "processors": []}
-"""The pipeline of an index whose model is being made."""
-JOINING = """
+EMPTY_PIPELINE = {"description": MARK, "processors": []}
+"""Pipeline without processors: the pipeline of an index until its model is created."""
+JOIN_SCRIPT = """
 void add(def value, String rest, List parts) {
   if (value instanceof List) { for (def one : value) { add(one, rest, parts); } return; }
   if (rest.isEmpty()) {
@@ -59,7 +59,7 @@ if (parts.isEmpty()) { ctx.remove(params.text); } else { ctx[params.text] = Stri
 
 @dataclass(frozen=True)
 class Ingesting:
-    """Requests (sent, or to be sent) that give writes their vectors, with the model and the pipeline."""
+    """The requests (sent, or to be sent) that make an ingest pipeline, and its model."""
 
     index: str
     pipeline: str
@@ -68,95 +68,98 @@ class Ingesting:
 
 
 def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
-    """Return what would be sent to give writes their vectors, after all checks.
+    """Return what would be sent to make the ingest pipeline, after all checks; nothing is sent.
 
-    Raises what `plan_deployment` raises for a server; SettingsError if a pipeline cannot make what the index
-    stores, ClusterError for an index with an ingest pipeline of its own.
+    Raises the errors of `check_model`; DataError for an index without complete vectors, SettingsError for one
+    with passages, whose vectors a pipeline cannot make, ClusterError for one with its own ingest pipeline.
     """
     info = resolve_complete(cluster, name)
     pipeline = ingest_pipeline_of(info)
     if info.record.passages is not None:
         raise SettingsError(
-            f"'{info.name}' keeps several vectors a document", hint="hybridr sync --every 30s"
+            f"'{info.name}' stores several vectors a document, an ingest pipeline makes one",
+            hint="hybridr sync --every 30s",
         )
     if (own := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
         raise ClusterError(
             f"'{info.name}' has an ingest pipeline of its own: {own}",
-            hint="hybridr sync --every 30s brings the vectors too, and needs no pipeline",
+            hint="hybridr sync --every 30s adds the vectors without a pipeline",
         )
     check_model(cluster, info, settings.model_copy(update={"way": "neural"}))
     path, body = path_of("_ingest", "pipeline", pipeline), ingest_body(info, MODEL_ID)
     requests: list[dict[str, Any]] = [
-        {"method": "PUT", "path": path, "body": BEGUN},
+        {"method": "PUT", "path": path, "body": EMPTY_PIPELINE},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: pipeline}},
-        *connector_requests(connector_for(pipeline, settings)),
+        *connector_requests(ingest_connector(pipeline, settings)),
         {"method": "PUT", "path": path, "body": body},
     ]
     return Ingesting(info.name, pipeline, requests)
 
 
 def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
-    """Store and use the ingest pipeline with its model; a model of an earlier call is replaced.
+    """Make the ingest pipeline with its model, and let the index use it; a model of an earlier call is
+    replaced.
 
-    The index names the pipeline, one without work, before a model is made: so `undeploy` sees a killed run.
-    Of two runs at once the later one goes on, and the other raises ClusterError. One deletes only models that
-    were there before its own: a later run's may be in use already.
+    The index gets an empty pipeline before a model is created, so that `undeploy` notices a killed run. Of
+    two runs at once the later one continues, and the other raises ClusterError. A run deletes only models
+    that are older than its own: a later run's may be in use. Raises the errors of `plan_ingest`.
     """
-    todo = plan_ingest(cluster, name, settings)
-    info = cluster.index_info(todo.index)
-    require_own_ingest(cluster, todo.pipeline)
+    plan = plan_ingest(cluster, name, settings)
+    info = cluster.index_info(plan.index)
+    require_own_ingest(cluster, plan.pipeline)
     if missing := missing_settings(cluster, settings.server):
-        allow(cluster, missing, settings)
-    begun, usage, *_, pipeline = todo.requests
-    for request in (begun, usage) if stored_ingest(cluster, todo.pipeline) is None else ():
-        cluster.request(request["method"], request["path"], request["body"])
+        set_model_settings(cluster, missing, settings)
+    empty_pipeline, usage, *_, pipeline = plan.requests
+    if stored_ingest(cluster, plan.pipeline) is None:
+        for request in (empty_pipeline, usage):
+            cluster.request(request["method"], request["path"], request["body"])
     for _ in range(TRIES):
-        earlier = [
+        older_models = [
             request
-            for request in deletions_of(cluster, todo.pipeline)
-            if "/model_groups/" not in request["path"]  # the new model is in it, too
+            for request in deletions_of(cluster, plan.pipeline)
+            if "/model_groups/" not in request["path"]  # the new model joins the group
         ]
         try:
-            model = create_model(cluster, connector_for(todo.pipeline, settings))
+            model = create_model(cluster, ingest_connector(plan.pipeline, settings))
         except ClusterError:
-            if (there := stored_ingest(cluster, todo.pipeline)) and there["processors"] == []:
-                undeploy_ingest(cluster, cluster.index_info(todo.index))
+            if (stored := stored_ingest(cluster, plan.pipeline)) and stored["processors"] == []:
+                undeploy_ingest(cluster, cluster.index_info(plan.index))
             raise
         body = ingest_body(info, model.model_id)
         cluster.request("PUT", pipeline["path"], body)
         cluster.request("PUT", usage["path"], usage["body"])
-        stored, setting = stored_ingest(cluster, todo.pipeline), cluster.index_info(todo.index).settings
+        stored, setting = stored_ingest(cluster, plan.pipeline), cluster.index_info(plan.index).settings
         is_ours = stored is None or stored["processors"] == body["processors"]
         if not is_ours:
             delete_model(cluster, model)
-            raise overtaken(todo.index)
-        send_all(cluster, earlier)
-        is_used = stored is not None and setting.get(DEFAULT_INGEST) == todo.pipeline
+            raise overtaken_error(plan.index)
+        send_all(cluster, older_models)
+        is_used = stored is not None and setting.get(DEFAULT_INGEST) == plan.pipeline
         if is_used and model_state(cluster, model.model_id) == DEPLOYED:
-            return replace(todo, model_id=model.model_id)
-    raise overtaken(todo.index)
+            return replace(plan, model_id=model.model_id)
+    raise overtaken_error(plan.index)
 
 
 def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False) -> list[dict[str, Any]]:
     """Remove ingest pipeline, model and connector; return the requests, none if the index does not use the
     pipeline.
 
-    An index without it costs no request, so that removing vectors needs no right to read pipelines. Models
-    and connectors are found by the pipeline they were made for, not by what the pipeline names.
+    An index without it causes no request, so that removing vectors needs no right to read pipelines. Models
+    and connectors are found by the pipeline that they were made for, not by the ids in the pipeline.
     """
     pipeline = ingest_pipeline_of(info)
     if info.settings.get(DEFAULT_INGEST) != pipeline:
         return []
     require_own_ingest(cluster, pipeline)
-    requests = [  # the setting, by which the next run sees what a killed one left, goes after the models
+    requests = [  # models first: the setting tells the next run what a killed one left
         *deletions_of(cluster, pipeline),
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
         {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
     ]
     send_all(cluster, [] if dry_run else requests)
-    still = cluster.index_info(info.name).settings.get(DEFAULT_INGEST) == pipeline
-    if not dry_run and still and stored_ingest(cluster, pipeline) is None:
-        send_all(cluster, requests[-2:-1])  # a `deploy` set it meanwhile, and every write would fail
+    is_used = cluster.index_info(info.name).settings.get(DEFAULT_INGEST) == pipeline
+    if not dry_run and is_used and stored_ingest(cluster, pipeline) is None:
+        send_all(cluster, requests[-2:-1])  # a `deploy` set it meanwhile: every write would fail
     return requests
 
 
@@ -165,21 +168,21 @@ def ingest_pipeline_of(info: IndexInfo) -> str:
     return f"hybridr-{info.name}-ingest"
 
 
-def connector_for(pipeline: str, settings: DeploySettings) -> dict[str, Any]:
-    """Return the connector body to the server's encoder of documents."""
+def ingest_connector(pipeline: str, settings: DeploySettings) -> dict[str, Any]:
+    """Return the body of a connector to the server's encoder of documents."""
     return embedding_connector(pipeline, settings.server, "passage", token=token_of(settings))
 
 
 def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
-    """Return the ingest pipeline: joins the texts, gets their vector, removes temporary fields; no failure
-    stops a write.
+    """Return the body of the ingest pipeline. It joins the texts, gets their vector and removes temporary
+    fields; no failure stops a write.
     """
     parameters = {"fields": list(info.record.fields), "text": TEXT_FIELD}
-    script = {"lang": "painless", "source": JOINING, "params": parameters}
+    script = {"lang": "painless", "source": JOIN_SCRIPT, "params": parameters}
     vector = {
         "model_id": model_id,
         "field_map": {TEXT_FIELD: info.record.vector_field},
-        "batch_size": CALLED_WITH,
+        "batch_size": DOCUMENTS_PER_CALL,
     }
     stale = [ENCODER_FIELD, SEQ_NO_FIELD, *fields_of(info.record)]
     return {

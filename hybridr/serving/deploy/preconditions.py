@@ -30,8 +30,8 @@ CLUSTER_SETTINGS = "/_cluster/settings"
 
 
 class Deployable(NamedTuple):
-    """An index that can be deployed, and the settings of its searches; `warning` says what is wrong with the
-    encoder.
+    """An index that can be deployed, and the settings of its searches; `warning` is a forced problem of the
+    encoder with the language of the index, "" without one.
     """
 
     info: IndexInfo
@@ -42,29 +42,30 @@ class Deployable(NamedTuple):
 def check_deployable(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> Deployable:
-    """Return the index and its search settings, checked. Raises DataError, SettingsError (also if the
-    transparent way cannot rank by true scores), and ModelError for texts in a language that the encoder does
-    not know, unless `settings.force`.
+    """Return the index and its search settings after checks. Raises DataError for an index without complete
+    vectors, SettingsError for impossible boosts, and for the transparent way without true scores, and unless
+    `settings.force` ModelError for texts in a language that the encoder does not know.
     """
     cluster.dialect.require("deploy")
     info = resolve_complete(cluster, name)
     if search.boost and settings.way != "transparent":
         raise SettingsError(
-            f"--way {settings.way} ranks by a stored pipeline, which adds no boosts", hint="--way transparent"
+            f"--way {settings.way} ranks by a stored pipeline, which does not support boosts",
+            hint="--way transparent",
         )
-    weighted_boosts(info, search.boost)  # it raises for fields that cannot add any
+    weighted_boosts(info, search.boost)  # only for its SettingsError
     fusion, remark = stored_fusion(cluster, with_tuning(search, info), info)
     if settings.way == "transparent" and not gives_true_scores(fusion):
-        ranked = remark or f"ranked by the fusion '{fusion}'"
+        ranking = remark or f"ranked by the fusion '{fusion}'"
         raise SettingsError(
-            f"--way transparent ranks by true scores, this index is {ranked}",
+            f"--way transparent ranks by true scores, this index is {ranking}",
             hint="hybridr serve --proxy lexical ranks without scripts"
             if remark
             else f"--fusion absolute, after hybridr tune {shlex.quote(name)} --reset",
         )
     languages = languages_by_fingerprint(info.record.encoder, known_encoder_folder(info.record.encoder))
     warning = ""
-    if languages and is_searchable(cluster, info):  # the pipeline that is gone is made again
+    if languages and is_searchable(cluster, info):  # it is not while its default pipeline is gone
         sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
         texts = [text_of(document.source, info.record.fields) for document in sample]
         warning = check_language(texts, languages, info.name, force=settings.force)
@@ -86,14 +87,14 @@ def require_ours(name: str, stored: dict[str, Any]) -> None:
     """Raise ClusterError if a stored search pipeline of this name was not made by hybridr."""
     if not is_ours(stored):
         raise ClusterError(
-            f"there is a search pipeline '{name}' that is not hybridr's",
-            hint=f"keep what GET {pipeline_path(name)} prints under another name, then delete it",
+            f"the search pipeline '{name}' exists and is not hybridr's",
+            hint=f"store what GET {pipeline_path(name)} prints under another name, then delete it",
         )
 
 
 def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
-    """Raise ClusterError or FingerprintMismatch if ml-commons, or the server that a model asks, cannot serve
-    this index.
+    """Raise ClusterError if the cluster cannot ask a model for this index, FingerprintMismatch if the server
+    has another encoder, SettingsError if it refuses the token, Unreachable if it does not answer.
     """
     if PLUGIN not in cluster.parts("plugins"):
         raise ClusterError(
@@ -102,16 +103,22 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> 
         )
     if settings.way == "neural" and info.record.vectors == "byte":
         raise ClusterError(
-            f"'{info.name}' keeps bytes, and a `neural` query sends floats", hint="--way transparent"
+            f"'{info.name}' stores byte vectors, and a `neural` query sends floats", hint="--way transparent"
         )
-    ask_server(settings.server, "/v1/models", token_of(settings))  # it takes no wrong token
+    ask_server(settings.server, "/v1/models", token_of(settings))  # raises for a wrong token
     health = ask_server(settings.server, "/healthz")
     if health.get("encoder") != info.record.encoder:
         raise FingerprintMismatch(
-            f"the server at {settings.server} has encoder {str(health.get('encoder'))[:12]}, the vectors of "
-            f"'{info.name}' are of {info.record.encoder[:12]}",
-            hint=f"hybridr serve --index {info.name}",
+            f"{encoder_of_server(settings.server, health)}, the vectors of '{info.name}' were made by "
+            f"{info.record.encoder[:12]}",
+            hint=f"hybridr serve --index {shlex.quote(info.name)}",
         )
+
+
+def encoder_of_server(server: str, health: Mapping[str, Any]) -> str:
+    """Return the beginning of a message on a server's encoder, from its `/healthz`."""
+    encoder = health.get("encoder")
+    return f"the server at {server} has encoder {encoder[:12]}" if encoder else f"{server} has no encoder"
 
 
 def check_served(
@@ -119,27 +126,26 @@ def check_served(
 ) -> list[str]:
     """Return a line for each signal that the server leaves out of its scores.
 
-    Raises SettingsError if the server now searches another index, encoder, fields or term table than these
-    settings.
+    Raises SettingsError if the server searches another index, or this one with another encoder, fields or
+    term table than these settings.
     """
     served = ask_server(settings.server, "/v1/index", token_of(settings))
-    served = served if "uuid" in served else {}  # a server without an index has no such route
+    served = served if "uuid" in served else {}  # without an index the server has no such route
     lexical = Search(cluster, info, mode=LexicalRetriever.name, settings=search)
     needed = requirements_of(lexical, info.record.encoder) | {"lost": ""}
     if different := next((name for name, value in needed.items() if served.get(name) != value), None):
-        there, here = in_a_line(served.get(different)), in_a_line(needed[different])
+        problem = f"; {served['problem']}" if served.get("problem") else ""
         raise SettingsError(
-            f"the server at {settings.server} rewrites queries of {served.get('index', 'no index')}: "
-            f"{different} is {there} there, {here} of '{info.name}'; {served.get('problem', '')}".rstrip(
-                "; "
-            ),
-            hint=f"hybridr serve --index {info.name}",
+            f"the server at {settings.server} ranks searches of {served.get('index', 'no index')}: its "
+            f"{different} is {short_text(served.get(different))}, that of '{info.name}' is "
+            f"{short_text(needed[different])}{problem}",
+            hint=f"hybridr serve --index {shlex.quote(info.name)}",
         )
     left_out: dict[str, str] = served.get("left_out", {})
     return [f"the server ranks without {name}: {reason}" for name, reason in left_out.items()]
 
 
-def allow(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
+def set_model_settings(cluster: Cluster, missing: Mapping[str, Any], settings: DeploySettings) -> None:
     """Set the cluster settings that a model needs. Raises ClusterError unless `set_cluster_settings`."""
     if not settings.set_cluster_settings:
         require_allowed(missing, settings.server, "   or: --set-cluster-settings")
@@ -157,8 +163,8 @@ def token_digest(info: IndexInfo, settings: DeploySettings) -> str:
     return hashlib.scrypt(token.encode(), salt=info.name.encode(), n=2**14, r=8, p=1).hex() if token else ""
 
 
-def in_a_line(value: Any) -> str:
-    """Return a value that a server reported as a short text."""
+def short_text(value: Any) -> str:
+    """Return a value that a server reported, as a text of at most 100 characters; "nothing" for ""."""
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text[:100] or "nothing"
 
@@ -168,9 +174,9 @@ def gives_true_scores(fusion: str) -> bool:
     return bool(load_member(FUSIONS, fusion).rescores)
 
 
-def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
-    """Return lines on searches of an index that will not be ranked, or that fail when other indices are
-    searched too.
+def search_limits(cluster: Cluster, info: IndexInfo) -> list[str]:
+    """Return lines on searches of an index that will not be ranked, or that fail if they also search other
+    indices.
     """
     limits = narrow_windows(info)
     field, dim = info.record.vector_field, info.record.dim
@@ -182,13 +188,15 @@ def limits_of(cluster: Cluster, info: IndexInfo) -> list[str]:
         if mapping.get("dimension", dim) != dim:
             others.append(name)
     if others:
-        named = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-        limits.append(f"searched along with it, these fail, whose {field} has not {dim} dimensions: {named}")
+        names = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        limits.append(
+            f"a search of it together with {names} fails: their {field} does not have {dim} dimensions"
+        )
     return limits
 
 
-def overtaken(name: str, state: str = "") -> ClusterError:
-    """Return the error for a run that another one overtook."""
+def overtaken_error(name: str, state: str = "") -> ClusterError:
+    """Return the error of a run that another one has overtaken; `state` says what is left."""
     return ClusterError(
         f"another `deploy` or `undeploy` of '{name}' ran at the same time{state}",
         hint=f"hybridr status {shlex.quote(name)}; when the other one has ended, run the same command again",

@@ -34,7 +34,7 @@ from ...search.search import Search
 from ...search.settings import SearchSettings
 from ...search.systems import Compared, check_collection, evaluate_searches, system
 from ..application import Addition, Server, open_server
-from ..requests import Refused, answer
+from ..requests import Refused, json_response
 from ..settings import ServeSettings
 from ..snapshots import IndexSnapshot, Searches
 from ..telemetry import LOGGER
@@ -43,8 +43,8 @@ from .judgements import Judgements
 COMPARED = ("bm25", "hybrid-stock", "hybrid-plain", "hybrid", "dense")
 POOLED = ("bm25", "hybrid", "hybrid-stock", "dense")
 POOL = 10  # documents of a query that are judged
-SHOWN = 2_000  # characters of a field
-BESIDE = "hybrid@"
+SHOWN_CHARACTERS = 2_000  # characters of a field
+OTHER_INDEX = "hybrid@"
 
 
 class SideBySide:
@@ -74,7 +74,7 @@ class SideBySide:
         ready = [
             index.name for index in others if index.record.state == "complete" and index.name != own.name
         ]
-        return [*COMPARED, *template, *(f"{BESIDE}{name}" for name in ready)]
+        return [*COMPARED, *template, *(f"{OTHER_INDEX}{name}" for name in ready)]
 
     @property
     def encoder(self) -> Encoder:
@@ -117,7 +117,7 @@ class SideBySide:
         record = self.hybrid.info.record
         sources = sources_by_id(self.cluster, self.hybrid.info.name, chosen)
         texts = {
-            doc_id: [[name, text_of(source, [name])[:SHOWN]] for name in record.fields]
+            doc_id: [[name, text_of(source, [name])[:SHOWN_CHARACTERS]] for name in record.fields]
             for doc_id, source in sources.items()
         }
         return [{"doc_id": name, "fields": texts[name]} for name in chosen if name in texts]
@@ -126,13 +126,13 @@ class SideBySide:
         """Return the search of a system by its name. Raises NotFound, SettingsError."""
         if name == HYBRID:
             return self.hybrid
-        is_adapted = name.startswith(BESIDE)
+        is_adapted = name.startswith(OTHER_INDEX)
         if name not in (names := self.names()):
             kind = NotFound if is_adapted else SettingsError
             raise kind(f"nothing to compare is called '{name[:100]}'", hint=", ".join(names))
         own, settings = self.hybrid, self.searches.settings
         if is_adapted:
-            index = self.cluster.index_info(name.removeprefix(BESIDE))
+            index = self.cluster.index_info(name.removeprefix(OTHER_INDEX))
             info = replace(index, scope=own.info.scope)  # what the server's name shows, and no more
             return Search(self.cluster, info, encoder_for(info, None), settings=settings)
         condition = system(name)
@@ -261,56 +261,56 @@ def add_workbench(
 
     judgements()  # what is no name of an index is refused at once
 
-    @app.get("/compare", summary="The systems that can be compared", dependencies=OWN)
+    @app.get("/compare", summary="The systems that can be compared", dependencies=SAME_SITE)
     def systems() -> Response:
-        return answer({"index": comparison.hybrid.info.name, "systems": comparison.names()})
+        return json_response({"index": comparison.hybrid.info.name, "systems": comparison.names()})
 
-    @app.post("/compare", summary="The best documents by several systems", dependencies=OWN)
+    @app.post("/compare", summary="The best documents by several systems", dependencies=SAME_SITE)
     def compare(body: CompareRequest) -> Response:
-        return answer(comparison.lists(body.query, body.systems, body.k))
+        return json_response(comparison.lists(body.query, body.systems, body.k))
 
     add_judging(app, comparison, judgements)
     add_rule_editing(app, cluster, str(settings.index), comparison)
-    add_tasks(app, Works(cluster, str(settings.index), comparison, judgements))
+    add_tasks(app, PageWorks(cluster, str(settings.index), comparison, judgements))
 
 
-def own_page(request: Request) -> None:
+def require_same_site(request: Request) -> None:
     """Raise Refused for a request that a browser sends from another site's page."""
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         raise Refused(403, "this was sent by another site's page")
 
 
-OWN = [Depends(own_page)]
+SAME_SITE = [Depends(require_same_site)]
 
 
 def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], Judgements]) -> None:
     """Add `/judging` and the routes that collect and export judgements."""
 
-    @app.get("/judging", summary="How far the judging is, and how far people agree", dependencies=OWN)
-    def standing() -> Response:
-        return answer(judgements().standing())
+    @app.get("/judging", summary="How far the judging is, and how far people agree", dependencies=SAME_SITE)
+    def progress() -> Response:
+        return json_response(judgements().progress_report())
 
-    @app.post("/judging/queries", summary="Add queries to be judged", dependencies=OWN)
+    @app.post("/judging/queries", summary="Add queries to be judged", dependencies=SAME_SITE)
     def queries(body: QueriesRequest) -> Response:
         store = judgements()
-        return answer({"added": store.add_queries(body.queries), **store.standing()})
+        return json_response({"added": store.add_queries(body.queries), **store.progress_report()})
 
-    @app.post("/judging/next", summary="A query and its documents, blind and shuffled", dependencies=OWN)
-    def following(body: NextRequest) -> Response:
+    @app.post("/judging/next", summary="A query and its documents, shuffled", dependencies=SAME_SITE)
+    def next_query(body: NextRequest) -> Response:
         store = judgements()
-        said = store.of_judge(body.judge)
+        said = store.grades_by(body.judge)
         left_out = {*said, *body.skip} if body.query_id is None else set()
         queries = [query for query in store.queries() if body.query_id in (None, query.query_id)]
         query = next((query for query in queries if query.query_id not in left_out), None)
         if query is None:
-            return answer({"query": None})
+            return json_response({"query": None})
         documents = comparison.pool(query.text, body.judge)
         grades = said.get(query.query_id, {})
-        return answer(
+        return json_response(
             {"query": query.text, "query_id": query.query_id, "documents": documents, "grades": grades}
         )
 
-    @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=OWN)
+    @app.post("/judging/grades", summary="Keep a person's grades of one query", dependencies=SAME_SITE)
     def grades(body: GradesRequest) -> Response:
         hits = hits_by_id(comparison.cluster, comparison.hybrid.info, list(body.grades), {"_source": False})
         shown_ids = {hit["_id"] for hit in hits}
@@ -318,34 +318,34 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
             raise NotFound(f"the index has no document '{unknown[0][:100]}'", hint="grade what was shown")
         store = judgements()
         store.judge(body.judge, body.query_id, body.grades)
-        return answer(store.standing())
+        return json_response(store.progress_report())
 
-    @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=OWN)
-    def exported() -> Response:
-        return Response(judgements().exported(), media_type="application/zip")
+    @app.get("/judging/export", summary="All judgements as a BEIR folder, zipped", dependencies=SAME_SITE)
+    def export() -> Response:
+        return Response(judgements().zip_bytes(), media_type="application/zip")
 
 
 def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: SideBySide) -> None:
     """Add `/rules`: the rules of the index, and changes to them."""
 
-    @app.get("/rules", summary="The rules of the index", dependencies=OWN)
+    @app.get("/rules", summary="The rules of the index", dependencies=SAME_SITE)
     def rules() -> Response:
-        return answer(shown_rules(rules_of(cluster, index)))
+        return json_response(shown_rules(rules_of(cluster, index)))
 
-    @app.post("/rules", summary="Add a rule, or change the one of its name", dependencies=OWN)
+    @app.post("/rules", summary="Add a rule, or change the one of its name", dependencies=SAME_SITE)
     def add(body: RuleRequest) -> Response:
         return changed(
             add_rules(cluster, index, [read_rule(body.rule, "this rule")], by=signature(cluster, body.by))
         )
 
-    @app.post("/rules/remove", summary="Take rules away", dependencies=OWN)
+    @app.post("/rules/remove", summary="Take rules away", dependencies=SAME_SITE)
     def remove(body: RuleNames) -> Response:
         return changed(remove_rules(cluster, index, body.names, by=signature(cluster, body.by)))
 
     def changed(done: RulesChange) -> Response:
         """Reopen the searches with the changed rules, and return the response."""
         comparison.searches.reopen()
-        return answer(shown_rules(done.now) | {"missing": list(done.missing)})
+        return json_response(shown_rules(done.now) | {"missing": list(done.missing)})
 
 
 def shown_rules(version: RulesVersion) -> dict[str, Any]:
@@ -356,7 +356,7 @@ def shown_rules(version: RulesVersion) -> dict[str, Any]:
 
 
 @dataclass
-class Works:
+class PageWorks:
     """The tasks behind the page's buttons, for the index name that the server was started with."""
 
     cluster: Cluster
@@ -398,19 +398,19 @@ class Works:
         return {"said": f"{evaluation.queries} judged queries", "columns": columns, "rows": rows}
 
 
-def add_tasks(app: FastAPI, works: Works) -> None:
+def add_tasks(app: FastAPI, works: PageWorks) -> None:
     """Add `/tasks`."""
     tasks = Tasks()
     work_by_name: dict[str, PageWork] = {"tune": works.tune, "reset": works.reset, "evaluate": works.evaluate}
 
-    @app.get("/tasks", summary="The task under way, or the last one", dependencies=OWN)
+    @app.get("/tasks", summary="The task under way, or the last one", dependencies=SAME_SITE)
     def state() -> Response:
-        return answer(tasks.state)
+        return json_response(tasks.state)
 
-    @app.post("/tasks", summary="Tune, evaluate or take back what was tuned", dependencies=OWN)
+    @app.post("/tasks", summary="Tune, evaluate or take back what was tuned", dependencies=SAME_SITE)
     def start(body: TaskRequest) -> Response:
         tasks.start(body.task, work_by_name[body.task])
-        return answer(tasks.state, 202)
+        return json_response(tasks.state, 202)
 
 
 def page_file(name: str) -> Response:

@@ -1,6 +1,7 @@
-"""Explains which requests of an application's log a transparent deployment would rank, and why not others.
+"""Explains which requests of an application's log a transparent deployment would rank, and why not the
+others.
 
-Shadow ranking replays requests that users already have answers to, and compares hybridr's ranking with them.
+Shadow ranking repeats requests that were answered already, and compares hybridr's ranking with those answers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from ...search.clauses import NotRanked, ParsedQuery
 from ...search.search import Search
 from ...search.settings import Finds, SearchSettings
 from ...search.systems import texts_of
-from .rewriting import OF_BODY, BodyRanking, RankedRequest, as_sent, page_of, reason_of_path, source_of
+from .rewriting import (
+    BODY_PARAMETERS,
+    BodyRanking,
+    RankedRequest,
+    normalised_body,
+    page_of,
+    reason_of_path,
+    source_parameter,
+)
 
 ONE_FIELD = ("match", "match_phrase", "match_phrase_prefix", "match_bool_prefix")
 SEVERAL_FIELDS = ("multi_match", "combined_fields", "query_string", "simple_query_string")
@@ -38,7 +47,7 @@ FORM = 'one request a line: a search body, or {"path": "/docs/_search?from=10", 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a request would be ranked; if not, the key of REASONS; and a remark."""
+    """Whether a request would be ranked; if not, the `reason`, a key of REASONS; `why` explains it."""
 
     ranked: bool
     reason: str | None
@@ -59,15 +68,15 @@ class Explained:
 
     @property
     def by_field(self) -> dict[str, dict[str, int]]:
-        """Return by field, as clients name it, how many requests search words in it, and how many of them
-        would be ranked.
+        """Return for each field, as clients name it, the number of requests that search words in it
+        ("asked"), and how many of these would be ranked.
         """
         counts: Counter[str] = Counter()
         ranked: Counter[str] = Counter()
         for entry, verdict in zip(self.log.requests, self.verdicts, strict=True):
-            named = fields_in(entry.request)
-            counts.update(named)
-            ranked.update(named if verdict.ranked else ())
+            error_name = searched_fields(entry.request)
+            counts.update(error_name)
+            ranked.update(error_name if verdict.ranked else ())
         return {name: {"asked": count, "ranked": ranked[name]} for name, count in counts.most_common()}
 
     def to_json(self) -> dict[str, Any]:
@@ -113,18 +122,18 @@ def verdicts_on(
 
 def verdict_on(ranking: BodyRanking, request: Mapping[str, Any]) -> Verdict:
     """Return whether one request would be ranked."""
-    query = query_of(ranking, request)
+    query = parsed_query(ranking, request)
     if isinstance(query, NotRanked):
         return Verdict(False, query.reason, query.why)
     own = "by its own query, with what hybridr search adds to words"
     why = f"ranked {'as hybridr search does' if query.words is None else own}"
-    return Verdict(True, None, f"{why}; its own functions and wishes act on that" if query.wrappers else why)
+    return Verdict(True, None, f"{why}; its own functions and boosts act on that" if query.wrappers else why)
 
 
-def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:
+def parsed_query(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | NotRanked:
     """Return the parsed query of a request, or why it is not ranked. Raises AccessDenied and Unreachable."""
     try:
-        search = search_of(ranking.search.cluster, request)
+        search = search_request(ranking.search.cluster, request)
         if isinstance(search, NotRanked):
             return search
         body, params = search
@@ -133,14 +142,14 @@ def query_of(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuery | 
             return read
         if reason := ranking.reason_of_words(read):
             return reason
-    except (AccessDenied, Unreachable):  # which says nothing of the request
+    except (AccessDenied, Unreachable):  # these say nothing about the request
         raise
     except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
         return NotRanked("unreadable")
     return NotRanked("scroll") if "scroll" in params else read.query
 
 
-def search_of(
+def search_request(
     cluster: Cluster, request: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Mapping[str, str]] | NotRanked:
     """Return a request's search body, normalised as by OpenSearch, and its URL parameters; or why it is not
@@ -152,35 +161,35 @@ def search_of(
     address = urlsplit(str(request.get("path", "_search")))
     path = address.path.removesuffix("/template")
     params = dict(parse_qsl(address.query)) | dict(request.get("params") or {})
-    body = body_in(request)
-    source = None if body else source_of(params)
+    body = logged_body(request)
+    source = None if body else source_parameter(params)
     if source is not None:
-        params = {name: value for name, value in params.items() if name not in OF_BODY}
+        params = {name: value for name, value in params.items() if name not in BODY_PARAMETERS}
     if reason := reason_of_path(path.rpartition("/")[2], params):
         return reason
     body = body if source is None else json.loads(source)
     if path != address.path:
         body = cluster.request("POST", "/_render/template", body)["template_output"]
-    return as_sent(body, params), params
+    return normalised_body(body, params), params
 
 
-def body_in(request: Mapping[str, Any]) -> Any:
-    """Return the search body of a logged request, which is one itself where it names no path and no body."""
+def logged_body(request: Mapping[str, Any]) -> Any:
+    """Return the search body of a logged request; a request without a path and a body is itself one."""
     return request.get("body") or {} if {"path", "body"} & request.keys() else request
 
 
-def fields_in(request: Mapping[str, Any]) -> set[str]:
+def searched_fields(request: Mapping[str, Any]) -> set[str]:
     """Return the fields in which a request searches words, without boosts; `*` if it names none."""
     try:
-        return words_in(body_in(request).get("query"))
-    except (AttributeError, RecursionError, TypeError):  # odd in some way, of which its verdict tells
+        return scored_fields(logged_body(request).get("query"))
+    except (AttributeError, RecursionError, TypeError):  # malformed; its verdict says so
         return set()
 
 
-def words_in(query: Any) -> set[str]:
+def scored_fields(query: Any) -> set[str]:
     """Return the fields of the scoring text clauses of a query."""
     if isinstance(query, list):
-        return {name for clause in query for name in words_in(clause)}
+        return {name for clause in query for name in scored_fields(clause)}
     if not isinstance(query, Mapping):
         return set()
     words: set[str] = set()
@@ -192,7 +201,7 @@ def words_in(query: Any) -> set[str]:
         elif kind in ONE_FIELD and isinstance(inside, Mapping):
             words |= inside.keys()
         elif kind not in UNSCORED:
-            words |= words_in(inside)
+            words |= scored_fields(inside)
     return words
 
 
@@ -231,19 +240,19 @@ def read_requests(file: Path) -> RequestLog:
             else:
                 unreadable.append(number)
             if len(requests) > MOST_REQUESTS:
-                raise ValueError(f"it holds more than {MOST_REQUESTS:,} requests, take a part of it")
+                raise ValueError(f"it has more than {MOST_REQUESTS:,} requests, use a part of it")
         if not requests:
-            raise ValueError("no request is in it")
+            raise ValueError("it contains no request")
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read: {error}", hint=f"needed is {FORM}") from None
+        raise DataError(f"{file} cannot be read: {error}", hint=f"the file needs {FORM}") from None
     return RequestLog(tuple(requests), tuple(unreadable))
 
 
-REFUSED = (400, 413, 422)  # one request, and none of the others
-ODD = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+REQUEST_ERRORS = (400, 413, 422)  # statuses that concern one request only
+MALFORMED = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """Errors raised by malformed requests and answers."""
 Send: TypeAlias = "Callable[[Mapping[str, Any]], dict[str, Any]]"
-"""Asks the index with vectors for a body, and gives its answer."""
+"""Searches the index with vectors with a body, and returns the answer."""
 
 
 def shadow_report(
@@ -255,10 +264,10 @@ def shadow_report(
     page: Path | None = None,
     progress: Progress = silent,
 ) -> ShadowReport:
-    """Compare both rankings on the requests of a file, else on those that a server recorded; write the report
-    as HTML.
+    """Compare both rankings on the requests of a file, else on those that a server recorded; with `page` also
+    write the report there as HTML.
 
-    Raises as `shadow_requests` and `read_requests`, and DataError if no server recorded any.
+    Raises the errors of `shadow_requests` and `read_requests`, and DataError if no server recorded any.
     """
     source, stopped = search.info.record.source or search.info.name, ""
     if file is None:
@@ -295,25 +304,25 @@ def shadow_requests(
         request = {"query": lexical_query(text, search.lexical_fields)} if isinstance(text, str) else None
         entry = ShadowedRequest(info.uuid)
         try:
-            parts = search_of(cluster, request or logged.request)
+            parts = search_request(cluster, request or logged.request)
             if isinstance(parts, NotRanked):
                 requests.append(replace(entry, reason=parts.reason))
                 continue
             began = time.perf_counter()
             answer = cluster.request("POST", today, parts[0])
             took_ms = milliseconds_since(began)
-            requests.append(shadowed(entry, parts[0], ids_of(answer), took_ms, ranking, send))
+            requests.append(compared_request(entry, parts[0], ids_of(answer), took_ms, ranking, send))
         except ClusterError as error:
-            if error.status not in REFUSED:
+            if error.status not in REQUEST_ERRORS:
                 raise
-            requests.append(replace(entry, error=f"today's answer: {named(error)}"))
-        except ODD:
+            requests.append(replace(entry, error=f"today's answer: {error_name(error)}"))
+        except MALFORMED:
             requests.append(replace(entry, reason="unreadable"))
         progress("compare", number, len(log.requests))
     return requests
 
 
-def shadowed(
+def compared_request(
     entry: ShadowedRequest,
     body: dict[str, Any],
     old: tuple[str, ...],
@@ -321,8 +330,8 @@ def shadowed(
     ranking: BodyRanking,
     send: Send,
 ) -> ShadowedRequest:
-    """Return an entry with the ids that hybridr's ranking gives for a body, beside the `old` ids that users
-    got; raises nothing.
+    """Return an entry with the `old` ids that users got, and those of hybridr's ranking for the same body; or
+    with the reason or error why there are none. Raises nothing.
     """
     began = time.perf_counter()
     try:
@@ -337,13 +346,13 @@ def shadowed(
         if isinstance(ranked, NotRanked):
             return replace(entry, reason=ranked.reason)
         new = ids_of(send(ranked.body))
-    except (HybridrError, *ODD) as error:
-        return replace(entry, error=f"hybridr's answer: {named(error)}")
+    except (HybridrError, *MALFORMED) as error:
+        return replace(entry, error=f"hybridr's answer: {error_name(error)}")
     new_ms = milliseconds_since(began)
     return replace(entry, text=parsed.query.text, old=old, new=new, old_ms=old_ms, new_ms=new_ms)
 
 
-def named(error: Exception) -> str:
+def error_name(error: Exception) -> str:
     """Return the status or class of an error, without its message, which may quote a request."""
     status = error.status if isinstance(error, ClusterError) else None
     return str(status or type(error).__name__)

@@ -23,22 +23,32 @@ from ...search.fusions import LARGEST_WINDOW, SplitQuery
 from ...search.search import Search
 from ...search.settings import Finds
 
-OF_TEXT = ("analyzer", "analyze_wildcard", "lenient")  # beside `q`
-OF_SOURCE = ("_source", "_source_includes", "_source_excludes")
-WITHIN = frozenset(
-    ("q", "df", "default_operator", "from", "size", "sort", "stored_fields", *OF_TEXT, *OF_SOURCE)
+QUERY_STRING = ("analyzer", "analyze_wildcard", "lenient")  # beside `q`
+SOURCE_PARAMETERS = ("_source", "_source_includes", "_source_excludes")
+MOVED_PARAMETERS = frozenset(
+    (
+        "q",
+        "df",
+        "default_operator",
+        "from",
+        "size",
+        "sort",
+        "stored_fields",
+        *QUERY_STRING,
+        *SOURCE_PARAMETERS,
+    )
 )
-"""Parameters that `as_sent` moves into the body."""
-OF_BODY = ("source", "source_content_type")
+"""Parameters that `normalised_body` moves into the body."""
+BODY_PARAMETERS = ("source", "source_content_type")
 """A body in the address, for clients that cannot send one with GET."""
-UNREAD = {"search_pipeline": "pipeline", "source": "unreadable", "pit": "part"}
+UNRANKABLE = {"search_pipeline": "pipeline", "source": "unreadable", "pit": "part"}
 """Parameters that leave a search unranked -> reason."""
-WITHOUT_SOURCE = frozenset({"stored_fields", "script_fields"})
+PARTS_INSTEAD_OF_SOURCE = frozenset({"stored_fields", "script_fields"})
 """Parts of a request whose answers omit `_source` unless it is requested."""
 OLD_NAMES = {"include": "includes", "exclude": "excludes"}
-"""Old names of source filters. Of two names of one part the cluster uses the last."""
-MOST_PATTERNS = 20  # of one search, each of which may stand for all fields
-BUCKETS = ("aggregations", "aggs")
+"""Old names of source filters. If a body has both names, the cluster uses the last."""
+MOST_PATTERNS = 20  # replaced in one search; each may match all fields
+AGGREGATION_KEYS = ("aggregations", "aggs")
 
 
 def reason_of_path(api: str, params: Mapping[str, Any]) -> NotRanked | None:
@@ -47,39 +57,37 @@ def reason_of_path(api: str, params: Mapping[str, Any]) -> NotRanked | None:
         return NotRanked("by_query")
     if api != "_search":
         return NotRanked("counting" if api == "_count" else "no_search")
-    return next((NotRanked(UNREAD[name]) for name in params if name in UNREAD), None)
+    return next((NotRanked(UNRANKABLE[name]) for name in params if name in UNRANKABLE), None)
 
 
-def source_of(params: Mapping[str, Any]) -> str | None:
+def source_parameter(params: Mapping[str, Any]) -> str | None:
     """Return the JSON body given in the URL parameter `source`; None without one."""
     kind = str(params.get("source_content_type", ""))
     return params["source"] if "source" in params and "json" in kind and "ndjson" not in kind else None
 
 
-def as_sent(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's body as OpenSearch normalises it: URL parameters included, every sort in its long
-    form.
-    """
+def normalised_body(body: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client's body as OpenSearch normalises it: with URL parameters and long forms of sorts."""
     names = {{"aggs": "aggregations"}.get(name, name): value for name, value in body.items()}
     names |= {name: int(params[name]) for name in ("from", "size") if name in params}
     if "q" in params:
         default = {"default_operator": params.get("default_operator", "or")}
         fields = {"default_field": params["df"]} if "df" in params else {}
-        parameters = {name: params[name] for name in OF_TEXT if name in params}
+        parameters = {name: params[name] for name in QUERY_STRING if name in params}
         names["query"] = {"query_string": {"query": params["q"], **default, **fields, **parameters}}
     sort = params["sort"].split(",") if "sort" in params else names.get("sort")
     if sort is not None:
         names["sort"] = [long_sort(key) for key in (sort if isinstance(sort, list) else [sort])]
     if "stored_fields" in params:
         names["stored_fields"] = params["stored_fields"].split(",")
-    source = source_in(params) if set(OF_SOURCE).intersection(params) else names.get("_source")
+    source = source_filter(params) if set(SOURCE_PARAMETERS).intersection(params) else names.get("_source")
     if source is not None:
         listed = {"includes": one_or_more(source)} if isinstance(source, str | list) else source
         names["_source"] = {} if source is True else listed
     return names
 
 
-def source_in(params: Mapping[str, Any]) -> Any:
+def source_filter(params: Mapping[str, Any]) -> Any:
     """Return the `_source` filter in URL parameters, in the form of a body."""
     source = params.get("_source", "true")
     if source == "false":
@@ -109,11 +117,11 @@ def without_field(hidden: HiddenField, query: Mapping[str, Any]) -> dict[str, An
     changed = dict(query)
     if "fields" in query:
         changed["fields"] = without_patterns(hidden, one_or_more(query["fields"]))
-    whole = "_source" in one_or_more(query.get("stored_fields", ()))  # whatever else is said of it
-    if "_source" not in query and not whole and WITHOUT_SOURCE.intersection(query):
+    stores_source = "_source" in one_or_more(query.get("stored_fields", ()))  # overrides `_source: false`
+    if "_source" not in query and not stores_source and PARTS_INSTEAD_OF_SOURCE.intersection(query):
         return changed
     source = query.get("_source", {})
-    source = {} if whole and source is False else source
+    source = {} if stores_source and source is False else source
     if not isinstance(source, Mapping):
         return changed
     parts = {OLD_NAMES.get(part, part): one_or_more(names) for part, names in source.items()}
@@ -123,7 +131,8 @@ def without_field(hidden: HiddenField, query: Mapping[str, Any]) -> dict[str, An
 
 
 def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
-    """Return `fields` with patterns that match the hidden field replaced by the other fields they match.
+    """Return `fields`, with each pattern that matches the hidden field replaced by the other fields it
+    matches.
 
     An entry is a name, or an object with a `field`. A list with too many patterns is returned unchanged.
     """
@@ -149,24 +158,22 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def one_or_more(names: Any) -> list[Any]:
-    """Return names as a list; a client may give a single name."""
+    """Return one name or several names as a list."""
     return [names] if isinstance(names, str) else list(names)
 
 
-def without_field_inside(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a search body that leaves a field out of all hits, also those inside of groups and
-    aggregations.
-    """
+def body_without_field(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a search body that leaves a field out of all hits, also of inner hits."""
     changed = without_field(hidden, body)
     if isinstance(groups := body.get("collapse"), Mapping):
-        changed["collapse"] = with_hits_inside(hidden, groups, "inner_hits")
-    changed |= in_buckets(hidden, body)
+        changed["collapse"] = part_without_field(hidden, groups, "inner_hits")
+    changed |= aggregations_without_field(hidden, body)
     if "query" in body:
-        changed["query"] = in_query(hidden, body["query"])
+        changed["query"] = query_without_field(hidden, body["query"])
     return changed
 
 
-def with_hits_inside(hidden: HiddenField, part: Mapping[str, Any], name: str) -> dict[str, Any]:
+def part_without_field(hidden: HiddenField, part: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a part of a body that leaves the field out of the inner hits requested under `name`."""
     queries = part.get(name)
     if isinstance(queries, list):
@@ -174,29 +181,30 @@ def with_hits_inside(hidden: HiddenField, part: Mapping[str, Any], name: str) ->
     return {**part, name: without_field(hidden, queries)} if isinstance(queries, Mapping) else dict(part)
 
 
-def in_buckets(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the aggregations of a body or bucket, leaving the field out of their `top_hits`."""
-    parts: dict[str, Any] = {}
-    for part in BUCKETS:
-        if isinstance(body.get(part), Mapping):
-            parts[part] = dict(body[part])
-            for name, aggregation in body[part].items():
+def aggregations_without_field(hidden: HiddenField, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the aggregations of a body or of an aggregation, all `top_hits` in them without the field."""
+    result: dict[str, Any] = {}
+    for key in AGGREGATION_KEYS:
+        if isinstance(body.get(key), Mapping):
+            result[key] = dict(body[key])
+            for name, aggregation in body[key].items():
                 if isinstance(aggregation, Mapping):
-                    buckets = in_buckets(hidden, aggregation)
-                    parts[part][name] = with_hits_inside(hidden, aggregation, "top_hits") | buckets
-    return parts
+                    sub_aggregations = aggregations_without_field(hidden, aggregation)
+                    without_hits = part_without_field(hidden, aggregation, "top_hits")
+                    result[key][name] = without_hits | sub_aggregations
+    return result
 
 
-def in_query(hidden: HiddenField, query: Any) -> Any:
+def query_without_field(hidden: HiddenField, query: Any) -> Any:
     """Return a query that leaves the field out of the inner hits of `has_child` and `has_parent`."""
     if isinstance(query, list):
-        return [in_query(hidden, clause) for clause in query]
+        return [query_without_field(hidden, clause) for clause in query]
     if not isinstance(query, Mapping):
         return query
     return {
-        kind: in_query(
+        kind: query_without_field(
             hidden,
-            with_hits_inside(hidden, inner, "inner_hits")
+            part_without_field(hidden, inner, "inner_hits")
             if kind in RELATIVES and isinstance(inner, Mapping) and "query" in inner
             else inner,
         )
@@ -204,49 +212,49 @@ def in_query(hidden: HiddenField, query: Any) -> Any:
     }
 
 
-def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object from its pairs. Raises ValueError for a repeated key."""
     keys = dict(pairs)
     if len(keys) < len(pairs):
-        raise ValueError("an object has two parts of one name")
+        raise ValueError("an object has a key twice")
     return keys
 
 
 def finite_number(number: str) -> float:
     """Return a JSON number. Raises ValueError for an infinite one, which would be written as null."""
     if not math.isfinite(value := float(number)):
-        raise ValueError(f"{number} is no number that can be passed on")
+        raise ValueError(f"{number} is not a finite number")
     return value
 
 
 def strict_json(raw: bytes) -> Any:
-    """Return a parsed JSON body without ambiguities, because other programs parse it again. Raises
-    ValueError.
+    """Return a parsed JSON body; raises ValueError also for repeated keys and infinite numbers, which the
+    programs that parse it again may read differently.
     """
     return json.loads(
-        raw, parse_float=finite_number, parse_constant=finite_number, object_pairs_hook=distinct
+        raw, parse_float=finite_number, parse_constant=finite_number, object_pairs_hook=unique_keys
     )
 
 
 BEST_FIRST = [{"_score": {"order": "desc"}}]
-PLACES = frozenset(("_doc", "_shard_doc"))
-"""Sorts of searches that read on page by page."""
-KEPT = frozenset(
+PLACE_SORTS = frozenset(("_doc", "_shard_doc"))
+"""Sort keys of searches that read all documents page by page."""
+RANKABLE_PARTS = frozenset(
     "query from size _source sort aggregations highlight post_filter track_total_hits timeout pit "
     "terminate_after collapse min_score explain profile version seq_no_primary_term "
     "include_named_queries_score track_scores stats suggest stored_fields docvalue_fields fields "
     "script_fields".split()
 )
 """Parts of a search that keep their meaning if its hits are ranked by `rescore`."""
-FINDING = ("post_filter", "pit", "timeout", "terminate_after", "min_score")
+FINDING_PARTS = ("post_filter", "pit", "timeout", "terminate_after", "min_score")
 """Parts of a search that decide which documents are scored again."""
-BY_QUERY_SIZE = 1000  # of the pages in which documents are changed or copied by query
+BY_QUERY_SIZE = 1000  # page size of `_update_by_query`, `_delete_by_query` and `_reindex`
 
 
 class ReadBody(NamedTuple):
     """A client's body, its parsed query, and the encoder's reading of its text, if made.
 
-    `whole` says that OpenSearch allows no `rescore` in the body, so the query has to score all hits.
+    `whole` says that OpenSearch allows no `rescore` in the body, so that the query itself scores all hits.
     """
 
     body: Mapping[str, Any]
@@ -258,7 +266,8 @@ class ReadBody(NamedTuple):
 class RankedRequest(NamedTuple):
     """The search body that ranks a text.
 
-    If the cluster runs no scripts, the body `only_finds` documents, and a second request scores them.
+    With `only_finds`, if the cluster runs no scripts, it only finds documents, and a second request scores
+    them.
     """
 
     body: dict[str, Any]
@@ -268,8 +277,9 @@ class RankedRequest(NamedTuple):
 class BodyRanking:
     """Ranks searches of one index that search for one text, as `Search` does, and leaves others unchanged.
 
-    A text may have `limit` characters. If bodies are only judged, `search` may be lexical, and `fusion` names
-    the fusion of hybrid searches. `shapes` know the scales of clients' own queries.
+    A text may have `limit` characters. To decide only whether bodies would be ranked, `search` may be
+    lexical, and `fusion` names the fusion of hybrid searches. `shapes` know the scales of clients' own
+    queries.
     """
 
     def __init__(
@@ -304,14 +314,14 @@ class BodyRanking:
             return NotRanked("fusion")
         if "query" not in body:
             return NotRanked("no_query")
-        whole = "collapse" in body or parts_ties(body)
+        whole = "collapse" in body or has_tie_breaker(body)
         if reason := self.reason_of_parts(body, whole):
             return reason
         parsed = self.parse(body["query"])
         if isinstance(parsed, NotRanked):
             return parsed
         ruling = self.search.ruling(parsed.text)
-        if ruling.text != parsed.text:  # it takes the place of what was typed, where the query can be told
+        if ruling.text != parsed.text:  # a rule replaces the text, if the changed query can be parsed
             query = with_text(body["query"], parsed.text, ruling.text)
             replaced = self.parse(query)
             if isinstance(replaced, ParsedQuery) and replaced.text == ruling.text:
@@ -333,21 +343,19 @@ class BodyRanking:
         return parsed
 
     def reason_of_parts(self, body: Mapping[str, Any], whole: bool) -> NotRanked | None:
-        """Return the part of a body, beside its query, that prevents ranking by score and `rescore`; None if
-        none does.
-        """
+        """Return the reason if a part of a body beside its query prevents ranking, else None."""
         if is_by_query(body):
             return NotRanked("by_query")
         sort = body.get("sort", BEST_FIRST)
-        by_place = "pit" in body or any(PLACES.intersection(key) for key in sort)
+        by_place = "pit" in body or any(PLACE_SORTS.intersection(key) for key in sort)
         if sort[:1] != BEST_FIRST or (len(sort) > 1 and by_place):
-            return NotRanked("sort")  # what parts ties may follow, where no view is read page by page
-        allowed = KEPT | {"search_after"} if parts_ties(body) else KEPT
-        if body.get("ext", {}).keys() <= {"rerank"}:  # what a later processor reads
+            return NotRanked("sort")  # a tie-breaker may follow the score, unless all pages are read
+        allowed = RANKABLE_PARTS | {"search_after"} if has_tie_breaker(body) else RANKABLE_PARTS
+        if body.get("ext", {}).keys() <= {"rerank"}:  # for a later processor
             allowed |= {"ext"}
         if unknown := next((name for name in body if name not in allowed), None):
             return NotRanked(unknown) if unknown in REASONS else NotRanked("part", unknown)
-        if body.get("profile"):  # it shows all clauses, so words of documents that an alias or rights hide
+        if body.get("profile"):  # it would show words of documents that the client may not see
             return NotRanked("part", "profile")
         if "min_score" in body and (self.recall == "all" or whole):
             return NotRanked("min_score")
@@ -359,8 +367,8 @@ class BodyRanking:
     def reason_of_words(self, request: ReadBody) -> NotRanked | None:
         """Return why the words of a text prevent its ranking; None if they do not.
 
-        Either nothing would be found by words, neighbours or the client's query, or they make too many
-        clauses.
+        Either nothing would be found by words, neighbours or the client's query, or they need more clauses
+        than the cluster allows.
         """
         parsed = request.query
         pinned = parsed.ruling is not None and parsed.ruling.pins
@@ -379,9 +387,9 @@ class BodyRanking:
     ) -> RankedRequest | NotRanked:
         """Return the body that ranks a client's search, or why its words prevent that.
 
-        If the cluster runs no scripts, the first body only finds documents; called again with their ids as
-        `among`, the second body ranks them. `boost` is a boost formula. May ask the cluster for words and
-        scripts. Raises SettingsError for an impossible boost.
+        If the cluster runs no scripts, the first body only finds documents; a second call with their ids as
+        `among` returns the body that ranks them. `boost` is a boost formula. May send requests about words
+        and scripts. Raises SettingsError for an impossible boost.
         """
         if among is not None:
             return RankedRequest(self.body(request, boost, among))
@@ -393,7 +401,7 @@ class BodyRanking:
             return NotRanked("scripts")
         body = self.body(request, boost, among=())
         shards = int(self.search.info.settings.get("index.number_of_shards", 1))
-        parts = {name: request.body[name] for name in FINDING if name in request.body}
+        parts = {name: request.body[name] for name in FINDING_PARTS if name in request.body}
         size = min(shards * body["rescore"]["window_size"], self.window)
         unshown = {"_source": False, "track_total_hits": False}
         return RankedRequest({**parts, "query": body["query"], "size": size, **unshown}, only_finds=True)
@@ -401,10 +409,8 @@ class BodyRanking:
     def body(
         self, request: ReadBody, boost: str | None = None, among: Sequence[str] | None = None
     ) -> dict[str, Any]:
-        """Return the client's body with a query that also finds by vector and a `rescore`; other parts are
-        unchanged.
-
-        `among` are the documents to score without a script.
+        """Return the client's body with a query that may also find by vector, and a `rescore`; other parts
+        are unchanged. `among` are the ids of documents to score without a script.
         """
         body, parsed, whole, reading = request
         filter, ruling = filter_of(parsed), parsed.ruling
@@ -412,7 +418,7 @@ class BodyRanking:
             filter = ruling.restricted_filter(filter)
         rescoring = self.search.rescoring(
             parsed.text,
-            self.reach(body),
+            self.candidate_count(body),
             self.own_query(request),
             filter=filter,
             reading=reading,
@@ -431,11 +437,11 @@ class BodyRanking:
         if not (minimum or whole):
             return self.without_vector({**body, **rescoring.body()})
         changed = {**body, **rescoring.as_single_query(), **minimum}
-        if isinstance(marking := body.get("highlight"), Mapping):  # the client's words, whatever else scores
-            changed["highlight"] = {"highlight_query": body["query"], **marking}
+        if isinstance(highlight := body.get("highlight"), Mapping):  # only the client's own words
+            changed["highlight"] = {"highlight_query": body["query"], **highlight}
         return self.without_vector(changed)
 
-    def reach(self, body: Mapping[str, Any]) -> int:
+    def candidate_count(self, body: Mapping[str, Any]) -> int:
         """Return how many candidates of each retriever a page needs.
 
         This depends on the size of a page, not on its start, so that pages of one size fit together.
@@ -444,31 +450,25 @@ class BodyRanking:
         return max(size, self.search.settings.depth)
 
     def own_query(self, request: ReadBody) -> SplitQuery:
-        """Return the client's query split into what finds hits and what scores words, both divided by the
-        query's scale.
-        """
+        """Return the client's query split into what finds and what scores, both divided by its scale."""
         return self.queries.split_query(
             request.body["query"], request.query, recall=self.recall, whole=request.whole
         )
 
     def unranked(self, raw: bytes) -> bytes:
-        """Return a client's raw body, changed only to keep vectors out of the answer; a malformed one
-        unchanged.
-        """
+        """Return a raw body that keeps vectors out of the hits; a malformed one is returned unchanged."""
         try:
             return orjson.dumps(self.without_vector(strict_json(raw)))
         except (TypeError, ValueError, AttributeError, RecursionError):
             return raw
 
     def without_vector(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a body that leaves hybridr's fields out of the hits, unless the client names them or may
-        write documents back.
-        """
+        """Return a body without hybridr's fields in its hits, unless they are named or written back."""
         changed = dict(body)
         if is_by_query(body) or not self.search.info.record.vector_field:
             return changed
         for hidden in self.hidden:
-            changed = without_field_inside(hidden, changed)
+            changed = body_without_field(hidden, changed)
         return changed
 
 
@@ -476,17 +476,17 @@ def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
     """Return start and size of a body's page. Raises ValueError."""
     try:
         start, size = int(body.get("from", 0)), int(body.get("size", 10))
-    except OverflowError:  # of an infinite number, which Python reads in JSON
-        raise ValueError("a page begins and ends somewhere") from None
+    except OverflowError:  # Python's JSON reads Infinity
+        raise ValueError("`from` and `size` are finite") from None
     if start < 0 or size < 0:
-        raise ValueError("a page begins at 0 or later, and has 0 hits or more")
+        raise ValueError("`from` and `size` are 0 or more")
     return start, size
 
 
 def is_by_query(body: Mapping[str, Any]) -> bool:
     """Return whether a body may come from `_delete_by_query`, `_update_by_query` or `_reindex`.
 
-    Nothing in the body says so: these sort by `_doc`, request sequence numbers, or read large pages.
+    Nothing in the body says so, but these sort by `_doc`, request sequence numbers, or read pages of 1000.
     """
     sort = body.get("sort")
     by_place = isinstance(sort, list) and sort[:1] == [{"_doc": {"order": "asc"}}]
@@ -494,6 +494,6 @@ def is_by_query(body: Mapping[str, Any]) -> bool:
     return by_place or (sort is not None and numbered)
 
 
-def parts_ties(body: Mapping[str, Any]) -> bool:
+def has_tie_breaker(body: Mapping[str, Any]) -> bool:
     """Return whether hits are sorted by more than one value."""
     return len(body.get("sort", BEST_FIRST)) > 1

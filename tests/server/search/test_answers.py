@@ -23,7 +23,7 @@ from hybridr.search.context import query_evening, without_tokens
 from hybridr.search.rerankers import QueryHits, Reranker
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.search.search import Search
-from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, as_sent
+from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, normalised_body
 from support.corpus import delete, drop_indices, fill_index, reindexed, text_number, update
 from support.hashing import HashingEncoder
 
@@ -97,7 +97,7 @@ def test_no_document_answers_signs_that_it_does_not_have(cluster, calibrated, te
     assert search.requiring(0.01)(text, reading=same) == []
     ranking = BodyRanking(search.requiring(0.01), "all")
     body = {"query": {"match": {"text": text}}, "size": 10}
-    parsed = ranking.read(as_sent(body, {}))
+    parsed = ranking.read(normalised_body(body, {}))
     assert isinstance(parsed, ReadBody)
     ranked = ranking.rank(parsed._replace(reading=same))
     assert isinstance(ranked, RankedRequest)

@@ -75,7 +75,7 @@ def test_a_new_token_is_a_change_and_the_old_one_is_seen(cupboard, server):
     assert not deploy(cupboard, INDEX, settings, DEFAULTS).changed
     server.app = guarded(cupboard, "second-token")
     try:
-        refused = f"the server at {server.url} asks for another token than the cluster has"
+        refused = f"the server at {server.url} does not accept the cluster's token"
         assert status(cupboard, INDEX).holdings[0].deployment.missing == [refused]
         (found,) = [one for one in check_deployments(cupboard) if one.name == f"deployment {name}"]
         assert (found.ok, found.found) == (False, f"transparent: {refused}")
@@ -171,7 +171,7 @@ def test_9_a_pipeline_of_somebody_else_is_not_deleted(cupboard, poisoned):
         for dry_run in (True, False):
             with pytest.raises(ClusterError, match="names the pipeline somebody-elses") as caught:
                 undeploy(cupboard, INDEX, dry_run=dry_run)
-        assert caught.value.hint == f"hybridr deploy {poisoned}   writes the record anew"
+        assert caught.value.hint == f"hybridr deploy {poisoned} --way client   writes the record anew"
         deploy(cupboard, INDEX, DeploySettings(), DEFAULTS)
         undeploy(cupboard, INDEX)
         assert found_pipeline(cupboard, "somebody-elses")

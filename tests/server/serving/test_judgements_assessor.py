@@ -16,7 +16,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import SettingsError, Unreachable
 from hybridr.serving.page import judgements
-from hybridr.serving.page.judgements import Judgements, assess, grade_in, id_of
+from hybridr.serving.page.judgements import Judgements, assess, id_of, last_grade
 from hybridr.serving.settings import AssessorSettings
 from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
@@ -84,7 +84,7 @@ def test_it_judges_what_is_found_once_and_agrees_with_people(cluster, index, mod
     found = assess(cluster, index, settings(model, log), encoder=HashingEncoder())
     assert found.judge == "model-org-judge-7b"
     assert (found.queries, found.unread) == (2, 0)
-    said = judgements.of_judge(found.judge)
+    said = judgements.grades_by(found.judge)
     assert {doc for doc, grade in said[id_of(LOG[0])].items() if grade} == {"d3"}
     assert {"d21", "d22"} <= said[id_of(LOG[0])].keys(), "what people judged is judged too"
     [agreement] = found.agreement
@@ -138,4 +138,4 @@ def test_nothing_is_asked_without_an_endpoint(cluster, index, log):
     [("2", 2), ("Grade: 3", 3), ("not 0 or 1 but\n##final score: 2", 2), ("10", None), ("good", None)],
 )
 def test_the_last_grade_counts(said, grade):
-    assert grade_in(said) == grade
+    assert last_grade(said) == grade

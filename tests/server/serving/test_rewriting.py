@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.embedded.state import NodeState
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.clauses import NotRanked
-from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, as_sent
+from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody, normalised_body
 from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, RANKED, TEXT, fill_mart
@@ -41,7 +41,7 @@ def asked(cluster: Cluster, index: str, body: Any, params: dict[str, Any]) -> di
 
 @pytest.mark.parametrize(("one", "recall"), [*zip(WHOLE, cycle(["all", "lexical"]), strict=False)])
 def test_rewritten_bodies_keep_their_contract(search, one, recall):
-    ranking, sent = BodyRanking(search, recall), as_sent(one.body, one.params)
+    ranking, sent = BodyRanking(search, recall), normalised_body(one.body, one.params)
     cluster, index = search.cluster, search.info.name
     plain, wanted = asked(cluster, index, sent, one.params), ranking.read(sent)
     if recall == "lexical" and sent.get("size") == 0:
