@@ -784,15 +784,16 @@ class Index:
         return requests + undeploy(self.cluster, self.name, dry_run=dry_run)
 
     def deployment_problems(self) -> list[str]:
-        """Return what of a deployment does not fit the index any more, each with the command that helps."""
+        """Return in which ways a deployment no longer fits the index, each with the command that mends it."""
         from .cluster.destinations import resolve
-        from .serving.deploy.deploying import deployment_of
+        from .indexing.switching import deploy_command
+        from .serving.deploy.deploying import deployment_faults
 
-        deployed = deployment_of(self.cluster, resolve(self.cluster, self.name))
-        if deployed is None:
+        info = resolve(self.cluster, self.name)
+        if (deployment := info.record.deployment) is None:
             return []
-        again = f"hybridr deploy {self.name} --way {deployed.way}"
-        return [f"{problem}: {again}" for problem in deployed.missing]
+        command = deploy_command(info, deployment)
+        return [f"{fault}: {command}" for fault in deployment_faults(self.cluster, info, deployment)]
 
     def explain_requests(
         self, file: Path, settings: DeploySettings | None = None, *, search: SearchSettings | None = None

@@ -138,7 +138,7 @@ def checked_plan(cluster: Cluster, target: Deployable, settings: DeploySettings)
     requests: list[dict[str, Any]] = []
     if settings.way != "client":
         trusted_pattern(settings.server)
-        check_model(cluster, info, settings)
+        check_model(cluster, info, settings, f"--way {settings.way}")
         missing = missing_settings(cluster, settings.server)
         requests = connector_requests(deployment_connector(info, settings, search))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)

@@ -85,7 +85,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
             f"'{info.name}' has an ingest pipeline of its own: {own}",
             hint="hybridr sync --every 30s adds the vectors without a pipeline",
         )
-    check_model(cluster, info, settings.model_copy(update={"way": "neural"}))
+    check_model(cluster, info, settings, "--ingest")
     path, body = path_of("_ingest", "pipeline", pipeline), ingest_body(info, MODEL_ID)
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path, "body": EMPTY_PIPELINE},

@@ -92,18 +92,22 @@ def require_ours(name: str, stored: dict[str, Any]) -> None:
         )
 
 
-def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings) -> None:
+def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings, option: str) -> None:
     """Raise ClusterError if the cluster cannot ask a model for this index, FingerprintMismatch if the server
     has another encoder, SettingsError if it refuses the token, Unreachable if it does not answer.
+
+    `option` is the one that needs the model: "--ingest", "--way neural" or "--way transparent".
     """
     if PLUGIN not in cluster.parts("plugins"):
+        other_way = "hybridr sync --every 30s" if option == "--ingest" else "--way client"
         raise ClusterError(
-            f"--way {settings.way} needs the plugin {PLUGIN} on every node",
-            hint="--way client needs no plugin; an embedded node has it with: hybridr node start --with-ml",
+            f"{option} needs the plugin {PLUGIN} on every node",
+            hint=f"{other_way} needs no plugin; an embedded node has it with: hybridr node start --with-ml",
         )
-    if settings.way == "neural" and info.record.vectors == "byte":
+    if option != "--way transparent" and info.record.vectors == "byte":
         raise ClusterError(
-            f"'{info.name}' stores byte vectors, and a `neural` query sends floats", hint="--way transparent"
+            f"'{info.name}' stores byte vectors, and {option} sends floats",
+            hint="hybridr sync --every 30s" if option == "--ingest" else "--way transparent",
         )
     ask_server(settings.server, "/v1/models", token_of(settings))  # raises for a wrong token
     health = ask_server(settings.server, "/healthz")

@@ -233,7 +233,10 @@ def test_tuning_for_another_fusion_is_said(rack, index):
         [problem] = deployment_of(rack, rack.index_info(index)).missing
         assert "tuned for another fusion" in problem
         [told] = Index(rack, INDEX).deployment_problems()
-        assert told == f"{problem}: hybridr deploy {INDEX} --way transparent"
+        server = rack.index_info(index).record.deployment.server
+        assert told == f"{problem}: hybridr deploy {INDEX} --way transparent --server {server}", (
+            "without --server it would deploy the default one"
+        )
     finally:
         write_record(rack, index, tuning=known)
 
