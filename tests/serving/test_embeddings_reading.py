@@ -117,7 +117,7 @@ def test_embeddings_of_queries_are_not_read() -> None:
     answer = TestClient(app).post("/v1/embeddings", json={"model": "x-query", "input": ["wing", "flow"]})
     assert answer.status_code == 200
     assert encoder.batches == []
-    assert all(len(kept.states) == 0 for kept in app.state.embedder.cache._found.values())
+    assert all(len(kept.states) == 0 for kept in app.state.embedder.cache._cached.values())
 
 
 def test_an_encoder_without_states_gives_a_reading_without_tokens() -> None:
@@ -147,7 +147,7 @@ def test_long_queries_leave_room_for_fewer() -> None:
     assert len(cache) == 100
     for number in range(30):
         cache.put("reading", f"long {number}", entry(254))
-    assert sum(len(kept.states) for kept in cache._found.values()) <= 100 * TOKENS_A_QUERY
+    assert sum(len(kept.states) for kept in cache._cached.values()) <= 100 * TOKENS_A_QUERY
     assert 1 <= len(cache) < 10
     assert cache.get("reading", "long 29") is not None
     for number in range(100):

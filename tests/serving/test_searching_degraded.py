@@ -73,7 +73,7 @@ def test_clients_at_once_get_the_vectors_of_their_own_queries(client, encoder):
     assert {answer.status_code for answer in answers} == {200}
     for text, one in zip(texts, encoder.read_queries(texts), strict=True):
         np.testing.assert_array_equal(FakeSearch.asked[text], one.vector)
-    kept = client.app.state.embedder.cache._found.values()
+    kept = client.app.state.embedder.cache._cached.values()
     assert sorted(len(one.states) for one in kept) == [2] * 40
 
 
