@@ -35,6 +35,8 @@ from support.secured import start_secured
 
 DEAR_NODES = {"ml": "ml_cluster", "secure": "secure_node", "secured": "secured_node", "elastic": "elastic"}
 """Mark and fixture: half a minute to start, and 2 GB of memory."""
+PLAIN = {"node": "cluster", "model": "minilm_encoder_folder"}
+"""Mark and fixture: told by the fixtures of a test."""
 NODES = {"server", "production"}
 """Folders of tests that need a node."""
 SHARED_MEMORY = Path("/dev/shm")
@@ -205,9 +207,16 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return unpack
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what needs a node first: it takes longest. Raises UsageError for a dear node without its mark."""
+    """Mark what needs a plain node or the model, and run what needs a node first: it takes longest.
+
+    Raises UsageError for a dear node without its mark.
+    """
     for item in items:
+        for mark, fixture in PLAIN.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
         for mark, fixture in DEAR_NODES.items():
             if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(mark) is None:
                 raise pytest.UsageError(f"{item.nodeid} uses {fixture}: it needs the mark '{mark}'")

@@ -328,5 +328,5 @@ def finished_task(cluster: Cluster, task_id: str, timeout_s: float) -> dict[str,
             return task
         if task["state"].endswith("FAILED") or task["state"] == "CANCELLED":
             raise ClusterError(f"the cluster could not take the model: {task.get('error', task['state'])}")
-        time.sleep(0.2)
+        time.sleep(0.05)
     return None

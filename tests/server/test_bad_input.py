@@ -16,8 +16,6 @@ import pytest
 from hybridr.search.checks import promote
 from support.corpus import fill_index
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def impostor() -> Iterator[Any]:

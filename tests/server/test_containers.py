@@ -23,7 +23,6 @@ import hybridr_cli
 from support.corpus import bulk, fill_index, text_number
 from support.places import ROOT
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
 IMAGE = (ROOT / "opensearch" / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-1]
 SERVED, WATCHED = "8080", "9109"

@@ -19,7 +19,6 @@ from hybridr.index import IndexExperiment, IndexRules
 from hybridr.relevance.clicks.ubi import EVENTS, QUERIES, create_if_missing
 from support.click_logs import people
 
-pytestmark = pytest.mark.node
 IN_ORDER = (
     *("connect", "read_beir", "load_encoder", "Connection.index", "Index", "Index.load", "Index.inspect"),
     *("Index.compare", "Index.plan_reindex", "Index.reindex", "Index.status", "Index.verify", "Index.sync"),

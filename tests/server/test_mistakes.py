@@ -14,7 +14,6 @@ import hybridr_cli
 from hybridr.cluster.connection import Cluster, path_of
 from support.corpus import beir_folder, drop_indices, fill_index
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
 INDEX, EMPTY, BARE, NUMBERS = "t-mistakes", "t-mistakes-empty", "t-mistakes-bare", "t-mistakes-numbers"
 
 

@@ -24,7 +24,6 @@ from hybridr.status.standing import remove, status
 from support.corpus import bulk, create, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 TEXT = ReindexSettings(fields=("text",))
 
 

@@ -99,7 +99,6 @@ def test_token_bits_on_the_older_version(secure):
         assert hit.parts["token_bits"] == pytest.approx(factor * near, abs=1e-4)
 
 
-@pytest.mark.node
 @pytest.mark.parametrize("k1", [1.2, 0.4])
 def test_the_old_factor_of_bm25_is_in_the_weights(secure, cluster, k1):
     """The same documents and queries get the same share of BM25 on both versions."""

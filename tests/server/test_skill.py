@@ -19,7 +19,6 @@ from hybridr.errors import HybridrError
 from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.places import ROOT
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
 PAGE = (ROOT / "skills" / "hybridr" / "SKILL.md").read_text(encoding="utf-8")
 INDEX, DOCUMENTS, JUDGED = "t-skill", 40, 5
 COMMAND = re.compile(r"^hybridr (.*?) +# exit (\d+)(?: or (\d+))?(?:; (.*))?$")

@@ -22,8 +22,6 @@ from hybridr.status.standing import remove, status
 from support.corpus import bulk, delete, fill_index, put_documents, reindexed_alias, sources
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def alias(cluster: Cluster, index_name: str) -> str:

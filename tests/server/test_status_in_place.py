@@ -24,8 +24,6 @@ from support.corpus import update
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, filled_index, knn_index, raw
 
-pytestmark = pytest.mark.node
-
 
 def test_remove_leaves_documents_and_settings_as_they_were(cluster, index_name):
     knn_index(cluster, index_name, 30)

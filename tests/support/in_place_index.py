@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.record import MARK_FIELD
-from hybridr.indexing.reindexing import SyncResult, reindex
+from hybridr.indexing.reindexing import SyncResult, reindex, sync
 from hybridr.indexing.verification import verify
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 from support.hashing import HashingEncoder
@@ -75,6 +76,29 @@ def clients_write(cluster: Cluster, source: str, destination: str, emptied: str,
     update(cluster, source, emptied, text="")
     delete(cluster, source, "d7")
     update(cluster, destination, "d9", text=written)
+
+
+def check_a_life(
+    cluster: Cluster,
+    source: str,
+    settings: ReindexSettings,
+    counts: tuple[int, int],
+    fits: Callable[[], object],
+    emptied: str,
+) -> str:
+    """Reindex, go on, and sync what both sides wrote: all documents fit each time; give the destination."""
+    encoder = HashingEncoder()
+    done = reindex(cluster, source, encoder, settings)
+    assert (done.encoded, done.without_text) == counts
+    fits()
+    assert problems(cluster, source) == {}
+    again = reindex(cluster, source, encoder, settings)
+    assert (again.encoded, again.skipped, again.destination) == (0, sum(counts), done.destination)
+    clients_write(cluster, source, done.destination, emptied, "written where the others are")
+    sync(cluster, source, encoder)
+    fits()
+    assert problems(cluster, source) == {}, "what a client wrote there was taken up"
+    return done.destination
 
 
 def did(done: SyncResult) -> tuple[int, int, int, int]:

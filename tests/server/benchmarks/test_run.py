@@ -23,7 +23,6 @@ from studies import collections as rankings
 from support.corpus import text_number
 from support.places import DDR
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
 SYSTEMS = ["bm25", "rm3", "dense", "hybrid-stock"]
 ADAPTED = [*SYSTEMS, "dense-adapted", "hybrid-adapted"]
 SAME = 1e-5

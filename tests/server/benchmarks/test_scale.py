@@ -13,7 +13,6 @@ from hybridr_bench.corpora import word_windows
 from studies import scale
 from support.corpus import beir_folder
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
 DOCUMENTS = 200
 
 

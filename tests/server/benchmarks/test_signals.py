@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 import run
 from conditions import Condition
 from hybridr.cluster.destinations import resolve
@@ -15,7 +13,6 @@ from hybridr.records import Document, Query
 from studies import signals
 from support.corpus import text_number
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
 SYSTEMS = ["bm25", "hybrid-stock", "hybrid-plain", "phrases", "soft_terms", "hybrid"]
 
 

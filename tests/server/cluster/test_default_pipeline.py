@@ -16,7 +16,6 @@ from hybridr.files.local import asset_path
 from hybridr.search.fusions.pipeline import hybrid_query
 from support.corpus import fill_index, text_number
 
-pytestmark = pytest.mark.node
 FILES = sorted(asset_path("pipelines").glob("*.json"))
 
 
@@ -69,12 +68,3 @@ def put_one_for_three(cluster: Cluster, name: str, normalization: dict[str, Any]
     combination = {"technique": "arithmetic_mean", "parameters": {"weights": [0.5, 0.25, 0.25]}}
     processor = {"normalization-processor": {"normalization": normalization, "combination": combination}}
     cluster.request("PUT", path_of("_search", "pipeline", name), {"phase_results_processors": [processor]})
-
-
-def test_our_own_searches_leave_a_default_pipeline_out(cluster, index_name):
-    fill_index(cluster, index_name, 3)
-    cluster.request("PUT", path_of(index_name, "_settings"), {DEFAULT: "nowhere"})
-    body = {"query": {"match_all": {}}}
-    assert cluster.count(index_name) == 3
-    assert len(cluster.search(index_name, body)["hits"]["hits"]) == 3
-    assert [len(found["hits"]["hits"]) for found in cluster.msearch(index_name, [body, body])] == [3, 3]

@@ -18,8 +18,6 @@ from hybridr.search.checks import Mode
 from support.corpus import drop_indices, fill_index, put_documents, reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 SOURCE, DOCUMENTS = "t-forms", 400
 QUERIES = [Query(f"q{number}", text_number(number * 7)) for number in range(20)]
 MODES: tuple[Mode, ...] = ("lexical", "dense", "hybrid")

@@ -22,7 +22,6 @@ from hybridr.status.standing import remove, status
 from support.corpus import bulk, fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER = HashingEncoder()
 
 

@@ -18,8 +18,6 @@ from hybridr.status.standing import remove
 from support.corpus import reindexed
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def made(cluster: Cluster, index_name: str, monkeypatch: pytest.MonkeyPatch) -> str:

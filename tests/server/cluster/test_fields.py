@@ -20,8 +20,6 @@ from support.books import make
 from support.corpus import create
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 def test_fields_are_chosen_by_name_or_contents(cluster, books):
     assert choose_text_fields(cluster, cluster.index_info(books)) == (

@@ -19,7 +19,7 @@ from support.corpus import create
 from support.hashing import HashingEncoder
 from support.known_problems import shown
 
-NODE, SECURE = pytest.mark.node, pytest.mark.secure
+SECURE = pytest.mark.secure
 VECTOR = {
     "type": "knn_vector",
     "dimension": 4,
@@ -46,7 +46,6 @@ def put(cluster: Cluster, index: str, document: dict[str, Any]) -> dict[str, Any
     return source
 
 
-@NODE
 @shown("mixed-case-vectors")
 def test_vectors_of_mixed_case_are_lost_to_copies_and_refused(cluster, index_name):
     make(cluster, index_name, MIXED)
@@ -66,7 +65,6 @@ def test_vectors_of_mixed_case_are_lost_to_copies_and_refused(cluster, index_nam
     )
 
 
-@NODE
 def test_without_a_derived_source_vectors_of_mixed_case_are_copied(cluster, index_name):
     make(cluster, index_name, MIXED, **{"index.knn.derived_source.enabled": False})
     assert put(cluster, index_name, DOCUMENT) == DOCUMENT
@@ -77,7 +75,6 @@ def test_without_a_derived_source_vectors_of_mixed_case_are_copied(cluster, inde
     reindex(cluster, index_name, HashingEncoder(dim=8), ReindexSettings(vector_field="ourVector"))
 
 
-@NODE
 @shown("graphs-rebuilt")
 def test_the_version_of_lucene_is_looked_at(cluster, index_name):
     assert cluster.info["version"]["lucene_version"].startswith("10.4.")
@@ -87,14 +84,12 @@ def test_the_version_of_lucene_is_looked_at(cluster, index_name):
     assert names(cluster, index_name) == set(), "what every index has is told once"
 
 
-@NODE
 @shown("nmslib")
 def test_nmslib_is_refused_by_3(cluster, index_name):
     with pytest.raises(ClusterError, match="nmslib engine is deprecated"):
         make(cluster, index_name, {"v": VECTOR | {"method": {"name": "hnsw", "engine": "nmslib"}}})
 
 
-@NODE
 @shown("blanks-in-vector-names")
 def test_names_with_blanks_are_refused_by_later_versions(cluster, index_name):
     with pytest.raises(ClusterError, match="must not include invalid characters"):

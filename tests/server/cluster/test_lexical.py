@@ -17,8 +17,6 @@ from hybridr.records import Document
 from hybridr.search.feedback import FeedbackDocument, rm3
 from rankings import Formula
 
-pytestmark = pytest.mark.node
-
 LENGTHS = [1, 5, 23, 24, 25, 39, 40, 41, 57, 71, 90, 127, 150, 200, 301, 400] * 3
 CLOSE = 1e-5  # scores are in single precision
 

@@ -16,8 +16,6 @@ from hybridr.indexing.reindexing import sync
 from support.corpus import beir_folder, fill_index, put_documents, reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 def test_load_keeps_the_record_and_adds_contents(cluster, index_name, tmp_path):
     folder = beir_folder(tmp_path / "beir")

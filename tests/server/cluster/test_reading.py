@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from hybridr import connect
 from hybridr.cluster.connection import path_of
 from hybridr.cluster.failures import BREAKER
 from hybridr.cluster.reading import documents_by_id, read_documents, read_pages, sample_documents
 from hybridr.errors import ClusterError
 from support.corpus import fill_index
-
-pytestmark = pytest.mark.node
 
 
 def test_a_sample_is_random_repeatable_and_without_repetition(cluster, books):

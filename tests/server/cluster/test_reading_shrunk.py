@@ -14,7 +14,6 @@ from hybridr.indexing.verification import verify
 from support.corpus import create, put_documents
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 DOCUMENTS, SHARDS = 120, 6
 
 

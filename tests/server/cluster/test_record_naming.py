@@ -10,7 +10,6 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from support.corpus import beir_folder, fill_index
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
 MANY, ROLLED, STREAM, CLOSED, NARROW = (
     f"t-odd-{kind}" for kind in ("many", "rolled", "stream", "closed", "closed-as")
 )

@@ -30,7 +30,6 @@ from hybridr.status.standing import remove, status
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 SOURCE = "t-shared"
 TENANT = {f"d{number}" for number in range(0, 60, 3)}
 ENCODER = HashingEncoder(dim=16)

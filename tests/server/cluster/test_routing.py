@@ -10,8 +10,6 @@ from hybridr.cluster.connection import path_of
 from hybridr.cluster.routing import shards_of
 from support.corpus import bulk
 
-pytestmark = pytest.mark.node
-
 
 @pytest.mark.parametrize("spread", [1, 3], ids=["one shard a routing", "three shards a routing"])
 def test_a_document_lies_where_it_is_looked_for(cluster, index_name, spread):

@@ -13,8 +13,6 @@ from hybridr.cluster.rule_versions import newest_rules, rules_index
 from hybridr.errors import DataError
 from support.corpus import fill_index
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def source(cluster: Cluster, index_name: str) -> IndexInfo:

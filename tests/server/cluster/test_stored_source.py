@@ -18,7 +18,6 @@ from hybridr.indexing.verification import verify
 from support.corpus import bulk, create, sources
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 TEXT = ReindexSettings(fields=("text",))
 FIELDS = {"text": {"type": "text"}, "secret": {"type": "text"}}
 Filter = dict[str, list[str]]

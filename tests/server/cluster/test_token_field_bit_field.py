@@ -14,7 +14,6 @@ from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, bits_of
 from support.bits import late_interaction
 from support.corpus import bulk, create
 
-pytestmark = pytest.mark.node
 LENGTHS = [0, 1, 2, 5, 40, 300, 1, 7, 90]  # tokens; the last document has no field
 
 

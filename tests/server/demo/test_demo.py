@@ -9,8 +9,8 @@ from hybridr.encoders.opening import load_encoder
 from hybridr_cli.commands.demo import demo_json, show_demo
 from hybridr_cli.session import Session
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
-DOCUMENTS = 80
+pytestmark = pytest.mark.model
+DOCUMENTS = 60
 
 
 @pytest.mark.timeout(900)
@@ -32,7 +32,7 @@ def test_demo_end_to_end(cluster, capsys):
     assert again.evaluation.systems == first.evaluation.systems
     show_demo(Session({"json": False, "quiet": False, "config": None}), again)
     shown = capsys.readouterr().out
-    assert "adapt     fitted to 64 documents" in shown
+    assert "adapt     fitted to 48 documents" in shown
     assert "Try next:" in shown
     assert len(shown.splitlines()) <= 40, "one screen"
     assert demo_json(again)["documents"] == DOCUMENTS

@@ -13,8 +13,6 @@ from hybridr.doctor.health_checks import Check
 from support.corpus import reindexed
 from support.rights import PASSWORD, change_role, make_users
 
-pytestmark = pytest.mark.node
-
 
 def test_a_complete_node_passes_and_nothing_is_left_behind(cluster):
     before = [info.name for info in cluster.indices("*")]

@@ -21,7 +21,6 @@ from support.corpus import bulk, drop_indices, fill_index, put
 from support.hashing import HashingEncoder
 
 TABLE_S = 0.05
-pytestmark = pytest.mark.node
 INDEX = "t-forecast"
 
 

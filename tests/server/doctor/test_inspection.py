@@ -7,8 +7,6 @@ import pytest
 from hybridr.doctor.inspection import inspect_index
 from support.books import document, make
 
-pytestmark = pytest.mark.node
-
 
 def test_a_whole_index_is_described(cluster, books):
     report = inspect_index(cluster, books)

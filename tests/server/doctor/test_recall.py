@@ -16,7 +16,6 @@ from hybridr.search import checks
 from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 INDEX, COUNT = "t-recall", 1500  # of fewer ones Lucene compares all
 THIN = ReindexSettings(m=2, ef_construction=2, term_table=False)
 

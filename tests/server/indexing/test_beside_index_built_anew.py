@@ -24,7 +24,6 @@ from support.commands import before_call
 from support.corpus import bulk, drop_indices, fill_index, put_documents, reindexed, sources, update
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 DISCARD = ReindexSettings(discard=True)
 LEFT = {"filter": {"term": {"tags": "a"}}}
 

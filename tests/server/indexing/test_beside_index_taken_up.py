@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from hybridr import ReindexSettings
 from hybridr.cluster.destinations import MAX_EVENTS, write_record
 from hybridr.indexing.reindexing import reindex, sync
 from support.corpus import delete, put, reindexed, sources, update
 from support.hashing import HashingEncoder
-
-pytestmark = pytest.mark.node
 
 
 def test_an_index_with_old_writes_of_clients_is_not_taken_up_however_much_happened_since(cluster, index_name):

@@ -14,8 +14,6 @@ from hybridr.indexing.verification import verify
 from support.corpus import put, reindexed, sources, update
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 SHARDS = {"number_of_shards": 3, "number_of_replicas": 0}
 
 

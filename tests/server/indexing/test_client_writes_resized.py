@@ -15,8 +15,6 @@ from hybridr.status.standing import status
 from support.corpus import bulk, create, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 ENCODER = HashingEncoder()
 
 

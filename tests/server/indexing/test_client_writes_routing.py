@@ -16,8 +16,6 @@ from hybridr.status.standing import remove, status
 from support.corpus import bulk
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 TENANTS = "ade"  # each in another of three shards
 BODY: dict[str, Any] = {
     "settings": {"number_of_shards": 3, "number_of_replicas": 0},

@@ -27,7 +27,6 @@ from support.corpus import delete, fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder
 from support.in_place_index import assert_vectors_fit, knn_index
 
-pytestmark = pytest.mark.node
 NO_MEMORY = {"index": {"gc_deletes": "0s"}}
 """Versions of deleted documents are forgotten within a second, so that new ones begin at 1 again."""
 

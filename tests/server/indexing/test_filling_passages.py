@@ -18,8 +18,6 @@ from hybridr.status.standing import status
 from support.corpus import bulk, fill_index, put_documents, sources, text_number, update
 from support.long_documents import COUNT, PASSAGES, WINDOWS, encoder, long_text, make, secret, stored
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def filled(cluster: Cluster, index_name: str) -> tuple[str, dict[str, str]]:

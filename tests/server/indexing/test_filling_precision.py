@@ -18,7 +18,6 @@ from hybridr.indexing.verification import verify
 from support.corpus import bulk
 from support.tiny import tiny_retriever, tiny_texts
 
-pytestmark = pytest.mark.node
 TEXTS = [text for text in tiny_texts(120, seed=8) if len(text.split()) > 8]
 
 

@@ -10,8 +10,6 @@ from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError, Unreachable
 from hybridr.indexing.filling import SameCluster
 
-pytestmark = pytest.mark.node
-
 
 def test_the_same_cluster_is_reached_with_the_patience_of_the_work(cluster):
     found = SameCluster.of(cluster).connect(7.0)

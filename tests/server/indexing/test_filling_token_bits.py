@@ -15,14 +15,13 @@ from hybridr.cluster.token_field import held_bytes
 from hybridr.doctor.forecasting import estimated_plan
 from hybridr.encoders.bits import mean_from_text
 from hybridr.errors import DataError, ModelError
-from hybridr.indexing.reindexing import reindex, sync
+from hybridr.indexing.reindexing import reindex
 from hybridr.status.standing import remove
 from support.bits import read_bits
-from support.corpus import bulk, put, sources, update
+from support.corpus import bulk, put, update
 from support.hashing import HashingEncoder
-from support.in_place_index import clients_write, knn_index, problems, raw
+from support.in_place_index import check_a_life, knn_index, problems, raw
 
-pytestmark = pytest.mark.node
 BESIDE = ReindexSettings(token_bits=True, fields=("text",))
 IN_PLACE = BESIDE.model_copy(update={"in_place": True})
 ODD = {
@@ -53,29 +52,11 @@ def assert_bits_fit(cluster: Cluster, name: str) -> None:
 
 
 def test_every_token_of_every_document_has_its_bits_and_keeps_them(cluster, source):
-    before = sources(cluster, source)
-    done = reindex(cluster, source, HashingEncoder(), BESIDE)
-    assert (done.encoded, done.without_text) == (24, 1)
-    assert_bits_fit(cluster, source)
-    held = held_bytes(cluster, done.destination, list(ODD))
-    assert {doc: len(bits) // 8 for doc, bits in held.items()} == {
-        "one": 1,
-        "emoji": 6,
-        "invisible": 2,
-        "long": 600,
-    }
-    assert problems(cluster, source) == {}
-    assert sources(cluster, done.destination) == before
-    again = reindex(cluster, source, HashingEncoder(), BESIDE)
-    assert (again.encoded, again.skipped, again.destination) == (0, 25, done.destination)
-
-    # A round of syncing writes the bits of what changed.
-    mean = resolve(cluster, source).record.token_bits
-    clients_write(cluster, source, done.destination, "one", "written where the bits are")
-    sync(cluster, source, HashingEncoder())
-    assert_bits_fit(cluster, source)
-    assert problems(cluster, source) == {}, "what a client wrote there was taken up"
-    assert resolve(cluster, source).record.token_bits == mean
+    destination = check_a_life(
+        cluster, source, BESIDE, (24, 1), lambda: assert_bits_fit(cluster, source), "one"
+    )
+    held = held_bytes(cluster, destination, ["emoji", "invisible", "long"])
+    assert {doc: len(bits) // 8 for doc, bits in held.items()} == {"emoji": 6, "invisible": 2, "long": 600}
 
 
 def test_bits_of_another_text_are_found_and_removing_takes_them_out(cluster, source):

@@ -18,7 +18,6 @@ from hybridr.status.standing import remove, status
 from support.corpus import fill_index, put_documents, sources, update
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 COUNTING = {"script": {"source": "ctx.runs = ctx.containsKey('runs') ? ctx.runs + 1 : 1"}}
 OTHER = ReindexSettings(m=8)  # which makes another index
 

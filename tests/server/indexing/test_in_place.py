@@ -35,7 +35,7 @@ from support.in_place_index import (
 )
 from support.workers import settled_count, until
 
-pytestmark = pytest.mark.node
+COUNT = 160
 
 
 # --- the happy path
@@ -136,36 +136,36 @@ def test_pipelines_do_not_run_on_our_writes(cluster, index_name):
 # --- restart
 
 
-def test_kill_9_then_the_same_command(cluster, index_name, minilm, cli):
-    """The whole command line with the packaged MiniLM: killed, resumed, changed, synced, removed."""
-    knn_index(cluster, index_name, 300)
-    before, command = sources(cluster, index_name), f"reindex {index_name} --in-place --encoder {minilm}"
-    slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "100", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
+def test_kill_9_then_the_same_command(cluster, index_name, tiny, cli):
+    """The whole command line: killed, resumed, changed, synced, removed."""
+    knn_index(cluster, index_name, COUNT)
+    before, command = sources(cluster, index_name), f"reindex {index_name} --in-place --encoder {tiny}"
+    slowly = {"HYBRIDR_REINDEX_MAX_DOCS_PER_SECOND": "40", "HYBRIDR_REINDEX_READ_DOCUMENTS": "20"}
     words = [sys.executable, "-m", "hybridr_cli", *command.split(), "--url", cluster.url]
     process = subprocess.Popen(words, env=os.environ | slowly)
-    until(lambda: marked(cluster, index_name) >= 100)
+    until(lambda: marked(cluster, index_name) >= 40)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     there = settled_count(lambda: marked(cluster, index_name))
-    assert 100 <= there < 300
+    assert 40 <= there < COUNT
     done = cli(cluster, f"{command} --json").json
-    assert (done["skipped"], done["encoded"]) == (there, 300 - there)
+    assert (done["skipped"], done["encoded"]) == (there, COUNT - there)
     assert sources(cluster, index_name) == before
     hits = cli(cluster, f"search {index_name} --json", text_number(7)).json["hits"]
     assert hits[0]["doc_id"] == "d7"
     cli(cluster, f"verify {index_name}")
-    assert "300 of 300 documents current (100.0%)" in cli(cluster, f"status {index_name}").out
+    assert f"{COUNT} of {COUNT} documents current (100.0%)" in cli(cluster, f"status {index_name}").out
     update(cluster, index_name, "d4", text="a velvet window by a partial update")
     said = cli(cluster, f"verify {index_name}", code=1).out
-    assert "vector of an older text: 1 of 300 documents: d4" in said
+    assert f"vector of an older text: 1 of {COUNT} documents: d4" in said
     cli(cluster, f"sync {index_name}")
     cli(cluster, f"verify {index_name}")
     cli(cluster, f"rollback {index_name}", code=1)
     said = cli(cluster, f"remove {index_name} --dry-run").out
-    assert f"{VECTOR} and {MARK_FIELD}: to be taken out of 300 documents" in said
-    assert marked(cluster, index_name) == 300
+    assert f"{VECTOR} and {MARK_FIELD}: to be taken out of {COUNT} documents" in said
+    assert marked(cluster, index_name) == COUNT
     said = cli(cluster, f"remove {index_name} --yes").out
-    assert (said.count("to be taken out of"), said.count(": taken out of 300")) == (1, 1)
+    assert (said.count("to be taken out of"), said.count(f": taken out of {COUNT}")) == (1, 1)
     assert said.count("stay in the mapping") == 1
     after = raw(cluster, index_name)
     assert after.keys() == before.keys()

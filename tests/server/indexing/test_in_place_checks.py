@@ -17,8 +17,6 @@ from support.corpus import bulk, text_number, update
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, did, empty_index, knn_index, ok
 
-pytestmark = pytest.mark.node
-
 
 def test_dry_run_sends_nothing(cluster, index_name, tiny, cli):
     knn_index(cluster, index_name, 10)

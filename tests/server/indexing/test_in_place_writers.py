@@ -8,8 +8,6 @@ import threading
 import time
 from typing import Any
 
-import pytest
-
 from hybridr import connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
@@ -22,8 +20,6 @@ from hybridr.status.standing import status
 from support.corpus import bulk, put_documents, sources, text_number, update
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, VECTOR, assert_vectors_fit, did, knn_index, ok, raw
-
-pytestmark = pytest.mark.node
 
 
 def test_what_is_recorded_after_the_plan_stays(cluster, index):
@@ -170,12 +166,12 @@ class Writer(threading.Thread):
 
 def under_writers(cluster: Cluster, index: str) -> dict[str, Any]:
     """Reindex in place and sync while three writers write; give what must be there."""
-    knn_index(cluster, index, 300)
+    knn_index(cluster, index, 150)
     start = sources(cluster, index)
     seed = random.randrange(10**6)
     sys.stdout.write(f"seed {seed}\n")
     writers = [
-        Writer(cluster.url, index, [f"d{n}" for n in range(330) if n % 3 == number], seed + number, start)
+        Writer(cluster.url, index, [f"d{n}" for n in range(180) if n % 3 == number], seed + number, start)
         for number in range(3)
     ]
     settings = IN_PLACE.model_copy(update={"read_documents": 25, "workers": 2})
@@ -184,7 +180,7 @@ def under_writers(cluster: Cluster, index: str) -> dict[str, Any]:
         writer.start()
     try:
         reindex(cluster, index, slow, settings)
-        for _ in range(4):
+        for _ in range(3):
             sync(cluster, index, slow, settings)
     finally:
         for writer in writers:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from hybridr import ReindexSettings
 from hybridr.indexing.job import search_load
 from hybridr.indexing.reindexing import reindex, sync
 from support.corpus import fill_index, put_documents
 from support.hashing import HashingEncoder
-
-pytestmark = pytest.mark.node
 
 
 def test_the_limit_holds_in_reindex_and_sync(cluster, index_name):

@@ -11,7 +11,6 @@ from hybridr.cluster.reading import Position, Share, SourceDocument, read_pages,
 from hybridr.indexing.lag import NumberedIndex, Operations, differing_spans
 from support.corpus import bulk, create, delete
 
-pytestmark = pytest.mark.node
 SHARDS = {"number_of_shards": 3, "number_of_replicas": 0}
 PARTS = {"parts": {"type": "nested", "properties": {"name": {"type": "keyword"}}}}
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
 from hybridr.cluster.reading import read_pages, settled_position
 from hybridr.indexing import lag as subject
 from hybridr.indexing.lag import cut_into_shares, visible_position
 from support.corpus import delete, fill_index, put_documents
-
-pytestmark = pytest.mark.node
 
 
 def test_every_document_is_in_one_share(cluster, index_name, monkeypatch):

@@ -13,8 +13,6 @@ from hybridr.indexing.reindexing import plan, reindex
 from support.corpus import fill_index
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 def test_dry_run_shows_the_requests_and_sends_none(cluster, index_name, cli, tiny):
     fill_index(cluster, index_name, 5)

@@ -17,7 +17,6 @@ from support.books import make
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, filled_index
 
-pytestmark = pytest.mark.node
 TEXT = {"type": "text"}
 PAGE = {"query": {"match": {"body": "harbour"}}, "size": 10}
 

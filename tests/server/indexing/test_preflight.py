@@ -17,8 +17,6 @@ from hybridr.indexing.reindexing import plan, reindex
 from support.corpus import fill_index, sources, touching_pipeline
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture(params=["composable", "legacy"])
 def template(request: pytest.FixtureRequest, cluster: Cluster, index_name: str) -> Iterator[Any]:

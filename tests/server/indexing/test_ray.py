@@ -29,7 +29,6 @@ from support.in_place_index import assert_vectors_fit, knn_index
 from support.places import ROOT, SUPPORT
 from support.workers import SHARE, BrokenFor, Telling, on_ray, told_in, until
 
-pytestmark = pytest.mark.node
 PASSWORD = "not-to-be-found-anywhere"
 
 

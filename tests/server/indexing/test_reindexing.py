@@ -18,8 +18,6 @@ from hybridr.indexing.reindexing import plan, reindex
 from support.corpus import bulk, fill_index, put_documents, reindexed, sources, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 def alias_of(cluster: Cluster, alias: str) -> list[str]:
     return [info.name for info in cluster.indices(alias)]

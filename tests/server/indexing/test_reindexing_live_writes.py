@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
@@ -14,8 +13,6 @@ from hybridr.indexing import switching
 from hybridr.indexing.reindexing import reindex
 from support.corpus import fill_index, sources
 from support.hashing import HashingEncoder
-
-pytestmark = pytest.mark.node
 
 
 def assert_equal(cluster: Cluster, source: str) -> None:

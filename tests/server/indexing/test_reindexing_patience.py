@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings, connect
+from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.reading import read_documents
 from hybridr.cluster.writing import Action, Rejects
@@ -21,8 +22,6 @@ from hybridr.indexing.targets import beside
 from hybridr.indexing.targets.beside import settle_conflicts
 from support.corpus import fill_index, put_documents, reindexed, sources
 from support.hashing import HashingEncoder
-
-pytestmark = pytest.mark.node
 
 
 def test_every_first_answer_is_lost(cluster, index_name, monkeypatch):
@@ -40,6 +39,7 @@ def test_every_first_answer_is_lost(cluster, index_name, monkeypatch):
         raise Unreachable("the connection broke")
 
     monkeypatch.setattr(mine.client, "send", breaking)
+    monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.02, 20.0))
     for salt in ("", "another"):  # the second time the alias is taken off the first destination
         lost.clear()
         done = reindex(mine, index_name, HashingEncoder(salt=salt), ReindexSettings(patience_s=30))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from hybridr import ReindexSettings
 from hybridr.cluster import destinations
 from hybridr.cluster.failures import api_of
 from hybridr.indexing.reindexing import reindex
 from support.corpus import fill_index
-
-pytestmark = pytest.mark.node
 
 LOOKS = 8
 """The plan; the new index and its source; twice for its entry in the source's record; both before the first

@@ -18,7 +18,6 @@ from hybridr.status.standing import status
 from support.corpus import delete, put_documents, reindexed, update
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 READS = ("/_search", "/_mget", "/_search/point_in_time")
 
 

@@ -40,8 +40,6 @@ from support.corpus import (
 )
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 def did(done: SyncResult) -> tuple[int, int, int]:
     return done.copied, done.deleted, done.renewed

@@ -19,8 +19,6 @@ from support.corpus import bulk, delete, fill_index, put_documents, sources, tex
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE, knn_index
 
-pytestmark = pytest.mark.node
-
 
 def held(cluster: Cluster, name: str) -> IndexStatus:
     (found,) = status(cluster, name).holdings

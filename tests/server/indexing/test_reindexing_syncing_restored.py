@@ -15,8 +15,6 @@ from hybridr.status.standing import status
 from support.corpus import fill_index, put_documents, sources
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def restored(cluster: Cluster, index_name: str) -> Iterator[str]:

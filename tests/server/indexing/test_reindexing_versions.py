@@ -15,7 +15,6 @@ from hybridr.indexing.verification import verify
 from support.corpus import delete, fill_index, put, put_documents, sources, update
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER = HashingEncoder()
 FORGETFUL: dict[str, Any] = {"number_of_replicas": 0, "number_of_shards": 2, "index.gc_deletes": "1ms"}
 

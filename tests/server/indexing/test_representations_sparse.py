@@ -20,10 +20,8 @@ from hybridr.indexing.verification import verify
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, put_documents
 from support.hashing import HashingEncoder
-from support.in_place_index import clients_write, knn_index, problems, raw
+from support.in_place_index import check_a_life, knn_index, problems, raw
 from support.sparse import exported
-
-pytestmark = pytest.mark.node
 
 
 @pytest.fixture
@@ -55,17 +53,8 @@ def assert_weights_fit(cluster: Cluster, name: str, most: int = 400) -> None:
 
 
 def test_weights_are_written_resumed_synced_and_removed(cluster, source):
-    before, encoder = raw(cluster, source), HashingEncoder()
-    done = reindex(cluster, source, encoder, wanted(in_place=True))
-    assert (done.encoded, done.without_text) == (22, 1)
-    assert_weights_fit(cluster, source)
-    assert problems(cluster, source) == {}
-    again = reindex(cluster, source, encoder, wanted(in_place=True))
-    assert (again.encoded, again.skipped, again.destination) == (0, 23, done.destination)
-    clients_write(cluster, source, done.destination, "signs", "written where the weights are")
-    sync(cluster, source, encoder)
-    assert_weights_fit(cluster, source)
-    assert problems(cluster, source) == {}
+    before, settings = raw(cluster, source), wanted(in_place=True)
+    check_a_life(cluster, source, settings, (22, 1), lambda: assert_weights_fit(cluster, source), "signs")
     [holding] = status(cluster, source).holdings
     fingerprint = SparseEncoder(exported()).fingerprint
     assert holding.representations == (f"sparse weights by {fingerprint[:12]}, at most 400 a document",)

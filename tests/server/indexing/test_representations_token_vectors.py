@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,13 @@ from hybridr.cluster.destinations import resolve
 from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, held_bytes, token_vectors_in
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError, SettingsError
-from hybridr.indexing.reindexing import plan, reindex, sync
+from hybridr.indexing.reindexing import plan, reindex
 from hybridr.status.standing import remove, status
 from support.corpus import bulk
 from support.hashing import HashingEncoder
-from support.in_place_index import clients_write, knn_index, problems, raw
+from support.in_place_index import check_a_life, knn_index, problems, raw
 from support.multi_vectors import exported
 
-pytestmark = pytest.mark.node
 CASES = pytest.mark.parametrize(
     ("in_place", "values", "tolerance"),
     [(False, "float", 1e-5), (True, "byte", 0.05)],
@@ -62,20 +62,13 @@ def assert_vectors_fit(cluster: Cluster, name: str, tolerance: float) -> None:
 
 @CASES
 def test_vectors_are_written_resumed_synced_and_removed(cluster, source, in_place, values, tolerance):
-    before, encoder = raw(cluster, source), HashingEncoder()
-    done = reindex(cluster, source, encoder, wanted(in_place, token_values=values))
-    assert (done.encoded, done.without_text) == (21, 1)
-    assert_vectors_fit(cluster, source, tolerance)
-    assert problems(cluster, source) == {}
-    again = reindex(cluster, source, encoder, wanted(in_place, token_values=values))
-    assert (again.encoded, again.skipped, again.destination) == (0, 22, done.destination)
-    clients_write(cluster, source, done.destination, "odd", "written where the vectors are")
-    sync(cluster, source, encoder)
-    assert_vectors_fit(cluster, source, tolerance)
+    before, settings = raw(cluster, source), wanted(in_place, token_values=values)
+    fits = partial(assert_vectors_fit, cluster, source, tolerance)
+    destination = check_a_life(cluster, source, settings, (21, 1), fits, "odd")
     [holding] = status(cluster, source).holdings
     fingerprint = MultiVectorEncoder(exported()).fingerprint
     assert holding.representations == (f"token vectors by {fingerprint[:12]}, {values}",)
-    state = json.loads(resolve(cluster, done.destination).record.representations["token_vectors"])
+    state = json.loads(resolve(cluster, destination).record.representations["token_vectors"])
     assert state["spread"] > 0
     if in_place:
         script = {"script": {"source": f"ctx._source.{TOKENS_FIELD} = ''"}}

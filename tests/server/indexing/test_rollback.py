@@ -26,8 +26,6 @@ from support.corpus import bulk, delete, fill_index, put_documents, reindexed, s
 from support.hashing import HashingEncoder
 from support.workers import until
 
-pytestmark = pytest.mark.node
-
 
 def alias_of(cluster: Cluster, alias: str) -> list[str]:
     return [info.name for info in cluster.indices(alias)]

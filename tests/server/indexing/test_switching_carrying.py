@@ -21,7 +21,6 @@ from hybridr.status.standing import remove, status
 from support.corpus import bulk, delete, fill_index, put_documents, sources, update
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER, OTHER = HashingEncoder(), HashingEncoder(salt="other")
 TWO_SHARDS: dict[str, Any] = {"number_of_replicas": 0, "number_of_shards": 2}
 

@@ -26,7 +26,6 @@ from hybridr.status.standing import remove
 from support.corpus import bulk, delete, drop_indices, fill_index, fill_uneven, put_documents
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 DOCUMENTS, PAGE = 60, 5  # and two odd ones
 
 

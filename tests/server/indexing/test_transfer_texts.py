@@ -17,7 +17,6 @@ from hybridr.indexing.stages.bundle import TEXTS, StageFolder, TextsLabel, claim
 from hybridr.indexing.stages.transfer import export_text
 from support.corpus import bulk, delete, fill_index, put_documents, text_number, update
 
-pytestmark = pytest.mark.node
 SETTINGS = ReindexSettings(read_documents=10)
 
 

@@ -13,7 +13,6 @@ from hybridr.indexing.verification import Verification, verify
 from support.corpus import put_documents, reindexed
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 COUNT = 40
 
 

@@ -20,7 +20,6 @@ from support.chinese import texts as chinese
 from support.corpus import drop_indices, put, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER, ASKED = HashingEncoder(dim=32), 100
 QUICK = ReindexSettings(term_table=False, fields=("text",))
 UNANSWERABLE = "why did the judge postpone tuesday's hearing"

@@ -15,7 +15,6 @@ from hybridr.relevance.clicks.clicks import GONE, Clicks, read_clicks
 from support.click_logs import people
 from support.corpus import bulk, text_number
 
-pytestmark = pytest.mark.node
 INDEX, PART = "t-clicked", "t-clicked-part"
 TEXTS = [f"query {number}" for number in range(20)]
 SHOWN = [f"d{number}" for number in range(10)]

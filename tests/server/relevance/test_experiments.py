@@ -30,7 +30,6 @@ from support.diary import Diary
 from support.hashing import HashingEncoder
 from support.places import ROOT
 
-pytestmark = pytest.mark.node
 INDEX, ENCODER = "t-experiment", HashingEncoder()
 PAGE = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
 TEXTS = [" ".join(WORDS[number : number + 2]) for number in range(0, 18, 3)]

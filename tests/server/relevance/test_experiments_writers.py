@@ -16,7 +16,6 @@ from hybridr.relevance.learning import learn, memories_of, unlearn
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER = HashingEncoder()
 
 

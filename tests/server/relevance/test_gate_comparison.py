@@ -7,8 +7,6 @@ import pytest
 from hybridr_cli import main
 from support.corpus import fill_index
 
-pytestmark = pytest.mark.node
-
 
 def test_encoders_are_compared_and_nothing_is_written(cluster, index_name, minilm, cli):
     fill_index(cluster, index_name, 120)

@@ -16,7 +16,6 @@ from support.commands import before_call
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER = HashingEncoder()
 QUERIES = [Query(f"q{number}", text_number(number)) for number in range(12)]
 JUDGED: Any = (QUERIES, {f"q{number}": {f"d{number}": 1} for number in range(12)})

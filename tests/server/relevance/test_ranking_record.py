@@ -19,7 +19,6 @@ from hybridr.search.past_queries import memories_of, memory_of
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER = HashingEncoder()
 
 

@@ -25,7 +25,6 @@ from support.corpus import filled_and_reindexed, reindexed, text_number
 from support.hashing import HashingEncoder
 from support.members import one_more
 
-pytestmark = pytest.mark.node
 COUNT = 150
 
 

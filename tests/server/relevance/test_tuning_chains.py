@@ -21,7 +21,6 @@ from support.corpus import fill_index, put
 from support.hashing import HashingEncoder
 from support.members import one_more
 
-pytestmark = pytest.mark.node
 COUNT = 40
 SPELLS = '''
 from pathlib import Path

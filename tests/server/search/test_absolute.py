@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybridr import ReindexSettings, Search, SearchSettings
+from hybridr import Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.errors import SettingsError
 from hybridr.evaluation.label_free import idf
@@ -18,7 +18,6 @@ from hybridr.search.calibration import MINILM_SPREAD, fixed_text_cosines
 from support.corpus import bulk, drop_indices, fill_index, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 COUNT, DEPTH = 200, 20
 TEXT = text_number(5)
 
@@ -90,15 +89,6 @@ def test_every_candidate_has_its_true_score(cluster, index, dense_weight):
         assert [expected[doc] for doc in best] == pytest.approx(list(found.values())[:10], abs=1e-4)
 
 
-@pytest.mark.parametrize("fusion", ["absolute", "pipeline"])
-def test_pages_join_to_the_whole_list(cluster, index, fusion):
-    search = Search(cluster, index, encoder(), settings=SearchSettings(fusion=fusion, depth=60))
-    whole = [(hit.doc_id, hit.rank, hit.score) for hit in search(TEXT, 40)]
-    paged = [hit for start in range(0, 40, 7) for hit in search(TEXT, 7, offset=start)]
-    assert [(hit.doc_id, hit.rank, hit.score) for hit in paged][:40] == whole
-    assert len({hit.doc_id for hit in paged}) == len(paged)
-
-
 def test_a_page_beyond_what_the_pipeline_normalises_is_refused(cluster, index):
     search = Search(cluster, index, encoder(), settings=SearchSettings(fusion="pipeline", depth=20))
     assert len(search(TEXT, 10, offset=10)) == 10
@@ -124,14 +114,3 @@ def test_words_that_nobody_wrote_leave_the_dense_leg(cluster, index):
     for text in ("xyzzy qwertz", "!!!"):
         dense = search.using("dense").run([Query("q", text)], 10)["q"]
         assert list(search.run([Query("q", text)], 10)["q"]) == list(dense)
-
-
-@pytest.mark.parametrize("form", [{"vectors": "byte"}, {"vectors": "sq"}], ids=lambda form: form["vectors"])
-def test_small_vectors_score_alike(cluster, index, form):
-    done = reindex(cluster, index, encoder(), ReindexSettings(**form, alias=f"{index}-{form['vectors']}"))
-    settings = SearchSettings(depth=50, signals=("none",))
-    search = Search(cluster, done.destination, encoder(), settings=settings)
-    assert search.fusion == "absolute"
-    expected = expected_scores(cluster, search.info.name, TEXT, 0.5)
-    for doc, score in search.run([Query("q", TEXT)], 20)["q"].items():
-        assert score == pytest.approx(expected[doc], abs=0.02)

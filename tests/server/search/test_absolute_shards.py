@@ -12,7 +12,6 @@ from hybridr.indexing.reindexing import reindex
 from support.corpus import drop_indices, fill_uneven
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 NAMES = {1: "t-shards-one", 3: "t-shards-three"}
 QUERIES = ["anchor needle", "velvet umbrella dragon", "quartz", "basket marble zephyr harbor candle"]
 Hits = list[tuple[str, float]]

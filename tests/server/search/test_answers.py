@@ -27,7 +27,6 @@ from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, Read
 from support.corpus import delete, drop_indices, fill_index, reindexed, text_number, update
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 AS_THEY_ARE = SearchSettings(evened=False)
 UNANSWERABLE = "why did the judge postpone tuesday's hearing"
 

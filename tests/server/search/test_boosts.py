@@ -22,7 +22,6 @@ from hybridr.serving.settings import ServeSettings
 from support.corpus import bulk, drop_indices, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 INDEX, COUNT, DEPTH = "t-boosts", 120, 60
 TEXT = text_number(5)
 FORMULA = "log1p(sold, 1000):0.2 + linear(stars, 5):0.1 + recency(published, 30d):0.3 + recency(seen, 2d):.05"

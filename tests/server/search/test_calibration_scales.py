@@ -19,7 +19,6 @@ from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, Read
 from support.corpus import WORDS, bulk, drop_indices
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 INDEX, COUNT = "t-scales", 300
 TALK = ("stitching", "zipper", "refund", "parcel", "courier", "washing", "shrunk", "lining", "button", "seam")
 MAKERS = ("Nordvik", "Tallow", "Hearthside", "Kumo")

@@ -19,7 +19,6 @@ from hybridr.records import Document, Query
 from support.corpus import create, drop_indices, put
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 NAME, DOCUMENTS, ASKED = "t-similarities", 240, 12
 TF_IDF = (
     "return query.boost * Math.sqrt(doc.freq) / Math.sqrt(doc.length) "

@@ -14,8 +14,6 @@ from hybridr.records import Query
 from hybridr.search.feedback import feedback_queries
 from support.corpus import beir_folder
 
-pytestmark = pytest.mark.node
-
 
 def test_rm3_is_for_words_alone(cluster, searchable):
     """What it adds: tests/server/cluster/test_lexical.py."""

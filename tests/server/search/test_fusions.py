@@ -19,7 +19,6 @@ from hybridr.search.context import without_tokens
 from hybridr.search.systems import Compared, evaluate_index
 from support.members import FUSION, one_more
 
-pytestmark = pytest.mark.node
 WORDS = "anchor basket candle desert engine forest garden harbor island jacket".split()
 TEXT = "anchor garden n7"
 

@@ -38,7 +38,6 @@ from hybridr.status.standing import remove, status
 from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 INDEX = "t-memory"
 MADE = f"{INDEX}-hybridr-1"
 PAST = "ribbon saddle timber umbrella velvet window"

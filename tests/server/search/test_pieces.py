@@ -25,7 +25,6 @@ from hybridr.serving.settings import ServeSettings
 from support.corpus import WORDS, bulk, create, drop_indices
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER, COUNT = HashingEncoder(), 180
 NAMES = ("title", "lead", "body", "rest")
 CUTS = {1: ("whole",), 2: ("title", "tail"), 4: NAMES}

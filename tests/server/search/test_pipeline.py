@@ -16,8 +16,6 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.search.fusions.pipeline import fuse, hybrid_query, search_pipeline, weights_of
 from hybridr.search.settings import SearchSettings
 
-pytestmark = pytest.mark.node
-
 CASES = 200
 DEPTH = 15
 AT_ONCE = 250

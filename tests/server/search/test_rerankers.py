@@ -13,7 +13,6 @@ from hybridr.errors import SettingsError
 from hybridr.records import Hit, Query
 from support.corpus import text_number
 
-pytestmark = pytest.mark.node
 DEPTH, TEXT = 40, text_number(5)
 
 

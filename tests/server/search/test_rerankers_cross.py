@@ -23,7 +23,6 @@ from support.corpus import text_number
 from support.golden_ddr import SOURCE
 from support.pairs import REM, exported
 
-pytestmark = pytest.mark.node
 TEXT, OWN = "garden marble zephyr", {"folder": exported(), "candidates": 12, "weight": 3.0}
 
 

@@ -25,7 +25,6 @@ from support.in_place_index import raw
 from support.multi_vectors import REM, exported
 from support.pairs import exported as cross
 
-pytestmark = pytest.mark.node
 WORDS = ["anchor basket", "the forest and the garden", "velvet zephyr window"]
 
 

@@ -28,7 +28,6 @@ from hybridr_cli import main
 from support.corpus import drop_indices, fill_index, filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 INDEX, WHOLE = "t-rules", 60
 TEXT = text_number(7)
 QUICK = ReindexSettings(term_table=False)

@@ -17,8 +17,6 @@ from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
 from support.corpus import reindexed
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def index(cluster: Cluster, index_name: str) -> str:

@@ -24,7 +24,6 @@ from hybridr.serving.settings import DeploySettings
 from support.corpus import beir_folder, bulk, drop_indices
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 INDEX = "t-scripts"
 TEXT = "anchor needle velvet"
 

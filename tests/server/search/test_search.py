@@ -17,8 +17,6 @@ from hybridr.search.fusions.pipeline import hybrid_query
 from hybridr.search.hits import checked_hits
 from support.corpus import fill_index, text_number
 
-pytestmark = pytest.mark.node
-
 
 def test_hits_carry_text_and_both_raw_scores(cluster, searchable):
     index, encoder = searchable

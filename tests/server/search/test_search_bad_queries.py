@@ -10,7 +10,6 @@ from hybridr.errors import ClusterError, DataError, SettingsError
 from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 MODES = ("lexical", "dense", "hybrid")
 
 

@@ -6,11 +6,8 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from support.corpus import reindexed
 
-pytestmark = [pytest.mark.node, pytest.mark.model]
 NOT_NEEDED = {
     *("torch", "transformers", "scipy", "onnx"),
     *("hybridr.evaluation", "hybridr.encoders.export.exporting", "hybridr.relevance.tuning"),

@@ -22,8 +22,6 @@ from support.hashing import ProductEncoder
 from support.long_documents import PASSAGES, encoder, long_text, make, secret, stored, true_scores
 from support.members import FUSION, one_more
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def by_ids(tmp_path: Path) -> Iterator[SearchSettings]:

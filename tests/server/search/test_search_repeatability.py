@@ -19,7 +19,6 @@ from hybridr.search.checks import Mode
 from support.corpus import WORDS, bulk, create, drop_indices
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 COUNT, SHALLOW = 300, 20
 DICE = random.Random(3)
 ODDS = [1 / (place + 1) for place in range(len(WORDS))]

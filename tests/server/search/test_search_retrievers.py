@@ -16,8 +16,6 @@ from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 from support.members import TITLES, one_more
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture
 def index(cluster: Cluster, index_name: str, tmp_path: Path) -> Iterator[str]:

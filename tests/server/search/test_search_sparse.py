@@ -24,7 +24,6 @@ from support.hashing import HashingEncoder
 from support.in_place_index import raw
 from support.sparse import QUERIES, exported, golden
 
-pytestmark = pytest.mark.node
 WORDS = ["anchor basket", "the forest and the garden", "marble", "zephyr of velvet", "n 12 window"]
 TEXTS = [*QUERIES, *WORDS]
 THREE = SearchSettings(retrievers={"sparse": 0.4}, signals=("none",))

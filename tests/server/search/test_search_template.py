@@ -24,7 +24,6 @@ from hybridr.serving.settings import DeploySettings, ServeSettings
 from support.corpus import filled_and_reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 ENCODER = HashingEncoder()
 FILTER = {"range": {"price": {"gte": 1}}}
 

@@ -21,7 +21,6 @@ from hybridr.search.signals.soft_terms import LEAST_SPAN, LEVELS, NEAREST, SCALE
 from support.corpus import create, drop_indices, put
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 TEXTS = {
     "d1": "heated wing flow over heated wing",
     "d2": "wing heated",

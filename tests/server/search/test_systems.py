@@ -7,13 +7,11 @@ import pytest
 
 from support.corpus import beir_folder, drop_indices, part_of, text_number
 
-pytestmark = pytest.mark.node
-
 
 @pytest.mark.model
 @pytest.mark.timeout(900)
 def test_hybrid_beats_bm25_on_an_open_collection(cluster, collection, minilm, tmp_path, cli):
-    folder = part_of(collection("fiqa_mini"), tmp_path / "fiqa_mini", 60, 60)
+    folder = part_of(collection("fiqa_mini"), tmp_path / "fiqa_mini", 45, 30)
     index, on = "t-fiqa_mini", ["--url", cluster.url]
     cli.typed(["load", str(folder), "--index", index, *on])
     cli.typed(["reindex", index, "--encoder", str(minilm), *on])

@@ -17,7 +17,6 @@ from support.bits import asked_bits, late_interaction
 from support.corpus import drop_indices, fill_index, put, reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 TEXT = text_number(5)
 ODD = {
     "one": "anchor",

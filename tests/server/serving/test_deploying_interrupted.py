@@ -19,7 +19,6 @@ from hybridr.serving.settings import DeploySettings
 from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 CHANGES = ("PUT", "DELETE")
 MOST_CHANGES = 8
 

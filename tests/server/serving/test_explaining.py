@@ -6,13 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hybridr.cluster.connection import Cluster
 from support.commands import Cli
 from support.corpus import reindexed
 
-pytestmark = pytest.mark.node
 WORDS = {"multi_match": {"query": "basket \x1b[31m", "fields": ["text^3"]}}
 
 

@@ -21,7 +21,6 @@ from hybridr.serving.settings import AssessorSettings
 from support.corpus import filled_and_reindexed
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 INDEX, TOKEN = "t-assessor", "s3cret-token"
 LOG = ["n3 candle", "n7 anchor"]
 

@@ -20,7 +20,6 @@ from support.corpus import drop_indices
 from support.hashing import HashingEncoder
 from support.matrix import MATCH, TEXT, fill_mart
 
-pytestmark = pytest.mark.node
 INDEX, COUNT = "factory", 200
 DOUBLED = {"function_score": {"query": MATCH, "functions": [{"weight": 2}]}}
 ADDED = {"function_score": {"query": MATCH, "boost_mode": "sum", "functions": [{"weight": 7}]}}

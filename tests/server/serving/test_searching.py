@@ -24,8 +24,6 @@ from support.corpus import drop_indices, fill_index, filled_and_reindexed, reind
 from support.hashing import HashingEncoder
 from support.tiny import tiny_retriever
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture(scope="module")
 def served(cluster: Cluster) -> Iterator[tuple[TestClient, str]]:

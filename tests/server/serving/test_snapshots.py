@@ -35,7 +35,6 @@ from support.deployed import Server
 from support.hashing import HashingEncoder
 from support.in_place_index import IN_PLACE
 
-pytestmark = pytest.mark.node
 ENCODERS = {one.fingerprint: one for one in (HashingEncoder(), HashingEncoder(salt="other"))}
 TEXT = text_number(7)
 PLAIN = {"accept-encoding": "identity"}
@@ -152,6 +151,7 @@ def await_ranked(ranked: set[str], count: int) -> None:
 
 def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(cluster, index_name, monkeypatch):
     """Widths agree, so the cluster ranks by it without an error; a writer and a reader go on all the time."""
+    monkeypatch.setattr(snapshots, "EVERY_S", 0.6)
     monkeypatch.setattr(snapshots, "encoder_for", lambda info, _: ENCODERS[info.record.encoder])
     first, second = ENCODERS.values()
     reindexed(cluster, index_name, 60, first)
@@ -195,7 +195,7 @@ def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(cluster
             reindex(cluster, index_name, second)
             await_ranked(ranked, 2)
             rollback(cluster, index_name, copy_back=True)
-            time.sleep(4)
+            time.sleep(1.5)
             assert not failed
             remove(cluster, index_name, copy_back=True)
         finally:

@@ -24,7 +24,6 @@ from hybridr.serving.settings import ServeSettings
 from support.corpus import drop_indices, fill_index, reindexed, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 QUERIES = [f"n{number} candle anchor" for number in range(0, 48, 4)]
 
 

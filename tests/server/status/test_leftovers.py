@@ -30,7 +30,6 @@ from support.commands import before_call
 from support.corpus import drop_indices, fill_index, put_documents, sources, text_number
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
 JUDGED: Any = ([Query("p1", text_number(3))], {"p1": {"d3": 2}})
 RULE = Rule(name="r1", text=text_number(7), pin=("d5",))
 OTHER = ReindexSettings(m=8)  # which makes another destination

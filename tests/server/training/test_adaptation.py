@@ -15,8 +15,6 @@ from support.corpus import bulk, create
 from support.pythons import run_without_torch
 from support.tiny import WORDS, tiny_corpus, tiny_retriever
 
-pytestmark = pytest.mark.node
-
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:

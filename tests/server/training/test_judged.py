@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.search.search import Search
 from hybridr.training.judged import mine, read_judged_beir
 from support.rem_training import write_toy
-
-pytestmark = pytest.mark.node
 
 
 def test_negatives_of_an_index(cluster, index_name, tmp_path):

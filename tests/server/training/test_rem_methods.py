@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 import hybridr_cli
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.files.local import read_manifest
 from support.dam_training import tiny_dam
 from support.rem_training import set_small, write_toy
-
-pytestmark = pytest.mark.node
 
 
 def test_vectors_are_made_invariant_to_an_index(cluster, index_name, tmp_path, capsys, cli, monkeypatch):

@@ -78,7 +78,6 @@ def use(cluster: Cluster) -> None:
         assert [hit["_id"] for hit in hits] == ["1"], query
 
 
-@pytest.mark.node
 def test_two_starts_at_once_make_one_second_node(cluster, started, cli):
     own = node_folder("second") / "config" / "jvm.options.d" / "quick.options"
     own.parent.mkdir(parents=True)
@@ -108,7 +107,6 @@ def test_two_starts_at_once_make_one_second_node(cluster, started, cli):
     assert cluster.version == (3, 6, 0)
 
 
-@pytest.mark.node
 def test_start_of_a_running_node_takes_no_time(cluster):
     began = time.monotonic()
     state = process.start(NodeSettings())
@@ -232,7 +230,6 @@ ensure_home(NodeSettings(), find_java(NodeSettings()), progress=die)
 """
 
 
-@pytest.mark.node
 def test_a_killed_install_is_finished_by_the_next_one(cluster, monkeypatch):
     settings, java = NodeSettings(), find_java(NodeSettings())
     files = fetching.fetch_artifacts(layout.choose_parts(settings, java).artifacts())

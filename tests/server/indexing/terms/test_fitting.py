@@ -12,8 +12,6 @@ from hybridr.indexing.terms.storage import TermTable
 from support.corpus import bulk, create
 from support.hashing import HashingEncoder
 
-pytestmark = pytest.mark.node
-
 ANALYSIS = {
     "filter": {
         "alike": {"type": "synonym", "synonyms": ["wing, airfoil", "ny => new york"]},

@@ -13,7 +13,6 @@ from hybridr.evaluation.label_free import idf
 from hybridr.indexing.terms.terms import Analysis
 from support.corpus import bulk, create, put
 
-pytestmark = pytest.mark.node
 DOCUMENTS = {
     "d1": "the quick brown fox",
     "d2": "quick foxes 😀 jump over the dog",
