@@ -162,10 +162,10 @@ def test_kill_9_then_the_same_command(cluster, index_name, tiny, cli):
     cli(cluster, f"verify {index_name}")
     cli(cluster, f"rollback {index_name}", code=1)
     said = cli(cluster, f"remove {index_name} --dry-run").out
-    assert f"{VECTOR} and {MARK_FIELD}: to be taken out of {COUNT} documents" in said
+    assert f"{VECTOR} and {MARK_FIELD}: to be removed from {COUNT} documents" in said
     assert marked(cluster, index_name) == COUNT
     said = cli(cluster, f"remove {index_name} --yes").out
-    assert (said.count("to be taken out of"), said.count(f": taken out of {COUNT}")) == (1, 1)
+    assert (said.count("to be removed from"), said.count(f": removed from {COUNT}")) == (1, 1)
     assert said.count("stay in the mapping") == 1
     after = raw(cluster, index_name)
     assert after.keys() == before.keys()
