@@ -41,7 +41,7 @@ def start_secured(name: str) -> NodeState:
             return files | {PLUGIN: altered(files[PLUGIN], Path(folder))}
 
         patch.setitem(fetching.PLUGINS[VERSION], NAME, PLUGIN)
-        patch.setattr(layout, "fetch", fetch)
+        patch.setattr(layout, "fetch_artifacts", fetch)
         patch.setattr(process, "require_possible", lambda _: None)
         return process.start(NodeSettings(name=name, version=VERSION, secure=True))
 

@@ -59,7 +59,7 @@ def test_hidden_documents_are_not_found(admin, secure_node):
 def test_hidden_fields_add_nothing(admin, secure_node):
     """Neither in a search of one's own, nor in a request that was made by somebody who sees them."""
     limited = user(admin, secure_node.url, "some_fields", fls=["~price"])
-    with pytest.raises(SettingsError, match="'price' of '.*' is not there"):
+    with pytest.raises(SettingsError, match="'price' of '.*' is not mapped"):
         Search(limited, INDEX, encoder(), settings=BOOST)
     plain = Search(limited, INDEX, encoder(), settings=SearchSettings(signals=("none",)))(TEXT, 20)
     boosted = Search(admin, INDEX, encoder(), settings=BOOST)
