@@ -16,6 +16,8 @@ from ..errors import AccessDenied, ClusterError, NotFound, Unreachable, printabl
 BUSY = {429, 502, 503, 504}
 EXISTS = "resource_already_exists_exception"
 NO_INDEX = "index_not_found_exception"
+GONE = (NO_INDEX, "aliases_not_found_exception")
+AGAIN = "if it was there before, somebody took it away meanwhile: run the same command again"
 BLOCKED = 'lift the block, then run it again: PUT /INDEX/_settings {{"index.blocks.{}": null}}'
 UNBLOCKED = 'lift the block: PUT /_cluster/settings {{"persistent": {{"{}": null}}}}'
 RAISED = 'raise the limit: PUT /INDEX/_settings {{"index.{}": N}}'
@@ -37,6 +39,8 @@ HINTS = {
     "indices.query.bool.max_clause_count is the limit",
     "maximum .*shards open": "cluster.max_shards_per_node is the limit: hybridr remove NAME deletes indices "
     "that hybridr status names, or raise it by PUT /_cluster/settings",
+    "creates data streams only": "put an index template without data_stream and of higher priority over that "
+    "name: PUT /_index_template/NAME",
     "Limit of total fields": RAISED.format("mapping.total_fields.limit"),
     "Limit of nested fields": RAISED.format("mapping.nested_fields.limit"),
     "Limit of mapping depth": RAISED.format("mapping.depth.limit"),
@@ -147,10 +151,15 @@ def error_of(status: int, error: Any) -> ClusterError:
     if kind == FORBIDDEN or (status == 403 and kind != "cluster_block_exception"):
         return AccessDenied(f"the cluster forbids it (403): {reason}", hint="hybridr doctor", status=403)
     if status == 404:
-        return NotFound(reason or "not found (404)", status=status, kind=kind)
+        hint = AGAIN if kind in GONE else None
+        return NotFound(reason or "not found (404)", hint=hint, status=status, kind=kind)
     if status == 503:
         reason = f"the cluster is not ready yet (503): {reason}"
         return Unreachable(reason, hint="wait a little", status=status)
+    if status == 408:  # of /_cluster/health
+        waited = "no node has taken the shards of a new index in time (408)"
+        hint = "GET /_cluster/allocation/explain says why; then run the same command again"
+        return ClusterError(waited, hint=hint, status=status)
     hint = next((help for said, help in HINTS.items() if re.search(said, reason)), None)
     kind = TOO_LARGE if WINDOW in reason else kind
     refusal = f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")")

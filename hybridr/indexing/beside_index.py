@@ -114,7 +114,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     destination = current.name if current else f"{info.name}-hybridr-{max(numbers, default=0) + 1}"
     side_index = HOME + info.name if settings.term_table else ""
     limit_notes = check_limits(cluster, info, current=current, side_index=side_index)
-    templates = [] if current else check_templates(cluster, destination)
+    templates = [] if current else check_templates(cluster, destination, info)
     disk = None if current else estimate_disk(cluster, info, proposal.disk_bytes)
     check_disk(disk, destination)
     proposal = proposal.with_chosen_precision(current.record if current else None)

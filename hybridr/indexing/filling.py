@@ -20,6 +20,7 @@ import numpy as np
 
 from ..cluster.connection import Cluster, IndexView
 from ..cluster.destinations import name_destination
+from ..cluster.failures import AGAIN
 from ..cluster.mappings import carry_over
 from ..cluster.reading import Position, Share, settled_position
 from ..cluster.settings import ClusterSettings
@@ -209,7 +210,7 @@ def write_pages(job: Job, work: Work, pages: Iterable[list[Pending]], filling: F
             break
         job.pace.wait(len(page))
         if not job.cluster.exists(job.destination):
-            raise NotFound(f"index '{job.destination}' was deleted during the fill", status=404)
+            raise NotFound(f"index '{job.destination}' was deleted during the fill", hint=AGAIN, status=404)
         outcome = send_in_bulk(job, work.actions(job, page))
         filling.rejected += outcome.rejected
         filling.book(page)

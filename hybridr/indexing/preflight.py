@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..cluster.connection import Cluster, path_of
+from ..cluster.connection import Cluster, as_json, path_of
+from ..cluster.destinations import generations_of
 from ..cluster.mappings import (
+    DEFAULTS,
     HIGH_WATERMARK,
     SHARDS_PER_NODE,
     WATERMARK,
@@ -19,6 +21,7 @@ from ..cluster.mappings import (
     cluster_put,
     cluster_settings,
     copies_of,
+    index_put,
     kept_free,
     require_no_obstacle,
     room_for_shards,
@@ -51,6 +54,9 @@ CHANGED_HERE = (
     "requests.cache.enable",
 )
 """Settings of a copy that hybridr sets otherwise than those of its source."""
+RUINOUS = "analysis.* similarity.* blocks.* hidden mapping.* sort.* routing_partition_size".split()
+"""Settings of an index template that change what a copy finds or takes, or that it is not made at all."""
+LIFECYCLE = "index.lifecycle.name"
 UNKNOWN_LIMITS = "limits of the cluster are unknown: this user may not read"
 LANGUAGE_SAMPLE = 200  # documents
 FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
@@ -113,9 +119,9 @@ class Disk:
     high: str = ""
 
 
-def check_templates(cluster: Cluster, index: str) -> list[str]:
-    """Return lines on what index templates would add to an index of this name. Raises ClusterError for a
-    template that would ruin a copy.
+def check_templates(cluster: Cluster, index: str, source: IndexInfo) -> list[str]:
+    """Return lines on what index templates would add to a copy of `source` with this name. Raises
+    ClusterError for a template that would ruin the copy.
 
     Settings and fields that the copy sets itself win over a template's; an alias would be added.
     """
@@ -123,21 +129,73 @@ def check_templates(cluster: Cluster, index: str) -> list[str]:
         templates = matching_templates(cluster, index)
     except AccessDenied:
         return ["index templates could not be looked at: the right to read them is missing"]
+    stored = stored_template(cluster, index) if templates else {}
+    empty = {"index_patterns": [generations_of(source.name)], "priority": stored.get("priority", 0) + 1}
     effects = []
     for template in templates:
-        hint = f"let its index_patterns leave '{index}' out, or put a template of higher priority over it"
-        if template.aliases:
+        if reason := ruin(template, index, source) or stream(stored, index):
             raise ClusterError(
-                f"index {template.name} would put '{index}' behind the alias '{min(template.aliases)}': "
-                "searches of it would find documents twice",
-                hint=hint,
+                f"index {template.name} {reason}",
+                hint=f"let its index_patterns leave '{index}' out, or put an empty one over it: "
+                f"PUT /_index_template/{source.name}-hybridr {as_json(empty).decode()}",
             )
-        if template.mappings.get("_source", {}).get("enabled") in (False, "false"):
-            raise ClusterError(f"index {template.name} switches _source off in '{index}'", hint=hint)
-        parts = {"settings": template.settings, "fields": template.mappings.get("properties", {})}
+        parts = {
+            "settings": template.settings,
+            "fields": template.mappings.get("properties", {}),
+            "to the mapping": template.mappings.keys() - {"properties", "_source", "_meta"},
+        }
         added = [f"{part} {', '.join(sorted(names))}" for part, names in parts.items() if names]
         effects.append(f"{template.name} adds {' and '.join(added) or 'nothing'}")
     return effects
+
+
+def ruin(template: MatchingTemplate, index: str, source: IndexInfo) -> str:
+    """Return how a template would make a new index another one than its source, or stop it; "" if it would
+    not.
+    """
+    if template.aliases:
+        alias = min(template.aliases)
+        return f"would put '{index}' behind the alias '{alias}': searches of it would find documents twice"
+    stored = template.mappings.get("_source", {})
+    if stored.get("enabled") in (False, "false") or stored.get("mode") == "synthetic":
+        return f"switches _source off in '{index}'"
+    differing = [
+        name
+        for name, value in template.settings.items()
+        if matches(name.removeprefix("index."), RUINOUS)
+        and name not in source.settings
+        and not (name in DEFAULTS and int(value) >= DEFAULTS[name])
+    ]
+    required = [
+        mappings.get("_routing", {}).get("required") for mappings in (template.mappings, source.mappings)
+    ]
+    if str(required[0]).lower() == "true" and not required[1]:
+        differing.append("_routing.required")
+    for name, field in template.mappings.get("properties", {}).items():
+        if name in source.properties and ("properties" in field) != ("properties" in source.properties[name]):
+            differing.append(f"an object '{name}'" if "properties" in field else f"no object '{name}'")
+    return (
+        f"gives '{index}' what '{source.name}' has not: {', '.join(sorted(differing))}" if differing else ""
+    )
+
+
+def stream(stored: Mapping[str, Any], index: str) -> str:
+    """Return the reason why a template forbids an index of this name: it makes data streams only; else ""."""
+    return f"makes '{index}' a data stream, which only takes new documents" if "data_stream" in stored else ""
+
+
+def stored_template(cluster: Cluster, index: str) -> dict[str, Any]:
+    """Return the composable template that wins for this name, as it is stored; {} if there is none. Without
+    the right to read it that is one of a high priority.
+    """
+    try:
+        answer = cluster.request("GET", "/_index_template")
+    except AccessDenied:
+        return {"priority": 999}
+    with cluster.understood("GET /_index_template"):
+        templates = [entry["index_template"] for entry in answer["index_templates"]]
+        matching = [template for template in templates if matches(index, template["index_patterns"])]
+    return max(matching, key=lambda template: int(template.get("priority", 0)), default={})
 
 
 def matching_templates(cluster: Cluster, index: str) -> list[MatchingTemplate]:
@@ -159,7 +217,8 @@ def matching_templates(cluster: Cluster, index: str) -> list[MatchingTemplate]:
 
 
 def policies_for(cluster: Cluster, index: str) -> list[str]:
-    """Return warnings about policies of index state management that will apply to a new index of this name.
+    """Return warnings about policies of index state management (Elasticsearch: of index lifecycle management)
+    that will apply to a new index of this name.
 
     Such a policy can roll the index over, block its writes or delete it. Returns nothing without the plugin
     or the right to read policies.
@@ -167,7 +226,7 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
     try:
         policies = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
     except ClusterError:
-        return []
+        return lifecycles_for(cluster, index)
     with cluster.understood("GET /_plugins/_ism/policies"):
         held = {
             policy["_id"]: policy["policy"].get("ism_template") or []
@@ -181,6 +240,20 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
     return [
         f"policy '{name}' of index state management will take '{index}': let its ism_template leave it out"
         for name in taking
+    ]
+
+
+def lifecycles_for(cluster: Cluster, index: str) -> list[str]:
+    """Return warnings about the policies that index templates give to a new index of this name."""
+    try:
+        templates = matching_templates(cluster, index)
+    except ClusterError:
+        return []
+    return [
+        f"policy '{policy}' of index lifecycle management will take '{index}': "
+        f"{index_put(index, LIFECYCLE, 'null')} takes it off again"
+        for template in templates
+        if (policy := template.settings.get(LIFECYCLE))
     ]
 
 

@@ -32,3 +32,20 @@ def test_a_licence_is_no_missing_right() -> None:
     assert not isinstance(error, AccessDenied)
     assert "licence does not allow it: current license is non-compliant for [field" in error.message
     assert "free licence" in str(error.hint)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "next_step"),
+    [
+        (404, "index_not_found_exception", "run the same command again"),
+        (404, "aliases_not_found_exception", "run the same command again"),
+        (408, "", "GET /_cluster/allocation/explain"),
+    ],
+)
+def test_what_another_command_took_away_or_no_node_takes_has_a_hint(
+    status: int, kind: str, next_step: str
+) -> None:
+    """Before, the second of two `remove` ended with "aliases [x] missing" alone."""
+    failure = error_of(status, {"type": kind, "reason": "aliases [x] missing"})
+    assert next_step in str(failure.hint)
+    assert str(failure)

@@ -21,6 +21,7 @@ from hybridr.indexing.preflight import (
 )
 
 GB = 1_000_000_000
+SOURCE = IndexInfo("docs", {}, {}, {})
 
 
 class Answering:
@@ -108,7 +109,7 @@ def test_too_little_disk_is_refused() -> None:
 
 
 def test_templates_without_the_right_to_read_them() -> None:
-    (remark,) = check_templates(cast(Cluster, Answering(forbidden="template")), "x")
+    (remark,) = check_templates(cast(Cluster, Answering(forbidden="template")), "x", SOURCE)
     assert "could not be looked at" in remark
 
 
@@ -134,3 +135,20 @@ def test_a_policy_that_would_age_or_delete_the_new_index_is_told() -> None:
     [caution] = policies_for(cast(Cluster, Policies()), "docs-hybridr-1")
     assert "policy 'aging' of index state management will take 'docs-hybridr-1'" in caution
     assert policies_for(cast(Cluster, Policies()), "shop-hybridr-1") == []
+
+
+class Lifecycles:
+    """An Elasticsearch whose template gives new indices a policy."""
+
+    def request(self, method: str, path: str, *_: Any, **__: Any) -> Any:
+        if "_ism" in path:
+            raise ClusterError("no handler found for uri")
+        assert path == "/_index_template/_simulate_index/docs-hybridr-1"
+        return {"template": {"settings": {"index": {"lifecycle": {"name": "gone-in-a-week"}}}}}
+
+
+def test_a_policy_that_a_template_gives_to_the_new_index_is_told() -> None:
+    """Before, the dry run named a setting, and the run nothing; the policy deletes the index in its time."""
+    [caution] = policies_for(cast(Cluster, Lifecycles()), "docs-hybridr-1")
+    assert "policy 'gone-in-a-week' of index lifecycle management will take 'docs-hybridr-1'" in caution
+    assert 'PUT /docs-hybridr-1/_settings {"index.lifecycle.name": null}' in caution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +43,69 @@ def test_a_template_that_ruins_the_copy_is_refused(cluster, index_name, template
     with pytest.raises(ClusterError, match="switches _source off"):
         reindex(cluster, index_name, HashingEncoder())
     assert not cluster.indices(f"{index_name}-hybridr-*")
+
+
+SHORT = {"index.mapping.total_fields.limit": 2}
+RUINOUS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "index.analysis.analyzer.default.type": ({"analysis.analyzer.default.type": "keyword"}, {}),
+    "index.similarity.default.type": ({"similarity.default.type": "boolean"}, {}),
+    "index.blocks.write": ({"blocks.write": True}, {}),
+    "index.hidden": ({"hidden": True}, {}),
+    "index.mapping.total_fields.limit": (SHORT, {}),
+    "index.sort.field": ({"sort.field": "price"}, {"properties": {"price": {"type": "float"}}}),
+    "_routing.required": ({}, {"_routing": {"required": True}}),
+    "an object 'price'": ({}, {"properties": {"price": {"properties": {"net": {"type": "float"}}}}}),
+}
+
+
+@pytest.mark.parametrize("named", RUINOUS)
+def test_a_template_that_makes_another_index_is_refused(
+    cluster: Cluster, index_name: str, template: Any, named: str
+) -> None:
+    """Before, the dry run was content: the copy read other words, or ended blocked or refused, half made."""
+    fill_index(cluster, index_name, 3)
+    settings, mappings = RUINOUS[named]
+    template(settings=settings, mappings=mappings)
+    with pytest.raises(
+        ClusterError, match=f"gives '{index_name}-hybridr-1' what '{index_name}' has not"
+    ) as said:
+        plan(cluster, index_name, HashingEncoder(), ReindexSettings())
+    assert named in said.value.message
+    remedied(cluster, index_name, str(said.value.hint))
+
+
+def test_a_template_of_the_source_is_none_of_another_index(
+    cluster: Cluster, index_name: str, template: Any
+) -> None:
+    """It has made the source too; and a limit may be higher."""
+    settings = {"analysis.analyzer.default.type": "standard", "similarity.default.type": "BM25"}
+    fill_index(cluster, index_name, 3, settings={"number_of_replicas": 0, **settings})
+    template(settings={**settings, "index.mapping.total_fields.limit": 5_000})
+    assert reindex(cluster, index_name, HashingEncoder()).switched
+
+
+def test_a_template_of_data_streams_is_refused(cluster: Cluster, index_name: str) -> None:
+    """As the built-in one of Elasticsearch, `logs-*-*`, is for the copy of `logs-shop`."""
+    fill_index(cluster, index_name, 3)
+    path = path_of("_index_template", f"{index_name}-stream")
+    body = {"index_patterns": [f"{index_name}-*"], "priority": 900, "data_stream": {}}
+    cluster.request("PUT", path, body)
+    try:
+        with pytest.raises(ClusterError, match="a data stream, which only takes new documents") as said:
+            plan(cluster, index_name, HashingEncoder(), ReindexSettings())
+        remedied(cluster, index_name, str(said.value.hint))
+    finally:
+        cluster.request("DELETE", path)
+
+
+def remedied(cluster: Cluster, index: str, hint: str) -> None:
+    """Send the request that a hint names, and reindex."""
+    path, body = hint.partition("PUT ")[2].split(" ", 1)
+    cluster.request("PUT", path, json.loads(body))
+    try:
+        assert reindex(cluster, index, HashingEncoder()).switched
+    finally:
+        cluster.request("DELETE", path)
 
 
 def test_a_harmless_template_is_told_and_does_not_change_the_copies(cluster, index_name, template):
