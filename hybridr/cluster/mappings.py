@@ -108,16 +108,17 @@ def narrow_windows(info: IndexInfo) -> list[str]:
     ]
 
 
-def mapping_size(properties: Mapping[str, Any], depth: int = 1) -> dict[str, int]:
+def mapping_size(properties: Mapping[str, Any], depth: int = 1, *, is_stored: bool = False) -> dict[str, int]:
     """Return limit setting -> the value that a mapping needs (fields, nested fields, depth, name length).
 
-    Fields are counted as OpenSearch does: objects, multi-fields and aliases too.
+    Fields are counted as OpenSearch does: objects, multi-fields and aliases too. In a mapping that the
+    cluster has stored a name with a dot is one field (`subobjects: false`); else a dot makes objects.
     """
     fields = nested = longest = 0
     deepest = depth if properties else 0
     for path, field in properties.items():
-        names, multi = path.split("."), field.get("fields", {})  # a dot makes objects
-        inner = mapping_size(field.get("properties", {}), depth + len(names))
+        names, multi = [path] if is_stored else path.split("."), field.get("fields", {})
+        inner = mapping_size(field.get("properties", {}), depth + len(names), is_stored=is_stored)
         fields += len(names) + inner[TOTAL_FIELDS] + len(multi)
         nested += inner[NESTED_FIELDS] + (field.get("type") == "nested")
         deepest = max(deepest, depth + len(names) - 1, inner[MAPPING_DEPTH])
@@ -140,7 +141,7 @@ def raised_limits(
     at its default is raised only for the copy's own fields.
     """
     there = copy or source
-    used, more = mapping_size(source.properties), mapping_size(added)
+    used, more = mapping_size(source.properties, is_stored=True), mapping_size(added)
     needed = {NESTED_OBJECTS: limit(source, NESTED_OBJECTS) + nested_objects}
     for name, size in more.items():
         bound = limit(source, name)
@@ -193,7 +194,7 @@ def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacl
     With no `added` fields: those that keep it from any change of its mapping, since a limit may be below what
     the index has.
     """
-    there = mapping_size(info.properties)
+    there = mapping_size(info.properties, is_stored=True)
     new = {name: field for name, field in added.items() if name not in info.properties}
     more = mapping_size(new)
     needed = {

@@ -301,7 +301,7 @@ def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
 
     Dotted names reach into objects; lists of strings are joined too. Half a surrogate pair becomes U+FFFD.
     """
-    parts = [part for name in fields for part in _strings(_value_at(source, name))]
+    parts = [part for name in fields for part in _strings(_values_at(source, name))]
     return whole_characters(" ".join(" ".join(parts).split()))
 
 
@@ -314,17 +314,17 @@ def whole_characters(text: str) -> str:
     return text
 
 
-def _value_at(source: Any, name: str) -> Any:
-    """Return the value of a document at a dotted field name; None if there is none."""
+def _values_at(source: Any, name: str) -> list[Any]:
+    """Return the values of a document at a dotted field name, whether it has objects or names with dots."""
+    if isinstance(source, list):
+        return [value for item in source for value in _values_at(item, name)]
     if not isinstance(source, dict):
-        return None
-    if name in source:
-        return source[name]
-    head, _, rest = name.partition(".")
-    inner = source.get(head)
-    if isinstance(inner, list):
-        return [_value_at(item, rest) for item in inner]
-    return _value_at(inner, rest) if rest else None
+        return []
+    values = [source[name]] if name in source else []
+    for dot, sign in enumerate(name):
+        if sign == "." and name[:dot] in source:
+            values += _values_at(source[name[:dot]], name[dot + 1 :])
+    return values
 
 
 def _strings(value: Any) -> list[str]:

@@ -52,6 +52,8 @@ def test_a_mapping_is_counted_as_the_engine_counts_it() -> None:
     limits = (TOTAL_FIELDS, NESTED_FIELDS, MAPPING_DEPTH, FIELD_NAME_LENGTH)
     for properties, counts in ((fields, (7, 1, 3, 7)), ({}, (0, 0, 0, 0)), ({"a.b": KEYWORD}, (2, 0, 2, 1))):
         assert mapping_size(properties) == dict(zip(limits, counts, strict=True))
+    whole_names = mapping_size({"a.b": KEYWORD}, is_stored=True)
+    assert whole_names == dict(zip(limits, (1, 0, 1, 3), strict=True)), "as `subobjects: false` leaves them"
 
 
 def test_a_limit_is_the_index_s_own_or_the_default() -> None:

@@ -30,6 +30,20 @@ def test_half_a_character_becomes_a_sign_that_encoders_read(source: dict[str, An
     assert (found, found.encode().decode()) == (expected, found)
 
 
+def test_a_dot_in_a_name_is_an_object_for_the_cluster_and_here() -> None:
+    """Before, a text below a name with a dot was none, and the document stayed without a vector."""
+    forms: list[dict[str, Any]] = [
+        {"a": {"b": {"c": "anchor"}}},
+        {"a.b.c": "anchor"},
+        {"a.b": {"c": "anchor"}},
+        {"a": {"b.c": "anchor"}},
+        {"a": [{"b": [{"c": ["anchor"]}]}, {"x": 1}]},
+    ]
+    assert {text_of(form, ["a.b.c"]) for form in forms} == {"anchor"}
+    assert text_of({"a.b": {"c": "anchor"}, "a": {"b.c": "basket"}}, ["a.b.c"]) == "basket anchor"
+    assert text_of({"a": "no object", "a.bc": "x", "a.b": None}, ["a.b.c"]) == ""
+
+
 class Small:
     """A node with the memory for so many documents at once, which is short of even that a few times; of a
     shrunk index several documents have each `_seq_no`.

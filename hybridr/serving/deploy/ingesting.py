@@ -46,9 +46,10 @@ void add(def value, String rest, List parts) {
     return;
   }
   if (!(value instanceof Map)) { return; }
-  if (value.containsKey(rest)) { add(value.get(rest), '', parts); return; }
-  int dot = rest.indexOf('.');
-  if (dot > 0) { add(value.get(rest.substring(0, dot)), rest.substring(dot + 1), parts); }
+  if (value.containsKey(rest)) { add(value.get(rest), '', parts); }
+  for (int dot = rest.indexOf('.'); dot >= 0; dot = rest.indexOf('.', dot + 1)) {
+    add(value.get(rest.substring(0, dot)), rest.substring(dot + 1), parts);
+  }
 }
 List parts = new ArrayList();
 for (def name : params.fields) { add(ctx, name, parts); }
