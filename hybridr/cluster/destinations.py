@@ -135,13 +135,18 @@ def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
             f"'{name}' is another index than the one '{info.name}' was made of",
             hint=f"hybridr reindex {name}",
         )
-    if not is_known_by(info, source):
-        raise DataError(
-            f"'{info.name}' says that it holds the vectors of '{name}', which does not know it",
-            hint=f"hybridr status {name}   lists what belongs to it",
-        )
+    require_known(info, source)
     require_single(live(destinations(cluster, source)), source)
     return source
+
+
+def require_known(info: IndexInfo, source: IndexInfo) -> None:
+    """Raise DataError if the source does not list this destination, as it lists no clone of one."""
+    if not is_known_by(info, source):
+        raise DataError(
+            f"'{info.name}' says that it holds the vectors of '{source.name}', which does not know it",
+            hint=f"hybridr status {source.name}   lists what belongs to it",
+        )
 
 
 def live(indices: Iterable[IndexInfo]) -> list[IndexInfo]:

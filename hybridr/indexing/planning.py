@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ..cluster.connection import Cluster, Describing, as_json
-from ..cluster.destinations import is_destination
+from ..cluster.destinations import is_destination, require_known
 from ..cluster.fields import field_choice
 from ..cluster.reading import sample_documents
 from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
@@ -399,6 +399,13 @@ def require_words_found(proposal: Proposal) -> None:
 
 
 def index_to_read(cluster: Describing, name: str) -> IndexInfo:
-    """Return the index to read: `name` itself, or the source if `name` is an index with vectors."""
+    """Return the index to read: `name` itself, or the source of the index with vectors that `name` stands
+    for. Raises DataError for an index that only claims to be one, such as a clone.
+    """
     info = cluster.index_info(name)
-    return cluster.index_info(info.record.source) if is_destination(info) else replace(info, scope=WHOLE)
+    if not is_destination(info):
+        return replace(info, scope=WHOLE)
+    source = cluster.index_info(info.record.source)
+    if source.name != info.name and source.uuid == info.record.source_uuid:  # else it was built anew
+        require_known(info, source)
+    return source

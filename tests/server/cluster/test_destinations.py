@@ -14,7 +14,7 @@ from hybridr.cluster.destinations import generations_of, is_known_by, name_desti
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.indexing.beside_index import index_of_job
-from hybridr.indexing.reindexing import reindex, sync
+from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.indexing.verification import verify
 from hybridr.status.leftovers import rollback
@@ -76,6 +76,8 @@ def test_a_stranger_named_by_himself_is_refused(cluster, source):
         lambda name: rollback(cluster, name, copy_back=True),
         lambda name: remove(cluster, name),
         lambda name: status(cluster, name),
+        lambda name: reindex(cluster, name, ENCODER),
+        lambda name: plan(cluster, name, ENCODER, ReindexSettings()),
     ]
     for verb in verbs:
         with pytest.raises(DataError, match=f"'{stranger}' says that it .* '{source}', which does not know"):
