@@ -250,8 +250,8 @@ def encoded_pages(
                 if text and STATES in text.kept:
                     if listener.samples(entry.document.doc_id):
                         readings.append((entry.document.source, text.kept[STATES][0]))
-                    kept = {name: values for name, values in text.kept.items() if name != STATES}
-                    entry = entry._replace(encoded=text._replace(kept=kept))
+                    others = {name: values for name, values in text.kept.items() if name != STATES}
+                    entry = entry._replace(encoded=text._replace(kept=others))
                 without_states.append(entry)
             listener.add(len(part), readings)
             yield without_states
