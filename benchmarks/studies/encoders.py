@@ -25,7 +25,7 @@ from hybridr import load_encoder
 from hybridr.encoders.adapters.ensemble import Ensemble, kept_dimensions
 from hybridr.encoders.contract import Vectors
 from hybridr.encoders.export.exporting import export, second_retriever
-from hybridr.encoders.export.weights import EnsembleBiEncoder, fitted
+from hybridr.encoders.export.weights import EnsembleBiEncoder, fit_ensemble
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.evaluation.evaluation import JudgedQueries
 from hybridr.files.formats import read_beir, write_qrels
@@ -122,7 +122,7 @@ def fit(names: Sequence[str], vectors: Sequence[Vectors]) -> EnsembleBiEncoder:
     sample = np.random.default_rng(13).permutation(len(vectors[0]))[:FITTED]
     both = vectors[0][sample], vectors[1][sample]
     dim = kept_dimensions(first.dim, first.dim + second.dim, len(sample))
-    return fitted(first, second, both, Ensemble.strength, dim)
+    return fit_ensemble(first, second, both, Ensemble.strength, dim)
 
 
 def render(record: Record) -> str:

@@ -26,9 +26,9 @@ from hybridr import Search, load_encoder
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings, kept_dimensions
-from hybridr.encoders.export.exporting import export, minilm_encoder, opened_encoder, second_retriever
+from hybridr.encoders.export.exporting import export, minilm_encoder, open_in_onnx, second_retriever
 from hybridr.encoders.export.packaged_models import minilm
-from hybridr.encoders.export.weights import NumpyBiEncoder, fitted, open_without_torch
+from hybridr.encoders.export.weights import NumpyBiEncoder, fit_ensemble, open_without_torch
 from hybridr.encoders.opening import OnnxEncoder
 from hybridr.evaluation.evaluation import evaluate
 from hybridr.evaluation.significance import compare_systems
@@ -84,7 +84,7 @@ def vectors_of(which: str, name: str, found: Collection, folder: Path) -> Vector
     file = folder / f"{name}-{which if which == 'first' else SECOND}.npz"
     if not file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        encoder = opened_encoder(retriever(which))
+        encoder = open_in_onnx(retriever(which))
         texts = [document.contents for document in found.corpus], [query.text for query in found.queries]
         documents = encoder.encode_documents(texts[0], max_tokens=256)
         np.savez(file, documents=documents, queries=encoder.encode_queries(texts[1]))
@@ -96,7 +96,7 @@ def fit(both: dict[str, Vectors], share: float, dim: int) -> Any:
     """Join the two as `adapt` does, by as many documents of a collection."""
     some = np.random.default_rng(13).permutation(len(both["first"].documents))[:FITTED]
     vectors = both["first"].documents[some], both["second"].documents[some]
-    return fitted(retriever("first"), retriever("second"), vectors, share, dim)
+    return fit_ensemble(retriever("first"), retriever("second"), vectors, share, dim)
 
 
 class KeptVectors:

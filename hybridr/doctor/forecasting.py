@@ -24,7 +24,7 @@ from ..cluster.mappings import clause_limit, rescore_window
 from ..cluster.reading import sample_documents
 from ..cluster.record import IndexInfo
 from ..cluster.vector_forms import is_embedded
-from ..encoders.contract import Encoder, of_length_one, offers_of, reads_tokens
+from ..encoders.contract import Encoder, offers_of, reads_tokens, unit_length
 from ..errors import AccessDenied, DataError
 from ..indexing.filling import map_in_threads
 from ..indexing.planning import Plan, Proposal
@@ -110,7 +110,7 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
         width = proposal.encoder.width if reads_tokens(proposal.encoder) else WIDTH
         # Random vectors: only the size of the table matters for the time.
         vectors = np.random.default_rng(SEED).standard_normal((len(table_terms), width), dtype=np.float32)
-        table = TermTable(table_terms, of_length_one(vectors).astype(np.float16), 1.0, "", {})
+        table = TermTable(table_terms, unit_length(vectors).astype(np.float16), 1.0, "", {})
         table.near(table.terms[0], NEAREST)
         started = time.perf_counter()
         for term in query_terms:

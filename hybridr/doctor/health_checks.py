@@ -29,10 +29,10 @@ from ..encoders.engines import PACKAGES
 from ..encoders.machine import (
     WITHOUT_AMX,
     Cpu,
-    about_cpu,
     amx_works,
+    cpu_report,
     is_installed,
-    packages_of,
+    packages_of_extra,
     read_cpu,
     read_gpus,
 )
@@ -265,7 +265,7 @@ def check_java() -> Check:
 
 def check_extra(extra: str, purpose: str) -> Check:
     """Check whether the packages of an extra are installed."""
-    missing = [name for name in packages_of(extra) if not is_installed(name)]
+    missing = [name for name in packages_of_extra(extra) if not is_installed(name)]
     if missing:
         summary = f"not installed: {', '.join(missing)}; needed for {purpose}"
         return Check(extra, None, summary, install_command(extra))
@@ -274,7 +274,7 @@ def check_extra(extra: str, purpose: str) -> Check:
 
 def check_cpu(cpu: Cpu) -> Check:
     """Check the processor for features that speed up encoding, and whether its AMX works if it lists one."""
-    description = about_cpu(cpu)
+    description = cpu_report(cpu)
     works = amx_works(cpu) if "amx_tile" in cpu.flags else True
     if works is None:
         return Check("cpu", None, f"{description} (AMX not tried: torch is not installed)")

@@ -24,7 +24,7 @@ from ..cluster.known_problems import problems_of_index
 from ..cluster.reading import at_random, text_of
 from ..cluster.record import TEXT_TYPES, IndexInfo, MappedField
 from ..cluster.word_fields import chosen_word_fields
-from ..encoders.registry import PACKAGED_LANGUAGES, reads, suggestion
+from ..encoders.registry import PACKAGED_LANGUAGES, knows_language, suggested_encoders
 from ..errors import DataError
 from ..languages import ANALYZERS, TAG, UNKNOWN, LanguageGuess, analyzer_for, guess_language
 from ..records import Progress, silent
@@ -296,6 +296,8 @@ def _language_advice(report: Inspection, languages: tuple[str, ...]) -> list[str
         lines.append(
             f"the analyser '{report.analyzer}' fits the language better than that of {', '.join(improvable)}"
         )
-    if not reads(languages, report.language.code):
-        lines.append(f"the encoder knows {', '.join(languages)} only: {suggestion(report.language.code)}")
+    if not knows_language(languages, report.language.code):
+        lines.append(
+            f"the encoder knows {', '.join(languages)} only: {suggested_encoders(report.language.code)}"
+        )
     return lines

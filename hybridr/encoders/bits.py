@@ -1,7 +1,7 @@
 """Token bits: states of a document's tokens in one bit a dimension, for late interaction.
 
-The bits of a token are the signs of its state minus the mean state of the collection's tokens. Two tokens are
-as similar as their bits agree, 1 - 2 x hamming / width, which follows the cosine of their states (Charikar
+The bits of a token are the signs of its state minus the mean state of the collection's tokens. The similarity
+of two tokens is 1 - 2 x hamming / width of their bits, which follows the cosine of their states (Charikar
 2002). Late interaction (Khattab and Zaharia 2020) takes for each query token the nearest token of a document.
 """
 
@@ -19,26 +19,27 @@ from .contract import Reading, TokenEncoder, Vectors
 Kept = TypeVar("Kept")
 
 Bits: TypeAlias = NDArray[np.uint8]
-"""`(tokens, bytes)`, 8 bytes for every 64 dimensions begun; what is over is 0."""
+"""`(tokens, bytes)`: a multiple of 8 bytes per token, filled up with zero bits."""
 BITS_OF_LONG = 64
-MOST_TOKENS = 16_384  # of a document; what follows has no bits
+MOST_TOKENS = 16_384  # of a document; later tokens have no bits
 MOST_QUERY_TOKENS = 32  # those of the greatest weight; each costs a pass over the tokens of every candidate
-KEPT_MEAN = np.dtype("<f2")
+STORED_MEAN = np.dtype("<f2")
 ONES = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 
 
 def bytes_a_token(width: int) -> int:
     """Return the bytes of a token with this many dimensions: 48 for 384."""
-    return -(-width // BITS_OF_LONG) * BITS_OF_LONG // 8
+    longs = -(-width // BITS_OF_LONG)  # rounded up
+    return longs * BITS_OF_LONG // 8
 
 
-def bits_of(states: Vectors, mean: Vectors) -> Bits:
+def pack_bits(states: Vectors, mean: Vectors) -> Bits:
     """Return a bit for each value of states `(tokens, width)`: whether it is above the mean `(width,)`.
 
     States are compared as float16, in which a mean is stored, so that states stored as float16 give the same
     bits.
     """
-    packed = np.packbits(states.astype(KEPT_MEAN).astype(np.float32) > mean, axis=1)
+    packed = np.packbits(states.astype(STORED_MEAN).astype(np.float32) > mean, axis=1)
     padded: Bits = np.pad(packed, ((0, 0), (0, bytes_a_token(len(mean)) - packed.shape[1])))
     return padded
 
@@ -49,47 +50,47 @@ def mean_state(states: Iterable[Vectors], width: int) -> Vectors:
     for array in states:
         total += array.sum(axis=0, dtype=np.float64)
         count += len(array)
-    return (total / max(1, count)).astype(KEPT_MEAN).astype(np.float32)
+    return (total / max(1, count)).astype(STORED_MEAN).astype(np.float32)
 
 
 def mean_as_text(mean: Vectors) -> str:
     """Return a mean `(width,)` as base64 of float16, 1 kB for 384 values."""
-    return base64.b64encode(mean.astype(KEPT_MEAN).tobytes()).decode()
+    return base64.b64encode(mean.astype(STORED_MEAN).tobytes()).decode()
 
 
 def mean_from_text(text: str) -> Vectors:
     """Return the mean that `mean_as_text` wrote."""
-    return np.frombuffer(base64.b64decode(text), dtype=KEPT_MEAN).astype(np.float32)
+    return np.frombuffer(base64.b64decode(text), dtype=STORED_MEAN).astype(np.float32)
 
 
-def read_whole(
+def read_to_end(
     encoder: TokenEncoder,
     texts: Sequence[str],
     keep: Callable[[str, Reading], Kept],
     *,
     max_tokens: int | None = None,
 ) -> tuple[Vectors, list[list[Kept]]]:
-    """Read documents to their ends, up to 16,384 tokens; return vectors `(n, dim)` of their beginnings, and
-    what `keep` returns of each window.
+    """Read documents to their ends, up to 16,384 tokens; return vectors `(n, dim)`, and for each document
+    the values that `keep` returns for its windows.
 
-    A text beyond the encoder's limit is read on in consecutive windows. Vectors are those of
-    `encode_documents`, from the same pass.
+    A text beyond the encoder's limit is read in consecutive windows. Vectors are those of
+    `encode_documents`, thus of the first window.
     """
     vectors = np.zeros((len(texts), encoder.dim), dtype=np.float32)
     token_lists: list[list[Kept]] = [[] for _ in texts]
-    ahead, tokens = dict(enumerate(texts)), [0] * len(texts)
-    while ahead:
-        readings = encoder.read_documents(list(ahead.values()), max_tokens=max_tokens)
+    unread, tokens = dict(enumerate(texts)), [0] * len(texts)
+    while unread:
+        readings = encoder.read_documents(list(unread.values()), max_tokens=max_tokens)
         if not any(token_lists):
             vectors = np.stack([reading.vector for reading in readings])
-        rest = {}
-        for (number, text), reading in zip(ahead.items(), readings, strict=True):
+        remainders = {}
+        for (number, text), reading in zip(unread.items(), readings, strict=True):
             token_lists[number].append(keep(text, reading))
             tokens[number] += len(reading.states)
-            behind = text[reading.spans[-1][1] :] if reading.spans else ""
-            if behind.strip() and tokens[number] < MOST_TOKENS:
-                rest[number] = behind
-        ahead = rest
+            remainder = text[reading.spans[-1][1] :] if reading.spans else ""
+            if remainder.strip() and tokens[number] < MOST_TOKENS:
+                remainders[number] = remainder
+        unread = remainders
     return vectors, token_lists
 
 
@@ -98,16 +99,18 @@ def joined_bits(windows: Sequence[Bits]) -> Bits:
     return np.concatenate(windows)[:MOST_TOKENS]
 
 
-def heaviest(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
+def heaviest_tokens(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
     """Return the bits and weights `(tokens,)` of a query's 32 heaviest tokens; the weights sum to 1."""
     order = np.argsort(-weights, kind="stable")[:MOST_QUERY_TOKENS]
     rows = np.sort(order[weights[order] > 0])
-    return bits[rows], weights[rows] / weights[rows].sum() if len(rows) else weights[rows]
+    if not len(rows):
+        return bits[rows], weights[rows]
+    return bits[rows], weights[rows] / weights[rows].sum()
 
 
 def agreement(left: Bits, right: bytes) -> float:
     """Return the share of equal bits, 0 to 1, of two documents of the same size; 1 without bits."""
     if not left.size:
         return 1.0
-    apart = ONES[left.reshape(-1) ^ np.frombuffer(right, dtype=np.uint8)]
-    return 1.0 - float(apart.sum(dtype=np.int64)) / (8 * left.size)
+    differences = ONES[left.reshape(-1) ^ np.frombuffer(right, dtype=np.uint8)]
+    return 1.0 - float(differences.sum(dtype=np.int64)) / (8 * left.size)

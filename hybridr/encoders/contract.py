@@ -24,7 +24,7 @@ Backend: TypeAlias = Literal["onnx", "openvino", "torch"]
 Precision: TypeAlias = Literal["fp32", "int8"]
 """Precision of a graph in an encoder folder."""
 Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
-"""Arithmetic of an open encoder; bf16 uses the graph of fp32."""
+"""Number format that an open encoder computes in; bf16 uses the graph of fp32."""
 
 WEIGHTS_FILE = "model.safetensors"
 ENCODED_TOGETHER = 64  # documents
@@ -116,11 +116,11 @@ class TokenSource(Protocol):
 class Offers:
     """Abilities of an encoder beyond `Encoder`; the defaults are those of an encoder without `offers`.
 
-    `languages` are ISO 639-1 codes, empty if unknown. `folder` is where others can open it. `precision` and
-    `backend` are those for documents; `chosen` says why, if that was measured. It takes `calls_at_once` from
-    several threads, best with `documents_at_once` each. `counts` returns the number of tokens of each text,
-    with special ones, uncut and without a prefix; `spans` gives the places of tokens; `width` is the
-    dimension of a token's state of a `TokenEncoder`.
+    `languages` are ISO 639-1 codes, empty if unknown. Other processes can open the encoder from `folder`.
+    `precision` and `backend` are those for documents; `chosen` is the reason, if they were chosen by a
+    measurement. Up to `calls_at_once` threads may call the encoder, best with `documents_at_once` texts each.
+    `counts` returns the number of tokens of each text, with special ones, uncut and without a prefix; `spans`
+    returns the positions of tokens; `width` is the dimension of a token's state of a `TokenEncoder`.
     """
 
     languages: tuple[str, ...] = ()
@@ -136,12 +136,12 @@ class Offers:
 
     @property
     def takes_many(self) -> bool:
-        """Return whether the encoder wants larger batches than a processor does, as on a GPU."""
+        """Return whether the encoder is fastest with larger batches than on a CPU, as on a GPU."""
         return self.documents_at_once > ENCODED_TOGETHER
 
     @property
     def arithmetic(self) -> dict[str, str]:
-        """Return precision and backend, which decide the last digits of vectors."""
+        """Return precision and backend, on which the last digits of vectors depend."""
         return {"precision": self.precision, "backend": self.backend}
 
 
@@ -161,7 +161,7 @@ class TokenEncoder(Encoder, Protocol):
         """
 
 
-NOTHING_MORE = Offers()
+DEFAULT_OFFERS = Offers()
 
 
 def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
@@ -170,13 +170,13 @@ def reads_tokens(encoder: object) -> TypeGuard[TokenEncoder]:
 
 
 def offers_of(encoder: object) -> Offers:
-    """Return what an encoder offers, or the defaults."""
-    offered: Offers = getattr(encoder, "offers", NOTHING_MORE)
-    return offered
+    """Return the abilities of an encoder; the defaults if it names none."""
+    offers: Offers = getattr(encoder, "offers", DEFAULT_OFFERS)
+    return offers
 
 
 def checked_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Return `texts`. Raises DataError if it is a single string or contains anything but strings."""
+    """Return `texts` unchanged. Raises DataError for a single string, or an item that is not a string."""
     if isinstance(texts, str):
         raise DataError("a list of texts was needed, one string was given", hint="encode([text])")
     for position, text in enumerate(texts):
@@ -185,13 +185,13 @@ def checked_texts(texts: Sequence[str]) -> Sequence[str]:
     return texts
 
 
-def prefixed(texts: Sequence[str], prefix: str) -> Sequence[str]:
-    """Return the texts with `prefix` before each. Raises DataError as `checked_texts`."""
+def with_prefix(texts: Sequence[str], prefix: str) -> Sequence[str]:
+    """Return the texts with `prefix` before each. Raises DataError as `checked_texts` does."""
     return [prefix + text for text in checked_texts(texts)] if prefix else checked_texts(texts)
 
 
 def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
-    """Return the token limit to use. Raises DataError for one outside 3 to `longest`."""
+    """Return the token limit to use, `default` for None. Raises DataError for one outside 3 to `longest`."""
     if max_tokens is None:
         return default
     if not 3 <= max_tokens <= longest:
@@ -200,15 +200,16 @@ def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
 
 
 def longest_input(config: Any) -> int:
-    """Return the number of usable positions of a backbone; RoBERTa and its kin lose those up to the padding
-    id.
+    """Return the longest input, in tokens, that a backbone has positions for.
+
+    RoBERTa and its relatives number positions from the padding id + 1, so those before are unusable.
     """
     positions = int(getattr(config, "max_position_embeddings", 512))
-    kin = {"roberta", "xlm-roberta", "camembert", "mpnet"}
-    return positions - config.pad_token_id - 1 if config.model_type in kin else positions
+    relatives = {"roberta", "xlm-roberta", "camembert", "mpnet"}
+    return positions - config.pad_token_id - 1 if config.model_type in relatives else positions
 
 
-def base_of(folder: Path | None) -> str:
+def base_model_name(folder: Path | None) -> str:
     """Return the name of the model that a folder was made from; empty without a folder."""
     if folder is None:
         return ""
@@ -222,7 +223,7 @@ def model_name(folder: Path) -> str:
     return cached.rpartition("--")[2] or folder.name
 
 
-def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
+def weights_digest(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
     """Return the sha256 of names, shapes and fp32 values of the weights, in their order; 64 hex digits."""
     digest = hashlib.sha256()
     for name, values in weights:
@@ -232,7 +233,7 @@ def digest_of(weights: Iterable[tuple[str, NDArray[np.float32]]]) -> str:
 
 
 def encoder_fingerprint(digest: str, tokenizer: str, usage: Usage) -> str:
-    """Return the fingerprint of weights (their `digest_of`), tokenizer and usage; 64 hex digits."""
+    """Return the fingerprint of weights (their `weights_digest`), tokenizer and usage; 64 hex digits."""
     return fingerprint({"weights": digest, "tokenizer": json.loads(tokenizer)} | usage.record())
 
 
@@ -246,7 +247,7 @@ def require_no_links(folder: Path) -> None:
         ) from None
 
 
-def of_length_one(states: Vectors) -> Vectors:
+def unit_length(states: Vectors) -> Vectors:
     """Return states `(n, width)` scaled to length 1; zeros stay zeros."""
     lengths = np.linalg.norm(states, axis=1, keepdims=True).astype(np.float32)
     return np.asarray(states * (1 / np.where(lengths > 0, lengths, np.float32(1))), dtype=np.float32)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError, extra
 from ..files.local import below, cache_folder, read_manifest, replacing, require_size, storing
 from .contract import Forward, StatesForward, Vectors
-from .sessions import feed, open_session, require_small_graph, session_outputs
+from .sessions import graph_inputs, open_session, require_small_graph, session_outputs
 from .tokens import BATCH_TOKENS
 
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
@@ -31,8 +31,8 @@ PRECISIONS: dict[str, tuple[str, ...]] = {
 }
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino", "torch": "torch"}
 FIRST_CALL = threading.Lock()
-"""Is held while a binding makes ready what all its calls share: OpenVINO's hangs, now and then, where two
-threads make the first call at once (one waits for the interpreter, the other inside it for the first)."""
+"""Held during the first call of OpenVINO's binding, which initialises shared state. If two threads make that
+call at once, it sometimes hangs: one waits for the interpreter's lock, its holder waits for the other."""
 
 
 Infer: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64], "list[str]"], "list[Vectors]"]
@@ -42,8 +42,8 @@ Infer: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64], "list[str]"],
 class Engine(NamedTuple):
     """An opened graph, and how many tokens a batch should have, including padding.
 
-    `read` is for a graph that outputs the states of tokens; `width` is their dimension, None otherwise. On a
-    GPU batches are not cut for threads: one runs at a time, and small ones leave it idle.
+    `read` needs a graph that outputs the states of tokens; `width` is their dimension, None without that
+    output. On a GPU batches are not cut for threads: one runs at a time, and a small one leaves it idle.
     """
 
     run: Forward
@@ -68,9 +68,9 @@ def require_backend(backend: str, precision: str) -> None:
     if backend not in PRECISIONS:
         raise ModelError(f"there is no backend '{backend}'", hint=f"one of {', '.join(PRECISIONS)}")
     if precision not in PRECISIONS[backend]:
-        those = ", ".join(name for name, supported in PRECISIONS.items() if precision in supported)
+        others = ", ".join(name for name, supported in PRECISIONS.items() if precision in supported)
         raise ModelError(
-            f"the backend {backend} has no {precision}", hint=f"{precision} is run by: {those or 'none'}"
+            f"the backend {backend} has no {precision}", hint=f"backends with {precision}: {others or 'none'}"
         )
 
 
@@ -87,17 +87,17 @@ def open_engine(folder: Path, precision: str, backend: str, threads: int) -> Eng
 
 
 def sound_graph(folder: Path, precision: str) -> Path:
-    """Return the path of a folder's graph for a precision, checked.
+    """Return the path of a folder's graph for a precision, after checking the graph.
 
     A missing int8 graph is made from the fp32 graph (in a second, for MiniLM) and cached by its sha256.
     Raises ModelError for a graph that does not run, or is too large.
     """
     graph = folder / GRAPHS.get(precision, GRAPHS["fp32"])
     if precision == "int8" and not graph.is_file():
-        wide = (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
-        graph = below(cache_folder() / "models", f"{wide[:32]}-int8-{FORM}.onnx")
+        sha256 = (read_manifest(folder) or {}).get("outputs", {}).get(GRAPHS["fp32"]) or ""
+        graph = below(cache_folder() / "models", f"{sha256[:32]}-int8-{FORM}.onnx")
         if not graph.is_file():
-            from .quantization import quantize  # onnx takes its time to be imported
+            from .quantization import quantize  # onnx is slow to import
 
             with storing(graph), replacing(graph) as temporary:
                 quantize(sound_graph(folder, "fp32"), temporary)
@@ -106,10 +106,8 @@ def sound_graph(folder: Path, precision: str) -> Path:
     return graph
 
 
-def engine_of(infer: Infer, shapes: Mapping[str, Sequence[Any]]) -> Engine:
-    """Return an engine for processors, from a function that computes outputs of a graph and the shapes of its
-    outputs.
-    """
+def make_engine(infer: Infer, shapes: Mapping[str, Sequence[Any]]) -> Engine:
+    """Return an engine for CPUs; `infer` computes outputs of a graph, `shapes` are their shapes by name."""
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
         """Return the vectors of a batch of token ids."""
@@ -131,9 +129,9 @@ def open_onnx(graph: Path) -> Engine:
 
     def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], outputs: list[str]) -> list[Vectors]:
         """Return outputs of the graph for a batch, by ONNX Runtime."""
-        return session_outputs(session, outputs, feed(names, ids, mask))
+        return session_outputs(session, outputs, graph_inputs(names, ids, mask))
 
-    return engine_of(infer, {value.name: value.shape for value in session.get_outputs()})
+    return make_engine(infer, {value.name: value.shape for value in session.get_outputs()})
 
 
 def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
@@ -156,16 +154,16 @@ def open_openvino(graph: Path, precision: str, threads: int) -> Engine:
         name: [size.get_length() if size.is_static else None for size in value.get_partial_shape()]
         for name, value in outputs.items()
     }
-    own = threading.local()
+    thread_state = threading.local()
 
     def infer(ids: NDArray[np.int64], mask: NDArray[np.int64], wanted_outputs: list[str]) -> list[Vectors]:
         """Return outputs of the graph for a batch, by OpenVINO, with a request for each thread."""
-        if not hasattr(own, "request"):
-            own.request = model.create_infer_request()
-        values = own.request.infer(feed(names, ids, mask))
-        # Their memory is the request's, and used again.
+        if not hasattr(thread_state, "request"):
+            thread_state.request = model.create_infer_request()
+        values = thread_state.request.infer(graph_inputs(names, ids, mask))
+        # Copied, since the request uses the memory of its outputs again.
         return [np.array(values[outputs[name]], dtype=np.float32) for name in wanted_outputs]
 
     with FIRST_CALL:
         infer(np.zeros((1, 2), dtype=np.int64), np.ones((1, 2), dtype=np.int64), [OUTPUT])
-    return engine_of(infer, shapes)
+    return make_engine(infer, shapes)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .contract import Vectors, of_length_one
+from .contract import Vectors, unit_length
 
 LEVEL = 8
 """The direction of this rank sets how much a stronger one may count."""
@@ -32,12 +32,13 @@ class Evening(NamedTuple):
 
     @classmethod
     def fitted(cls, documents: Vectors) -> Evening | None:
-        """Return the evening for an index with these document vectors `(n, dim)`; None if they vary in too
-        few directions.
+        """Return the evening for an index with these document vectors `(n, dim)`; None if they vary in fewer
+        than eight directions.
 
-        Principal directions that are stronger than the eighth then count as much as that one.
+        It reduces each principal direction that is stronger than the eighth to the strength of the eighth:
+        rows = sqrt(1 - spread of the eighth / spread of the direction) * direction.
         """
-        vectors = of_length_one(documents)
+        vectors = unit_length(documents)
         mean = vectors.mean(axis=0)
         _, spreads, directions = np.linalg.svd(vectors - mean, full_matrices=False)
         if len(spreads) < LEVEL or spreads[LEVEL - 1] < 1e-6 * spreads[0]:
@@ -47,9 +48,9 @@ class Evening(NamedTuple):
         return cls(*(part.astype(np.float32) for part in (SHARE_OF_MEAN * mean, rows)))
 
     @classmethod
-    @lru_cache(16)  # each search asks for that of its index
+    @lru_cache(16)  # each search reads the one of its index
     def read(cls, text: str, dim: int) -> Evening | None:
-        """Return the evening whose `text` this is; None if it does not describe one of this dimension."""
+        """Return the evening that `text` wrote; None for a text that is not one of this dimension."""
         try:
             values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
         except (binascii.Error, ValueError):
@@ -66,11 +67,11 @@ class Evening(NamedTuple):
 
     def of(self, queries: Vectors) -> Vectors:
         """Return query vectors `(n, dim)` evened out, of length 1."""
-        left: Vectors = of_length_one(queries) - self.mean
-        shares: Vectors = left @ self.rows.T  # (n, rows)
-        return of_length_one(left - shares @ self.rows)
+        centred: Vectors = unit_length(queries) - self.mean
+        shares: Vectors = centred @ self.rows.T  # (n, rows)
+        return unit_length(centred - shares @ self.rows)
 
 
-def evened(queries: Vectors, evening: Evening | None) -> Vectors:
+def even_out(queries: Vectors, evening: Evening | None) -> Vectors:
     """Return query vectors evened out; unchanged without an evening."""
     return evening.of(queries) if evening else queries

@@ -1,4 +1,4 @@
-"""Folders with a graph and a tokenizer whose output is not one vector of a text; no torch needed.
+"""Folders with an ONNX graph and a tokenizer whose output is not a single vector per text; no torch needed.
 
 A `PairScorer` scores queries and documents together (a cross-encoder), a `SparseEncoder` weighs tokens
 (uniCOIL, SPLADE), a `MultiVectorEncoder` gives each token a vector (ColBERT). `open_once` opens each folder
@@ -22,23 +22,23 @@ from tokenizers import Tokenizer
 from ..errors import DownloadError, FingerprintMismatch, ModelError
 from ..files.local import read_manifest, read_within
 from ..files.remembered import known_encoder_folder, remember_encoder
-from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, prefixed, require_no_links
+from .contract import ENCODED_TOGETHER, Vectors, checked_limit, checked_texts, require_no_links, with_prefix
 from .engines import GRAPHS, OUTPUT, open_engine, sound_graph
 from .opening import GraphEntry, Prefixes, checked_entry, physical_cores, require_outputs, tokenizer_in
-from .sessions import feed, open_session, session_outputs
-from .tokens import TOKENIZER_FILE, encode_ids, of_shape, padded, run_batches
+from .sessions import graph_inputs, open_session, session_outputs
+from .tokens import TOKENIZER_FILE, encode_ids, pad_rows, require_shape, run_batches
 
 
 class GraphFolder:
     """An opened folder with a graph; base of the classes below.
 
-    A subclass states its `entry` in a manifest, the command `how_to_make` one, and which settings `named` its
-    folder.
+    A subclass states its `entry` in a manifest, the command `how_to_make` one, and the settings that name its
+    folder (`how_to_name`).
     """
 
     entry: ClassVar[str]
     how_to_make: ClassVar[str]
-    named: ClassVar[str]
+    how_to_name: ClassVar[str]
     kind: ClassVar[type[GraphEntry]] = GraphEntry
 
     def __init__(self, folder: Path | str) -> None:
@@ -61,8 +61,8 @@ def graph_entry(kind: type[GraphFolder], folder: Path) -> GraphEntry:
         require_no_links(folder)
     entry = (read_manifest(folder) or {}).get(kind.entry) if folder.is_dir() else None
     if entry is None:
-        lack = f"holds no {kind.entry.replace('_', ' ')} of hybridr" if folder.is_dir() else "is not there"
-        raise ModelError(f"{folder} {lack}", hint=kind.how_to_make)
+        problem = f"holds no {kind.entry.replace('_', ' ')} of hybridr" if folder.is_dir() else "is not there"
+        raise ModelError(f"{folder} {problem}", hint=kind.how_to_make)
     return checked_entry(kind.kind, entry, folder, kind.entry)
 
 
@@ -70,26 +70,26 @@ def open_once(kind: type[F], folder: Path | None, fingerprint: str = "") -> F:
     """Return an opened graph folder: `folder`, else the one that this machine remembers under `fingerprint`.
 
     Each folder is opened once. An empty `fingerprint` accepts any `folder`. Raises ModelError without a
-    folder, FingerprintMismatch if it has another fingerprint.
+    folder or for a damaged one, FingerprintMismatch if it has another fingerprint.
     """
-    what, place = kind.entry.replace("_", " "), folder or known_encoder_folder(fingerprint)
+    name, place = kind.entry.replace("_", " "), folder or known_encoder_folder(fingerprint)
     if place is None:
-        raise ModelError(f"the {what} {fingerprint[:12]} is not known on this machine", hint=kind.named)
-    opened = _opened(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
+        raise ModelError(f"the {name} {fingerprint[:12]} is not known on this machine", hint=kind.how_to_name)
+    opened = _open_cached(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
     assert isinstance(opened, kind)
     if fingerprint and opened.fingerprint != fingerprint:
         raise FingerprintMismatch(
-            f"{place} is the {what} {opened.fingerprint[:12]}, the index was written by {fingerprint[:12]}",
+            f"{place} is the {name} {opened.fingerprint[:12]}, the index was written by {fingerprint[:12]}",
             hint="give the folder of that one",
         )
     if known_encoder_folder(opened.fingerprint) != place.resolve():
-        with suppress(DownloadError):  # what is asked does not fail because nothing can be written
+        with suppress(DownloadError):  # the caller needs the encoder, not the note on this machine's disk
             remember_encoder(opened.fingerprint, place)
     return opened
 
 
 @lru_cache(maxsize=4)
-def _opened(kind: type[GraphFolder], folder: Path, fingerprint: str) -> GraphFolder:
+def _open_cached(kind: type[GraphFolder], folder: Path, fingerprint: str) -> GraphFolder:
     """Open a folder; the last few opened folders are cached."""
     return kind(folder)
 
@@ -105,7 +105,7 @@ class PairScorer(GraphFolder):
     how_to_make = (
         "hybridr export FOLDER makes one of a sequence classifier, or --dam DIR --rem DIR --ranker rerank"
     )
-    named = "[search] rerank_settings = {folder = DIR}"
+    how_to_name = "[search] rerank_settings = {folder = DIR}"
 
     def __init__(self, folder: Path | str, precision: str | None = None) -> None:
         """Open a folder of `hybridr export`; `precision` None is the exported one.
@@ -120,26 +120,26 @@ class PairScorer(GraphFolder):
         """Return the scores of (query, document) pairs, float32 `(n,)`, in their order. Raises DataError,
         ModelError.
 
-        No batch begins later than `within_s` seconds from now: the first pairs are scored first, and the rest
-        is NaN. A batch that has begun is finished.
+        No batch begins later than `within_s` seconds from now: pairs are scored in their order, and the
+        scores of the remaining ones are NaN. A batch that has begun is finished.
         """
         checked_texts([text for pair in pairs for text in pair])
-        read = list(self._texts.pairs(pairs, self.max_tokens))
-        lengths, scores = [len(ids) for ids, _ in read], np.full(len(read), np.nan, dtype=np.float32)
-        until = None if within_s is None else time.monotonic() + within_s
+        tokenized = list(self._texts.pairs(pairs, self.max_tokens))
+        lengths, scores = [len(ids) for ids, _ in tokenized], np.full(len(pairs), np.nan, dtype=np.float32)
+        deadline = None if within_s is None else time.monotonic() + within_s
 
         def fill(batch: NDArray[np.int64]) -> None:
             """Score a batch of pairs, unless the time is over."""
-            if until is None or time.monotonic() < until:
-                rows, segments = zip(*(read[place] for place in batch), strict=True)
-                ids, mask = padded(rows)
-                kinds = padded(segments)[0]
+            if deadline is None or time.monotonic() < deadline:
+                rows, segments = zip(*(tokenized[place] for place in batch), strict=True)
+                ids, mask = pad_rows(rows)
+                kinds = pad_rows(segments)[0]
                 inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": kinds}
-                named = {name: inputs[name] for name in self._inputs}
-                [logits] = session_outputs(self._session, [OUTPUT], named)
-                scores[batch] = of_shape(logits, (len(batch),))
+                used_inputs = {name: inputs[name] for name in self._inputs}
+                [logits] = session_outputs(self._session, [OUTPUT], used_inputs)
+                scores[batch] = require_shape(logits, (len(batch),))
 
-        run_batches(fill, lengths, threads=self._threads, sort=until is None)
+        run_batches(fill, lengths, threads=self._threads, sort=deadline is None)
         return scores
 
 
@@ -168,7 +168,7 @@ class SparseEncoder(GraphFolder):
     how_to_make = (
         "hybridr export FOLDER makes one of a SparseEncoder's, or --dam DIR --rem DIR --ranker splade"
     )
-    named = "HYBRIDR_SEARCH_SPARSE_ENCODER=DIR, of `sync` HYBRIDR_REINDEX_SPARSE_ENCODER=DIR"
+    how_to_name = "HYBRIDR_SEARCH_SPARSE_ENCODER=DIR, for `sync` HYBRIDR_REINDEX_SPARSE_ENCODER=DIR"
     kind = SparseEntry
     details: SparseEntry
 
@@ -199,14 +199,14 @@ class SparseEncoder(GraphFolder):
         self, texts: Sequence[str], *, max_tokens: int | None = None
     ) -> list[dict[str, float]]:
         """Return the positive weights of each text by token, in the order of `texts`. Raises DataError."""
-        return [self._named(row) for rows in self._read(texts, max_tokens) for row in rows]
+        return [self._weights_by_token(row) for rows in self._read(texts, max_tokens) for row in rows]
 
     def encode_queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """Return the weights of queries, as `encode_documents`; from the table if there is one."""
         if self._table is None:
             return self.encode_documents(texts)
         rows = self._texts.ids(checked_texts(texts), self.max_tokens)
-        return [self._named(self._table * np.isin(np.arange(self._size), ids)) for ids in rows]
+        return [self._weights_by_token(self._table * np.isin(np.arange(self._size), ids)) for ids in rows]
 
     def weights(self, texts: Sequence[str]) -> Vectors:
         """Return the weights of documents as an array `(n, vocabulary)`. Raises DataError."""
@@ -222,7 +222,7 @@ class SparseEncoder(GraphFolder):
             part = rows[start : start + ENCODED_TOGETHER]
             yield encode_ids(part, self._size, self._engine.run, threads=self._threads)
 
-    def _named(self, row: NDArray[np.float32]) -> dict[str, float]:
+    def _weights_by_token(self, row: NDArray[np.float32]) -> dict[str, float]:
         """Return token -> weight for the positive weights of a row."""
         return {self.tokens[place]: float(row[place]) for place in np.flatnonzero(row > 0)}
 
@@ -256,7 +256,9 @@ class MultiVectorEncoder(GraphFolder):
 
     entry = "multi_vector_encoder"
     how_to_make = "hybridr export FOLDER makes one of PyLate's, or --dam DIR --rem DIR --ranker colbert"
-    named = "[search] rerank_settings = {token_encoder = DIR}, of `sync` HYBRIDR_REINDEX_TOKEN_ENCODER=DIR"
+    how_to_name = (
+        "[search] rerank_settings = {token_encoder = DIR}, for `sync` HYBRIDR_REINDEX_TOKEN_ENCODER=DIR"
+    )
     kind = MultiVectorEntry
     details: MultiVectorEntry
 
@@ -269,7 +271,7 @@ class MultiVectorEncoder(GraphFolder):
 
     def encode_documents(self, texts: Sequence[str]) -> list[Vectors]:
         """Return the vectors `(tokens, dim)` of each text, in order. Raises DataError."""
-        rows = self.rows(prefixed(texts, self.details.prefixes.document))
+        rows = self.rows(with_prefix(texts, self.details.prefixes.document))
         encoded: list[Vectors] = []
         for start in range(0, len(rows), ENCODED_TOGETHER):
             part = rows[start : start + ENCODED_TOGETHER]
@@ -283,27 +285,30 @@ class MultiVectorEncoder(GraphFolder):
         """Return the vectors of queries, including those of the tokens that fill them up. Raises
         DataError.
         """
-        rows = list(self._texts.ids(prefixed(texts, self.details.prefixes.query), self.details.query_tokens))
-        seen = [len(row) for row in rows]
-        if (more := self.details.expansion) is not None:
-            rows = [[*row, *[more.token] * (more.length - len(row))] for row in rows]
-            seen = [len(row) for row in rows] if more.attended else seen
-        return self.run(rows, seen)
+        rows = list(
+            self._texts.ids(with_prefix(texts, self.details.prefixes.query), self.details.query_tokens)
+        )
+        attended = [len(row) for row in rows]
+        if (expansion := self.details.expansion) is not None:
+            rows = [[*row, *[expansion.token] * (expansion.length - len(row))] for row in rows]
+            if expansion.attended:
+                attended = [len(row) for row in rows]
+        return self.run(rows, attended)
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts, at most `max_tokens` each, without a prefix."""
         return list(self._texts.ids(texts, self.max_tokens))
 
-    def run(self, rows: Sequence[list[int]], seen: Sequence[int]) -> list[Vectors]:
-        """Return the vectors of rows of ids, of which the first `seen` each are attended to."""
+    def run(self, rows: Sequence[list[int]], attended: Sequence[int]) -> list[Vectors]:
+        """Return the vectors of rows of ids; other tokens attend to the first `attended` ids of each row."""
         encoded: list[Vectors] = [np.zeros((0, self.dim), dtype=np.float32)] * len(rows)
 
         def fill(batch: NDArray[np.int64]) -> None:
             """Encode a batch to token vectors."""
-            ids, mask = padded([rows[place] for place in batch])
-            mask *= np.arange(ids.shape[1]) < np.array([seen[place] for place in batch])[:, None]
-            [vectors] = session_outputs(self._session, [OUTPUT], feed(self._inputs, ids, mask))
-            for place, vector in zip(batch, of_shape(vectors, (*ids.shape, self.dim)), strict=True):
+            ids, mask = pad_rows([rows[place] for place in batch])
+            mask *= np.arange(ids.shape[1]) < np.array([attended[place] for place in batch])[:, None]
+            [vectors] = session_outputs(self._session, [OUTPUT], graph_inputs(self._inputs, ids, mask))
+            for place, vector in zip(batch, require_shape(vectors, (*ids.shape, self.dim)), strict=True):
                 encoded[place] = vector[: len(rows[place])].copy()
 
         run_batches(fill, [len(row) for row in rows], threads=self._threads)

@@ -1,4 +1,4 @@
-"""Detects what this machine offers: processor features that really work, GPUs, installed packages."""
+"""Detects what this machine has: processor features that really work, GPUs, installed packages."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class Cpu(NamedTuple):
 
 
 def read_cpu(path: Path | None = None) -> Cpu:
-    """Return model and flags from /proc/cpuinfo or `path`; without the file only the model that Python
-    knows.
-    """
+    """Return model and flags from /proc/cpuinfo or `path`; without the file only the model by Python."""
     try:
         text = (path or CPU_INFO).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -69,7 +67,7 @@ def multiplies_bytes(cpu: Cpu) -> bool:
     return bool({"VNNI", "AVX-VNNI", "DOTPROD", "I8MM"} & set(instruction_sets(cpu)))
 
 
-def about_cpu(cpu: Cpu) -> str:
+def cpu_report(cpu: Cpu) -> str:
     """Return a line on a processor, its features, and whether int8 is faster there."""
     slow = "int8 is exact here but no faster than fp32: encode in fp32"
     advice = "int8 encodes faster than fp32 here" if multiplies_bytes(cpu) else slow
@@ -89,7 +87,7 @@ def read_gpus() -> list[str]:
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
 
 
-def version_of(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     """Return the version of an installed package; None if it is not installed."""
     try:
         return metadata.version(package)
@@ -99,10 +97,10 @@ def version_of(package: str) -> str | None:
 
 def is_installed(package: str) -> bool:
     """Return whether a package is installed."""
-    return version_of(package) is not None
+    return installed_version(package) is not None
 
 
-def packages_of(extra: str) -> list[str]:
+def packages_of_extra(extra: str) -> list[str]:
     """Return the packages of an extra, as the installed hybridr declares them."""
     lines = metadata.requires("hybridr") or []
     marked = [line for line in lines if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", line)]
@@ -110,17 +108,17 @@ def packages_of(extra: str) -> list[str]:
 
 
 def amx_works(cpu: Cpu) -> bool | None:
-    """Return whether AMX works, tried in a child process once per processor and torch version; None without
-    torch.
+    """Return whether AMX works, tried in a child process once per processor and torch version.
 
-    Some virtual machines list AMX without describing its tiles; oneDNN then dies by SIGILL.
+    None means unknown: torch is not installed, or the trial failed for another reason than a signal. Some
+    virtual machines list AMX without describing its tiles; oneDNN is then killed by SIGILL.
     """
-    if (version := version_of("torch")) is None:
+    if (version := installed_version("torch")) is None:
         return None
     key = fingerprint([cpu.model, sorted(cpu.flags), version])
     answers = read_state_file(AMX_FILE)
     if key not in answers:
-        works = survives(BF16_PRODUCT)
+        works = runs_without_crash(BF16_PRODUCT)
         if works is None:
             return None
         with suppress(DownloadError), change_state_file(AMX_FILE) as entries:  # else it is tried again
@@ -130,9 +128,10 @@ def amx_works(cpu: Cpu) -> bool | None:
     return bool(answers[key])
 
 
-def survives(program: str) -> bool | None:
-    """Run a Python program in a child process; return True if it succeeds, False if a signal kills it, else
-    None.
+def runs_without_crash(program: str) -> bool | None:
+    """Run a Python program in a child process; return True if it succeeds, False if a signal kills it.
+
+    Return None if that is unknown: it failed otherwise, took too long, or could not be started.
     """
     environment = {name: value for name, value in os.environ.items() if name != WITHOUT_AMX[0]}
     try:
@@ -145,4 +144,6 @@ def survives(program: str) -> bool | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return True if done.returncode == 0 else False if done.returncode < 0 else None
+    if done.returncode > 0:
+        return None
+    return done.returncode == 0  # a negative code is the signal that killed it

@@ -1,8 +1,8 @@
 """Reads how a sentence-transformers folder is used: pooling, prompts, limits, lower-casing.
 
-The tables name every key that sentence-transformers 3 to 6 reads, with the values that hybridr follows: `ANY`
-if the code reads the key or it does not change vectors, else the values that change nothing. Every other
-value is refused by name, with its file.
+The tables name every key that sentence-transformers 3 to 6 reads, with the values that hybridr supports:
+`ANY` if the code below reads the key or it does not change vectors, else the values that change nothing. Any
+other value is refused, with the names of the key and its file.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ BACKBONE_FILES = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-"""Names of one file; the first that is there counts."""
+"""Names of the same file; the first that exists is read."""
 BACKBONE: Table = {
-    # unpad_inputs is how a batch is laid out on a GPU; the last six are followed by OPTIONS
+    # unpad_inputs is how a batch is laid out on a GPU; the six *_args and *_kwargs are checked by OPTIONS
     **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs", "backend", "cache_dir"), ANY),
     **dict.fromkeys(("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs"), ANY),
     **dict.fromkeys(("config_args", "config_kwargs"), ANY),
@@ -71,7 +71,7 @@ POOLING_MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""The keys of before sentence-transformers 6, and the `pooling_mode` that each one means."""
+"""The keys that sentence-transformers had before version 6, and the `pooling_mode` that each one means."""
 POOLING: Table = dict.fromkeys(
     ("word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt", *POOLING_MODES), ANY
 )
@@ -100,8 +100,8 @@ BERT_TOKENIZERS = {
 """Classes of transformers that normalise by tokenizer_config.json, whatever tokenizer.json says."""
 
 
-def require_followed(place: str, record: Mapping[str, Any], table: Table, *, closed: bool = False) -> None:
-    """Raise ModelError for a value that hybridr does not follow; in a `closed` table also for every unknown
+def require_supported(place: str, record: Mapping[str, Any], table: Table, *, closed: bool = False) -> None:
+    """Raise ModelError for a value that hybridr does not support; in a `closed` table also for every unknown
     key.
 
     `place` names the file and its folder in the message.
@@ -112,20 +112,20 @@ def require_followed(place: str, record: Mapping[str, Any], table: Table, *, clo
         values = table.get(key, ())
         if values is not ANY and value not in values:
             raise ModelError(
-                f"{place} has {key} = {str(value)[:80]!r}, which hybridr does not follow: "
-                "its vectors would not be those of sentence-transformers",
-                hint=f"take {key} out and save the model again, if its vectors do without; or another model",
+                f"{place} has {key} = {str(value)[:80]!r}, which hybridr does not support: "
+                "its vectors would differ from those of sentence-transformers",
+                hint=f"if vectors do not need {key}, remove it and save the model again, or use another one",
             )
 
 
 def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     """Return pooling, similarity, prefixes and limit from the sentence-transformers files.
 
-    Raises ModelError, and TypeError or the like for a file of another shape.
+    Raises ModelError, and TypeError or another error of Python for a file of another structure.
     """
     modules = require_modules(folder)
     whole = read_object(folder, "config_sentence_transformers.json")
-    require_followed(f"config_sentence_transformers.json of {folder}", whole, WHOLE)
+    require_supported(f"config_sentence_transformers.json of {folder}", whole, WHOLE)
     scaled, compared = "Normalize" in modules, whole.get("similarity_fn_name")
     if scaled and compared in SAME_WHEN_SCALED:
         compared = "cosine"
@@ -145,19 +145,19 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     backbone = backbone_folder(folder)
     options = backbone_options(backbone)
     file = next((name for name in BACKBONE_FILES if below(backbone, name).is_file()), BACKBONE_FILES[0])
-    require_followed(f"{file} of {backbone}", options, BACKBONE, closed=True)
+    require_supported(f"{file} of {backbone}", options, BACKBONE, closed=True)
     for key, table in OPTIONS.items():
         nested = options.get(key) or {}
         if not isinstance(nested, dict):
             raise ModelError(f"{file} of {backbone} has {key} = {str(nested)[:80]!r}, an object is needed")
-        require_followed(f"{key} in {file} of {backbone}", nested, table, closed=True)
+        require_supported(f"{key} in {file} of {backbone}", nested, table, closed=True)
     settings = read_object(backbone, TOKENIZER_CONFIG)
-    require_followed(f"{TOKENIZER_CONFIG} of {backbone}", settings, TOKENIZER)
+    require_supported(f"{TOKENIZER_CONFIG} of {backbone}", settings, TOKENIZER)
     place = inner_folder(folder, modules["Pooling"])
     pooling = read_object(place, "config.json", needed=True)
-    require_followed(f"config.json of {place}", pooling, POOLING, closed=True)
+    require_supported(f"config.json of {place}", pooling, POOLING, closed=True)
     modes = pooling.get("pooling_mode")
-    if modes is None:  # as sentence-transformers of before 6 writes it
+    if modes is None:  # a file of sentence-transformers before version 6
         modes = [mode for key, mode in POOLING_MODES.items() if pooling.get(key)] or "mean"
     modes = [modes] if isinstance(modes, str) else modes
     if modes not in (["mean"], ["cls"]) or not pooling.get("include_prompt", True):
@@ -170,7 +170,7 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
         pooling=str(modes[0]),
         similarity=SIMILARITIES[compared],
         prefixes=read_prompts(folder, whole),
-        max_tokens=min(max_tokens or 512, own_limit(backbone)),
+        max_tokens=min(max_tokens or 512, configured_limit(backbone)),
         truncate_dim=size,
     )
 
@@ -189,17 +189,17 @@ def require_modules(folder: Path) -> dict[str, str]:
         )
     if order not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(
-            f"{folder} runs {', '.join(order)}; Transformer, Pooling and perhaps Normalize are followed"
+            f"{folder} runs {', '.join(order)}; Transformer, Pooling and perhaps Normalize are needed"
         )
     for entry in read_json(folder, "modules.json"):
         if entry.get("kwargs"):
             raise ModelError(
-                f"{folder} hands {entry['kwargs']} to its module {entry['type']}; it is not followed"
+                f"{folder} passes {entry['kwargs']} to its module {entry['type']}, which is not supported"
             )
     if "Normalize" in modules:
         place = inner_folder(folder, modules["Normalize"])
         record = read_object(place, "config.json")
-        require_followed(f"config.json of {place}", record, NORMALIZE, closed=True)
+        require_supported(f"config.json of {place}", record, NORMALIZE, closed=True)
     return modules
 
 
@@ -249,8 +249,8 @@ def backbone_options(folder: Path) -> dict[str, Any]:
     return next((record for record in records if record), {})
 
 
-def own_limit(folder: Path) -> int:
-    """Return the model's own token limit; 512 if it names none. Raises ModelError."""
+def configured_limit(folder: Path) -> int:
+    """Return the token limit of the model's files, at most 512; 512 if they name none. Raises ModelError."""
     options = backbone_options(folder)
     nested = [options.get(key) for key in ("tokenizer_args", "processor_kwargs")]
     limits = (

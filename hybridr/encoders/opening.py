@@ -1,7 +1,7 @@
 """Opens encoder folders, checked against their manifest, on ONNX Runtime, OpenVINO or torch.
 
-For bf16 a backend first encodes in a child process, and the outcome is remembered: it can crash on a
-processor that lists features it lacks (machine.py).
+A backend first encodes in bf16 in a child process, since it can crash on a processor that lists features it
+lacks (machine.py). The outcome is remembered.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from .contract import (
     checked_texts,
 )
 from .engines import GRAPHS, PACKAGES, PRECISIONS, STATES, Engine, open_engine, require_backend
-from .machine import WITHOUT_AMX, multiplies_bytes, read_cpu, version_of
-from .registry import MAX_TOKENS, languages_of
+from .machine import WITHOUT_AMX, installed_version, multiplies_bytes, read_cpu
+from .registry import MAX_TOKENS, encoder_languages
 from .tokens import TOKENIZER_FILE, Compute, TextModel, TextTokenizer, checked_tokenizer, random_texts
 
 GPU_DOCUMENTS = 4_096
@@ -56,10 +56,10 @@ FILE = "backends.json"
 TRIAL_S = 300
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
 LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
-NARROW: dict[str, Arithmetic] = {"onnx": "int8", "openvino": "bf16", "torch": "bf16"}
-LEAST_GAIN, NEAR = 1.2, 0.99  # of speed, and the cosine that is kept
-SHORT_S = 300  # an index that fp32 fills in less keeps it: little is gained there, and rankings move a little
-AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
+FASTER_PRECISION: dict[str, Arithmetic] = {"onnx": "int8", "openvino": "bf16", "torch": "bf16"}
+LEAST_GAIN, NEAR = 1.2, 0.99  # the speed-up and the cosine to fp32 that a faster precision needs
+SHORT_FILL_S = 300  # an index that fp32 fills in less stays in fp32: it gains little, and rankings change
+EXPORT_AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 EVERYWHERE = "put the same encoder folder at the same path on every machine"
 PROGRAM = "import sys; from hybridr.encoders.opening import run_trial; run_trial(*sys.argv[1:])"
 
@@ -67,8 +67,8 @@ PROGRAM = "import sys; from hybridr.encoders.opening import run_trial; run_trial
 class OnnxEncoder(TextModel):
     """An opened encoder folder; pooling and normalisation are inside its graph.
 
-    `precision` is that of documents. Queries are always fp32: they are few and short, and rounding them would
-    cost ranking quality again.
+    `precision` is that of documents. Queries are always encoded in fp32: they are few and short, and rounding
+    them too would lower ranking quality further.
     """
 
     folder: Path
@@ -83,11 +83,11 @@ class OnnxEncoder(TextModel):
         threads: int | None = None,
         at_once: int | None = None,
     ) -> None:
-        """Open the graph that the `encoder` entry of a manifest describes (`record`). Without a `precision`,
-        documents are encoded in the one that the entry names.
+        """Open the graph that the `encoder` entry of a manifest describes (`record`); `precision` None is the
+        one that the entry names.
 
-        Batches are cut for `threads`, which decides the last bits of vectors; `at_once` of them run at a time
-        (None: as many as threads).
+        Batches are cut for `threads`, on which the last bits of vectors depend; `at_once` of them run at a
+        time (None: as many as threads).
         """
         self.folder = folder
         self.precision: str = precision or record["precision"]
@@ -95,7 +95,7 @@ class OnnxEncoder(TextModel):
         self.chosen = ""
         self.usage = Usage("", record["similarity"], record["prefixes"], record["max_tokens"])
         self.fingerprint: str = record["fingerprint"]
-        self.languages = languages_of(record)
+        self.languages = encoder_languages(record)
         self._dim, self._positions = int(record["dim"]), int(record["max_positions"])
         self.threads = threads or physical_cores()
         self._at_once = at_once or self.threads
@@ -160,7 +160,7 @@ class OnnxEncoder(TextModel):
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
         if not self.width:
-            raise ModelError(f"the graph of {self.folder} has no output {STATES}", hint=AGAIN)
+            raise ModelError(f"the graph of {self.folder} has no output {STATES}", hint=EXPORT_AGAIN)
         return super()._read(side, texts, max_tokens)
 
 
@@ -202,7 +202,7 @@ def checked_entry(kind: type[E], entry: Any, folder: Path, name: str) -> E:
         first = error.errors()[0]
         place = ".".join(map(str, (name, *first["loc"])))
         raise ModelError(
-            f"{folder} is damaged: manifest.json: {place}: {first['msg'].lower()}", hint=AGAIN
+            f"{folder} is damaged: manifest.json: {place}: {first['msg'].lower()}", hint=EXPORT_AGAIN
         ) from None
 
 
@@ -214,11 +214,11 @@ def encoder_record(folder: Path) -> dict[str, Any]:
             require_own_files(folder)
     except (HybridrError, ValueError) as error:
         reason = error.message if isinstance(error, HybridrError) else error
-        raise ModelError(f"the encoder {folder} is damaged: {reason}", hint=AGAIN) from error
+        raise ModelError(f"the encoder {folder} is damaged: {reason}", hint=EXPORT_AGAIN) from error
     if "encoder" not in (manifest or {}):
-        lack = "no manifest.json" if manifest is None else "a manifest without an encoder"
+        problem = "no manifest.json" if manifest is None else "a manifest without an encoder"
         raise ModelError(
-            f"{folder} is not an encoder of hybridr: it has {lack}",
+            f"{folder} is not an encoder of hybridr: it has {problem}",
             hint=f"a sentence-transformers model becomes one by: hybridr export {quote(str(folder))}",
         )
     entry: dict[str, Any] = (manifest or {})["encoder"]
@@ -236,7 +236,7 @@ def is_encoder(folder: Path) -> bool:
 
 
 def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]:
-    """Check graphs and tokenizer against the manifest; return the manifest's `encoder` record.
+    """Compare graphs and tokenizer with their sha256 in the manifest; return the manifest's `encoder` record.
 
     Raises ModelError.
     """
@@ -249,7 +249,7 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
         raise ModelError(f"there is no precision '{chosen}'", hint=f"one of {', '.join(sorted(names))}")
     files = {GRAPHS["fp32"], TOKENIZER_FILE}
     if chosen == "int8" and GRAPHS["int8"] in (read_manifest(folder) or {}).get("outputs", {}):
-        files.add(GRAPHS["int8"])  # without one that of fp32 makes it
+        files.add(GRAPHS["int8"])  # otherwise it is made from the fp32 graph
     require_outputs(folder, files)
     return record
 
@@ -261,7 +261,7 @@ def require_outputs(folder: Path, names: Iterable[str]) -> None:
         path = folder / name
         if not path.is_file() or sha256_of(path) != outputs.get(name):
             problem = "is missing" if not path.is_file() else "is not the file that was exported"
-            raise ModelError(f"the encoder {folder} is damaged: {name} {problem}", hint=AGAIN)
+            raise ModelError(f"the encoder {folder} is damaged: {name} {problem}", hint=EXPORT_AGAIN)
 
 
 def physical_cores() -> int:
@@ -278,7 +278,7 @@ def tokenizer_in(folder: Path) -> TextTokenizer:
         tokenizer = TextTokenizer(definition)
         list(tokenizer.ids([""], None))
     except Exception as error:  # tokenizers raises bare Exceptions
-        raise ModelError(f"the tokenizer of {folder} cannot be read: {error}", hint=AGAIN) from error
+        raise ModelError(f"the tokenizer of {folder} cannot be read: {error}", hint=EXPORT_AGAIN) from error
     return tokenizer
 
 
@@ -326,28 +326,30 @@ def load_encoder(
     except HybridrError:
         raise
     except Exception as error:  # backends and tokenizers raise bare Exceptions
-        raise ModelError(f"the encoder {folder} cannot be opened: {first_line(error)}", hint=AGAIN) from error
+        raise ModelError(
+            f"the encoder {folder} cannot be opened: {first_line(error)}", hint=EXPORT_AGAIN
+        ) from error
 
 
-def suited(
+def in_faster_precision(
     encoder: OnnxEncoder, texts: Sequence[str], vectors: int, *, max_tokens: int | None = None
 ) -> OnnxEncoder:
-    """Return an fp32 encoder in the narrower arithmetic of its backend (int8 or bf16), if that pays for so
-    many `vectors`.
+    """Return an fp32 encoder, or the same one in its backend's faster precision (int8 or bf16) if that pays.
 
-    In fp32 they must take more than five minutes here, the narrower one must be faster, and the vector of
-    each text must keep a cosine of .99. The encoder's `chosen` says what was measured.
+    It pays if so many `vectors` take more than five minutes in fp32 here, the other precision is 1.2 times as
+    fast on `texts`, and each of their vectors has a cosine of .99 or more to that of fp32. The reason is in
+    the returned encoder's `chosen`.
     """
-    precision, texts = NARROW[encoder.backend], [text for text in texts if text]
+    precision, texts = FASTER_PRECISION[encoder.backend], [text for text in texts if text]
     if precision == "int8" and not multiplies_bytes(read_cpu()):
-        encoder.chosen = "fp32: this processor gains nothing by int8"
+        encoder.chosen = "fp32: int8 is not faster on this processor"
         return encoder
     if not texts:
         return encoder
-    reference, seconds = timed(encoder, texts, max_tokens)
+    reference, seconds = time_encoding(encoder, texts, max_tokens)
     at_once = 1 if encoder.offers.takes_many else encoder.threads
-    if seconds / len(texts) * vectors / at_once < SHORT_S:
-        encoder.chosen = f"fp32: {vectors:,} vectors take less than {SHORT_S // 60} minutes in it here"
+    if seconds / len(texts) * vectors / at_once < SHORT_FILL_S:
+        encoder.chosen = f"fp32: {vectors:,} vectors take less than {SHORT_FILL_S // 60} minutes in it here"
         return encoder
     try:
         options: Any = {"precision": precision, "backend": encoder.backend, "threads": encoder.threads}
@@ -355,8 +357,8 @@ def suited(
     except (ModelError, MissingExtra) as error:
         encoder.chosen = f"fp32: {precision} does not work here, {error.message}"
         return encoder
-    rounded, narrow = timed(variant, texts, max_tokens)
-    speed, cosine = seconds / max(1e-9, narrow), float(cosines_of(reference, rounded).min())
+    rounded, variant_seconds = time_encoding(variant, texts, max_tokens)
+    speed, cosine = seconds / max(1e-9, variant_seconds), float(cosines_of(reference, rounded).min())
     best = variant if speed >= LEAST_GAIN and cosine >= NEAR else encoder
     best.chosen = (
         f"{best.precision}: {precision} is {speed:.1f} times as fast as fp32 here, "
@@ -365,12 +367,12 @@ def suited(
     return best
 
 
-def timed(encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None) -> tuple[Vectors, float]:
-    """Return the vectors `(n, dim)` of documents, and the seconds: of processor time, or by the clock for a
-    GPU.
-    """
+def time_encoding(
+    encoder: OnnxEncoder, texts: Sequence[str], max_tokens: int | None
+) -> tuple[Vectors, float]:
+    """Return the vectors `(n, dim)` of documents and the seconds taken: CPU time, on a GPU elapsed time."""
     clock = time.perf_counter if encoder.offers.takes_many else time.process_time
-    encoder.encode_documents(texts[:1], max_tokens=max_tokens)  # the first call also makes things ready
+    encoder.encode_documents(texts[:1], max_tokens=max_tokens)  # the first call also initialises the backend
     started = clock()
     vectors = encoder.encode_documents(texts, max_tokens=max_tokens)
     return vectors, clock() - started
@@ -383,8 +385,8 @@ def cosines_of(left: Vectors, right: Vectors) -> Vectors:
     return cosines
 
 
-class Shipped(NamedTuple):
-    """An encoder as sent to another process, which opens the same folder; see `shipped`."""
+class PackedEncoder(NamedTuple):
+    """An encoder as it is sent to another process, which opens the same folder; made by `pack_encoder`."""
 
     folder: Path
     precision: str
@@ -410,31 +412,31 @@ class Shipped(NamedTuple):
         return OnnxEncoder(self.folder, record, **options, threads=self.threads, at_once=at_once)
 
 
-def shipped(encoder: Encoder) -> Shipped | Encoder:
-    """Return what another process needs to open an encoder; an encoder without a folder is sent itself."""
+def pack_encoder(encoder: Encoder) -> PackedEncoder | Encoder:
+    """Return what another process needs to open an encoder; an encoder without a folder itself."""
     if not isinstance(encoder, OnnxEncoder):
         return encoder
     folder = encoder.folder.absolute()
-    return Shipped(folder, encoder.precision, encoder.backend, encoder.threads, encoder.fingerprint)
+    return PackedEncoder(folder, encoder.precision, encoder.backend, encoder.threads, encoder.fingerprint)
 
 
-def unshipped(encoder: Shipped | Encoder, at_once: int) -> Encoder:
-    """Return an encoder that another process sent with `shipped`, opened here for `at_once` batches at once.
+def unpack_encoder(encoder: PackedEncoder | Encoder, at_once: int) -> Encoder:
+    """Return an encoder that another process packed, opened here for `at_once` batches at once.
 
-    Raises as `Shipped.open` does.
+    Raises as `PackedEncoder.open` does.
     """
-    return encoder.open(at_once) if isinstance(encoder, Shipped) else encoder
+    return encoder.open(at_once) if isinstance(encoder, PackedEncoder) else encoder
 
 
 def require_working(folder: Path, precision: str, backend: str) -> None:
-    """Raise ModelError if a backend fails on this machine, as remembered or tried now.
+    """Raise ModelError if a backend fails in a precision on this machine, by a trial that is remembered.
 
     A backend that is not installed is not checked here.
     """
     if find_spec(PACKAGES[backend]) is None:
         return
     cpu = read_cpu()
-    packages = {name: version_of(package) for name, package in PACKAGES.items()}
+    packages = {name: installed_version(package) for name, package in PACKAGES.items()}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     limits = os.environ.get(WITHOUT_AMX[0]), cores
     encoder = encoder_record(folder)["fingerprint"]
@@ -460,12 +462,12 @@ def backend_failure(folder: Path, precision: str, backend: str, *, program: str 
         return str(error)
     if done.returncode < 0:
         names = {number.value: number.name for number in signal.Signals}
-        return f"died of {names.get(-done.returncode, f'signal {-done.returncode}')}"
+        return f"killed by {names.get(-done.returncode, f'signal {-done.returncode}')}"
     try:
         cosine = float(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        said = done.stderr.strip().splitlines()
-        return said[-1] if said else f"ended with {done.returncode}"
+        lines = done.stderr.strip().splitlines()
+        return lines[-1] if lines else f"ended with {done.returncode}"
     return "" if cosine >= LEAST_COSINE else f"its vectors have a cosine of {cosine:.3f} to fp32"
 
 

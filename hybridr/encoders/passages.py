@@ -21,7 +21,7 @@ SENTENCE_REACH, WORD_REACH = 4, 2  # a window gives up at most a fourth for a se
 
 
 class Split(NamedTuple):
-    """The passages of one text; `whole` is False if the maximum number of passages does not reach its end."""
+    """The passages of one text; `whole` is False if the most passages allowed end before the text does."""
 
     spans: tuple[Span, ...]
     whole: bool = True
@@ -32,7 +32,7 @@ def require_tokens(encoder: Encoder) -> TokenSource:
     if (spans := offers_of(encoder).spans) is None:
         raise ModelError(
             f"{type(encoder).__name__} does not tell where its tokens are: it cannot split documents",
-            hint="an encoder folder can; or leave out --passages",
+            hint="use an encoder folder, or leave out --passages",
         )
     return spans
 
@@ -55,13 +55,11 @@ def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
     last = 0
     while last < len(tokens) and len(spans) < windows.most:
         first = 0
-        if spans:  # back by the overlap, and on to the next beginning of a word
+        if spans:  # back by the overlap, then forward to the start of a word
             back = last - windows.overlap
-            first = next((at for at in range(back, last + 1) if begins_word(tokens, at)), back)
+            first = next((start for start in range(back, last + 1) if begins_word(tokens, start)), back)
         last = min(first + room, len(tokens))
-        if last < len(
-            tokens
-        ):  # a window ends behind a sentence, else behind a word, else where the room does
+        if last < len(tokens):  # a window ends behind a sentence, else behind a word, else where it is full
             words = (end for end in range(last, last - room // WORD_REACH, -1) if begins_word(tokens, end))
             for end in range(last, last - room // SENTENCE_REACH, -1):
                 place = tokens[end - 1][1]
@@ -72,13 +70,13 @@ def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
             else:
                 last = next(words, last)
         span = (tokens[first][0], tokens[last - 1][1])
-        # A character of several tokens may be cut in two: the rest of it is in the passage before.
+        # If a character of several tokens is cut in two, the previous passage already has all of it.
         if not spans or span[1] > spans[-1][1]:
             spans.append(span)
     return Split(tuple(spans), last == len(tokens))
 
 
-def by_passages(splits: Sequence[Split], limit: int = ENCODED_AT_ONCE) -> Iterator[slice]:
+def slices_by_passages(splits: Sequence[Split], limit: int = ENCODED_AT_ONCE) -> Iterator[slice]:
     """Yield slices of neighbouring documents with at most `limit` passages together, or a single longer
     document.
     """

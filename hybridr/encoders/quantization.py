@@ -1,9 +1,9 @@
 """Makes the int8 form of a graph: products by constant matrices in bytes, everything else unchanged.
 
-A row has one scale, so a channel that is always large leaves the others few steps: such channels are divided
-by a power of two, and their weights multiplied (Xiao et al. 2022, SmoothQuant, section 4). Rows after an
-activation like GELU are wide and have almost no negative values: they are shifted, and cut in parts with
-their own scales.
+A row has one scale, so a channel that is always large leaves few steps to the others. Such channels are
+divided by a power of two, and their weights multiplied by it (Xiao et al. 2022, SmoothQuant, section 4). Rows
+after an activation like GELU are wide and have almost no negative values: they are shifted, and cut into
+parts with scales of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from .sessions import feed, open_session, session_outputs
+from .sessions import graph_inputs, open_session, session_outputs
 
 SEQUENCES, TOKENS = 32, 32  # random: they show sizes as well as text does (docs/measured/encoding.md)
 NEARLY_ALL = 0.99  # of a channel's values are no larger than its usual size
@@ -34,11 +34,10 @@ class Activations(NamedTuple):
 
 
 def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, Activations]:
-    """Run a graph on random tokens; return the usual size of each channel and the range of values of these
-    tensors `(sequences, tokens, channels)`, by name. Others are left out; empty if the graph looks no tokens
-    up.
+    """Run a graph on random tokens; return by name the usual size of each channel, and the range of values.
 
-    Raises ModelError if the graph fails.
+    Tensors of another shape than `(sequences, tokens, channels)` are left out. The result is empty for a
+    graph without a table of tokens. Raises ModelError if the graph fails.
     """
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
     tables = [
@@ -48,15 +47,15 @@ def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[st
     ]
     if not tables:
         return {}
-    seen = onnx.ModelProto()
-    seen.CopyFrom(model)
-    seen.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     ids = np.random.default_rng(0).integers(rows[tables[0]], size=(SEQUENCES, TOKENS))
     with tempfile.TemporaryDirectory() as scratch:
-        onnx.save(seen, str(graph := Path(scratch) / "seen.onnx"))
+        onnx.save(probe, str(graph := Path(scratch) / "seen.onnx"))
         session = open_session(graph)
         inputs = {value.name for value in session.get_inputs()}
-        values = session_outputs(session, list(names), feed(inputs, ids, np.ones_like(ids)))
+        values = session_outputs(session, list(names), graph_inputs(inputs, ids, np.ones_like(ids)))
     return {
         name: Activations(
             np.quantile(np.abs(value), NEARLY_ALL, axis=(0, 1)), float(value.min()), float(value.max())
@@ -203,7 +202,7 @@ class Quantized:
         if values in self._rows:
             return self._rows[values]
         seen, name = self._seen.get(values), f"{values}_bytes"
-        lift = one_side(seen) if seen and channels % CUTS == 0 else 0.0
+        lift = one_sided_lift(seen) if seen and channels % CUTS == 0 else 0.0
         if lift:
             height = self.add_tensor(f"{values}_lift", np.array(lift, dtype=np.float32))
             cut = self.add("Reshape", [values, "int8_cut"], f"{values}_cut")
@@ -215,7 +214,7 @@ class Quantized:
                 self.nodes.append(helper.make_node("Split", [whole, "int8_parts"], names, axis=2))
             byte_rows = ByteRows(list(zip(*halves, strict=True)), np.ones(1, dtype=np.float32), lift)
         else:
-            divisors = even(seen.usual) if seen else np.ones(channels, dtype=np.float32)
+            divisors = channel_divisors(seen.usual) if seen else np.ones(channels, dtype=np.float32)
             rows = values
             if divisors.max() > 1:
                 factors = self.add_tensor(f"{values}_factors", 1 / divisors)
@@ -241,18 +240,18 @@ def products(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in matrices]
 
 
-def one_side(seen: Activations) -> float:
-    """Return how far values with one sign only are shifted; 0 for others."""
-    deep = -seen.lowest
-    return max(1.0, np.ceil(deep * GRID)) / GRID if deep < SIDE * seen.highest else 0.0
+def one_sided_lift(activations: Activations) -> float:
+    """Return how far values are shifted if they have one sign only, or nearly so; 0 for others."""
+    depth = -activations.lowest
+    return max(1.0, np.ceil(depth * GRID)) / GRID if depth < SIDE * activations.highest else 0.0
 
 
-def even(usual: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a divisor for each channel `(channels,)`: the power of two next to the root of its size over the
-    median's, at least 1.
+def channel_divisors(usual: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a divisor for each channel `(channels,)`, at least 1: the power of two nearest to
+    sqrt(size of the channel / median size).
     """
-    above = np.maximum(usual, LEAST) / max(float(np.median(usual)), LEAST)
-    divisors: NDArray[np.float32] = np.exp2(np.maximum(0, np.rint(np.log2(above) / 2))).astype(np.float32)
+    ratios = np.maximum(usual, LEAST) / max(float(np.median(usual)), LEAST)
+    divisors: NDArray[np.float32] = np.exp2(np.maximum(0, np.rint(np.log2(ratios) / 2))).astype(np.float32)
     return divisors
 
 

@@ -1,8 +1,8 @@
 """The registry of known encoders, by language and size, and the languages of each.
 
-Facts are those of the models' cards on the hub. No revision is pinned there: the one fetched first stays
-(`encoders/export/exporting.py`). Packaged ones also come from a package registry, pinned. All are of a kind
-that needs no torch here (`encoders/export/weights.py`).
+Facts are from the models' cards on the hub. No revision is pinned there: the one fetched first is used from
+then on (`encoders/export/exporting.py`). Packaged encoders also come, pinned, from a package registry. All of
+them are opened without torch (`encoders/export/weights.py`).
 """
 
 from __future__ import annotations
@@ -139,13 +139,13 @@ ENCODERS = (
 PACKAGED_LANGUAGES = next(entry.languages for entry in ENCODERS if entry.name == PACKAGED)
 
 
-def known_as(name: str) -> KnownEncoder | None:
+def known_encoder(name: str) -> KnownEncoder | None:
     """Return the known encoder for a name or a repository on the hub; None for others."""
     name = PACKAGED if name == ALIAS else name
     return next((entry for entry in ENCODERS if name in (entry.name, entry.repository)), None)
 
 
-def packaged_as(fingerprint: str) -> KnownEncoder | None:
+def encoder_by_fingerprint(fingerprint: str) -> KnownEncoder | None:
     """Return the known encoder whose packaged copy has this fingerprint; None for others."""
     packaged = ((entry, entry.package) for entry in ENCODERS)
     return next((entry for entry, copy in packaged if copy and copy.fingerprint == fingerprint), None)
@@ -153,36 +153,37 @@ def packaged_as(fingerprint: str) -> KnownEncoder | None:
 
 def is_default(name: str) -> bool:
     """Return whether a name means the default encoder, MiniLM."""
-    entry = known_as(name)
+    entry = known_encoder(name)
     return entry is not None and entry.name == PACKAGED
 
 
-def reads(languages: tuple[str, ...], language: str) -> bool:
+def knows_language(languages: tuple[str, ...], language: str) -> bool:
     """Return whether an encoder of these languages knows a language; True if its languages are unknown."""
     return not languages or ANY in languages or language in languages
 
 
-def languages_of(encoder: Mapping[str, Any]) -> tuple[str, ...]:
+def encoder_languages(encoder: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the languages in the `encoder` record of a manifest, else the registry's; empty if unknown."""
     if languages := encoder.get("languages"):
         return tuple(languages)
-    entry = known_as(str(encoder.get("base") or ""))
+    entry = known_encoder(str(encoder.get("base") or ""))
     return entry.languages if entry else ()
 
 
 def languages_by_fingerprint(fingerprint: str, folder: Path | None) -> tuple[str, ...]:
-    """Return the languages of the encoder with this fingerprint, which may lie in `folder`."""
-    packaged = packaged_as(fingerprint)
-    if packaged or folder is None:
-        return packaged.languages if packaged else ()
-    return languages_of((read_manifest(folder) or {}).get("encoder") or {})
+    """Return the languages of the encoder with this fingerprint: a packaged one, or the one in `folder`."""
+    if packaged := encoder_by_fingerprint(fingerprint):
+        return packaged.languages
+    if folder is None:
+        return ()
+    return encoder_languages((read_manifest(folder) or {}).get("encoder") or {})
 
 
 def declared_languages(folder: Path | None) -> tuple[str, ...]:
     """Return the languages of a sentence-transformers folder, from its manifest, the registry or its card."""
     if folder is None:
         return ()
-    declared = languages_of((read_manifest(folder) or {}).get("encoder") or {"base": model_name(folder)})
+    declared = encoder_languages((read_manifest(folder) or {}).get("encoder") or {"base": model_name(folder)})
     if declared or not (folder / CARD).is_file():
         return declared
     card = read_within(folder / CARD).decode(errors="replace")
@@ -192,9 +193,9 @@ def declared_languages(folder: Path | None) -> tuple[str, ...]:
     return (ANY,) if ANY in codes else tuple(codes)
 
 
-def suggestion(language: str) -> str:
+def suggested_encoders(language: str) -> str:
     """Return a hint that names the two smallest encoders for a language, multilingual ones last."""
-    fitting = [entry for entry in ENCODERS if reads(entry.languages, language)]
-    fitting.sort(key=lambda entry: (ANY in entry.languages, entry.millions))
-    names = " or ".join(entry.name for entry in fitting[:2])
+    candidates = [entry for entry in ENCODERS if knows_language(entry.languages, language)]
+    candidates.sort(key=lambda entry: (ANY in entry.languages, entry.millions))
+    names = " or ".join(entry.name for entry in candidates[:2])
     return f"--encoder {names}, or a sentence-transformers folder; all: hybridr models"

@@ -1,8 +1,8 @@
-"""Opens graphs by ONNX Runtime: quiet, with bounded size and memory, and exact in int8 on every processor.
+"""Opens graphs by ONNX Runtime: no log output, bounded size and memory, exact in int8 on every processor.
 
 Opening a graph with 100,000 outputs takes minutes, whatever they compute. So nodes, inputs and outputs are
-counted in the file first. It is a protobuf message (onnx.proto3): fields one after another, each with its
-number and mostly its length.
+counted in the file first. It is a protobuf message (onnx.proto3): a sequence of fields, each with its number
+and in most cases its length.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..errors import ModelError, first_line
 from ..files.local import max_graph_bytes, require_regular
 from .contract import Vectors
 
-# ONNX Runtime reports usage to its makers unless this is set before it is imported; searching somebody's
-# index must not. Whoever wants it sets the variable to 0. OpenVINO's package asks for another one.
+# ONNX Runtime reports usage to its makers unless this is set before the import. A search of somebody's index
+# must not be reported; set the variable to 0 to allow it. OpenVINO's package reads another variable.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 EXACT_BYTES = ("session.x64quantprecision", "1")
-"""Adds products of bytes up in 32 bits where x86 without VNNI takes 16, which overflow; it is slower
+"""Option to add up products of bytes in 32 bits on x86 without VNNI, slower than the usual 16, which overflow
 (onnxruntime_session_options_config_keys.h)."""
 LARGEST_BYTES = bytes.fromhex(
     "08083a580a180a01610a0162120163220d4d61744d756c496e74656765721201672a0f0804080110034201624a047f7f7f7f"
@@ -75,8 +75,8 @@ def bytes_overflow() -> bool:
 
 
 def session_outputs(session: Any, names: list[str], inputs: Mapping[str, Any]) -> list[Vectors]:
-    """Run a graph; return the named outputs. Raises ModelError with ONNX Runtime's message, above all if
-    memory is at its limit.
+    """Run a graph; return the named outputs. Raises ModelError with ONNX Runtime's message, for example if
+    the memory limit is reached.
     """
     try:
         outputs: list[Vectors] = session.run(names, inputs)
@@ -107,7 +107,7 @@ def limit_memory() -> None:
     onnxruntime.create_and_register_allocator(place, limits)
 
 
-def feed(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
+def graph_inputs(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Any]:
     """Return the inputs of a graph by name; token types, if it has that input, are zeros."""
     inputs = {"input_ids": ids, "attention_mask": mask}
     return inputs | ({"token_type_ids": np.zeros_like(ids)} if "token_type_ids" in names else {})
@@ -126,38 +126,39 @@ def require_small_graph(path: Path) -> None:
     """
     limits = {field: (what, limit) for what, (field, limit) in MOST.items()}
     with require_regular(path).open("rb") as file:
-        for field, end in messages(file, path.stat().st_size):
+        for field, end in read_fields(file, path.stat().st_size):
             counts: Counter[int] = Counter()
-            for part, _ in messages(file, end) if field == GRAPH else ():
+            for part, _ in read_fields(file, end) if field == GRAPH else ():
                 counts[part] += 1
                 what, limit = limits.get(part, ("parts", MOST["nodes"][1]))
                 if counts[part] > limit:
                     raise ModelError(
-                        f"the graph {path.name} has more than {limit:,} {what}: it is no encoder's",
+                        f"the graph {path.name} has more than {limit:,} {what}, no encoder has so many",
                         hint="make it again with `hybridr adapt` or `hybridr export`",
                     )
 
 
-def messages(file: IO[bytes], end: int) -> Iterator[tuple[int, int]]:
-    """Yield number and end of each protobuf message up to `end`; the caller may read into each. Raises
-    ValueError.
+def read_fields(file: IO[bytes], end: int) -> Iterator[tuple[int, int]]:
+    """Yield number and end of each protobuf field with a length up to `end`; the caller may read into it.
+
+    Raises ValueError for an invalid file.
     """
     while file.tell() < end:
-        field, kind = divmod(varint(file), 8)
+        field, kind = divmod(read_varint(file), 8)
         if kind == VARINT:
-            varint(file)
+            read_varint(file)
         elif kind in SKIPPED:
             file.seek(SKIPPED[kind], 1)
         elif kind == MESSAGE:
-            size = varint(file)
-            behind = file.tell() + size
-            yield field, min(behind, end)
-            file.seek(behind)
+            size = read_varint(file)
+            field_end = file.tell() + size
+            yield field, min(field_end, end)
+            file.seek(field_end)
         else:
-            raise ValueError("it is no graph of ONNX")
+            raise ValueError("it is not an ONNX graph")
 
 
-def varint(file: IO[bytes]) -> int:
+def read_varint(file: IO[bytes]) -> int:
     """Return the next protobuf varint of at most 64 bits. Raises ValueError."""
     value = 0
     for shift in range(0, 70, 7):
@@ -166,4 +167,4 @@ def varint(file: IO[bytes]) -> int:
         value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return value
-    raise ValueError("it is no graph of ONNX")
+    raise ValueError("it is not an ONNX graph")

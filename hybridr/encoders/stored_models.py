@@ -1,6 +1,4 @@
-"""Reads sentence-transformers folders: within limits, without torch, and without running code of the
-model.
-"""
+"""Reads sentence-transformers folders with limits on sizes, without torch, and without running their code."""
 
 from __future__ import annotations
 
@@ -46,42 +44,42 @@ def read_object(folder: Path, file: str, *, needed: bool = False) -> dict[str, A
         raise ModelError(f"the model {folder} is damaged: {file} holds no JSON object", hint=FETCH_AGAIN)
     for name, value in record.items():
         kernels = name.endswith("attn_implementation") and value not in (None, "eager", "sdpa")
-        if name in CODE and value or kernels and "/" in str(value):
+        if (name in CODE and value) or (kernels and "/" in str(value)):
             raise ModelError(
-                f"the model {folder} asks in {file} for {name} = {str(value)[:80]!r}, which is code of "
-                "others; it was not opened",
+                f"the model {folder} asks in {file} for {name} = {str(value)[:80]!r}, which is third-party "
+                "code; it was not opened",
                 hint="take a model of plain weights: hybridr runs no code that comes with a model",
             )
     return record
 
 
 @contextmanager
-def explaining(folder: Path) -> Iterator[None]:
+def explain_errors(folder: Path) -> Iterator[None]:
     """Turn any error of the block into a ModelError that says why the model cannot be opened."""
     try:
         yield
     except HybridrError:
         raise
     except Exception as error:  # transformers, safetensors and tokenizers raise many kinds
-        said, hint = str(error).strip() or type(error).__name__, FETCH_AGAIN
-        what = f"the model {folder} cannot be opened: {said.splitlines()[0]}"
-        if isinstance(error, pickle.UnpicklingError) or "weights_only" in said:
-            what = f"the weights of {folder} are no plain set of tensors; unopened, since that may run code"
+        reason, hint = str(error).strip() or type(error).__name__, FETCH_AGAIN
+        message = f"the model {folder} cannot be opened: {reason.splitlines()[0]}"
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in reason:
+            message = f"the weights of {folder} are no plain tensors; unopened, since that may run code"
             hint = "take the model from a source you trust, saved as safetensors"
-        elif "ignore_mismatched_sizes" in said:
-            what = f"the weights of {folder} have other sizes than config.json says"
-        raise ModelError(what, hint=hint) from error
+        elif "ignore_mismatched_sizes" in reason:
+            message = f"the weights of {folder} have other sizes than config.json says"
+        raise ModelError(message, hint=hint) from error
 
 
 def named_modules(folder: Path) -> list[tuple[str, str]]:
     """Return kind and path of each module, in order. Raises ModelError."""
-    with explaining(folder):
+    with explain_errors(folder):
         return [
-            (bare_name(module["type"]), str(module["path"])) for module in read_json(folder, "modules.json")
+            (class_name(module["type"]), str(module["path"])) for module in read_json(folder, "modules.json")
         ]
 
 
-def bare_name(kind: Any) -> str:
+def class_name(kind: Any) -> str:
     """Return the name of a class without its package."""
     return str(kind).rsplit(".", 1)[-1]
 
@@ -133,7 +131,7 @@ STEMS = {
 """The kinds of backbone that are opened, and how their classes in transformers begin."""
 OLD_WEIGHTS, OLD_SHARDS = "pytorch_model.bin", "pytorch_model.bin.index.json"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
-"""Names the file of each weight, where they lie in several."""
+"""Maps each weight to its file, if there are several files."""
 MOST_SHARDS = 1_000
 MOST_LAYERS = 1_000
 
@@ -145,7 +143,7 @@ def known_configuration(folder: Path) -> dict[str, Any]:
     if not isinstance(kind, str) or kind not in STEMS:
         raise ModelError(
             f"the model {folder} is of the kind {kind!r}; one of {', '.join(STEMS)} is needed",
-            hint="no other kind is opened, above all none that brings code of its own",
+            hint="other kinds are not opened, nor is a model with code of its own",
         )
     if record.get("position_embedding_type") not in (None, "absolute"):
         positions = record["position_embedding_type"]
@@ -195,7 +193,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def require_intact(folder: Path) -> None:
-    """Raise ModelError if the folder is no bi-encoder, contains links, or its weights were changed."""
+    """Raise ModelError if the folder is no bi-encoder, has links to other places, or changed weights."""
     if not (folder / "modules.json").is_file():
         problem = "has no modules.json" if folder.is_dir() else "does not exist"
         raise ModelError(

@@ -1,6 +1,6 @@
 """Converts texts to token ids, and token ids to batches with little padding.
 
-Tokenizers of others must neither expand a text before cutting it, nor take minutes for one.
+A third-party tokenizer must neither expand a text before cutting it, nor take minutes for a text.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .contract import (
     StatesForward,
     Usage,
     Vectors,
-    base_of,
+    base_model_name,
     checked_limit,
     longest_input,
-    prefixed,
+    with_prefix,
 )
 
 # Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
@@ -41,10 +41,10 @@ LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
 CHARACTERS_A_TOKEN = 32  # at most, in the mean of a text; of the rest of a long one nothing would be used
 
-MOST_GROWTH = 64  # of a text by a tokenizer's own replacements
+MOST_GROWTH = 64  # how many times longer a tokenizer's replacements may make a text
 MOST_FRAME = 64  # special tokens around a text; two or three are usual
-MOST_LETTERS = 1000  # of a word that WordPiece takes apart: its time grows with their cube
-MOST_REPEATS, MOST_REPEATED = 4, 1000  # in all regular expressions of a tokenizer; how often a number asks
+MOST_LETTERS = 1000  # of a word that WordPiece splits, in a time that grows with the cube of the letters
+MOST_REPEATS, MOST_REPEATED = 4, 1000  # repetitions in all patterns of a tokenizer; the count of one, {1000}
 INNER = ("normalizers", "pretokenizers", "processors", "decoders")
 PATTERN = re.compile(r"\\p\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|[*+?][?+]?|\{(\d*)(?:,(\d*))?\}|.", re.DOTALL)
 TAILS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -56,7 +56,7 @@ USUAL_PATTERNS = frozenset(
         rf"(?i:{ENDINGS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{TAILS}",
     )
 )
-"""The regular expressions of GPT-2, Qwen and Llama 3, which others took over."""
+"""The regular expressions of GPT-2, Qwen and Llama 3, which many other models use."""
 
 
 class TokenizedText(NamedTuple):
@@ -72,12 +72,12 @@ class TokenizedText(NamedTuple):
 
 
 @contextmanager
-def failing_by_name() -> Iterator[None]:
+def explain_failures() -> Iterator[None]:
     """Turn any failure of a tokenizer, including a panic of its Rust code, into a ModelError."""
     try:
         yield
     except TypeError:
-        raise  # what it was given is no text
+        raise  # the caller passed something other than texts
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
@@ -119,23 +119,23 @@ class TextTokenizer:
         tokenizer = self._tokenizer(limit)
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
         for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-            part = [within_reach(text, limit) for text in texts[start : start + TOKENIZED_AT_ONCE]]
-            with failing_by_name():
+            part = [cut_characters(text, limit) for text in texts[start : start + TOKENIZED_AT_ONCE]]
+            with explain_failures():
                 encodings = encode(part)
             yield from encodings
 
     def spans(self, text: str, limit: int) -> list[tuple[int, int, int | None]]:
         """Return (start, end, number of its word) of the first `limit` tokens, in characters."""
         tokenizer = self._tokenizer(limit)
-        with failing_by_name():
-            encoding = tokenizer.encode(within_reach(text, limit), add_special_tokens=False)
+        with explain_failures():
+            encoding = tokenizer.encode(cut_characters(text, limit), add_special_tokens=False)
         words = zip(encoding.offsets, encoding.word_ids, strict=True)
         return [(start, end, word) for (start, end), word in words]
 
     def _tokenizer(self, limit: int | None) -> Tokenizer:
         """Return a tokenizer that cuts texts to `limit` tokens, made once for each limit."""
         if limit not in self._limited:
-            with failing_by_name():
+            with explain_failures():
                 tokenizer = Tokenizer.from_str(self._definition)
             tokenizer.no_padding()
             if limit is None:
@@ -230,7 +230,7 @@ class TextModel(UsedModel):
     @property
     def base(self) -> str:
         """Return the name of the model that this one was made from."""
-        return base_of(self.folder)
+        return base_model_name(self.folder)
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`. Raises DataError."""
@@ -271,7 +271,7 @@ class TextModel(UsedModel):
         way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
         if prefix:
             self.room(side, max_tokens)
-        rows = list(self.tokenizer.ids(prefixed(texts, prefix), limit))
+        rows = list(self.tokenizer.ids(with_prefix(texts, prefix), limit))
         return encode_ids(rows, self.dim, way.run, **way.cut)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
@@ -279,16 +279,16 @@ class TextModel(UsedModel):
         way, limit, prefix = self.way(side), self.limit(max_tokens), self.usage.prefixes[side]
         if prefix:
             self.room(side, max_tokens)
-        tokenized = list(self.tokenizer.read(prefixed(texts, prefix), limit, len(prefix)))
+        tokenized = list(self.tokenizer.read(with_prefix(texts, prefix), limit, len(prefix)))
         vectors = np.zeros((len(tokenized), self.dim), dtype=np.float32)
         states = [np.zeros((len(text.places), self.width), dtype=np.float32) for text in tokenized]
 
         def fill(batch: NDArray[np.int64]) -> None:
             """Read a batch: store its vectors, and the states of the wanted tokens."""
-            ids, mask = padded([tokenized[position].ids for position in batch])
+            ids, mask = pad_rows([tokenized[position].ids for position in batch])
             token_states, pooled = way.read(ids, mask)
-            vectors[batch] = of_shape(pooled, (len(batch), self.dim))
-            rows = of_shape(token_states, (*mask.shape, self.width))
+            vectors[batch] = require_shape(pooled, (len(batch), self.dim))
+            rows = require_shape(token_states, (*mask.shape, self.width))
             for position, row in zip(batch, rows, strict=True):
                 states[position][:] = row[tokenized[position].places]
 
@@ -296,7 +296,7 @@ class TextModel(UsedModel):
         return list(map(Reading, vectors, states, [text.spans for text in tokenized]))
 
 
-def within_reach(texts: Any, limit: int | None) -> Any:
+def cut_characters(texts: Any, limit: int | None) -> Any:
     """Return a text, or each of a pair, cut to the characters that `limit` tokens can cover.
 
     A tokenizer would read a text of megabytes to its end before cutting.
@@ -342,8 +342,8 @@ def encode_ids(
 
     def fill(batch: NDArray[np.int64]) -> None:
         """Encode a batch and store its vectors."""
-        encoded = run(*padded([ids[position] for position in batch]))
-        vectors[batch] = of_shape(encoded, (len(batch), dim))
+        encoded = run(*pad_rows([ids[position] for position in batch]))
+        vectors[batch] = require_shape(encoded, (len(batch), dim))
 
     run_batches(fill, [len(row) for row in ids], budget=budget, threads=threads, at_once=at_once)
     return vectors
@@ -373,7 +373,7 @@ def run_batches(
                 pass
 
 
-def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
+def require_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
     """Return a graph's vectors. Raises ModelError for another shape, and for NaN or infinity."""
     if np.shape(vectors) != shape or np.asarray(vectors).dtype.kind != "f":
         raise ModelError(
@@ -389,7 +389,7 @@ def of_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
     return vectors
 
 
-def padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def pad_rows(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return ids and mask, both int64 `(rows, longest)`; padding is 0 in both."""
     longest = max(len(row) for row in rows)
     ids = np.zeros((len(rows), longest), dtype=np.int64)
@@ -413,9 +413,9 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
     """
     record = parsed_json(definition)
     kinds = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
-    steps = [step for kind in kinds for step in steps_of(record.get(kind))]
+    steps = [step for kind in kinds for step in tokenizer_steps(record.get(kind))]
     growth = 1  # how many times longer a text becomes, at most
-    for step in steps_of(record.get("normalizer")):
+    for step in tokenizer_steps(record.get("normalizer")):
         put = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
         if step.get("type") == "Precompiled":
             # SentencePiece's table: the size of a trie, the trie, and texts, each ended by a zero.
@@ -450,13 +450,13 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
     return dict(record)
 
 
-def steps_of(part: Any) -> Iterator[dict[str, Any]]:
+def tokenizer_steps(part: Any) -> Iterator[dict[str, Any]]:
     """Yield the steps of a part of a tokenizer, including those inside of sequences."""
     if isinstance(part, dict):
         yield part
         for name in INNER:
             for inner in steps if isinstance(steps := part.get(name), list) else ():
-                yield from steps_of(inner)
+                yield from tokenizer_steps(inner)
 
 
 def require_quick(patterns: Sequence[str]) -> None:

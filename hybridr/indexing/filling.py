@@ -26,7 +26,7 @@ from ..cluster.reading import Position, Share, settled_position
 from ..cluster.settings import ClusterSettings
 from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
 from ..encoders.contract import ENCODED_TOGETHER, Encoder, offers_of
-from ..encoders.opening import Shipped, shipped, unshipped
+from ..encoders.opening import PackedEncoder, pack_encoder, unpack_encoder
 from ..errors import ModelError, NotFound, SettingsError, Unreachable
 from ..records import Progress
 from .job import Filling, Job, Meter, Pending
@@ -126,14 +126,14 @@ class Fill:
             update={"max_docs_per_second": limit and limit / workers, "token": None}
         )
         names, inputs = (job.source, job.destination), (settings, job.recipe.text_fields, job.recipe.states)
-        return PackedFill(SameCluster.of(job.cluster), shipped(job.encoder), names, inputs, self.work)
+        return PackedFill(SameCluster.of(job.cluster), pack_encoder(job.encoder), names, inputs, self.work)
 
 
 class PackedFill(NamedTuple):
     """A pickled `Fill`: names and settings from which another process opens it again."""
 
     cluster: SameCluster
-    encoder: Shipped | Encoder
+    encoder: PackedEncoder | Encoder
     names: tuple[str, str]
     inputs: tuple[ReindexSettings, tuple[str, ...], Mapping[str, Any]]
     work: Work
@@ -143,7 +143,7 @@ class PackedFill(NamedTuple):
 
         Raises ModelError or SettingsError if either is missing or different here; Unreachable.
         """
-        recipe, stop = TextRecipe(unshipped(self.encoder, threads), *self.inputs), Event()
+        recipe, stop = TextRecipe(unpack_encoder(self.encoder, threads), *self.inputs), Event()
         cluster = self.cluster.connect(recipe.settings.patience_s)
         job = Job(cluster.patient(cluster.patience_s, stop), *self.names, recipe, HeldRejects(), stop)
         return Fill(job, self.work)

@@ -21,7 +21,7 @@ from ..cluster.semantic import SemanticField, listed
 from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, is_bare, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
-from ..encoders.opening import OnnxEncoder, load_encoder, suited
+from ..encoders.opening import OnnxEncoder, in_faster_precision, load_encoder
 from ..errors import ClusterError, DataError
 from ..languages import first_words
 from .preflight import LANGUAGE_SAMPLE, Disk, check_language
@@ -202,7 +202,8 @@ class Proposal:
             return self
         if record is None or record.precision is None:
             texts, limit = self.sample(MEASURED_DOCUMENTS), settings.max_tokens
-            return replace(self, encoder=suited(encoder, texts, self.vectors, max_tokens=limit))
+            encoder = in_faster_precision(encoder, texts, self.vectors, max_tokens=limit)
+            return replace(self, encoder=encoder)
         if record.precision != encoder.precision:
             encoder = load_encoder(encoder.folder, precision=record.precision, backend=record.backend)
         encoder.chosen = record.arithmetic

@@ -31,7 +31,7 @@ from ..cluster.mappings import (
     watermark_of,
 )
 from ..cluster.record import IndexInfo
-from ..encoders.registry import reads, suggestion
+from ..encoders.registry import knows_language, suggested_encoders
 from ..errors import AccessDenied, ClusterError, ModelError
 from ..languages import foreign_language
 
@@ -381,7 +381,7 @@ def check_language(texts: Sequence[str], languages: tuple[str, ...], index: str,
     language. Texts without a clear language (program code, formulas, names, a few words) do not count. No
     `languages` means that they are unknown.
     """
-    guess = foreign_language(texts, lambda code: reads(languages, code))
+    guess = foreign_language(texts, lambda code: knows_language(languages, code))
     if guess.share < FOREIGN:
         return ""
     warning = (
@@ -392,5 +392,5 @@ def check_language(texts: Sequence[str], languages: tuple[str, ...], index: str,
         return warning
     raise ModelError(
         f"{warning}: its vectors would make the ranking worse",
-        hint=f"{suggestion(guess.code)}; --force goes on all the same",
+        hint=f"{suggested_encoders(guess.code)}; --force goes on all the same",
     )

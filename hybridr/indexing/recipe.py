@@ -14,10 +14,10 @@ from ..cluster.reading import text_of
 from ..cluster.record import Record
 from ..cluster.record_parts import Cosines, Evened
 from ..cluster.retrievers.dense import engine_scores
-from ..encoders.bits import read_whole
+from ..encoders.bits import read_to_end
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.evening import Evening
-from ..encoders.passages import ENCODED_AT_ONCE, Split, by_passages, split
+from ..encoders.passages import ENCODED_AT_ONCE, Split, slices_by_passages, split
 from ..languages import middle_words
 from ..records import Windows
 from .representations import (
@@ -155,7 +155,7 @@ class TextRecipe:
         splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
         batch = together if self.keeping else max(ENCODED_AT_ONCE, together)
         documents: list[EncodedDocument | None] = []
-        for part in by_passages(splits, batch):
+        for part in slices_by_passages(splits, batch):
             pairs = list(zip(texts[part], splits[part], strict=True))
             passages = [text[start:end] for text, (spans, _) in pairs for start, end in spans]
             vectors, windows = self.encode(passages, states=states)
@@ -192,7 +192,7 @@ class TextRecipe:
             """Return what each representation keeps of a text's token states."""
             return {kind.name: kind.keep(text, reading) for kind in self.keeping}
 
-        return read_whole(encoder, parts, keep, max_tokens=limit)
+        return read_to_end(encoder, parts, keep, max_tokens=limit)
 
     def cosines(self, texts: Sequence[str]) -> Cosines | None:
         """Measure mean and spread of the encoder's cosines on an index from some of its texts; None for too

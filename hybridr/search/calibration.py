@@ -23,7 +23,7 @@ from ..cluster.record_parts import Spread
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import engine_scores
 from ..cluster.retrievers.lexical import PLACE, Template
-from ..encoders.contract import Encoder, TokenEncoder, of_length_one, offers_of
+from ..encoders.contract import Encoder, TokenEncoder, offers_of, unit_length
 from ..encoders.evening import Evening
 from ..encoders.registry import MINILM_WHEEL
 from ..errors import DownloadError
@@ -161,7 +161,7 @@ def likeness_threshold(encoder: Encoder) -> float:
 
     def mean_cosine() -> float:
         """Return the mean cosine of different questions, which have nothing in common."""
-        vectors = of_length_one(encoder.encode_queries(QUESTIONS))
+        vectors = unit_length(encoder.encode_queries(QUESTIONS))
         return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())
 
     unlike = measured_once(f"{scale_key(encoder)} questions", mean_cosine)

@@ -18,7 +18,7 @@ from ..cluster.retrievers.dense import MAX_NEIGHBOURS
 from ..cluster.retrievers.lexical import LexicalRetriever
 from ..encoders.contract import Arithmetic, Backend, Encoder, offers_of
 from ..encoders.opening import is_encoder, load_encoder
-from ..encoders.registry import packaged_as, reads
+from ..encoders.registry import encoder_by_fingerprint, knows_language
 from ..errors import DataError, ModelError, SettingsError
 from ..families import OneOf, load_member, member_names
 from ..files.remembered import ENCODERS, read_state_file, remember_encoder
@@ -64,7 +64,7 @@ def encoder_for(
             raise ModelError(
                 f"the encoder of '{info.name}' was in {folder}, which is gone", hint="--encoder FOLDER"
             )
-    packaged = packaged_as(fingerprint)
+    packaged = encoder_by_fingerprint(fingerprint)
     if folder is None and packaged is not None:
         folder = packaged.name
     path = find_encoder_folder(folder, progress, fingerprint=fingerprint)
@@ -139,12 +139,12 @@ def language_remark(text: str, encoder: Encoder | None) -> str:
     or Korean script if the encoder knows one of these languages.
     """
     languages = offers_of(encoder).languages if encoder is not None else ()
-    knows_all = reads(languages, UNKNOWN)
-    knows_wide = any(reads(languages, code) for code in WIDE_CODES)
+    knows_all = knows_language(languages, UNKNOWN)
+    knows_wide = any(knows_language(languages, code) for code in WIDE_CODES)
     if knows_all or (knows_wide and WIDE.search(text)):
         return ""
     code = language_of(text)
-    if code == UNKNOWN or reads(languages, code):
+    if code == UNKNOWN or knows_language(languages, code):
         return ""
     return (
         f"the query seems to be in language '{code}', the encoder knows {', '.join(languages)}: "

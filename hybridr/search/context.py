@@ -18,7 +18,7 @@ from ..cluster.retrievers.dense import as_kept
 from ..cluster.retrievers.lexical import LexicalRetriever, Template, lexical_root
 from ..cluster.word_fields import Searched, searched_fields, shared_similarity, word_fields
 from ..encoders.contract import Encoder, Reading, reads_tokens
-from ..encoders.evening import Evening, evened
+from ..encoders.evening import Evening, even_out
 from ..errors import DataError, SettingsError
 from ..families import load_member, member_names
 from ..indexing.representations import FAMILY as REPRESENTATIONS
@@ -455,7 +455,7 @@ class SearchContext:
             return self.readers[retriever.name](texts)
         assert readings is not None
         vectors = np.stack([reading.vector for reading in readings])
-        return list(as_kept(evened(vectors, query_evening(self)), self.info.record.vectors))
+        return list(as_kept(even_out(vectors, query_evening(self)), self.info.record.vectors))
 
 
 def query_evening(context: SearchContext) -> Evening | None:

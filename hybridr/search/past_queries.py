@@ -19,7 +19,7 @@ from ..cluster.record import IndexInfo, as_described
 from ..cluster.retrievers.dense import as_kept, as_numbers, vector_mapping
 from ..cluster.settings import VectorSettings
 from ..cluster.writing import MAX_ID
-from ..encoders.contract import Encoder, Vectors, of_length_one
+from ..encoders.contract import Encoder, Vectors, unit_length
 from .hits import checked_hits
 
 BESIDE = "-hybridr-memory"
@@ -91,7 +91,7 @@ def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
 
 def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:
     """Return the vectors of queries, `(n, dim)`, of length 1."""
-    return of_length_one(encoder.encode_queries(texts))
+    return unit_length(encoder.encode_queries(texts))
 
 
 def stored_past_query(vector: NDArray[np.int8], relevant: Sequence[Relevant]) -> dict[str, Any]:

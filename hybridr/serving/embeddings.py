@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..cluster.settings import Side
 from ..cluster.writing import filled_up
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
-from ..encoders.tokens import within_reach
+from ..encoders.tokens import cut_characters
 from .batching import BatchQueue, Encode
 from .requests import SIDES, Busy, EmbeddingRequest, check_embedding, json_bytes, json_response, side_of
 from .search_threads import client_result
@@ -180,7 +180,7 @@ class Embedder:
 
         Raises EncodingFailed; Refused if the server is stopping, or if the wait would exceed `within_s`.
         """
-        texts = [within_reach(text, self.encoder.max_tokens) for text in texts]
+        texts = [cut_characters(text, self.encoder.max_tokens) for text in texts]
         embeddings: list[Embedding | None] = [None] * len(texts)
         if use != "passage":
             embeddings = [self.cache.get(use, text) for text in texts]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..encoders.contract import Encoder
 from ..encoders.export.exporting import export, model_folder, require_replaceable
-from ..encoders.export.fetched_models import entry_of
+from ..encoders.export.fetched_models import published_checkpoint
 from ..encoders.export.model_files import Exportable
 from ..encoders.export.weights import open_without_torch
 from ..encoders.model_usage import read_usage
@@ -179,7 +179,7 @@ def start_from_adapter(documents: Source, settings: AdaptSettings, progress: Pro
 
     Raise SettingsError (also for a DAM alone), DataError, ModelError, DownloadError.
     """
-    published, folder = entry_of(settings.base), Path(settings.base)
+    published, folder = published_checkpoint(settings.base), Path(settings.base)
     if published is not None and published.kind == "full":
         raise SettingsError(
             f"{settings.base} is a published encoder without the files of a retriever",
@@ -267,7 +267,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         chosen = gate.read()
     if len(chosen) < LEAST_DOCUMENTS:
         raise DataError(f"there are {len(chosen)} different texts; {LEAST_DOCUMENTS} are needed")
-    language, published = main_language(chosen), entry_of(settings.base)
+    language, published = main_language(chosen), published_checkpoint(settings.base)
     if published and not settings.any_language:
         require_language(language, published.language, published.name)
     entry = (read_manifest(dam.folder) or {})[STAGE]

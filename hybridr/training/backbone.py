@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..encoders.contract import WEIGHTS_FILE, longest_input, require_no_links
-from ..encoders.stored_models import STEMS, explaining, read_object, read_special_tokens, require_embeddings
+from ..encoders.stored_models import (
+    STEMS,
+    explain_errors,
+    read_object,
+    read_special_tokens,
+    require_embeddings,
+)
 from ..encoders.tokens import TOKENIZER_FILE, canonical_tokenizer
 from ..errors import ModelError, extra, first_line
 from ..files.local import fingerprint, parsed_json, read_members, read_within, require_regular, write_json
@@ -248,7 +254,10 @@ def read_dam(folder: Path) -> Dam:
                 f"the DAM {folder} {complaint} weights, such as {min(keys)}",
                 hint="its config.json belongs to another model, or the weights are damaged: fetch it again",
             )
-    with explaining(folder), quiet():  # the model around the tensors: no time goes into random weights
+    with (
+        explain_errors(folder),
+        quiet(),
+    ):  # the model around the tensors: no time goes into random weights
         model = kind.from_pretrained(
             None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
         )
@@ -306,7 +315,7 @@ def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
     """
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return None
-    with explaining(folder):
+    with explain_errors(folder):
         definition = canonical_tokenizer(read_tokenizer(folder, kind))
     require_embeddings(folder, definition, vocabulary)
     return definition

@@ -24,7 +24,7 @@ from ..encoders.contract import (
     Precision,
     Usage,
     Vectors,
-    base_of,
+    base_model_name,
     longest_input,
     require_no_links,
 )
@@ -32,13 +32,13 @@ from ..encoders.engines import GRAPHS, OUTPUT, STATES
 from ..encoders.export.exporting import FP32_TOLERANCE, GENERATED, generated_texts, measure_fp32
 from ..encoders.export.graphs import OPSET, SCATTERING_OPSET
 from ..encoders.graph_folders import TABLE_FILE, GraphFolder, MultiVectorEncoder, PairScorer, SparseEncoder
-from ..encoders.model_usage import own_limit
+from ..encoders.model_usage import configured_limit
 from ..encoders.quantization import quantize
 from ..encoders.stored_models import (
     CLASSIFIER,
     FETCH_AGAIN,
-    bare_name,
-    explaining,
+    class_name,
+    explain_errors,
     inner_folder,
     named_modules,
     read_object,
@@ -99,7 +99,7 @@ def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision
             "max_tokens": model.max_tokens,
             "max_positions": model.max_positions,
             "precision": precision,
-            "base": base_of(model.folder),
+            "base": base_model_name(model.folder),
             **exported.details,
         }
         origins = {"assembly": model.origins} if hasattr(model, "origins") else {}  # of DAM and REM
@@ -178,7 +178,7 @@ def read_sparse(source: Path) -> tuple[PooledSplade, Vectors | None, int]:
     backbone, pooling = (inner_folder(source, path) for _, path in documents)
     ranker = assembled_splade(backbone, read_object(pooling, "config.json", needed=True))
     table = None if queries == documents else query_table(inner_folder(source, queries[0][1]), ranker)
-    return ranker, table, min(ranker.max_tokens, own_limit(backbone))
+    return ranker, table, min(ranker.max_tokens, configured_limit(backbone))
 
 
 def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
@@ -196,7 +196,7 @@ def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
     ):
         raise ModelError(f"{folder} has no routes for queries and documents", hint=FETCH_AGAIN)
     return {
-        side: [(bare_name(kinds.get(route)), str(route)) for route in structure[side]]
+        side: [(class_name(kinds.get(route)), str(route)) for route in structure[side]]
         for side in ("query", "document")
     }
 
@@ -214,7 +214,7 @@ def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
 
 def query_table(folder: Path, ranker: Ranker) -> Vectors:
     """Read the weights of query tokens; special tokens get 0. Raises ModelError."""
-    with explaining(folder):
+    with explain_errors(folder):
         stored = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
     if stored.ndim != 1 or len(stored) > ranker.tokens.vocabulary:
         raise ModelError(
@@ -249,7 +249,7 @@ def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "f
         "fingerprint": identity,
         "table": table is not None,
         "ranker": ranker.ranker,
-        "base": base_of(source if isinstance(source, Path) else source.folder),
+        "base": base_model_name(source if isinstance(source, Path) else source.folder),
     }
 
     def parity(opened: SparseEncoder) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class PairClassifier(BackboneModel):
     ranker = "rerank"
 
     def __init__(self, model: Any, definition: str, folder: Path) -> None:
-        limit = min(own_limit(folder), longest_input(model.config))
+        limit = min(configured_limit(folder), longest_input(model.config))
         super().__init__(model, Usage("cls", "ip", {"query": "", "document": ""}, limit), folder)
         self.tokens = Tokens(
             definition,
@@ -408,9 +408,9 @@ def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str,
         marker = next((word for word in (text, *text.split()[:1]) if word in words), "")
         if marker and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
             tokenizer.add_special_tokens([AddedToken(marker, normalized=False)])
-    limit = min(knobs.get("document_length") or own_limit(inside), longest_input(backbone.config))
+    limit = min(knobs.get("document_length") or configured_limit(inside), longest_input(backbone.config))
     model = TokenProjection(backbone, layers, Usage("cls", "cosine", prefixes, limit), folder).eval()
-    longest = min(model.max_positions, own_limit(folder))
+    longest = min(model.max_positions, configured_limit(folder))
     return model, tokenizer, {"prefixes": prefixes} | usage_entry(knobs, masks, tokenizer, longest)
 
 
@@ -455,7 +455,7 @@ def read_layer(folder: Path) -> torch.nn.Linear:
     bent = str(record.get("activation_function", "Identity")).rsplit(".", 1)[-1]
     if bent != "Identity" or record.get("use_residual"):
         raise ModelError(f"{folder} does more than a linear layer ({bent}), which is not read")
-    with explaining(folder):
+    with explain_errors(folder):
         weights = stored_tensors(folder / WEIGHTS_FILE)
         matrix, bias = weights["linear.weight"].float(), weights.get("linear.bias")
     layer = torch.nn.Linear(matrix.shape[1], matrix.shape[0], bias=bias is not None)

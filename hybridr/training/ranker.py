@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..encoders.contract import Usage, checked_texts
-from ..encoders.tokens import TextTokenizer, padded
+from ..encoders.tokens import TextTokenizer, pad_rows
 from ..errors import DataError, ModelError
 from ..files.local import fingerprint, read_manifest
 from . import adapters
@@ -253,7 +253,7 @@ class Tokens:
 
     def batch(self, rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
         """Return ids and mask, both int64 `(rows, longest)`, padded with the model's own padding id."""
-        ids, mask = padded(rows)
+        ids, mask = pad_rows(rows)
         return np.where(mask == 1, ids, self.padding), mask
 
     def _tokenizer(self) -> TextTokenizer:

@@ -15,8 +15,8 @@ import numpy as np
 
 from ..encoders.contract import Precision, Vectors
 from ..encoders.export.exporting import export, require_replaceable
-from ..encoders.export.fetched_models import entry_of, fetch_published
-from ..encoders.tokens import batches, encode_ids, padded
+from ..encoders.export.fetched_models import fetch_published, published_checkpoint
+from ..encoders.tokens import batches, encode_ids, pad_rows
 from ..errors import ModelError, SettingsError, extra
 from ..families import member_names
 from ..files.local import read_manifest
@@ -250,7 +250,7 @@ def score_pairs(model: BackboneModel, tokens: Tokens, pairs: Pairs, limit: int) 
     scores = np.zeros(len(rows), dtype=np.float32)
     for batch in batches([len(row) for row in rows], model.batch_tokens):
         ids, mask = tokens.batch([rows[place] for place in batch])
-        inputs = (ids, mask, padded([segments[place] for place in batch])[0])
+        inputs = (ids, mask, pad_rows([segments[place] for place in batch])[0])
         scores[batch] = model.run(*inputs[: len(model.input_names)])
     return scores
 
@@ -286,7 +286,7 @@ def assemble(
     Raises SettingsError, DownloadError, and ModelError for a checkpoint that is damaged, asks to run code,
     has unsupported options, or does not fit.
     """
-    left, right = entry_of(dam), entry_of(rem) if rem is not None else None
+    left, right = published_checkpoint(dam), published_checkpoint(rem) if rem is not None else None
     for entry in (left, right):  # published names that do not go together: their sizes would not tell
         if entry and entry.ranker not in ("any", ranker):
             raise ModelError(
@@ -316,7 +316,7 @@ def usage_of(source: Path | str) -> dict[str, str]:
     """Return the pooling and similarity that a published model, or a folder trained by hybridr, was trained
     with.
     """
-    if (entry := entry_of(source)) is not None:
+    if (entry := published_checkpoint(source)) is not None:
         return {"pooling": entry.pooling, "similarity": entry.similarity}
     folder = Path(source).expanduser()
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
@@ -336,7 +336,7 @@ def local_path(source: Path | str, progress: Progress) -> Path:
     path = Path(source).expanduser()
     if path.exists():
         return path
-    entry = entry_of(source)
+    entry = published_checkpoint(source)
     if entry is None or str(source) not in (entry.name, entry.repository):
         raise ModelError(
             f"there is no DAM or REM {source}", hint="`hybridr models` lists the published names"

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ..encoders.contract import (
     Usage,
     Vectors,
-    digest_of,
     encoder_fingerprint,
     longest_input,
+    weights_digest,
 )
 from ..encoders.engines import Engine
 from ..encoders.export.model_files import TorchBiEncoder
@@ -29,7 +29,7 @@ from ..encoders.stored_models import (
     FILES,
     STEMS,
     backbone_folder,
-    explaining,
+    explain_errors,
     known_configuration,
     read_object,
     require_embeddings,
@@ -144,7 +144,7 @@ class BiEncoder(BackboneModel, TorchBiEncoder):
 def digest_weights(backbone: torch.nn.Module) -> str:
     """Return the sha256 of names, shapes and fp32 values of the weights that vectors depend on."""
     items = (item for item in sorted(backbone.state_dict().items()) if not item[0].startswith("pooler."))
-    return digest_of((name, tensor.detach().float().cpu().numpy()) for name, tensor in items)
+    return weights_digest((name, tensor.detach().float().cpu().numpy()) for name, tensor in items)
 
 
 def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tensor]:
@@ -191,7 +191,7 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> BiEn
     """
     folder = Path(folder)
     require_intact(folder)
-    with explaining(folder):
+    with explain_errors(folder):
         usage = read_usage(folder, max_tokens)
     backbone, tokenizer, missing = read_model(backbone_folder(folder))
     drop_missing(backbone, missing, folder)
@@ -205,7 +205,7 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
 
     Raises ModelError.
     """
-    with explaining(folder):
+    with explain_errors(folder):
         config = read_configuration(folder)
         tokenizer = canonical_tokenizer(
             configured_tokenizer(folder, read_tokenizer(folder, config.model_type))
@@ -242,7 +242,7 @@ def read_configuration(folder: Path) -> Any:
     record = known_configuration(folder)
     make = getattr(imported_transformers(), f"{STEMS[record['model_type']]}Config")
     names = (make().to_dict().keys() | OLDER_KEYS) - NOT_HANDED_ON
-    with explaining(folder):
+    with explain_errors(folder):
         return make(**{name: value for name, value in record.items() if name in names})
 
 

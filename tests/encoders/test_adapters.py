@@ -13,7 +13,7 @@ from hybridr import load_encoder
 from hybridr.encoders.adapters import DOCUMENT_TOKENS
 from hybridr.encoders.adapters.ensemble import Ensemble, EnsembleSettings
 from hybridr.encoders.contract import Encoder
-from hybridr.encoders.export.exporting import export, opened_encoder
+from hybridr.encoders.export.exporting import export, open_in_onnx
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.errors import ModelError, SettingsError
 from hybridr.records import silent
@@ -61,8 +61,8 @@ def test_documents_that_it_was_fitted_to_are_not_encoded_again(folders: tuple[st
     adapter.fit(texts[:100], texts[100:110], 0.3, silent)
     limit = min(DOCUMENT_TOKENS, adapter.side_by_side.max_tokens)
     pairs: list[tuple[Any, Encoder]] = [
-        (adapter.encoder, opened_encoder(adapter.candidate)),
-        (adapter.old_encoder, opened_encoder(adapter.first)),
+        (adapter.encoder, open_in_onnx(adapter.candidate)),
+        (adapter.old_encoder, open_in_onnx(adapter.first)),
     ]
     asked_for = [texts[3], texts[115], texts[105], texts[3], texts[116]]
 

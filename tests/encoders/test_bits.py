@@ -9,12 +9,12 @@ from hybridr.encoders.bits import (
     MOST_QUERY_TOKENS,
     MOST_TOKENS,
     agreement,
-    bits_of,
     bytes_a_token,
-    heaviest,
+    heaviest_tokens,
     mean_as_text,
     mean_from_text,
     mean_state,
+    pack_bits,
 )
 from support.bits import late_interaction, read_bits
 from support.hashing import HashingEncoder
@@ -30,7 +30,7 @@ def signs(states: np.ndarray, mean: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("width", "size"), [(1, 8), (24, 8), (64, 8), (65, 16), (384, 48), (768, 96)])
 def test_a_token_takes_whole_longs(width: int, size: int) -> None:
-    bits = bits_of(states_of(3, width), np.zeros(width, dtype=np.float32))
+    bits = pack_bits(states_of(3, width), np.zeros(width, dtype=np.float32))
     assert (bytes_a_token(width), bits.shape) == (size, (3, size))
 
 
@@ -41,17 +41,19 @@ def test_late_interaction_is_that_of_vectors_of_signs(width: int) -> None:
     document[7] = query[1]
     weights = np.array([0.1, 0.4, 0.2, 0.2, 0.1], dtype=np.float32)
     expected = weights @ (signs(query, mean) @ signs(document, mean).T).max(axis=1)
-    found = late_interaction(bits_of(query, mean), weights, bits_of(document, mean), width)
+    found = late_interaction(pack_bits(query, mean), weights, pack_bits(document, mean), width)
     assert found == pytest.approx(expected, abs=1e-6)
-    assert late_interaction(bits_of(query, mean), weights, bits_of(query, mean), width) == pytest.approx(1.0)
+    assert late_interaction(pack_bits(query, mean), weights, pack_bits(query, mean), width) == pytest.approx(
+        1.0
+    )
 
 
 def test_a_document_without_tokens_and_one_of_opposites_score_nothing() -> None:
     mean, query = np.zeros(24, dtype=np.float32), states_of(2, 24)
     weights = np.array([0.5, 0.5], dtype=np.float32)
-    bits = bits_of(query, mean)
+    bits = pack_bits(query, mean)
     assert late_interaction(bits, weights, bits[:0], 24) == 0.0
-    assert late_interaction(bits[:1], weights[:1] * 2, bits_of(-query[:1], mean), 24) == 0.0
+    assert late_interaction(bits[:1], weights[:1] * 2, pack_bits(-query[:1], mean), 24) == 0.0
 
 
 def test_an_index_keeps_the_mean_of_all_tokens() -> None:
@@ -71,7 +73,7 @@ def test_a_long_document_is_read_to_its_end() -> None:
     np.testing.assert_array_equal(vectors, encoder.encode_documents(texts))
     assert [len(one) for one in bits] == [1, 254, 255, 700, 0, 2]
     words = encoder.read_documents([f"w{number}" for number in range(700)])
-    np.testing.assert_array_equal(bits[3], bits_of(np.concatenate([one.states for one in words]), mean))
+    np.testing.assert_array_equal(bits[3], pack_bits(np.concatenate([one.states for one in words]), mean))
     narrow = read_bits(encoder, texts, mean, max_tokens=16)[1]
     np.testing.assert_array_equal(narrow[3], bits[3])
 
@@ -84,13 +86,13 @@ def test_no_document_has_more_than_the_most_tokens() -> None:
 
 def test_the_heaviest_tokens_of_a_query_are_kept_in_order() -> None:
     bits = np.arange(3, dtype=np.uint8)[:, None]
-    kept, weights = heaviest(bits, np.array([1.0, 0.0, 3.0]))
+    kept, weights = heaviest_tokens(bits, np.array([1.0, 0.0, 3.0]))
     assert (kept[:, 0].tolist(), weights.tolist()) == ([0, 2], [0.25, 0.75])
     many = np.arange(200, dtype=np.uint8)[:, None]
-    kept, weights = heaviest(many, np.arange(200, dtype=np.float32))
+    kept, weights = heaviest_tokens(many, np.arange(200, dtype=np.float32))
     assert kept[:, 0].tolist() == list(range(200 - MOST_QUERY_TOKENS, 200))
     assert weights.sum() == pytest.approx(1.0)
-    assert len(heaviest(many, np.zeros(200))[1]) == 0
+    assert len(heaviest_tokens(many, np.zeros(200))[1]) == 0
 
 
 def test_states_kept_in_half_precision_have_the_same_bits() -> None:
@@ -98,11 +100,11 @@ def test_states_kept_in_half_precision_have_the_same_bits() -> None:
     just_above = np.nextafter(mean, np.float32(9))[None]
     states = np.concatenate([states_of(200, 64), just_above, mean[None]])
     kept = states.astype(np.float16).astype(np.float32)
-    np.testing.assert_array_equal(bits_of(states, mean), bits_of(kept, mean))
+    np.testing.assert_array_equal(pack_bits(states, mean), pack_bits(kept, mean))
 
 
 def test_agreement_counts_equal_bits() -> None:
-    bits = bits_of(states_of(4, 64), np.zeros(64, dtype=np.float32))
+    bits = pack_bits(states_of(4, 64), np.zeros(64, dtype=np.float32))
     other = bits.copy()
     other[0, 0] ^= 0b101
     assert agreement(bits, bits.tobytes()) == 1.0

@@ -7,7 +7,7 @@ import base64
 import numpy as np
 import pytest
 
-from hybridr.encoders.contract import of_length_one
+from hybridr.encoders.contract import unit_length
 from hybridr.encoders.evening import LEVEL, SHARE_OF_MEAN, Evening
 
 DIM = 24
@@ -21,7 +21,7 @@ def documents(strength: float = 6.0) -> np.ndarray:
 
 
 def test_strong_directions_count_as_the_eighth() -> None:
-    vectors = of_length_one(documents())
+    vectors = unit_length(documents())
     evening = Evening.fitted(documents())
     assert evening
     assert evening.rows.shape == (LEVEL - 1, DIM)
@@ -32,7 +32,7 @@ def test_strong_directions_count_as_the_eighth() -> None:
     even = np.linalg.svd(after - after.mean(axis=0), compute_uv=False)
     assert even[:LEVEL] == pytest.approx([spreads[LEVEL - 1]] * LEVEL, rel=1e-3)
     assert even[LEVEL:] == pytest.approx(spreads[LEVEL:], rel=1e-3), "weaker ones stay"
-    assert np.allclose(evening.of(vectors), of_length_one(after), atol=1e-6)
+    assert np.allclose(evening.of(vectors), unit_length(after), atol=1e-6)
 
 
 def test_its_text_says_the_same() -> None:

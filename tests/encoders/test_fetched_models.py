@@ -19,11 +19,11 @@ import hybridr
 from hybridr.encoders.export import fetched_models
 from hybridr.encoders.export.fetched_models import (
     REM_FILE,
-    entry_of,
+    bar_class,
     fetch_published,
-    hub_silence,
+    hub_problem,
     published,
-    reporting,
+    published_checkpoint,
 )
 from hybridr.errors import DownloadError, ModelError
 from hybridr.training.rankers import assemble, export_joined
@@ -44,7 +44,7 @@ def test_the_48_checkpoints_of_ddr_and_the_8_of_coco_dr() -> None:
     ):
         assert ddr[name].repository == f"jingtao/{name}"
         for source in (name, f"jingtao/{name}", Path("/somewhere") / name, f"/somewhere/{name}/"):
-            assert entry_of(source) == ddr[name]
+            assert published_checkpoint(source) == ddr[name]
     chinese = ddr["REM-bert_base-dense-contrast-dureader"]
     assert (chinese.pooling, chinese.similarity) == ("mean", "cosine")
     assert ddr["DAM-bert_base-mlm-msmarco"].similarity == "ip"
@@ -54,7 +54,7 @@ def test_the_48_checkpoints_of_ddr_and_the_8_of_coco_dr() -> None:
         for form in ("", "-msmarco", "-msmarco-idro-only", "-msmarco-warmup")
     }
     assert {(entry.kind, entry.pooling, entry.similarity) for entry in coco} == {("full", "cls", "ip")}
-    assert entry_of("all-MiniLM-L6-v2") is None
+    assert published_checkpoint("all-MiniLM-L6-v2") is None
     with pytest.raises(ModelError, match="no published checkpoint 'DAM'"):
         fetch_published("DAM")
 
@@ -82,7 +82,7 @@ def test_without_a_hub_the_words_are_clear(hub: Path) -> None:
             fetch_published(name)
         hint = str(caught.value.hint)
         assert files in hint
-        assert "where it stopped" in hint
+        assert "to resume" in hint
         assert caught.value.exit_code == 1
 
 
@@ -145,13 +145,13 @@ def test_coco_dr_is_opened_by_name_or_folder_and_exported(hub: Path, tmp_path: P
 
 def test_half_a_download_is_not_used(hub: Path) -> None:
     (stored(hub, "DAM-bert_base-mlm-dureader") / "config.json").write_text("{}")
-    with pytest.raises(DownloadError, match="without pytorch_model.bin"):
+    with pytest.raises(DownloadError, match="lacks pytorch_model.bin"):
         fetch_published("DAM-bert_base-mlm-dureader")
 
 
 def test_the_hubs_bars_become_progress(capfd: pytest.CaptureFixture[str]) -> None:
     seen: list[tuple[str, int, int | None]] = []
-    bar = reporting("X", lambda stage, done, total=None, note="": seen.append((stage, done, total)))
+    bar = bar_class("X", lambda stage, done, total=None, note="": seen.append((stage, done, total)))
     with bar(total=100, unit="B", mininterval=0) as bytes_bar:
         bytes_bar.update(40)
         bytes_bar.update(60)
@@ -164,11 +164,11 @@ def test_the_hubs_bars_become_progress(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_hub_that_does_not_answer_is_not_waited_for(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "offline" in hub_silence("BAAI/bge-small-zh-v1.5").lower()
+    assert "offline" in hub_problem("BAAI/bge-small-zh-v1.5").lower()
     monkeypatch.setattr(fetched_models, "HUB_WAIT_S", 0.1)
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: time.sleep(2))
     started = time.monotonic()
-    assert "no answer within" in hub_silence("BAAI/bge-small-zh-v1.5")
+    assert "no answer within" in hub_problem("BAAI/bge-small-zh-v1.5")
     assert time.monotonic() - started < 1
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
-    assert hub_silence("BAAI/bge-small-zh-v1.5") == ""
+    assert hub_problem("BAAI/bge-small-zh-v1.5") == ""

@@ -16,7 +16,7 @@ from hybridr.encoders.export.graphs import OPSET, write_graph
 from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.export.weights import open_without_torch
 from hybridr.encoders.opening import load_encoder
-from hybridr.encoders.tokens import encode_ids, padded
+from hybridr.encoders.tokens import encode_ids, pad_rows
 from hybridr.files.local import read_manifest
 from hybridr.training.torch_models import read_retriever
 from support.pythons import run_without_torch
@@ -48,7 +48,7 @@ def test_a_graph_of_weights_gives_what_torch_gives(tmp_path: Path, kind: str) ->
     texts = tiny_texts(12)
     write_graph(numpy_form, tmp_path / "graph.onnx")
     engine = open_onnx(tmp_path / "graph.onnx")
-    ids, mask = padded(list(numpy_form.tokenizer.ids(texts, 64)))
+    ids, mask = pad_rows(list(numpy_form.tokenizer.ids(texts, 64)))
     states, vectors = torch_form.read(ids, mask, *[np.zeros_like(ids)][: len(torch_form.input_names) - 2])
     for found_states, found_vectors in (numpy_form.read(ids, mask), engine.read(ids, mask)):
         np.testing.assert_allclose(found_states[mask > 0], states[mask > 0], atol=1e-4)

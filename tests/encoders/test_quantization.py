@@ -38,8 +38,8 @@ def test_remainders_sides_and_even_channels_each_take_error_away(
     assert whole < 0.001
     for name, without in (
         ("averaged_products", lambda _: set()),
-        ("one_side", lambda _: 0.0),
-        ("even", np.ones_like),
+        ("one_sided_lift", lambda _: 0.0),
+        ("channel_divisors", np.ones_like),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(quantization, name, without)

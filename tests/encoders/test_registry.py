@@ -12,10 +12,10 @@ from hybridr.encoders.registry import (
     MAX_TOKENS,
     PACKAGED,
     declared_languages,
-    known_as,
+    encoder_languages,
+    known_encoder,
     languages_by_fingerprint,
-    languages_of,
-    suggestion,
+    suggested_encoders,
 )
 from hybridr.errors import ModelError
 from hybridr.indexing.preflight import check_language
@@ -30,20 +30,20 @@ ENGLISH = (
 
 
 def test_names_are_found_by_name_and_repository() -> None:
-    assert known_as("multilingual-e5-small") is known_as("intfloat/multilingual-e5-small")
-    assert known_as("all-mpnet-base-v2") is None
+    assert known_encoder("multilingual-e5-small") is known_encoder("intfloat/multilingual-e5-small")
+    assert known_encoder("all-mpnet-base-v2") is None
     assert len({one.name for one in ENCODERS}) == len(ENCODERS)
-    packaged = known_as(PACKAGED)
+    packaged = known_encoder(PACKAGED)
     assert packaged is not None
     assert packaged.max_tokens == MAX_TOKENS
-    assert "bge-small-zh-v1.5 or bge-base-zh-v1.5," in suggestion("zh")  # its own before those of all
-    assert "multilingual-e5-small or paraphrase-multilingual" in suggestion("de")
+    assert "bge-small-zh-v1.5 or bge-base-zh-v1.5," in suggested_encoders("zh")  # its own before those of all
+    assert "multilingual-e5-small or paraphrase-multilingual" in suggested_encoders("de")
 
 
 def test_every_way_to_say_languages_is_read(tmp_path: Path) -> None:
-    assert languages_of({"languages": ["fr"], "base": PACKAGED}) == ("fr",)
-    assert languages_of({"base": PACKAGED}) == ("en",)
-    assert languages_of({"base": "ours"}) == declared_languages(None) == ()
+    assert encoder_languages({"languages": ["fr"], "base": PACKAGED}) == ("fr",)
+    assert encoder_languages({"base": PACKAGED}) == ("en",)
+    assert encoder_languages({"base": "ours"}) == declared_languages(None) == ()
     ours = tmp_path / "ours"
     cached = tmp_path / "models--intfloat--multilingual-e5-small" / "snapshots" / "0a1b"
     for folder in (ours, cached):

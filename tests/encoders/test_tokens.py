@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from hybridr.encoders.tokens import CHARACTERS_A_TOKEN, TextTokenizer, batches, padded
+from hybridr.encoders.tokens import CHARACTERS_A_TOKEN, TextTokenizer, batches, pad_rows
 from support.tiny import tiny_retriever
 
 
@@ -17,7 +17,7 @@ def test_batches_hold_every_position_once_within_the_budget() -> None:
 
 
 def test_padding_is_masked() -> None:
-    ids, mask = padded([[2, 9, 3], [2, 3]])
+    ids, mask = pad_rows([[2, 9, 3], [2, 3]])
     assert ids.tolist() == [[2, 9, 3], [2, 3, 0]]
     assert mask.tolist() == [[1, 1, 1], [1, 1, 0]]
 

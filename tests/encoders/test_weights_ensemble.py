@@ -9,7 +9,12 @@ import pytest
 
 from hybridr import load_encoder
 from hybridr.encoders.export.exporting import export, second_retriever
-from hybridr.encoders.export.weights import EnsembleBiEncoder, NumpyBiEncoder, fitted, open_without_torch
+from hybridr.encoders.export.weights import (
+    EnsembleBiEncoder,
+    NumpyBiEncoder,
+    fit_ensemble,
+    open_without_torch,
+)
 from hybridr.errors import ModelError
 from hybridr.files.local import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever
@@ -32,7 +37,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[NumpyBiEncoder, Numpy
 @pytest.fixture(scope="module")
 def joined(two: tuple[NumpyBiEncoder, NumpyBiEncoder]) -> EnsembleBiEncoder:
     first, second = two
-    return fitted(*two, (first.encode_documents(TEXTS), second.encode_documents(TEXTS)), 0.3, 24)
+    return fit_ensemble(*two, (first.encode_documents(TEXTS), second.encode_documents(TEXTS)), 0.3, 24)
 
 
 def test_a_vector_is_what_the_two_give_weighted_centred_and_projected(two, joined):
@@ -72,7 +77,7 @@ def test_a_second_one_that_wants_a_prefix_before_queries_alone_is_joined_without
     vectors = one.encode_documents(TEXTS), other.encode_documents(TEXTS)
     assert np.allclose(asking.encode_documents(TEXTS), vectors[1])
     assert not np.allclose(asking.encode_queries(TEXTS), vectors[1], atol=1e-3)
-    plain, joined = (fitted(one, second, vectors, 0.3, 24) for second in (other, asking))
+    plain, joined = (fit_ensemble(one, second, vectors, 0.3, 24) for second in (other, asking))
     assert joined.fingerprint == plain.fingerprint
     assert (joined.prefix_tokens, joined.base) == (0, "one + asking")
     encoder = load_encoder(export(joined, tmp_path / "encoder"))
@@ -87,7 +92,7 @@ def test_a_second_one_that_wants_a_prefix_before_queries_alone_is_joined_without
 def test_the_fingerprint_follows_both_and_the_fit(two, joined):
     first, second = two
     vectors = first.encode_documents(TEXTS), second.encode_documents(TEXTS)
-    again, more = (fitted(first, second, vectors, share, 24) for share in (0.3, 0.31))
+    again, more = (fit_ensemble(first, second, vectors, share, 24) for share in (0.3, 0.31))
     assert again.fingerprint == joined.fingerprint != more.fingerprint
     assert len({first.fingerprint, second.fingerprint, joined.fingerprint, more.fingerprint}) == 4
 
@@ -95,7 +100,7 @@ def test_the_fingerprint_follows_both_and_the_fit(two, joined):
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
-        (PREFIX, {}, "one wants a prefix before texts"),
+        (PREFIX, {}, "one needs a prefix before texts"),
         ({"similarity": "ip"}, {}, "compares by inner product"),
         ({}, {"query": "balan ", "document": "balan balan "}, "prefixes of different length"),
     ],
@@ -109,7 +114,7 @@ def test_what_cannot_be_joined_is_refused(tmp_path, first, second, said):
 def test_another_vocabulary_is_refused(tmp_path: Path, two: tuple[NumpyBiEncoder, NumpyBiEncoder]) -> None:
     other = numpy_retriever(tmp_path / "other")
     other.tokenizer_json = other.tokenizer_json.replace("balan", "xalan")
-    with pytest.raises(ModelError, match="other vocabularies"):
+    with pytest.raises(ModelError, match="different vocabularies"):
         EnsembleBiEncoder(two[0], other, np.zeros(32, np.float32), np.eye(64, dtype=np.float32))
 
 

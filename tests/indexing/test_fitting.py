@@ -7,7 +7,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
-from hybridr.encoders.contract import Reading, of_length_one
+from hybridr.encoders.contract import Reading, unit_length
 from hybridr.errors import DataError
 from hybridr.indexing.terms import fitting
 from hybridr.indexing.terms.fitting import (
@@ -99,10 +99,10 @@ def test_a_row_is_the_mean_of_the_states_that_its_occurrences_overlap() -> None:
     for reading, found in zip(readings, words, strict=True):
         sums.add(reading, found)
     table = sums.table("e", {"documents": 3})
-    first = of_length_one(readings[0].states[:2].mean(axis=0, keepdims=True))
-    second = of_length_one(readings[1].states[1:3].mean(axis=0, keepdims=True))
+    first = unit_length(readings[0].states[:2].mean(axis=0, keepdims=True))
+    second = unit_length(readings[1].states[1:3].mean(axis=0, keepdims=True))
     assert table.terms == ("rest", "wingtip"), "what lies behind the last token has no state"
-    np.testing.assert_allclose(table.rows[1], of_length_one(first + second)[0], atol=1e-3)
+    np.testing.assert_allclose(table.rows[1], unit_length(first + second)[0], atol=1e-3)
 
 
 def test_terms_of_most_documents_come_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hybridr import load_encoder
-from hybridr.encoders.opening import shipped
+from hybridr.encoders.opening import pack_encoder
 from hybridr.errors import AccessDenied, ClusterError, HybridrError, MissingExtra, ModelError, SettingsError
 from hybridr.indexing.job import Filling, Meter
 from hybridr.indexing.runners import ray as on_ray
@@ -39,7 +39,7 @@ def answer_of(monkeypatch: pytest.MonkeyPatch, found: Any, release: str | None =
 
 @pytest.mark.model
 def test_the_same_encoder_folder_is_opened(minilm_encoder_folder: Path) -> None:
-    sent = pickle.loads(pickle.dumps(shipped(load_encoder(minilm_encoder_folder))))
+    sent = pickle.loads(pickle.dumps(pack_encoder(load_encoder(minilm_encoder_folder))))
     assert sent.open(1).fingerprint == load_encoder(minilm_encoder_folder).fingerprint
 
 
@@ -47,7 +47,7 @@ def test_the_same_encoder_folder_is_opened(minilm_encoder_folder: Path) -> None:
 def test_a_worker_without_the_model_or_with_another_says_so(monkeypatch, minilm_encoder_folder, tmp_path):
     folder = tmp_path / "encoder"
     shutil.copytree(minilm_encoder_folder, folder)
-    task = shipped(load_encoder(folder))
+    task = pack_encoder(load_encoder(folder))
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["encoder"]["fingerprint"] = "f" * 64
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from hybridr.encoders.contract import of_length_one
+from hybridr.encoders.contract import unit_length
 from hybridr.errors import ModelError
 from hybridr.indexing.terms.storage import FILE, TermTable, load_term_table, unpacked
 
@@ -16,7 +16,7 @@ TERMS = ("wing", "flow", "機翼", "🚀", 'quo"te\n', "shock wave")
 
 
 def table_of(count: int = len(TERMS), width: int = 8, seed: int = 3) -> TermTable:
-    rows = of_length_one(np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32))
+    rows = unit_length(np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32))
     terms = TERMS if count == len(TERMS) else tuple(f"t{number}" for number in range(count))
     return TermTable(terms, rows.astype(np.float16), 0.75, "e" * 64, {"inputs": {"index": "a"}})
 

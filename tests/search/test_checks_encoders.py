@@ -12,7 +12,7 @@ import pytest
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import VERSION
 from hybridr.encoders.export import exporting
-from hybridr.encoders.registry import known_as
+from hybridr.encoders.registry import known_encoder
 from hybridr.errors import FingerprintMismatch
 from hybridr.files.remembered import ENCODERS, read_state_file
 from hybridr.search.checks import encoder_for, promote
@@ -30,14 +30,14 @@ def written_by(fingerprint: str) -> IndexInfo:
 
 
 def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(tmp_path, monkeypatch) -> None:
-    entry, tiny = known_as("bge-small-zh-v1.5"), tiny_retriever(seed=7)
+    entry, tiny = known_encoder("bge-small-zh-v1.5"), tiny_retriever(seed=7)
     assert entry is not None
     assert entry.package is not None
     entry = replace(entry, package=replace(entry.package, fingerprint=tiny.fingerprint))
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     monkeypatch.setattr("hybridr.encoders.registry.ENCODERS", (entry,))
     monkeypatch.setattr(exporting, "packaged_retriever", lambda *_, **__: tiny)
-    monkeypatch.setattr(exporting, "hub_silence", lambda _: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(exporting, "hub_problem", lambda _: pytest.fail("the hub was asked"))
     for name in (None, entry.name, Path(entry.name)):
         assert encoder_for(written_by(tiny.fingerprint), name).fingerprint == tiny.fingerprint
     with pytest.raises(FingerprintMismatch):

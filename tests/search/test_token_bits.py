@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, meta_of
-from hybridr.encoders.bits import MOST_QUERY_TOKENS, bits_of, mean_as_text
+from hybridr.encoders.bits import MOST_QUERY_TOKENS, mean_as_text, pack_bits
 from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.search.context import choose_signals
@@ -55,7 +55,7 @@ def test_the_clause_asks_for_the_tokens_of_words(signal: TokenBits) -> None:
     params = clause["script_score"]["script"]["params"]
     assert (params["weights"], params["factor"]) == ([0.75, 0.25], pytest.approx(0.5 * SCALE))
     assert params["width"] == HashingEncoder.width
-    expected = bits_of(one.reading.states[[0, 3]], signal.mean).reshape(-1).view(">i8").tolist()
+    expected = pack_bits(one.reading.states[[0, 3]], signal.mean).reshape(-1).view(">i8").tolist()
     assert params["query"] == expected
 
 

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybridr import Search
-from hybridr.encoders.bits import ONES, Bits, bits_of, heaviest, joined_bits, mean_from_text, read_whole
+from hybridr.encoders.bits import (
+    ONES,
+    Bits,
+    heaviest_tokens,
+    joined_bits,
+    mean_from_text,
+    pack_bits,
+    read_to_end,
+)
 from hybridr.encoders.contract import TokenEncoder, Vectors
 from hybridr.search.calibration import token_state_scale
 from hybridr.search.signals.token_bits import SCALE, TokenBits, token_weights
@@ -17,8 +25,8 @@ def read_bits(
     encoder: TokenEncoder, texts: Sequence[str], mean: np.ndarray, max_tokens: int | None = None
 ) -> tuple[np.ndarray, list[Bits]]:
     """Read documents whole: vectors `(n, dim)` of the beginnings, bits of all tokens."""
-    vectors, found = read_whole(
-        encoder, texts, lambda _, reading: bits_of(reading.states, mean), max_tokens=max_tokens
+    vectors, found = read_to_end(
+        encoder, texts, lambda _, reading: pack_bits(reading.states, mean), max_tokens=max_tokens
     )
     return vectors, [joined_bits(parts) for parts in found]
 
@@ -27,7 +35,9 @@ def asked_bits(search: Search, text: str) -> tuple[np.ndarray, np.ndarray, float
     """Give a query's bits, their weights, and what late interaction is multiplied by in the score."""
     mean = mean_from_text(search.info.record.token_bits)
     [reading], [analysed] = search.encoder.read_queries([text]), search.analysis.of([text])
-    query, weights = heaviest(bits_of(reading.states, mean), token_weights(analysed.words, reading.spans))
+    query, weights = heaviest_tokens(
+        pack_bits(reading.states, mean), token_weights(analysed.words, reading.spans)
+    )
     return query, weights, TokenBits.weight * SCALE * token_state_scale(search.encoder)
 
 

@@ -1,10 +1,10 @@
-"""The adapter ensemble: joins the base encoder with a second retriever, and keeps the components that tell
-documents apart.
+"""The adapter ensemble: joins the base encoder with a second retriever, and keeps the principal components of
+their vectors.
 
-Nothing is trained. The vectors of both stand side by side, weighted by their shares; those of the second are
-centred, because vectors of a retriever like E5 all lie in one direction. Of the joined vectors as many
-principal components are kept as the base has dimensions, so that an index does not grow. Two retrievers err
-on different texts (Hansen and Salamon 1990).
+Nothing is trained. The vectors of both are concatenated, weighted by their shares; those of the second are
+centred, because all vectors of a retriever like E5 lie near one direction. As many principal components are
+kept as the base has dimensions, so that an index does not grow. An ensemble is better than its parts because
+two retrievers err on different texts (Hansen and Salamon 1990).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pydantic import Field
 
 from ...records import Progress, silent
 from ...settings import Stage
-from ..contract import Encoder, Vectors, of_length_one
-from ..export.exporting import opened_encoder, second_retriever
-from ..export.weights import EnsembleBiEncoder, NumpyBiEncoder, fitted
+from ..contract import Encoder, Vectors, unit_length
+from ..export.exporting import open_in_onnx, second_retriever
+from ..export.weights import EnsembleBiEncoder, NumpyBiEncoder, fit_ensemble
 from . import DOCUMENT_TOKENS
 
 ENCODED = 64  # documents between two reports
@@ -50,14 +50,14 @@ class Ensemble:
     on = "documents"
     title = "ensemble of two retrievers"
     strength = 0.3
-    """The second one's share: chosen on cranfield, npl, fiqa_mini, tldr_cmd and squadshifts_amazon."""
+    """Share of the second retriever, chosen on cranfield, npl, fiqa_mini, tldr_cmd and squadshifts_amazon."""
     Settings = EnsembleSettings
     candidate: EnsembleBiEncoder
     encoder: Encoder
     old_encoder: Encoder
 
     def __init__(self, base: NumpyBiEncoder, settings: EnsembleSettings, progress: Progress = silent) -> None:
-        """Open the second retriever. Raises ModelError if both cannot be joined, DownloadError."""
+        """Open the second retriever. Raises ModelError if the two cannot be joined, DownloadError."""
         self.first, self.second = base, second_retriever(settings.second, progress=progress)
         width = base.dim + self.second.dim
         centre, components = np.zeros(self.second.dim, np.float32), np.eye(width, dtype=np.float32)
@@ -80,7 +80,7 @@ class Ensemble:
         progress("fit", len(documents), len(documents))
         first, second = both.read("document", documents, limit)
         dim = kept_dimensions(self.size, self.first.dim + self.second.dim, count)
-        self.candidate = fitted(self.first, self.second, (first[:count], second[:count]), strength, dim)
+        self.candidate = fit_ensemble(self.first, self.second, (first[:count], second[:count]), strength, dim)
         self.encoder = ComparedEncoder(self.candidate, both, self.candidate.joined)
         self.old_encoder = ComparedEncoder(self.first, both, lambda own, _: own)
         lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
@@ -103,12 +103,12 @@ def kept_dimensions(size: int, width: int, documents: int) -> int:
 
 
 class BothRetrievers:
-    """Vectors of two retrievers, by the graph that has both; a text that was read is not read again: the gate
-    asks for most of them twice.
+    """Vectors of two retrievers, by one graph of both. They are cached, since the gate needs most of them
+    twice.
     """
 
     def __init__(self, retrievers: EnsembleBiEncoder) -> None:
-        self._opened = opened = opened_encoder(retrievers)
+        self._opened = opened = open_in_onnx(retrievers)
         self.max_tokens, self._first_dim = opened.max_tokens, retrievers.first.dim
         self._vectors: dict[tuple[str, int | None, str], Vectors] = {}
 
@@ -123,11 +123,11 @@ class BothRetrievers:
             self._vectors |= zip(new, encode([text for *_, text in new], max_tokens=max_tokens), strict=True)
         vectors = np.array([self._vectors[key] for key in keys], np.float32).reshape(-1, self._opened.dim)
         first, second = np.split(vectors, [self._first_dim], axis=1)
-        return of_length_one(first), of_length_one(second)
+        return unit_length(first), unit_length(second)
 
 
 class ComparedEncoder:
-    """An encoder that makes its vectors of those of both retrievers."""
+    """An encoder that computes its vectors from those of both retrievers."""
 
     def __init__(
         self, encoder: NumpyBiEncoder, both: BothRetrievers, join: Callable[[Vectors, Vectors], Vectors]

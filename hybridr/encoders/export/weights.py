@@ -1,10 +1,10 @@
 """Bi-encoders without torch: weights from safetensors, arithmetic in numpy, the reference for graphs.
 
-BERT and its kin (RoBERTa, XLM-R, DistilBERT) are described once, as operations: `NumpyArithmetic` computes
-them, `GraphArithmetic` (graphs.py) writes them as an ONNX graph. They follow transformers'
+The BERT family (BERT, RoBERTa, XLM-R, DistilBERT) is described once, as operations: `NumpyArithmetic`
+computes them, `GraphArithmetic` (graphs.py) writes them as an ONNX graph. They follow transformers'
 `modeling_bert.py`, `modeling_roberta.py` and `modeling_distilbert.py`.
 
-An ensemble joins two: both read a text, and their vectors side by side are projected.
+An ensemble joins two bi-encoders: both read a text, and their concatenated vectors are projected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,20 @@ from threadpoolctl import threadpool_limits
 
 from ...errors import MissingExtra, ModelError
 from ...files.local import read_within
-from ..contract import Reading, Usage, Vectors, digest_of, encoder_fingerprint, longest_input, of_length_one
+from ..contract import (
+    Reading,
+    Usage,
+    Vectors,
+    encoder_fingerprint,
+    longest_input,
+    unit_length,
+    weights_digest,
+)
 from ..model_usage import configured_tokenizer, read_usage
 from ..stored_models import (
     FETCH_AGAIN,
     backbone_folder,
-    explaining,
+    explain_errors,
     known_configuration,
     require_embeddings,
     require_intact,
@@ -88,7 +96,7 @@ def token_states(arithmetic: Any, config: Any, ids: Any, mask: Any, kinds: Any =
     states = arithmetic.norm(arithmetic.add(states, places), EMBEDDED, epsilon)
     for layer in layers(config):
         query, key, value = (arithmetic.linear(states, name) for name in layer[:3])
-        mixed = arithmetic.attend(query, key, value, mask, heads_of(config))
+        mixed = arithmetic.attend(query, key, value, mask, head_count(config))
         mixed = arithmetic.add(arithmetic.linear(mixed, layer.mixed), states)
         states = arithmetic.norm(mixed, layer.mixed_norm, epsilon)
         wide = arithmetic.gelu(arithmetic.linear(states, layer.wide))
@@ -105,12 +113,12 @@ def layers(config: Any) -> Iterator[Layer]:
         yield Layer(*(f"{stem}.{number}.{name}" for name in names))
 
 
-def heads_of(config: Any) -> int:
+def head_count(config: Any) -> int:
     """Return the number of attention heads."""
     return int(config.n_heads if config.model_type == "distilbert" else config.num_attention_heads)
 
 
-def names_of_weights(config: Any) -> list[str]:
+def needed_weights(config: Any) -> list[str]:
     """Return the names of the weights needed for the token states, sorted."""
     tables = [WORDS, POSITIONS] + [KINDS_OF_TOKENS] * (config.model_type != "distilbert")
     modules = [EMBEDDED, *(name for layer in layers(config) for name in layer)]
@@ -123,10 +131,10 @@ WRAPPERS = (
     "roberta.",
     "distilbert.",
 )  # before names, where a head was saved around the backbone
-OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files of before PyTorch had it
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files older than PyTorch's LayerNorm
 BEYOND = ".layer."
 ONE_THREAD: dict[str, Any] = {"limits": 1, "user_api": "blas"}
-"""Limit of numpy's BLAS to one thread: several spin while they wait for each other on a busy machine."""
+"""Limits numpy's BLAS to one thread: on a busy machine several would spin, waiting for each other."""
 StoredWeights = Mapping[str, NDArray[np.float32]]
 
 
@@ -193,7 +201,7 @@ class NumpyArithmetic:
 
 
 class NumpyBiEncoder(TextModel):
-    """A bi-encoder of BERT's kin in numpy: slow, but without torch; an export uses it like torch's
+    """A bi-encoder of the BERT family in numpy: slow, but without torch; an export uses it like torch's
     `Retriever`.
     """
 
@@ -241,7 +249,9 @@ class NumpyBiEncoder(TextModel):
     @cached_property
     def fingerprint(self) -> str:
         """Return the fingerprint of weights, tokenizer and usage, equal to that of torch's `Retriever`."""
-        return encoder_fingerprint(digest_of(sorted(self.weights.items())), self.tokenizer_json, self.usage)
+        return encoder_fingerprint(
+            weights_digest(sorted(self.weights.items())), self.tokenizer_json, self.usage
+        )
 
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
         """Return the states `(n, tokens, width)` and vectors `(n, dim)` of one batch."""
@@ -278,7 +288,7 @@ class NumpyBiEncoder(TextModel):
 
 
 def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyBiEncoder:
-    """Return a sentence-transformers bi-encoder of BERT's kin in fp32, opened without torch.
+    """Return a sentence-transformers bi-encoder of the BERT family in fp32, opened without torch.
 
     `usage` None means the folder's own. Raises ModelError if the folder is missing or damaged, MissingExtra
     if only torch can read it: other kinds of models, weights or tokenizers.
@@ -301,12 +311,12 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
     if problem:
         raise MissingExtra("torch", "train", f"{problem} ({inside.name}; without torch: {', '.join(KINDS)})")
     weights = read_tables(inside, config)
-    with explaining(folder):
+    with explain_errors(folder):
         tokenizer = configured_tokenizer(inside, read_within(inside / TOKENIZER_FILE).decode())
     rows, width = weights[f"{WORDS}.weight"].shape
     require_embeddings(folder, tokenizer, rows)
     shapes = {weights[f"{name}.weight"].shape for layer in layers(config) for name in layer[:4]}
-    if width % heads_of(config) or shapes != {(width, width)}:
+    if width % head_count(config) or shapes != {(width, width)}:
         raise ModelError(f"the weights of {folder} have other sizes than config.json says", hint=FETCH_AGAIN)
     limit = min(usage.max_tokens, longest_input(config))
     return NumpyBiEncoder(weights, config, tokenizer, replace(usage, max_tokens=limit), folder)
@@ -314,11 +324,11 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
 
 def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
     """Return the weights needed for vectors, in fp32. Raises ModelError for missing or unexpected ones."""
-    needed = names_of_weights(config)
+    needed = needed_weights(config)
     beyond: list[str] = []
     weights: dict[str, NDArray[np.float32]] = {}
     for path in weight_files(folder):
-        with explaining(folder), safe_open(path, framework="np") as file:
+        with explain_errors(folder), safe_open(path, framework="np") as file:
             stored = {}
             for name in file.keys():  # noqa: SIM118 (no mapping)
                 plain = name
@@ -344,8 +354,8 @@ def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
 class EnsembleBiEncoder(NumpyBiEncoder):
     """Two bi-encoders with the same vocabulary, whose vectors are joined.
 
-    A text's vector is `joined(first, second)`. The second may want a prefix, the first none: it reads the
-    text without the `prefix_tokens` that follow the first token. A prefix of queries alone is left out.
+    A text's vector is `joined(first, second)`. Only the second may need a prefix: the first reads the text
+    without the `prefix_tokens` that follow the first token. A prefix for queries only is not used.
     """
 
     graph_only = True
@@ -359,10 +369,10 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         """
         names = f"{first.base} and {second.base}"
         if json.loads(first.tokenizer_json) != json.loads(second.tokenizer_json):
-            raise ModelError(f"{names} read texts by other vocabularies", hint="join two of one vocabulary")
+            raise ModelError(f"{names} have different vocabularies", hint="join two with the same vocabulary")
         if any(first.usage.prefixes.values()):
             raise ModelError(
-                f"{first.base} wants a prefix before texts", hint=f"join it the other way round: {names}"
+                f"{first.base} needs a prefix before texts", hint=f"join them the other way round: {names}"
             )
         if {first.similarity, second.similarity} != {"cosine"}:
             raise ModelError(f"{names} cannot be joined: one compares by inner product")
@@ -407,7 +417,7 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         """Return the first encoder's token states `(n, tokens, width)` and the joined vectors `(n, dim)` of
         one batch.
 
-        Tokens of the prefix have states of the second encoder, which nobody uses.
+        The states of the prefix's tokens are those of the second encoder; they are not used.
         """
         behind = 1 + self.prefix_tokens
         states, first_vectors = self.first.read(
@@ -419,11 +429,11 @@ class EnsembleBiEncoder(NumpyBiEncoder):
 
     def joined(self, first: Vectors, second: Vectors) -> Vectors:
         """Return the joined vectors `(n, dim)` of both encoders' vectors."""
-        return of_length_one(self.projected(first, second))
+        return unit_length(self.projected(first, second))
 
     def projected(self, first: Vectors, second: Vectors) -> Vectors:
         """Return the joined vectors before scaling; their length, at most 1, is what the components keep."""
-        both = np.hstack([first, of_length_one(second - self.weights["centre"])])
+        both = np.hstack([first, unit_length(second - self.weights["centre"])])
         result: Vectors = both @ self.weights["components"]
         return result
 
@@ -431,7 +441,7 @@ class EnsembleBiEncoder(NumpyBiEncoder):
 def without_prefixes(retriever: NumpyBiEncoder) -> NumpyBiEncoder:
     """Return a retriever that reads queries as it reads documents, without a prefix.
 
-    In one graph both have to be as long, and bge's queries are read nearly as well without theirs.
+    In one graph both prefixes need the same length, and bge reads queries nearly as well without one.
     """
     if not any(retriever.usage.prefixes.values()):
         return retriever
@@ -440,7 +450,7 @@ def without_prefixes(retriever: NumpyBiEncoder) -> NumpyBiEncoder:
     return NumpyBiEncoder(weights, config, tokenizer, usage, retriever.folder, retriever.base)
 
 
-def fitted(
+def fit_ensemble(
     first: NumpyBiEncoder, second: NumpyBiEncoder, vectors: tuple[Vectors, Vectors], share: float, dim: int
 ) -> EnsembleBiEncoder:
     """Return two encoders joined by the principal components of their `vectors` of documents, `(n,
@@ -451,7 +461,7 @@ def fitted(
     left, right = vectors
     centre = right.mean(axis=0)
     weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
-    both = np.hstack([left, of_length_one(right - centre)]) * weights
+    both = np.hstack([left, unit_length(right - centre)]) * weights
     _, directions = np.linalg.eigh(both.T @ both / len(both))  # principal components about 0 (Hotelling 1933)
     components = np.ascontiguousarray(directions[:, ::-1][:, :dim])
     return EnsembleBiEncoder(first, second, centre, weights[:, None] * components)

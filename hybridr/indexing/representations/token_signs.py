@@ -11,12 +11,12 @@ from ...encoders.bits import (
     MOST_TOKENS,
     Bits,
     agreement,
-    bits_of,
     bytes_a_token,
     joined_bits,
     mean_as_text,
     mean_from_text,
     mean_state,
+    pack_bits,
 )
 from ...encoders.contract import Encoder, Reading, TokenEncoder, reads_tokens
 from ...encoders.passages import require_tokens
@@ -73,7 +73,7 @@ class TokenSigns(InDocValues):
 
     def keep(self, text: str, reading: Reading) -> Bits:
         """Return the sign bits of the tokens of a window."""
-        return bits_of(reading.states, self.mean)
+        return pack_bits(reading.states, self.mean)
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the bits of all tokens of the document."""

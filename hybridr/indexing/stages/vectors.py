@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...cluster.reading import SourceDocument
-from ...encoders.contract import Encoder, base_of, offers_of
+from ...encoders.contract import Encoder, base_model_name, offers_of
 from ...encoders.opening import load_encoder
 from ...encoders.passages import Split
 from ...errors import DataError, SettingsError, quantity
@@ -222,7 +222,7 @@ def finish_vectors(task: Encoding, texts: dict[str, Any], origin: Origin) -> Non
             f"another process has {quantity(len(missing), 'part')} of {folder}, such as {missing[0]}",
             hint=f"when it has ended: {task.vectors.command}   does what is left",
         )
-    base = base_of(offers_of(task.recipe.encoder).folder)
+    base = base_model_name(offers_of(task.recipe.encoder).folder)
     encoder = {"fingerprint": task.making.encoder, "base": base}
     write_manifest(
         folder,

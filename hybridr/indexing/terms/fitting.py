@@ -26,7 +26,7 @@ from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import FittedTable
 from ...cluster.word_fields import word_fields
-from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, of_length_one, reads_tokens
+from ...encoders.contract import Encoder, Reading, TokenEncoder, Vectors, reads_tokens, unit_length
 from ...errors import AccessDenied, DataError, HybridrError
 from ...records import Progress, Reported, Windows, silent
 from .storage import TermTable, is_in_cluster, keep_term_table, open_term_table, table_entry
@@ -262,7 +262,7 @@ class StateSums:
         until = np.vstack([np.zeros(self.width), reading.states.cumsum(axis=0, dtype=np.float64)])
         order = np.argsort(rows, kind="stable")
         different, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
-        states = of_length_one(until[last[order]] - until[first[order]])
+        states = unit_length(until[last[order]] - until[first[order]])
         self.sums[different] += np.add.reduceat(states, starts, axis=0)
         self.occurrences[different] += counts
         self.documents[different] += 1
@@ -290,7 +290,7 @@ class StateSums:
         rows = [row for row, size in zip(often, sizes, strict=True) if size <= TABLE_BYTES]
         if not rows:
             raise DataError("no word of the sampled documents was read: there is no term table")
-        vectors, own = of_length_one(self.sums[rows]).astype(np.float16), USUAL_OWN_COSINE
+        vectors, own = unit_length(self.sums[rows]).astype(np.float16), USUAL_OWN_COSINE
         if several := [row for row in rows if self.occurrences[row] > 1]:
             own = float(np.mean(cosines_with_others(self.sums[several], self.occurrences[several])))
         return TermTable(tuple(terms[row] for row in rows), vectors, own, encoder, origin)

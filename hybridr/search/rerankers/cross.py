@@ -55,7 +55,7 @@ class CrossReranker(Reranker):
     def __init__(self, access: IndexAccess, own: CrossSettings) -> None:
         if own.folder is None:
             raise SettingsError(
-                "the re-ranker 'cross' needs the folder of a cross-encoder", hint=PairScorer.named
+                "the re-ranker 'cross' needs the folder of a cross-encoder", hint=PairScorer.how_to_name
             )
         self.own, self.reach = own, own.candidates
         self.scorer = open_once(PairScorer, own.folder)

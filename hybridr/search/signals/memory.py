@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...encoders.contract import of_length_one
+from ...encoders.contract import unit_length
 from ...errors import HybridrError
 from ..calibration import likeness_threshold
 from ..past_queries import document_credits, query_vectors, similar_past_queries, text_stamps
@@ -64,7 +64,7 @@ class MemorySignal(Signal):
         """Look up past queries similar to these. A failure is logged, and there are no credits for 10 s."""
         info = self.place.info
         texts = [reading.text for reading in readings]
-        vectors = of_length_one(np.stack([reading.reading.vector for reading in readings]))
+        vectors = unit_length(np.stack([reading.reading.vector for reading in readings]))
         try:
             past = similar_past_queries(self.cluster, info, texts, vectors, self.least)
             by_text = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...cluster.token_field import bits_query
-from ...encoders.bits import bits_of, heaviest, mean_from_text
+from ...encoders.bits import heaviest_tokens, mean_from_text, pack_bits
 from ...encoders.contract import Vectors, reads_tokens
 from ...indexing.terms.terms import Word
 from ..calibration import token_state_scale
@@ -55,7 +55,7 @@ class TokenBits(Signal):
         weights = token_weights(reading.analysed.words, spans)
         if not weights.any():
             return []
-        bits, shares = heaviest(bits_of(states, self.mean), weights)
+        bits, shares = heaviest_tokens(pack_bits(states, self.mean), weights)
         return [bits_query(bits, shares, len(self.mean), self.factor)]
 
 

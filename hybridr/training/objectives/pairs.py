@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ...encoders.tokens import padded
+from ...encoders.tokens import pad_rows
 from ..batches import Batch
 from .labelled import Labelled
 
@@ -30,7 +30,7 @@ class PairChoice(Labelled):
             for number in numbers
         ]
         tokens = self.module.tokens
-        segments, _ = padded([tokens.segments(row) for row in rows])
+        segments, _ = pad_rows([tokens.segments(row) for row in rows])
         scores = self.module(*self.tensors(*tokens.batch(rows), segments)).float().view(documents.shape)
         targets = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
         return torch.nn.functional.cross_entropy(scores, targets) / self.processes.count

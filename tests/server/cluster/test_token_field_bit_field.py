@@ -10,7 +10,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import BITS_MAPPING, bits_query, bits_value, held_bytes
-from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, bits_of
+from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, pack_bits
 from support.bits import late_interaction
 from support.corpus import bulk, create
 
@@ -31,7 +31,7 @@ def filled(cluster: Cluster, name: str, width: int, shards: int = 1) -> dict[str
     found = {}
     for number, length in enumerate(LENGTHS):
         states = states_of(length, width, seed=number)
-        found[f"d{number}"] = bits_of(states, mean)
+        found[f"d{number}"] = pack_bits(states, mean)
         signs = np.where(states > 0, 1, -1).tolist()
         lines += [{"index": {"_id": f"d{number}"}}, bits_value(found[f"d{number}"]) | {"signs": signs}]
     bulk(cluster, name, [*lines, {"index": {"_id": "bare"}}, {"signs": []}])
@@ -49,7 +49,7 @@ def test_scores_are_those_of_our_arithmetic(cluster, index_name, width, shards):
     found = filled(cluster, index_name, width, shards)
     assert {doc: one.tobytes() for doc, one in found.items()} == held_bytes(cluster, index_name, list(found))
     for tokens in (1, 6, MOST_QUERY_TOKENS):
-        query = bits_of(states_of(tokens, width, seed=99), np.zeros(width, dtype=np.float32))
+        query = pack_bits(states_of(tokens, width, seed=99), np.zeros(width, dtype=np.float32))
         weights = np.random.default_rng(tokens).dirichlet(np.ones(tokens)).astype(np.float32)
         told = scores(cluster, index_name, bits_query(query, weights, width, 0.576))
         assert told == pytest.approx(
@@ -62,7 +62,7 @@ def test_scores_are_those_of_opensearch_over_signs(cluster, index_name):
     """`lateInteractionScore` adds up (1 + cosine) / 2 of each query token's nearest token."""
     found = filled(cluster, index_name, 384)
     states = states_of(5, 384, seed=7)
-    query = bits_of(states, np.zeros(384, dtype=np.float32))
+    query = pack_bits(states, np.zeros(384, dtype=np.float32))
     source = "lateInteractionScore(params.q, 'signs', params._source, 'cosinesimil')"
     params = {"q": np.where(states > 0, 1.0, -1.0).tolist()}
     some = {"ids": {"values": [doc for doc, one in found.items() if len(one)]}}
@@ -78,9 +78,9 @@ def test_scores_are_those_of_opensearch_over_signs(cluster, index_name):
 def test_the_longest_document_and_query_stay_below_the_limit_of_loops(cluster, index_name):
     cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {BITS_FIELD: BITS_MAPPING}}})
     mean = np.zeros(384, dtype=np.float32)
-    longest = bits_of(states_of(MOST_TOKENS, 384, seed=1), mean)
+    longest = pack_bits(states_of(MOST_TOKENS, 384, seed=1), mean)
     bulk(cluster, index_name, [{"index": {"_id": "long"}}, bits_value(longest)])
-    query = bits_of(states_of(MOST_QUERY_TOKENS, 384, seed=2), mean)
+    query = pack_bits(states_of(MOST_QUERY_TOKENS, 384, seed=2), mean)
     weights = np.full(MOST_QUERY_TOKENS, 1 / MOST_QUERY_TOKENS, dtype=np.float32)
     told = scores(cluster, index_name, bits_query(query, weights, 384, 1.0))
     assert told == pytest.approx({"long": late_interaction(query, weights, longest, 384)}, abs=1e-6)
