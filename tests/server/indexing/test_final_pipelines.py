@@ -146,7 +146,7 @@ def test_the_plan_shows_it_and_a_killed_run_leaves_nothing(cluster, source, monk
     first, wrapper = todo.requests[0], f"hybridr-{source}-hybridr-1-final"
     assert first["path"] == f"/_ingest/pipeline/{wrapper}"
     assert first["body"]["processors"][0]["pipeline"]["name"] == f"{source}-owners"
-    assert todo.terms["after"]["final_pipeline"] == wrapper
+    assert todo.details["after"]["final_pipeline"] == wrapper
     assert wrapper not in pipelines(cluster, source)
 
     request = Cluster.request

@@ -146,11 +146,11 @@ def test_an_alias_that_shows_a_part_of_the_source_is_named(cluster, index_name):
     todo = plan(cluster, index_name, HashingEncoder(), ReindexSettings())
     done = reindex(cluster, index_name, HashingEncoder())
     told = [
-        f"alias '{index_name}-{name}' shows a part of '{index_name}' and stays there"
+        f"alias '{index_name}-{name}' shows only a part of '{index_name}' and stays there"
         for name in ("part", "routed")
     ]
     assert [caution.partition(":")[0] for caution in done.cautions] == told
-    assert tuple(todo.remarks) == tuple(todo.terms["cautions"]) == done.cautions
+    assert tuple(todo.remarks) == tuple(todo.details["cautions"]) == done.cautions
     assert cluster.index_info(done.destination).aliases.keys() == {done.alias}
 
 

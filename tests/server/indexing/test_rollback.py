@@ -256,9 +256,9 @@ def test_aliases_that_show_a_part_go_with_the_applications_own_and_come_back(clu
 
     todo = plan(cluster, shop, HashingEncoder(), ReindexSettings(alias=shop))
     assert todo.remarks == [f"alias '{name}', which shows only a part, moves too" for name in sorted(parts)]
-    assert todo.terms["along"] == tuple(sorted(parts))
+    assert todo.details["along"] == tuple(sorted(parts))
     first = reindex(cluster, shop, HashingEncoder(), ReindexSettings(alias=shop))
-    assert (first.along, first.cautions) == (todo.terms["along"], ())
+    assert (first.along, first.cautions) == (todo.details["along"], ())
     second = reindex(cluster, shop, HashingEncoder(salt="other"))
     assert (second.alias, second.along) == (shop, first.along)
 
@@ -323,7 +323,7 @@ def test_an_alias_of_ours_takes_none_of_the_application_from_its_source(cluster,
     again = reindex(cluster, index_name, HashingEncoder())
     assert again.along == ()
     assert [caution.partition(":")[0] for caution in again.cautions] == [
-        f"alias '{index_name}-instock' shows a part of '{index_name}' and stays there"
+        f"alias '{index_name}-instock' shows only a part of '{index_name}' and stays there"
     ]
     assert f"{index_name}-instock" in cluster.index_info(index_name).aliases
 
