@@ -303,7 +303,7 @@ def test_the_way_back_takes_all_aliases_that_the_way_forth_brought(cluster, inde
     cluster.request("POST", "/_aliases", {"actions": [{"add": {"index": second, "alias": hand}}]})
     put_documents(cluster, shop, [20])
     said = cli(cluster, f"rollback {store} --discard --drop").out
-    assert f"hybridr rollback {shop}   moves it" in said
+    assert f"to move it: hybridr rollback {shop}" in said
     assert f'POST /_aliases {{"actions":[{{"remove":{{"index":"{second}","alias":"{hand}"}}}}' in said
     assert (alias_of(cluster, store), alias_of(cluster, shop)) == ([index_name], [second])
     assert rollback(cluster, shop, copy_back=True)["to"] == first
