@@ -95,7 +95,7 @@ def test_a_rollback_goes_to_no_index_that_has_nothing_to_do_with_the_source(clus
     info = cluster.index_info(f"{source}-hybridr-1")
     history = [{**event, "back_to": f"{source}-secret"} for event in info.record.history]
     put_record(cluster, info, info.record.changed(previous=f"{source}-secret", history=history))
-    with pytest.raises(DataError, match=f"stood for '{source}-secret' before, which is neither"):
+    with pytest.raises(DataError, match=f"pointed to '{source}-secret' before, which is neither"):
         rollback(cluster, source, dry_run=True)
 
 
