@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.writing import BULK_BYTES, Action, HeldRejects, by_bytes, write
+from hybridr.cluster.writing import BULK_BYTES, Action, MemoryRejects, group_by_bytes, write
 from hybridr.evaluation.evaluation import checked_qrels
 from hybridr.files.formats import qrels_file, read_qrels, read_queries
 from hybridr.records import Document, Qrels, Query
@@ -34,8 +34,8 @@ def create(cluster: Cluster, name: str, mapped: Mapping[str, Any]) -> None:
 
 def write_all(cluster: Cluster, name: str, actions: Iterable[Action]) -> None:
     """Write documents; none is refused."""
-    for group in by_bytes(actions, BULK_BYTES):
-        assert not write(cluster, name, group, rejects=HeldRejects()).rejected
+    for group in group_by_bytes(actions, BULK_BYTES):
+        assert not write(cluster, name, group, rejects=MemoryRejects()).rejected
     cluster.refresh(name)
 
 

@@ -238,7 +238,7 @@ class Index:
 
         started = monotonic()
         model, settings = self._document_encoder(encoder, reindex_settings(settings, search), progress)
-        todo = prepare(self.cluster.patient(settings.patience_s), self.name, model, settings)
+        todo = prepare(self.cluster.with_patience(settings.patience_s), self.name, model, settings)
         result = reindex_planned(todo, progress=progress)
         confidence = self._calibrate(result, todo.proposal.encoder, search, progress)
         return replace(result, confidence=confidence, seconds=monotonic() - started)
@@ -256,7 +256,7 @@ class Index:
 
         if not (encoder is None or isinstance(encoder, (Path, str))):
             return encoder, settings.model_copy(update={"precision": None})
-        cluster = self.cluster.patient(settings.patience_s)
+        cluster = self.cluster.with_patience(settings.patience_s)
         model = encoder_for(
             index_to_read(cluster, self.name),
             encoder,
@@ -322,7 +322,7 @@ class Index:
 
         started, settings = monotonic(), reindex_settings(settings, search)
         model = self._encoder_of_stage(folder, encoder, settings, progress)
-        cluster = self.cluster.patient(settings.patience_s)
+        cluster = self.cluster.with_patience(settings.patience_s)
         result = import_vectors(cluster, self.name, folder, model, settings, progress=progress)
         confidence = self._calibrate(result, model, search, progress)
         return replace(result, confidence=confidence, seconds=monotonic() - started)
@@ -403,7 +403,7 @@ class Index:
         if settings is None:
             info = resolve(self.cluster, self.name)
             return encoder_for(info, encoder, progress=progress)
-        cluster = self.cluster.patient(settings.patience_s)
+        cluster = self.cluster.with_patience(settings.patience_s)
         info = resolve(cluster, self.name)
         precision = settings.chosen_precision or info.record.precision
         backend = settings.backend or info.record.backend

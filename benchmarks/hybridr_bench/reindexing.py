@@ -233,7 +233,7 @@ def reindex_timed(
 
 def obstacle(cluster: Cluster) -> str:
     """Say why the server's own way cannot run here; empty where it can."""
-    if PLUGIN in cluster.parts("plugins"):
+    if PLUGIN in cluster.installed_parts("plugins"):
         return ""
     return f"the plugin {PLUGIN} is not on every node; an embedded node has it with: node start --with-ml"
 

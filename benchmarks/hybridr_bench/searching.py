@@ -20,9 +20,9 @@ import numpy as np
 import orjson
 import urllib3
 
-from hybridr.cluster.connection import Cluster, as_json, path_of
+from hybridr.cluster.connection import Cluster, json_bytes, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.embedded.state import nodes
+from hybridr.cluster.embedded.state import node_states
 from hybridr.cluster.remote_models import missing_settings
 from hybridr.cluster.retrievers.lexical import lexical_query
 from hybridr.encoders.contract import Encoder, Reading, Vectors, reads_tokens
@@ -114,7 +114,7 @@ class NotingCluster(Cluster):
 
     def request(self, method: str, path: str, body: Any = None, params: Any = None, **options: Any) -> Any:
         """Send a request as every connection does; keep it."""
-        written = body if isinstance(body, bytes) else as_json(body)
+        written = body if isinstance(body, bytes) else json_bytes(body)
         self.sent.append((f"{path}?{urlencode(params)}" if params else path, written))
         return super().request(method, path, body, params, **options)
 
@@ -231,7 +231,7 @@ def race_indices(
 
     An embedded node is kept to one half of the cores, and the asking to the other; another one is left alone.
     """
-    node = next((one for one in nodes() if one.running and one.url == cluster.url), None)
+    node = next((one for one in node_states() if one.running and one.url == cluster.url), None)
     load = os.getloadavg()[0]
     with apart(node.pid if node else None) as pinned:
         races = [

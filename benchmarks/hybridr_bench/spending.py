@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.embedded.state import nodes
+from hybridr.cluster.embedded.state import node_states
 from hybridr.files.local import write_json
 
 NOTED_S = 5.0
@@ -100,7 +100,7 @@ class TimedCluster(Cluster):
 
 def node_of(cluster: Cluster) -> psutil.Process | None:
     """Find the process of the embedded node that a connection leads to; None for another cluster."""
-    node = next((one for one in nodes() if one.running and one.url == cluster.url), None)
+    node = next((one for one in node_states() if one.running and one.url == cluster.url), None)
     return psutil.Process(node.pid) if node else None
 
 

@@ -34,7 +34,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded import process
 from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
-from hybridr.cluster.writing import HeldRejects, bulk_action, by_bytes, write
+from hybridr.cluster.writing import MemoryRejects, bulk_action, group_by_bytes, write
 from hybridr.errors import DataError
 from hybridr.files.formats import read_corpus
 from hybridr.files.local import fingerprint, write_json
@@ -187,9 +187,9 @@ class Steps:
     def change(self, spent: Spent) -> Record:
         """Change one document in a hundred as its clients would."""
         spent.begin()
-        rejects, records = HeldRejects(), read_corpus(self.runs / DOCUMENTS)
+        rejects, records = MemoryRejects(), read_corpus(self.runs / DOCUMENTS)
         changes = (action for number, one in enumerate(records) for action in changed(number, one))
-        for group in by_bytes(changes, 5_000_000):
+        for group in group_by_bytes(changes, 5_000_000):
             write(self.cluster, self.index, group, rejects=rejects)
         self.cluster.refresh(self.index)
         return {"documents": self.cluster.count(self.index)}

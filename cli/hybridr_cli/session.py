@@ -58,10 +58,10 @@ class Session:
 
     def connect(self) -> Connection:
         """Connect to the cluster and return the connection."""
-        from hybridr.cluster.embedded.state import addressed
+        from hybridr.cluster.embedded.state import with_address
         from hybridr.index import Connection
 
-        settings = addressed(self.cluster_settings())
+        settings = with_address(self.cluster_settings())
         if not settings.verify_certs:
             self.output.warning("warning: the cluster's certificate is not checked (verify_certs is false)")
         if (settings.user or settings.api_key) and "http://" in str(settings.url):

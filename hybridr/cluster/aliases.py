@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ClusterError, NotFound
-from .connection import Cluster, Describing
+from .connection import Cluster, IndexLookup
 from .destinations import (
     default_alias,
-    generations_of,
+    destination_pattern,
     is_destination,
-    is_known_by,
-    is_of_earlier_source,
+    is_destination_of,
+    is_of_replaced_source,
 )
 from .record import IndexInfo
 
 
-def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:
+def alias_target(cluster: IndexLookup, alias: str) -> IndexInfo | None:
     """Return the one index behind an alias; None if there is no such alias.
 
     Raises ClusterError if the name is an index, or the alias stands for several indices.
@@ -36,10 +36,10 @@ def alias_target(cluster: Describing, alias: str) -> IndexInfo | None:
     return infos[0]
 
 
-def switch(
+def switch_alias(
     cluster: Cluster, alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> None:
-    """Move an alias (and its `companions`) from the index `old` to the index `new` in one atomic request.
+    """Move an alias and its `companion_aliases` from the index `old` to the index `new` in one request.
 
     Filter and routing of the aliases are kept; if `source` is given, only those of aliases on the source or
     on its destinations. Raises ClusterError if somebody else moved the alias meanwhile to another index than
@@ -59,9 +59,9 @@ def switch(
 def switch_actions(
     alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> list[dict[str, Any]]:
-    """Return the actions of the `_aliases` request by which `switch` moves an alias."""
-    aliases = {} if old is None or not has_ties(old, source) else old.aliases
-    moved = (alias, *companions(alias, old, new, source))
+    """Return the actions of the `_aliases` request by which `switch_alias` moves an alias."""
+    aliases = {} if old is None or not is_related(old, source) else old.aliases
+    moved = (alias, *companion_aliases(alias, old, new, source))
     actions: list[dict[str, Any]] = []
     is_hidden = source is not None and source.settings.get("index.hidden") == "true"  # as its copies are
     if old is None and source is not None and not is_hidden:
@@ -73,16 +73,16 @@ def switch_actions(
     return [*actions, *({"add": {"index": new, "alias": alias, **aliases.get(alias, {})}} for alias in moved)]
 
 
-def has_ties(old: IndexInfo, source: IndexInfo | None) -> bool:
+def is_related(old: IndexInfo, source: IndexInfo | None) -> bool:
     """Return whether an index is the source itself, holds its vectors, or those of the index that it
     replaced (always True without a source).
     """
     if source is None or old.uuid == source.uuid:
         return True
-    return is_known_by(old, source) or is_of_earlier_source(old, source)
+    return is_destination_of(old, source) or is_of_replaced_source(old, source)
 
 
-def companions(
+def companion_aliases(
     alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> tuple[str, ...]:
     """Return the aliases that move together with an alias: those that show a part of the same index, and on
@@ -90,22 +90,22 @@ def companions(
 
     None leave their source along with an alias that hybridr named itself.
     """
-    if old is None or old.name == new or not has_ties(old, source):
+    if old is None or old.name == new or not is_related(old, source):
         return ()
     if alias.endswith(default_alias("")) and not is_destination(old):
         return ()
     names = set(partial_aliases(old))
     if source is None:
-        names |= {name for name in moved_here(old) if previous_of(old, name) == new}
+        names |= {name for name in moved_aliases(old) if previous_index(old, name) == new}
     return tuple(sorted(names - {alias}))
 
 
-def moved_here(info: IndexInfo) -> list[str]:
+def moved_aliases(info: IndexInfo) -> list[str]:
     """Return the aliases that reindexes made for or moved to an index with vectors, as far as it has them."""
     return [alias for alias in info.record.aliases if alias in info.aliases]
 
 
-def previous_of(info: IndexInfo, alias: str) -> str:
+def previous_index(info: IndexInfo, alias: str) -> str:
     """Return the name of the index to which an alias of an index with vectors goes back."""
     switches = [event for event in info.record.history if event["event"] == "switched"]
     noted = [event["back_to"] for event in switches if event.get("alias") == alias and "back_to" in event]
@@ -116,11 +116,11 @@ def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
     """Return alias -> what narrows it (filter, routing), for the aliases that show only a part of an
     index.
     """
-    named = {name: narrowing(definition) for name, definition in sorted(info.aliases.items())}
+    named = {name: narrowing_keys(definition) for name, definition in sorted(info.aliases.items())}
     return {name: narrowed for name, narrowed in named.items() if narrowed}
 
 
-def narrowing(definition: Mapping[str, Any]) -> list[str]:
+def narrowing_keys(definition: Mapping[str, Any]) -> list[str]:
     """Return which of filter and routings an alias definition has, by which it shows only a part of its
     index.
     """

@@ -22,14 +22,14 @@ from urllib3.exceptions import NewConnectionError
 
 from ..errors import ClusterError, SettingsError, Unreachable, extra
 from ..files.local import MOST_SETTINGS, text_within
-from .failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_of, shortened, understood
+from .failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_from_answer, reading_answer, shortened
 from .settings import ClusterSettings
 
 ADDRESS = re.compile(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?")
 """The address of a cluster. Its path holds no `?` or `#`, because the paths of requests are appended to
 it."""
 MOST_WAIT_S = 3600.0
-ASKED_TO_WAIT = threading.local()
+RETRY_AFTER = threading.local()
 """`seconds` that the last answer in this thread asks for: the package drops headers of failures."""
 AT_ONCE = 2**16  # bytes, packed, of an answer or of a part of a request
 LARGEST_ANSWER = 256_000_000  # bytes, unpacked
@@ -53,7 +53,11 @@ class Client:
                 "(_seq_no), _refresh, _stats and _mtermvectors",
                 hint="a domain of Amazon OpenSearch Service (es), or another OpenSearch",
             )
-        options = {**options_of(settings), "connection_class": Bounded, "bounds": bounds_of(settings)}
+        options = {
+            **client_options(settings),
+            "connection_class": BoundedConnection,
+            "bounds": answer_bounds(settings),
+        }
         self.transport = opensearchpy.OpenSearch(self.hosts, **options).transport
 
     def send(
@@ -72,9 +76,9 @@ class Client:
         """
         headers = {"x-opaque-id": ASKED_BY.get() or NOBODY}
         for others in reversed(range(len(self.hosts))):
-            ASKED_TO_WAIT.seconds = 0.0
+            RETRY_AFTER.seconds = 0.0
             try:
-                with understood(self.url, f"{method} {shortened(path)}"):
+                with reading_answer(self.url, f"{method} {shortened(path)}"):
                     return self.transport.perform_request(
                         method, path, headers=headers, params=params, body=body, timeout=timeout_s
                     )
@@ -84,8 +88,8 @@ class Client:
                 )
                 if others and is_unsent:
                     continue  # whatever it is: the package turns to the next host
-                failure = translated(error, self.url)
-                failure.wait_s = ASKED_TO_WAIT.seconds
+                failure = hybridr_error(error, self.url)
+                failure.wait_s = RETRY_AFTER.seconds
                 raise failure from None
         raise AssertionError
 
@@ -105,11 +109,11 @@ class Answer(NamedTuple):
     data: bytes
 
 
-class TooMuch(Exception):
+class BoundsExceeded(Exception):
     """Raised when an answer exceeds its `Bounds`, in bytes or in seconds."""
 
 
-class Joining:
+class JoiningConnection:
     """Mixin for HTTP connections that sends the headers and a small body at once, so that the node is woken
     once.
     """
@@ -140,7 +144,7 @@ class Joining:
             super().send(b"".join(parts))  # type: ignore[misc]
 
 
-class Bounded(opensearchpy.Urllib3HttpConnection):
+class BoundedConnection(opensearchpy.Urllib3HttpConnection):
     """The package's HTTP connection, but one that raises TooMuch for an answer beyond its bounds."""
 
     def __init__(self, *arguments: Any, bounds: Bounds, **options: Any) -> None:
@@ -151,7 +155,7 @@ class Bounded(opensearchpy.Urllib3HttpConnection):
         """Make the connection pool, whose answers are read by `read_answer` within the bounds."""
         super()._create_urllib3_pool()
         plain = self.pool.ConnectionCls
-        self.pool.ConnectionCls = type(plain.__name__, (Joining, plain), {})  # errors tell the name
+        self.pool.ConnectionCls = type(plain.__name__, (JoiningConnection, plain), {})  # errors tell the name
         ask = self.pool.urlopen
         self.pool.urlopen = lambda *arguments, **options: read_answer(
             ask(*arguments, preload_content=False, **options), self.bounds
@@ -167,18 +171,18 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
             parts.append(part)
             left -= len(part)
             if left < 0 or time.monotonic() > deadline:
-                raise TooMuch("bytes" if left < 0 else "seconds")
+                raise BoundsExceeded("bytes" if left < 0 else "seconds")
     except BaseException:
         response.close()
         raise
     response.release_conn()
     delay = response.headers.get("retry-after", "")  # a date, its other form, is left to whoever waits
     if re.fullmatch(r"[0-9]{1,9}", delay):
-        ASKED_TO_WAIT.seconds = min(float(delay), MOST_WAIT_S)
+        RETRY_AFTER.seconds = min(float(delay), MOST_WAIT_S)
     return Answer(response.status, response.headers, b"".join(parts))
 
 
-def bounds_of(settings: ClusterSettings) -> Bounds:
+def answer_bounds(settings: ClusterSettings) -> Bounds:
     """Return the bounds of each answer by the settings: a fixed number of bytes, and some timeouts of
     seconds.
     """
@@ -201,7 +205,7 @@ def check_address(url: str) -> None:
         )
 
 
-def options_of(settings: ClusterSettings) -> dict[str, Any]:
+def client_options(settings: ClusterSettings) -> dict[str, Any]:
     """Return the options by which opensearch-py's client is opened: TLS files, credentials, timeout."""
     options: dict[str, Any] = {
         "timeout": settings.timeout_s,
@@ -216,7 +220,7 @@ def options_of(settings: ClusterSettings) -> dict[str, Any]:
                 raise SettingsError(f"{name}: no file at {path}")
             options[name] = str(path)
     if settings.api_key:
-        options["headers"] = {"authorization": f"ApiKey {key_of(settings, settings.api_key)}"}
+        options["headers"] = {"authorization": f"ApiKey {api_key_text(settings, settings.api_key)}"}
     elif settings.aws_region:
         with extra("aws", "signing requests for AWS"):
             from botocore.session import get_session
@@ -228,11 +232,11 @@ def options_of(settings: ClusterSettings) -> dict[str, Any]:
             )
         options["http_auth"] = opensearchpy.Urllib3AWSV4SignerAuth(credentials, region, service)
     elif settings.user:
-        options["http_auth"] = settings.user, password_of(settings)
+        options["http_auth"] = settings.user, read_password(settings)
     return options
 
 
-def key_of(settings: ClusterSettings, api_key: SecretStr) -> str:
+def api_key_text(settings: ClusterSettings, api_key: SecretStr) -> str:
     """Return the API key as it is sent to the cluster.
 
     Raises SettingsError for a malformed key, and for a key beside a user or an AWS region.
@@ -249,7 +253,7 @@ def key_of(settings: ClusterSettings, api_key: SecretStr) -> str:
     return key
 
 
-def password_of(settings: ClusterSettings) -> str:
+def read_password(settings: ClusterSettings) -> str:
     """Return the user's password from the settings or from the password file. Raises SettingsError without
     one.
     """
@@ -267,14 +271,14 @@ def password_of(settings: ClusterSettings) -> str:
         raise SettingsError(f"password file {settings.password_file}: {reason}") from None
 
 
-def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
+def hybridr_error(error: exceptions.OpenSearchException, url: str) -> ClusterError:
     """Turn an exception of opensearch-py into an error of hybridr; its text never holds credentials."""
     if isinstance(error, exceptions.SSLError):
         return Unreachable(
             f"the certificate of {url} could not be verified: {root_cause(error)}",
             hint="--ca-certs FILE names the CA that signed it",
         )
-    if isinstance(cause := getattr(error, "info", None), TooMuch):
+    if isinstance(cause := getattr(error, "info", None), BoundsExceeded):
         return ClusterError(
             f"{url} gives an answer of too many {cause}",
             hint="ask for less at once; HYBRIDR_TIMEOUT_S is the limit of seconds",
@@ -295,7 +299,7 @@ def translated(error: exceptions.OpenSearchException, url: str) -> ClusterError:
             with suppress(KeyError, IndexError, TypeError, AttributeError):  # whatever the answer is
                 shard = reason["_shards"]["failures"][0].get("reason")  # of a refresh: its first shard
             reason = reason.get("error") or shard
-        return error_of(status, reason)
+        return error_from_answer(status, reason)
     return ClusterError(f"{url}: {shortened(error)}")
 
 

@@ -21,25 +21,25 @@ from urllib.parse import quote
 import orjson
 
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, Unreachable
-from .dialects import Dialect, Sent
+from .dialects import ApiRequest, Dialect
 from .dialects.plain import Native
-from .embedded.state import addressed
+from .embedded.state import with_address
 from .failures import (
     EXISTS,
     LATE,
     NO_INDEX,
     NOBODY,
     Watch,
-    error_of,
+    error_from_answer,
     is_busy,
-    sending,
+    reading_answer,
     shard_failure,
     shortened,
-    understood,
+    watched_request,
 )
-from .greeting import greeted, version_in
+from .greeting import identify_product, version_in
 from .record import WHOLE, IndexInfo, Scope, can_be_name, sole_index
-from .routing import copies, described, same_copies
+from .routing import copies_preference, parse_index_infos, text_preference
 from .settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -87,16 +87,16 @@ class Cluster:
         """
         from .client import Client  # what never connects needs no package of a cluster
 
-        settings = addressed(settings)
+        settings = with_address(settings)
         url = str(settings.url)
         cluster = cls(Client(url, settings), url, patience_s=patience_s)
         cluster.settings, cluster.asked_by = settings, asked_by
-        vars(cluster)["info"], cluster.dialect = greeted(
+        vars(cluster)["info"], cluster.dialect = identify_product(
             lambda: cluster.info, lambda path: cluster.client.send("GET", path), url
         )
         return cluster
 
-    def patient(self, patience_s: float, stop: Event | None = None) -> Cluster:
+    def with_patience(self, patience_s: float, stop: Event | None = None) -> Cluster:
         """Return a copy of the connection with another patience; its waiting ends as soon as `stop` is
         set.
         """
@@ -106,7 +106,7 @@ class Cluster:
             cluster.stop = stop
         return cluster
 
-    def hurried(self, timeout_s: float) -> Cluster:
+    def with_timeout(self, timeout_s: float) -> Cluster:
         """Return a copy of the connection that waits at most `timeout_s` for each answer."""
         cluster = copy(self)
         cluster.timeout_s = timeout_s
@@ -141,12 +141,12 @@ class Cluster:
             response = self.request("GET", "/_nodes/plugins,settings")
         except AccessDenied:
             return []
-        with self.understood("GET /_nodes"):
+        with self.reading_answer("GET /_nodes"):
             return [dict(node) for node in response["nodes"].values()]
 
-    def parts(self, kind: str) -> frozenset[str]:
+    def installed_parts(self, kind: str) -> frozenset[str]:
         """Return the names of the "plugins" or "modules" (`kind`) that every node has; empty if unknown."""
-        with self.understood("GET /_nodes"):
+        with self.reading_answer("GET /_nodes"):
             sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
         return frozenset.intersection(*sets) if sets else frozenset()
 
@@ -167,20 +167,22 @@ class Cluster:
         is raised for an answer that lacks a shard. A request that only reads is repeated once at once if a
         host fails. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
-        request = Sent(method, path, body, params)
-        sent = self.dialect.sent(request)
-        content = sent.body if sent.body is None or isinstance(sent.body, str | bytes) else as_json(sent.body)
+        request = ApiRequest(method, path, body, params)
+        sent = self.dialect.translated_request(request)
+        content = (
+            sent.body if sent.body is None or isinstance(sent.body, str | bytes) else json_bytes(sent.body)
+        )
 
         def send() -> Any:
             """Send the request once, and return the checked answer in OpenSearch's form."""
-            with sending(path, self.asked_by, self.watch):
+            with watched_request(path, self.asked_by, self.watch):
                 answer = self.client.send(sent.method, sent.path, content, sent.params, self.timeout_s)
-            with self.understood(f"{method} {path[:200]}"):
+            with self.reading_answer(f"{method} {path[:200]}"):
                 if not isinstance(answer, (bool, dict)):
                     raise TypeError(f"found {type(answer).__name__}, needed an object")
                 if every_shard and isinstance(answer, dict) and (failure := shard_failure(answer)):
                     raise failure
-                return self.dialect.answered(request, answer)
+                return self.dialect.translated_answer(request, answer)
 
         reads = method in ("GET", "HEAD") or path.partition("?")[0].rpartition("/")[2] in READS
 
@@ -195,11 +197,11 @@ class Cluster:
                     raise
             return send()  # the client turns to another host if it has one
 
-        return self.patiently(partial(recovered, self, ask), patience_s)
+        return self.patiently(partial(retry_missing_index, self, ask), patience_s)
 
-    def understood(self, what: str) -> AbstractContextManager[None]:
+    def reading_answer(self, what: str) -> AbstractContextManager[None]:
         """Return a context for reading the answer to `what`; raises ClusterError for an unexpected form."""
-        return understood(self.url, what)
+        return reading_answer(self.url, what)
 
     def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
         """Call `ask` and return its result; repeat the call for `patience_s` seconds while the cluster is
@@ -240,8 +242,8 @@ class Cluster:
             response = self.request("GET", path_of(pattern), params=ALL_STATES)
         except NotFound:
             return []
-        with self.understood(f"GET /{pattern}"):
-            return described(response, self.segmented)
+        with self.reading_answer(f"GET /{pattern}"):
+            return parse_index_infos(response, self.segmented)
 
     def index_info(self, name: str) -> IndexInfo:
         """Return the description of the one index behind a name or alias. Raises NotFound, or ClusterError as
@@ -252,7 +254,7 @@ class Cluster:
             near = ""
             with suppress(ClusterError):
                 response = self.request("GET", "/_all/_alias", patience_s=0.0)
-                with self.understood("GET /_all/_alias"):
+                with self.reading_answer("GET /_all/_alias"):
                     names = {alias for index in response for alias in (index, *response[index]["aliases"])}
                 candidates = sorted(alias for alias in names - {name} if not alias.startswith("."))
                 near = next(iter(get_close_matches(name, candidates, 1, 0.8)), "")
@@ -274,7 +276,7 @@ class Cluster:
         # Not by `_count`: it fails where the default pipeline of the index is gone.
         body = {"size": 0, "track_total_hits": True, **({"query": query} if query else {})}
         response = self.search(index, body, params, every_shard=True)
-        with self.understood("_search"):
+        with self.reading_answer("_search"):
             return int(response["hits"]["total"]["value"])
 
     def refresh(self, name: str) -> None:
@@ -291,14 +293,14 @@ class Cluster:
     ) -> dict[str, Any]:
         """Run one search of an index or alias, without the default search pipeline of the index.
 
-        For an `IndexInfo`, only what its scope shows is searched; with `every_shard`, by `copies`.
+        For an `IndexInfo`, only what its scope shows is searched; with `every_shard`, by `copies_preference`.
         """
         name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
         plain = {} if "search_pipeline" in body else PLAIN
         path, settings = path_of(name, "_search"), {**plain, **scope.params, **(params or {})}
-        settings |= copies(self.segmented, name, settings.get("preference")) if every_shard else {}
+        settings |= copies_preference(self.segmented, name, settings.get("preference")) if every_shard else {}
         response = self.request("POST", path, scope.body(body), settings, every_shard=every_shard)
-        return without_error(self.url, response)
+        return require_valid_hits(self.url, response)
 
     def msearch(
         self, index: str | IndexInfo, bodies: Sequence[dict[str, Any]], texts: Sequence[str] = ()
@@ -308,25 +310,25 @@ class Cluster:
         With `texts`, one per body, searches for the same text are answered by the same copies of the shards.
         """
         name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
-        heads = [same_copies(text) for text in texts] or [{}] * len(bodies)
+        heads = [text_preference(text) for text in texts] or [{}] * len(bodies)
         lines = b"".join(
-            as_json({**scope.params, **head}) + b"\n" + as_json({**PLAIN, **scope.body(body)}) + b"\n"
+            json_bytes({**scope.params, **head}) + b"\n" + json_bytes({**PLAIN, **scope.body(body)}) + b"\n"
             for head, body in zip(heads, bodies, strict=True)
         )
 
         def send() -> list[dict[str, Any]]:
             """Send all searches, and return the answers or raise the first error."""
             response = self.request("POST", path_of(name, "_msearch"), lines)
-            with self.understood("_msearch"):
+            with self.reading_answer("_msearch"):
                 answers = list(response["responses"])
                 for answer in answers:
                     if "error" in answer:
-                        raise error_of(int(answer.get("status", 500)), answer["error"])
+                        raise error_from_answer(int(answer.get("status", 500)), answer["error"])
                 if len(answers) != len(bodies):
                     raise ValueError(f"{len(answers)} answers to {len(bodies)} searches")
-            return [without_error(self.url, answer) for answer in answers]
+            return [require_valid_hits(self.url, answer) for answer in answers]
 
-        return self.patiently(partial(recovered, self, send))
+        return self.patiently(partial(retry_missing_index, self, send))
 
     @contextmanager
     def point_in_time(
@@ -338,7 +340,7 @@ class Cluster:
         cluster keeps the view for `view_keep_alive` after each search, or as long as its settings allow.
         """
         params = {"allow_partial_pit_creation": "false", **scope.params}
-        params |= copies(self.segmented, name, preference)
+        params |= copies_preference(self.segmented, name, preference)
         path = path_of(name, "_search", "point_in_time")
         try:
             response = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
@@ -347,7 +349,7 @@ class Cluster:
                 raise
             self.view_keep_alive = allowed[1]
             response = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
-        with self.understood("_search/point_in_time"):
+        with self.reading_answer("_search/point_in_time"):
             pit = str(response["pit_id"])
         try:
             yield pit
@@ -362,7 +364,7 @@ class Cluster:
         self.request("GET", path_of("_cluster", "health", name) + query)
 
 
-def recovered(cluster: Cluster, ask: Callable[[], T]) -> T:
+def retry_missing_index(cluster: Cluster, ask: Callable[[], T]) -> T:
     """Call `ask`, and call it once more if it found no index: a node that just started may not know its
     indices yet.
 
@@ -383,17 +385,17 @@ def recovered(cluster: Cluster, ask: Callable[[], T]) -> T:
     return ask()
 
 
-def without_error(url: str, answer: dict[str, Any]) -> dict[str, Any]:
+def require_valid_hits(url: str, answer: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of a search unchanged; raise ClusterError if it has no hits or an id that is no
     string.
     """
-    with understood(url, "_search"):
+    with reading_answer(url, "_search"):
         if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
             raise TypeError("a hit whose id is no text")
     return answer
 
 
-def hidden_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+def hidden_index_body(properties: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     """Return the settings and mapping for creating a hidden index of one shard with these fields only."""
     index = {"hidden": True, "number_of_shards": 1, "auto_expand_replicas": "0-1", **settings}
     mappings = {"dynamic": False, "properties": properties, "_meta": {"owner": OWNER}}
@@ -425,7 +427,7 @@ def path_of(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe=",*", errors="replace") for part in parts)
 
 
-def as_json(body: Any) -> bytes:
+def json_bytes(body: Any) -> bytes:
     """Return a request body as JSON bytes; NumPy arrays are written as lists."""
     try:
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -465,11 +467,11 @@ class IndexView:
             return cls(cluster, (), (), taken)
         path = path_of(",".join(names))
         response = cluster.request("GET", path, params=PATTERNS)
-        with cluster.understood(f"GET {path}"):
-            infos = tuple(described(response, cluster.segmented))
+        with cluster.reading_answer(f"GET {path}"):
+            infos = tuple(parse_index_infos(response, cluster.segmented))
         return cls(cluster, names, infos, taken)
 
-    def again(self) -> IndexView:
+    def fetch_again(self) -> IndexView:
         """Return a new snapshot for the same names."""
         return IndexView.of(self.cluster, *self.names)
 
@@ -491,5 +493,5 @@ class IndexView:
         return sole_index(name, infos) if infos else self.cluster.index_info(name)
 
 
-Describing: TypeAlias = Cluster | IndexView
+IndexLookup: TypeAlias = Cluster | IndexView
 """An object with the methods `indices` and `index_info`."""

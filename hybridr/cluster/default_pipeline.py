@@ -21,7 +21,7 @@ def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
     index fails.
     """
     default = info.settings.get(DEFAULT, "_none")
-    return default == "_none" or found_pipeline(cluster, default) is not None
+    return default == "_none" or stored_pipeline(cluster, default) is not None
 
 
 def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
@@ -37,7 +37,7 @@ def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
         )
 
 
-def asked_through(pipeline: str, fusing: bool = True) -> dict[str, Any]:
+def default_pipeline_settings(pipeline: str, fusing: bool = True) -> dict[str, Any]:
     """Return the index settings that make a search pipeline the default one.
 
     With `fusing` the request cache is switched off: on 3.6.0 a hybrid query with `pagination_depth` that the
@@ -47,7 +47,7 @@ def asked_through(pipeline: str, fusing: bool = True) -> dict[str, Any]:
     return {DEFAULT: pipeline} | ({CACHE: OFF} if fusing else {})
 
 
-def cache_before(info: IndexInfo) -> str | None:
+def earlier_cache_setting(info: IndexInfo) -> str | None:
     """Return the setting of the request cache that an index has, or had before it was deployed; None for
     none.
     """
@@ -55,7 +55,7 @@ def cache_before(info: IndexInfo) -> str | None:
     return deployment.cache_before if deployment and deployment.fuses else info.settings.get(CACHE)
 
 
-def cache_put_back(info: IndexInfo) -> dict[str, Any]:
+def restored_cache_setting(info: IndexInfo) -> dict[str, Any]:
     """Return the index setting that puts the request cache back as it was before the index was deployed;
     empty where the deployment left it alone, or somebody has changed it since.
     """
@@ -72,7 +72,7 @@ def pipeline_path(name: str) -> str:
     return path_of("_search", "pipeline", name)
 
 
-def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
+def stored_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
     """Return the definition of a search pipeline stored in the cluster; None if there is none of that
     name.
     """
@@ -85,6 +85,6 @@ def found_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
 def default_pipelines(cluster: Cluster) -> dict[str, str]:
     """Return index -> name of its default search pipeline, for every index of the cluster that has one."""
     response = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
-    with cluster.understood("GET /_all/_settings"):
+    with cluster.reading_answer("GET /_all/_settings"):
         held = [(name, index["settings"].get(DEFAULT, "_none")) for name, index in sorted(response.items())]
     return {name: default for name, default in held if default != "_none"}

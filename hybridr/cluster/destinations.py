@@ -25,8 +25,8 @@ from ..errors import (
     NotFound,
     Unreachable,
 )
-from .connection import Cluster, Describing, IndexView, path_of
-from .record import MARKS, ROLE, Event, IndexInfo, Record, sole_index, turns_of
+from .connection import Cluster, IndexLookup, IndexView, path_of
+from .record import MARKS, ROLE, Event, IndexInfo, Record, sole_index, turn_prefix
 
 MAX_EVENTS = 50
 MOVES = ("switched", "rolled back")
@@ -59,17 +59,21 @@ def is_copy(info: IndexInfo) -> bool:
     return is_in_place(info) and info.record.source_uuid != info.uuid
 
 
-def command_for(info: IndexInfo) -> str:
+def reindex_command(info: IndexInfo) -> str:
     """Return the `hybridr reindex` command line that continues the interrupted reindex of this index."""
     in_place = " --in-place" if is_in_place(info) else ""
     return f"hybridr reindex {info.record.source or info.name}{in_place}"
 
 
-def destinations(cluster: Describing, source: IndexInfo) -> list[IndexInfo]:
+def destinations(cluster: IndexLookup, source: IndexInfo) -> list[IndexInfo]:
     """Return the indices that hold vectors of a source index, oldest first. Raises ClusterError if one is
     closed: nobody can tell what clients wrote there.
     """
-    return [require_open(info) for info in claimants(cluster, source.name) if is_known_by(info, source)]
+    return [
+        require_open(info)
+        for info in claiming_indices(cluster, source.name)
+        if is_destination_of(info, source)
+    ]
 
 
 def require_open(info: IndexInfo) -> IndexInfo:
@@ -77,19 +81,19 @@ def require_open(info: IndexInfo) -> IndexInfo:
     return replace(sole_index(info.name, [info]), scope=info.scope)
 
 
-def claimants(cluster: Describing, source: str) -> list[IndexInfo]:
+def claiming_indices(cluster: IndexLookup, source: str) -> list[IndexInfo]:
     """Return the indices whose own record says that they hold vectors of a source, oldest first."""
-    infos = [info for info in cluster.indices(generations_of(source)) if readable(info)]
+    infos = [info for info in cluster.indices(destination_pattern(source)) if has_readable_record(info)]
     claims = [info for info in infos if is_destination(info) and info.record.source == source]
-    return sorted(claims, key=number_of)
+    return sorted(claims, key=generation_number)
 
 
-def generations_of(source: str) -> str:
+def destination_pattern(source: str) -> str:
     """Return the pattern that matches the names of all indices with vectors of a source."""
     return f"{source}-hybridr-*"
 
 
-def is_known_by(info: IndexInfo, source: IndexInfo) -> bool:
+def is_destination_of(info: IndexInfo, source: IndexInfo) -> bool:
     """Return whether an index holds the vectors of this source, and the source's record says so too.
 
     Anybody who may create an index can write anything into its record, so the source lists the uuids of its
@@ -109,7 +113,7 @@ def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
     return not info.record.in_place and info.record.source_lineage not in (None, source.lineage)
 
 
-def is_of_earlier_source(info: IndexInfo, source: IndexInfo) -> bool:
+def is_of_replaced_source(info: IndexInfo, source: IndexInfo) -> bool:
     """Return whether an index holds vectors of an index that its owner has replaced by this source.
 
     That is one of the same name that was deleted and made again, or one that the owner's alias stood for
@@ -121,7 +125,7 @@ def is_of_earlier_source(info: IndexInfo, source: IndexInfo) -> bool:
     return is_destination(info) and not record.in_place and record.source_uuid != source.uuid and replaced
 
 
-def require_belonging(cluster: Cluster, info: IndexInfo) -> IndexInfo:
+def require_source_index(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     """Return the source index of a destination.
 
     Raises NotFound if the source is gone, DataError if the source does not list this destination.
@@ -166,19 +170,19 @@ def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
         )
 
 
-def name_destination(cluster: Cluster, info: IndexInfo, view: IndexView | None = None) -> bool:
+def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | None = None) -> bool:
     """Write the uuid of a destination into its source's record; return False if writing there is forbidden.
 
     `view`, a description of the source and its indices, saves a request. The first time, the earlier
     generations that a rollback can return to are written too. Raises AccessDenied, or ClusterError for a
     block, if the source already lists other destinations.
     """
-    view = view or IndexView.of(cluster, info.record.source, generations_of(info.record.source))
+    view = view or IndexView.of(cluster, info.record.source, destination_pattern(info.record.source))
     source = view.index_info(info.record.source)
     if info.uuid in source.record.destinations:
         return True
     by_name = {candidate.name: candidate for candidate in destinations(view, source)}
-    waiting, earlier = live(by_name.values()), list[str]()
+    waiting, earlier = indices_in_use(by_name.values()), list[str]()
     while waiting:
         candidate = waiting.pop()
         earlier.append(candidate.uuid)
@@ -223,7 +227,7 @@ def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[st
             raise
 
 
-def readable(info: IndexInfo) -> bool:
+def has_readable_record(info: IndexInfo) -> bool:
     """Return whether hybridr's record in an index can be read without an error."""
     try:
         return info.record is not None
@@ -231,7 +235,7 @@ def readable(info: IndexInfo) -> bool:
         return False
 
 
-def number_of(info: IndexInfo) -> int:
+def generation_number(info: IndexInfo) -> int:
     """Return the generation number at the end of a destination's name; 0 without one."""
     match = re.search(r"-hybridr-(\d+)$", info.name)
     return int(match.group(1)) if match else 0
@@ -246,8 +250,10 @@ def resolve(cluster: Cluster, name: str, *, whole: bool = False) -> IndexInfo:
     """
     info = cluster.index_info(name)
     if not is_destination(info):
-        current = live(
-            candidate for candidate in claimants(cluster, info.name) if is_known_by(candidate, info)
+        current = indices_in_use(
+            candidate
+            for candidate in claiming_indices(cluster, info.name)
+            if is_destination_of(candidate, info)
         )
         require_single(current, info)
         info = replace(require_open(current[-1]), scope=info.scope) if current else info
@@ -276,7 +282,7 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
     info = resolve(cluster, name, whole=whole)
     if is_destination(info):
         if info.record.state != "complete":
-            raise DataError(f"'{name}' has no complete vectors", hint=command_for(info))
+            raise DataError(f"'{name}' has no complete vectors", hint=reindex_command(info))
         return info
     complete = [unused.name for unused in destinations(cluster, info) if unused.record.state == "complete"]
     if complete:
@@ -303,10 +309,10 @@ def record_event(
     description.
     """
     settled = bool(PRECIOUS & changes.keys())
-    return rewrite(cluster, index, with_event(event, details, **changes), settled=settled)
+    return rewrite(cluster, index, event_change(event, details, **changes), settled=settled)
 
 
-def with_event(event: Event, details: dict[str, Any], **changes: Any) -> Change:
+def event_change(event: Event, details: dict[str, Any], **changes: Any) -> Change:
     """Return a function that returns a record with one more event in its history, and with other changes.
 
     The history keeps the last `MAX_EVENTS` events, the newest of `MOVES` always among them.
@@ -340,17 +346,17 @@ def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: boo
     fetched again.
 
     OpenSearch writes a mapping unconditionally: another process that read the record before can overwrite
-    this change, unless `turn_of` keeps it out. So each write leaves a random mark beside the record, which
-    later writes keep. If the mark is missing afterwards, the change is made again. With `settled` that check
-    waits until nobody can still write what he read before.
+    this change, unless `writing_turn` keeps it out. So each write leaves a random mark beside the record, and
+    later writes keep that mark. If the mark is missing afterwards, the change is made again. With `settled`
+    the check waits until no other process can still write an older copy.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         written = put_changed(view, index, change)
         if settled and written:
             time.sleep(SETTLE_S)
-        view = view.again()
-        if written and is_kept(written, view):
+        view = view.fetch_again()
+        if written and has_last_mark(written, view):
             return view
     raise ClusterError(f"others go on writing into the record of '{index}'", hint="try again")
 
@@ -364,12 +370,12 @@ def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInf
     written = put_changed(view, index, change)
     if written is None:
         view = rewrite_in_view(view, index, change)
-        return view.index_info(index), view.again
+        return view.index_info(index), view.fetch_again
 
     def check() -> IndexView:
         """Return a new view; make the change again if another process wrote over it."""
-        now = view.again()
-        return now if is_kept(written, now) else rewrite_in_view(now, index, change)
+        now = view.fetch_again()
+        return now if has_last_mark(written, now) else rewrite_in_view(now, index, change)
 
     return written, check
 
@@ -380,9 +386,9 @@ def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None
     Return the new description; None if another writer came between, or it took too long, so that the caller
     has to try again.
     """
-    with turn_of(view, index) as turn:
+    with writing_turn(view, index) as turn:
         if turn or time.monotonic() - view.taken > TURN_S:
-            view = view.again()
+            view = view.fetch_again()
         info = view.index_info(index)
         record = change(info.record)
         if (turn and info.turns != (turn,)) or (not turn and time.monotonic() - view.taken > TURN_S):
@@ -400,7 +406,7 @@ def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None
 
 
 @contextmanager
-def turn_of(view: IndexView, index: str) -> Iterator[str]:
+def writing_turn(view: IndexView, index: str) -> Iterator[str]:
     """Yield an alias by which the record of a source, which lists its destinations, is written, and which the
     next writer takes away.
 
@@ -408,7 +414,7 @@ def turn_of(view: IndexView, index: str) -> Iterator[str]:
     without the right to change aliases, and for other indices.
     """
     info = view.index_info(index)
-    turn = f"{turns_of(info.name)}{secrets.token_hex(2)}"
+    turn = f"{turn_prefix(info.name)}{secrets.token_hex(2)}"
     if is_destination(info) or len(turn.encode()) > LONGEST_NAME:
         yield ""
         return
@@ -444,7 +450,7 @@ def put_record(cluster: Cluster, info: IndexInfo, record: Record, turn: str = ""
     return replace(info, mappings={**info.mappings, "_meta": meta})
 
 
-def is_kept(written: IndexInfo, view: IndexView) -> bool:
+def has_last_mark(written: IndexInfo, view: IndexView) -> bool:
     """Return whether the mark of the last write is still in the index's mapping: nobody wrote over it."""
     return not written.marks or written.marks[-1] in view.index_info(written.name).marks
 
@@ -453,7 +459,7 @@ def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
     """Raise FingerprintMismatch unless the encoder of this fingerprint wrote the vectors of the index."""
     expected = info.record.encoder
     if expected != fingerprint:
-        again = f"hybridr remove {info.name}" if is_in_place(info) else command_for(info)
+        again = f"hybridr remove {info.name}" if is_in_place(info) else reindex_command(info)
         raise FingerprintMismatch(
             f"the vectors of '{info.name}' were written by encoder {expected[:12]}, "
             f"the query encoder is {fingerprint[:12]}",

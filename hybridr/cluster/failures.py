@@ -81,7 +81,7 @@ def shard_failure(answer: Mapping[str, Any]) -> ClusterError | None:
         if error := document.get("error"):
             kind = kind_and_reason(error)[0]
             status = 404 if kind == NO_INDEX else 503 if kind in RECOVERING else 500
-            return error_of(int(document.get("status", status)), error)
+            return error_from_answer(int(document.get("status", status)), error)
     if is_partial(answer):
         failures = answer.get("_shards", {}).get("failures") or [{}]
         return Unreachable(f"some shards did not answer: {failures[0].get('reason', 'out of time')}")
@@ -120,7 +120,7 @@ def shortened(text: Any) -> str:
 
 
 @contextmanager
-def understood(url: str, what: str) -> Iterator[None]:
+def reading_answer(url: str, what: str) -> Iterator[None]:
     """Run the block; raise ClusterError if reading an answer fails there because the answer has an unexpected
     form.
     """
@@ -134,7 +134,7 @@ def understood(url: str, what: str) -> Iterator[None]:
         ) from None
 
 
-def error_of(status: int, error: Any) -> ClusterError:
+def error_from_answer(status: int, error: Any) -> ClusterError:
     """Return hybridr's error (AccessDenied, NotFound, Unreachable, ClusterError) for a status and error
     object.
     """
@@ -175,7 +175,7 @@ Watch: TypeAlias = Callable[[str, float, str], None]
 
 
 @contextmanager
-def sending(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
+def watched_request(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
     """Run the block that sends a request, with `X-Opaque-Id` set; afterwards report API, seconds and failure
     to `watch`.
     """
@@ -183,7 +183,7 @@ def sending(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
     try:
         yield
     except ClusterError as failure:
-        kind = kind_of(failure)
+        kind = failure_word(failure)
         raise
     finally:
         ASKED_BY.reset(name)
@@ -197,7 +197,7 @@ def api_of(path: str) -> str:
     return next((part for part in parts if part.startswith("_")), "index" if any(parts) else "root")
 
 
-def kind_of(failure: ClusterError) -> str:
+def failure_word(failure: ClusterError) -> str:
     """Return one word for how a request failed: late, denied, missing, unreachable, busy or refused."""
     if failure.kind == LATE:
         return LATE

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ..errors import DataError
 from ..records import Progress, silent
-from .connection import Cluster, Describing
-from .destinations import destinations, is_destination, live
+from .connection import Cluster, IndexLookup
+from .destinations import destinations, indices_in_use, is_destination
 from .reading import sample_documents, text_of
 from .record import TEXT_TYPES, IndexInfo, MappedField
 
@@ -89,7 +89,7 @@ def field_choice(
     info: IndexInfo,
     named: Sequence[str] = (),
     sources: Sequence[dict[str, Any]] | None = None,
-    view: Describing | None = None,
+    view: IndexLookup | None = None,
 ) -> FieldChoice:
     """Choose the text fields of an index, the same way for every command that reads texts.
 
@@ -102,7 +102,7 @@ def field_choice(
     mapped = info.mapped_fields
     # Of several indices with vectors the one that searches use; where none is, the last that was begun.
     infos = [info] if is_destination(info) else destinations(view or cluster, info)
-    vectors = next(reversed(live(infos) or infos), None)
+    vectors = next(reversed(indices_in_use(infos) or infos), None)
     before, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
     if named:
         if sources is None:
@@ -111,7 +111,7 @@ def field_choice(
         fields = check_fields(info, named, sources)
         return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, before, searched)
     named_then = vectors is not None and vectors.record.fields_named
-    if (fixed := fixed_choice(info, vectors)) is not None:
+    if (fixed := choose_without_reading(info, vectors)) is not None:
         fields, reason = fixed
         reasons = dict.fromkeys(text_field_candidates(info), "not needed beside them") | dict.fromkeys(
             fields, reason
@@ -119,7 +119,7 @@ def field_choice(
         return FieldChoice(fields, reasons, named_then, before, searched)
     if sources is None:
         sources = sample_sources(cluster, info, mapped)
-    choice = ranked_fields(read_contents(sources, text_field_candidates(info)), info)
+    choice = choose_by_contents(read_contents(sources, text_field_candidates(info)), info)
     return choice._replace(named=named_then, before=before, searched=searched)
 
 
@@ -227,7 +227,9 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
     return tuple(dict.fromkeys(names))
 
 
-def fixed_choice(info: IndexInfo, vectors: IndexInfo | None = None) -> tuple[tuple[str, ...], str] | None:
+def choose_without_reading(
+    info: IndexInfo, vectors: IndexInfo | None = None
+) -> tuple[tuple[str, ...], str] | None:
     """Return the fields that are chosen without reading documents, with the reason; None if there are none.
 
     `vectors` is the index that holds the vectors of `info`.
@@ -257,15 +259,15 @@ def no_text_fields(info: IndexInfo) -> DataError:
     return DataError(f"index '{info.name}' has no text fields; its fields: {listed}", hint=hint)
 
 
-def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldChoice:
+def choose_by_contents(contents: Mapping[str, Contents], info: IndexInfo) -> FieldChoice:
     """Choose the fields with most words per document, without labels, addresses, copies and short fields."""
     if not contents:
         raise no_text_fields(info)
-    reasons = {name: why for name, content in contents.items() if (why := unfit(name, content))}
+    reasons = {name: why for name, content in contents.items() if (why := unfit_reason(name, content))}
     left = {name: content for name, content in contents.items() if name not in reasons}
     for name in sorted(left, key=lambda name: -left[name].words):
         others = {twin: content for twin, content in left.items() if twin != name}
-        if copied := repeated(left[name], others):
+        if copied := copied_from(left[name], others):
             reasons[name] = f"repeats {', '.join(copied)}"
             del left[name]
     worth = {
@@ -285,12 +287,12 @@ def ranked_fields(contents: Mapping[str, Contents], info: IndexInfo) -> FieldCho
     return FieldChoice(fields, reasons)
 
 
-def unfit(name: str, contents: Contents) -> str:
+def unfit_reason(name: str, contents: Contents) -> str:
     """Return the reason why a field holds no running text, judged by name and contents; "" if it may."""
     present = contents.present
     if not present:
         return "empty in every sampled document"
-    if IDENTIFIER.match(snake(name)):
+    if IDENTIFIER.match(snake_case(name)):
         return "named like an identifier or address"
     if sum(ADDRESS.match(text) is not None for text in present) >= ADDRESSES * len(present):
         return "addresses"
@@ -303,7 +305,7 @@ def unfit(name: str, contents: Contents) -> str:
     return ""
 
 
-def repeated(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
+def copied_from(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
     """Return the names of the other fields that a field's text is copied from; empty if it has words of its
     own.
     """
@@ -327,10 +329,10 @@ def is_title(name: str) -> bool:
 
     `name` counts only at the top of the document: inside an object it is mostly a person's name.
     """
-    return TITLE.match(snake(name)) is not None and (name == "name" or snake(name) != "name")
+    return TITLE.match(snake_case(name)) is not None and (name == "name" or snake_case(name) != "name")
 
 
-def snake(name: str) -> str:
+def snake_case(name: str) -> str:
     """Return the last part of a dotted name in snake_case."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|-", "_", name.rsplit(".", 1)[-1]).lower()
 

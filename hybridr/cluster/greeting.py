@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ClusterError
 from ..families import load_member
 from .dialects import Dialect, Version
-from .failures import shortened, understood
+from .failures import reading_answer, shortened
 
 OLDEST: Version = (2, 19, 0)
 OLDEST_OTHER: Version = (8, 12, 0)  # before, Elasticsearch has no `knn` query
@@ -20,7 +20,9 @@ TAGLINE = "You Know, for Search"
 NODES = "/_nodes/_local/none"
 
 
-def greeted(ask: Callable[[], Any], send: Callable[[str], Any], url: str) -> tuple[dict[str, Any], Dialect]:
+def identify_product(
+    ask: Callable[[], Any], send: Callable[[str], Any], url: str
+) -> tuple[dict[str, Any], Dialect]:
     """Return the answer of `GET /` and the dialect of the product at a url.
 
     `ask` sends `GET /`, `send` gets another path. Raises ClusterError if neither product answers, or one that
@@ -48,7 +50,7 @@ def greeted(ask: Callable[[], Any], send: Callable[[str], Any], url: str) -> tup
             except ClusterError as error:
                 problem = f"{url} answers, but it is not OpenSearch: {error.message}"
                 raise ClusterError(problem, hint="check --url") from None
-            with understood(url, NODES):
+            with reading_answer(url, NODES):
                 [node] = answer["nodes"].values()
                 info = {"cluster_name": answer["cluster_name"], "version": {"number": node["version"]}}
     version = version_in(info, url)
@@ -63,6 +65,6 @@ def greeted(ask: Callable[[], Any], send: Callable[[str], Any], url: str) -> tup
 
 def version_in(info: Any, url: str) -> Version:
     """Return the version in an answer to `GET /`, such as `3.6.0` or `3.6.0-SNAPSHOT`, as three numbers."""
-    with understood(url, "GET /"):
+    with reading_answer(url, "GET /"):
         parts = [int(part) for part in re.findall(r"\d+", info["version"]["number"])[:3]]
         return (*parts, 0, 0, 0)[:3]  # type: ignore[return-value]

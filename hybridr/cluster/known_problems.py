@@ -87,8 +87,10 @@ class KnownProblem(TablePart):
         if self.product not in (ANY_PRODUCT, cluster.dialect.product):
             return False
         version = cluster.info["version"]
-        number = numbers(version.get("lucene_version", "0") if self.lucene else version["number"])
-        return numbers(self.since) <= number and (self.fixed is None or number < numbers(self.fixed))
+        number = version_numbers(version.get("lucene_version", "0") if self.lucene else version["number"])
+        return version_numbers(self.since) <= number and (
+            self.fixed is None or number < version_numbers(self.fixed)
+        )
 
     def is_in_index(self, info: IndexInfo) -> bool:
         """Return whether an index meets the problem's conditions on fields, settings and mapping."""
@@ -96,7 +98,7 @@ class KnownProblem(TablePart):
         return (
             all(matches(pattern, values[setting]) for setting, pattern in self.settings.items())
             and matches(self.mapping, orjson.dumps({**info.mappings, "_meta": None}).decode())
-            and (self.field is None or bool(concerned_fields(self.field, info)))
+            and (self.field is None or bool(affected_fields(self.field, info)))
         )
 
 
@@ -116,7 +118,7 @@ def require_no_loss(cluster: Cluster, info: IndexInfo) -> None:
     """Raise DataError if a known bug would lose data when documents of the index are copied or updated."""
     for problem in problems_of_index(cluster, info):
         if problem.loses:
-            fields = concerned_fields(problem.field, info) if problem.field else []
+            fields = affected_fields(problem.field, info) if problem.field else []
             named = f" ({', '.join(fields)})" if fields else ""
             raise DataError(
                 f"index '{info.name}' has the known problem {problem.name}{named} of {problem.versions}: "
@@ -125,7 +127,7 @@ def require_no_loss(cluster: Cluster, info: IndexInfo) -> None:
             )
 
 
-def concerned_fields(condition: FieldCondition, info: IndexInfo) -> list[str]:
+def affected_fields(condition: FieldCondition, info: IndexInfo) -> list[str]:
     """Return the names of the fields of an index that meet a condition."""
     excludes = info.mappings.get("_source", {}).get("excludes", ())
     fields = [
@@ -158,6 +160,6 @@ def matches(pattern: str | None, text: str) -> bool:
     return bool(re.search(pattern.removeprefix("!"), text)) is not pattern.startswith("!")
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """Return the first three numbers of a version such as `3.6.0-SNAPSHOT`."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -19,7 +19,7 @@ from .reading import text_of
 from .record import IndexInfo, Record, meta_of
 from .record_parts import Load
 from .settings import LoadSettings
-from .writing import BULK_BYTES, bulk_action, by_bytes, rejects_of, write
+from .writing import BULK_BYTES, bulk_action, group_by_bytes, rejects_of, write
 
 BEIR_FIELDS = ("title", "text")
 CONTENTS = "contents"
@@ -90,7 +90,7 @@ def load(
     actions = (bulk_action("index", record.pop("_id"), record) for record in records)
     written = done = 0
     progress("load", 0, total)
-    for group in by_bytes(actions, BULK_BYTES):
+    for group in group_by_bytes(actions, BULK_BYTES):
         written += write(cluster, settings.index, group, rejects=rejects).written
         done += len(group)
         progress("load", done, total)

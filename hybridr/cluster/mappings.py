@@ -65,16 +65,16 @@ def watermark_of(settings: Mapping[str, str], name: str) -> str:
     return settings.get(name, "95%" if name == WATERMARK else "90%")
 
 
-def kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
+def bytes_kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
     """Return the bytes of a disk that a watermark keeps free, bounded by Elasticsearch's setting
     `max_headroom`.
     """
-    free = reserved(watermark_of(settings, name), total)
+    free = reserved_bytes(watermark_of(settings, name), total)
     headroom = settings.get(f"{name}.max_headroom", "-1")
-    return free if headroom == "-1" else min(free, reserved(headroom, total))
+    return free if headroom == "-1" else min(free, reserved_bytes(headroom, total))
 
 
-def reserved(watermark: str, total: int) -> int:
+def reserved_bytes(watermark: str, total: int) -> int:
     """Return the bytes of a disk of `total` bytes that a watermark (`95%`, `0.95` or `10gb`) keeps free."""
     text = watermark.strip().lower()
     if text.endswith("%"):
@@ -83,7 +83,7 @@ def reserved(watermark: str, total: int) -> int:
     return round(float(match[1]) * UNITS[match[2]]) if match else round(total * (1 - float(text)))
 
 
-def limit(info: IndexInfo, setting: str) -> int:
+def index_limit(info: IndexInfo, setting: str) -> int:
     """Return the value of a limit of an index: the index's own setting, else the default."""
     if (value := info.settings.get(setting)) is not None:
         return int(value)
@@ -92,10 +92,10 @@ def limit(info: IndexInfo, setting: str) -> int:
 
 def rescore_window(info: IndexInfo) -> int:
     """Return how many hits of a shard one `rescore` may score again."""
-    return limit(info, RESCORE_WINDOW)
+    return index_limit(info, RESCORE_WINDOW)
 
 
-def narrow_windows(info: IndexInfo) -> list[str]:
+def narrow_window_warnings(info: IndexInfo) -> list[str]:
     """Return a warning, as a list of lines, if the index's windows are too narrow for usual searches."""
     window = min(rescore_window(info), info.result_window)
     if window >= USUAL_WINDOW:
@@ -127,7 +127,7 @@ def mapping_size(properties: Mapping[str, Any], depth: int = 1, *, is_stored: bo
     return dict(zip((TOTAL_FIELDS, NESTED_FIELDS, MAPPING_DEPTH, FIELD_NAME_LENGTH), counts, strict=True))
 
 
-COUNTED = (TOTAL_FIELDS, NESTED_FIELDS)
+SUMMED_LIMITS = (TOTAL_FIELDS, NESTED_FIELDS)
 """Limits of what a mapping has in all; the others are of each field, or of each document."""
 
 
@@ -144,13 +144,13 @@ def raised_limits(
     used, more = mapping_size(source.properties, is_stored=True), mapping_size(added)
     needed = {NESTED_OBJECTS: limit(source, NESTED_OBJECTS) + nested_objects}
     for name, size in more.items():
-        bound = limit(source, name)
-        needed[name] = max(bound, used[name]) + size if name in COUNTED else max(bound, size)
+        bound = index_limit(source, name)
+        needed[name] = max(bound, used[name]) + size if name in SUMMED_LIMITS else max(bound, size)
     return {
         name: str(value)
         for name, value in needed.items()
-        if value > limit(there, name)
-        and (name in source.settings or used.get(name, 0) + more.get(name, 0) > limit(there, name))
+        if value > index_limit(there, name)
+        and (name in source.settings or used.get(name, 0) + more.get(name, 0) > index_limit(there, name))
     }
 
 
@@ -198,11 +198,12 @@ def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacl
     new = {name: field for name, field in added.items() if name not in info.properties}
     more = mapping_size(new)
     needed = {
-        name: there[name] + more[name] if name in COUNTED else max(there[name], more[name]) for name in there
+        name: there[name] + more[name] if name in SUMMED_LIMITS else max(there[name], more[name])
+        for name in there
     }
     obstacles = []
     for name, value in needed.items():
-        bound, wish = limit(info, name), f"{value:,} for '{info.name}'"
+        bound, wish = index_limit(info, name), f"{value:,} for '{info.name}'"
         if value > bound and (name in info.settings or name != NESTED_FIELDS):
             remedy = index_put(info.name, name, str(value))
             obstacles.append(Obstacle(name, f"{bound:,}", wish, remedy))
@@ -278,14 +279,14 @@ class Shards:
     data_nodes: int
 
 
-def shards_of(cluster: Cluster) -> Shards:
+def shard_counts(cluster: Cluster) -> Shards:
     """Return the shard counts of a cluster. Raises AccessDenied."""
     health = cluster.request("GET", path_of("_cluster", "health"))
     held = health["active_shards"] + health["initializing_shards"]
     return Shards(held + health["unassigned_shards"], held, health["number_of_data_nodes"])
 
 
-def copies_of(settings: Mapping[str, Any]) -> int:
+def copies_per_shard(settings: Mapping[str, Any]) -> int:
     """Return how many copies of each shard (primary and replicas) these flat index settings ask for.
 
     Replicas that expand by themselves are counted against no limit when an index is created.
@@ -332,8 +333,14 @@ def shard_obstacles(
 
 
 Fields = Mapping[str, Mapping[str, Any]]
-INNER = ("properties", "fields")
-WHOLE = ("dynamic", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats")
+INNER_KEYS = ("properties", "fields")
+ROOT_PARAMETERS = (
+    "dynamic",
+    "dynamic_templates",
+    "date_detection",
+    "numeric_detection",
+    "dynamic_date_formats",
+)
 """Keys of a mapping that apply to fields not mapped yet."""
 COMPUTED = ("runtime", "derived")
 """Sections of a mapping whose fields are computed by each search: Elasticsearch's, OpenSearch's."""
@@ -343,23 +350,23 @@ CHANGEABLE = frozenset(
     "search_quote_analyzer split_queries_on_whitespace".split()
 )
 """Parameters of a field that OpenSearch changes in an index that has documents."""
-UNSAID = {"analyzer": "default"}  # told only where the search analyser is another one
+IMPLIED_VALUES = {"analyzer": "default"}  # told only where the search analyser is another one
 ANALYSIS = "index.analysis"
 
 
-def carry_over(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
+def extend_copy_mapping(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
     """Add to a copy's mapping what its source's mapping has more, as far as the copy can take it (see
-    `unlike`).
+    `differing_fields`).
     """
     # Limits are raised to those of the source, with room for the copy's own fields.
     more = {name: field for name, field in copy.properties.items() if name not in source.properties}
     passages = copy.record.passages
     if raised := raised_limits(source, copy, more, passages.most if passages else 0):
         cluster.request("PUT", path_of(copy.name, "_settings"), raised)
-    fields = additions(source.properties, copy.properties)
+    fields = addable_fields(source.properties, copy.properties)
     whole = {
         name: source.mappings[name]
-        for name in WHOLE
+        for name in ROOT_PARAMETERS
         if name in source.mappings and source.mappings[name] != copy.mappings.get(name)
     }
     for section in COMPUTED:
@@ -405,7 +412,7 @@ def missing_fields(needed: Fields, there: Fields) -> dict[str, Any]:
         if mapping is None:
             missing[name] = field
         elif inner := missing_fields(field.get("properties", {}), mapping.get("properties", {})):
-            missing[name] = own(mapping) | {"properties": inner}
+            missing[name] = without_inner_fields(mapping) | {"properties": inner}
     return missing
 
 
@@ -420,7 +427,7 @@ def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> b
     return True
 
 
-def additions(needed: Fields, there: Fields) -> dict[str, Any]:
+def addable_fields(needed: Fields, there: Fields) -> dict[str, Any]:
     """Return the fields of `needed` that `there` lacks or maps otherwise, without those that cannot be
     changed.
     """
@@ -430,14 +437,14 @@ def additions(needed: Fields, there: Fields) -> dict[str, Any]:
         if mapping is None:
             added[name] = field
         elif is_changeable(field, mapping):
-            inner = {part: additions(field.get(part, {}), mapping.get(part, {})) for part in INNER}
+            inner = {part: addable_fields(field.get(part, {}), mapping.get(part, {})) for part in INNER_KEYS}
             more = {part: fields for part, fields in inner.items() if fields}
-            if more or own(field) != own(mapping):
-                added[name] = own(field) | more
+            if more or without_inner_fields(field) != without_inner_fields(mapping):
+                added[name] = without_inner_fields(field) | more
     return added
 
 
-def unlike(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
+def differing_fields(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
     """Return the names of fields that a copy lacks or maps otherwise than its source; also
     `index.analysis`.
     """
@@ -447,29 +454,29 @@ def unlike(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
     return fields if analysis_of(source) == analysis_of(copy) else (*fields, ANALYSIS)
 
 
-def unlike_fields(needed: Fields, there: Fields, below: str = "") -> Iterator[str]:
+def differing_names(needed: Fields, there: Fields, below: str = "") -> Iterator[str]:
     """Yield the dotted names of fields of `needed` that `there` lacks or maps otherwise."""
     for name, field in needed.items():
         mapping = there.get(name)
-        if mapping is None or own(field) != own(mapping):
+        if mapping is None or without_inner_fields(field) != without_inner_fields(mapping):
             yield below + name
         else:
-            for part in INNER:
-                yield from unlike_fields(field.get(part, {}), mapping.get(part, {}), f"{below}{name}.")
+            for part in INNER_KEYS:
+                yield from differing_names(field.get(part, {}), mapping.get(part, {}), f"{below}{name}.")
 
 
-def is_beyond_change(source: IndexInfo, copy: IndexInfo) -> bool:
+def is_incompatible(source: IndexInfo, copy: IndexInfo) -> bool:
     """Return whether no change of its mapping can make a copy index documents as its source does."""
-    return analysis_of(source) != analysis_of(copy) or clashes(source.properties, copy.properties)
+    return analysis_of(source) != analysis_of(copy) or has_clash(source.properties, copy.properties)
 
 
-def clashes(needed: Fields, there: Fields) -> bool:
+def has_clash(needed: Fields, there: Fields) -> bool:
     """Return whether `there` has a field of `needed` in a form that cannot be changed into the needed one."""
     return any(
         name in there
         and (
             not is_changeable(field, there[name])
-            or any(clashes(field.get(part, {}), there[name].get(part, {})) for part in INNER)
+            or any(has_clash(field.get(part, {}), there[name].get(part, {})) for part in INNER_KEYS)
         )
         for name, field in needed.items()
     )
@@ -480,12 +487,15 @@ def is_changeable(field: Mapping[str, Any], mapping: Mapping[str, Any]) -> bool:
     differ).
     """
     fixed = (field.keys() | mapping.keys()) - CHANGEABLE
-    return all(field.get(name, UNSAID.get(name)) == mapping.get(name, UNSAID.get(name)) for name in fixed)
+    return all(
+        field.get(name, IMPLIED_VALUES.get(name)) == mapping.get(name, IMPLIED_VALUES.get(name))
+        for name in fixed
+    )
 
 
-def own(field: Mapping[str, Any]) -> dict[str, Any]:
+def without_inner_fields(field: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping of a field without the fields inside it (`properties`, `fields`)."""
-    return {name: value for name, value in field.items() if name not in INNER}
+    return {name: value for name, value in field.items() if name not in INNER_KEYS}
 
 
 def analysis_of(info: IndexInfo) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def routing_by_shard(cluster: Cluster, info: IndexInfo) -> list[str]:
         """Return how many shards a search with these routing values asks."""
         routed = replace(info, scope=Scope(routing=",".join(values)))
         [answer] = cluster.msearch(routed, [NOTHING])
-        with cluster.understood("_msearch"):
+        with cluster.reading_answer("_msearch"):
             return int(answer["_shards"]["total"])
 
     values = routing_values(info)

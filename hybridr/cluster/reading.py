@@ -21,7 +21,7 @@ from .failures import BREAKER, TOO_LARGE
 from .record import IndexInfo
 from .routing import shards_in
 from .semantic import plain_source
-from .stored_source import require_source
+from .stored_source import require_stored_source
 
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE = 250, 1_000
@@ -100,7 +100,7 @@ def read_pages(
     disabled.
     """
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
-    require_source(info)
+    require_stored_source(info)
     position, until = position or Position.at(share.since), share.until
     for shard in shards_shown(cluster, info):
         last = until.seq_no.get(shard, -1) if until else None
@@ -112,7 +112,7 @@ def read_pages(
             # A range filter is cheaper than search_after on large shards.
             "query": {"bool": {"filter": [behind, where] if where else [behind]}},
             "sort": [{"_seq_no": {"order": "asc", "unmapped_type": "long"}}],  # an index may map nothing
-            **hit_parts(fields, info),
+            **hit_options(fields, info),
         }
         yield from _read_shard(cluster, info, shard, body, position)
 
@@ -125,7 +125,7 @@ def shards_shown(cluster: Cluster, info: IndexInfo) -> list[int]:
     numbers = []
     for shard in shards:
         answer = cluster.search(info, {"size": 0}, {"preference": f"_shards:{shard}"})
-        with cluster.understood("_search"):
+        with cluster.reading_answer("_search"):
             if answer["_shards"]["total"]:
                 numbers.append(shard)
     return numbers
@@ -227,7 +227,7 @@ def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> l
     """Run a search of a point in time within the index's scope and return its documents; every shard must
     answer. Raises ClusterError (TOO_LARGE) at once if the node lacks memory for them.
     """
-    scoped, at_once = info.scope.body(body), cluster.patient(0.0)
+    scoped, at_once = info.scope.body(body), cluster.with_patience(0.0)
 
     def ask() -> Any:
         """Search without patience: a node that lacks the memory says 429, as one that is busy."""
@@ -239,11 +239,11 @@ def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> l
             raise
 
     answer = cluster.patiently(ask)
-    with cluster.understood("_search"):
+    with cluster.reading_answer("_search"):
         return [source_document(hit, info) for hit in answer["hits"]["hits"]]
 
 
-def hit_parts(fields: Sequence[str] | None = None, info: IndexInfo | None = None) -> dict[str, Any]:
+def hit_options(fields: Sequence[str] | None = None, info: IndexInfo | None = None) -> dict[str, Any]:
     """Return the parts of a search body that `source_document` needs; `fields` limits `_source` (None: all of
     it).
     """
@@ -259,7 +259,7 @@ def hit_parts(fields: Sequence[str] | None = None, info: IndexInfo | None = None
     }
 
 
-def at_random(query: dict[str, Any], seed: int) -> dict[str, Any]:
+def random_order_query(query: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return a query that orders what matches `query` at random, decided by the seed."""
     chance = {"random_score": {"seed": seed, "field": "_seq_no"}, "boost_mode": "replace"}
     return {"function_score": {"query": query, **chance}}
@@ -305,7 +305,7 @@ def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
     return whole_characters(" ".join(" ".join(parts).split()))
 
 
-def whole_characters(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """Return the text with U+FFFD in place of each half of a surrogate pair, which no encoder reads."""
     try:
         text.encode()
@@ -350,11 +350,11 @@ def sample_documents(
 
     `fields` limits `_source`; None reads it whole. Raises DataError if `_source` is disabled.
     """
-    require_source(info)
+    require_stored_source(info)
     if cluster.count(info) <= size:
         return list(read_documents(cluster, info, fields=fields, progress=progress))
     size = min(size, info.result_window, DEEPEST)
-    query = {"query": at_random({"match_all": {}}, seed), **hit_parts(fields, info)}
+    query = {"query": random_order_query({"match_all": {}}, seed), **hit_options(fields, info)}
     page = PAGE
     while True:
         sample: list[SourceDocument] = []
@@ -393,11 +393,11 @@ def documents_by_id(
     left out. For whole documents of an index with semantic fields pass its `IndexInfo`.
     """
     info = index if isinstance(index, IndexInfo) else None
-    hits = hits_by_id(cluster, index, doc_ids, hit_parts(None if whole else (), info))
+    hits = hits_by_id(cluster, index, doc_ids, hit_options(None if whole else (), info))
     return {hit["_id"]: source_document(hit, info) for hit in hits}
 
 
-def same_documents(
+def counterparts(
     cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument], *, whole: bool = True
 ) -> dict[Key, SourceDocument]:
     """Return, by the key of each of `documents`, what an index holds in its place: the same id, in the shard
@@ -412,12 +412,12 @@ def same_documents(
     doubtful = [d.key for d in documents if d.doc_id in by_id and d.key not in held]
     places = {key: by_id[key[0]] for key in doubtful if info.shards == 1}
     for part in groups_of(doubtful if info.shards > 1 else [], CHUNK):
-        places |= keys_in_place(cluster, info, part)  # another routing may lead to the same shard
+        places |= counterpart_keys(cluster, info, part)  # another routing may lead to the same shard
     there = {document.key: places.get(document.key, document.key) for document in documents}
     return {key: held[place] for key, place in there.items() if place in held}
 
 
-def keys_in_place(cluster: Cluster, info: IndexInfo, keys: Sequence[Key]) -> dict[Key, Key]:
+def counterpart_keys(cluster: Cluster, info: IndexInfo, keys: Sequence[Key]) -> dict[Key, Key]:
     """Return, for each of the keys (id and routing), that of the document that an index holds in its place:
     the same id, in the shard to which the routing leads. Places that hold no document are left out.
     """
@@ -428,7 +428,7 @@ def keys_in_place(cluster: Cluster, info: IndexInfo, keys: Sequence[Key]) -> dic
     documents = [{"_id": doc_id, **({"routing": routing} if routing else {})} for doc_id, routing in keys]
     path, params = path_of(info.name, "_mget"), {"realtime": "false", "_source": "false"}
     answer = cluster.request("POST", path, {"docs": documents}, params, every_shard=True)
-    with cluster.understood("_mget"):
+    with cluster.reading_answer("_mget"):
         return {
             key: (document["_id"], document.get("_routing") or "")
             for key, document in zip(keys, answer["docs"], strict=True)
@@ -481,7 +481,7 @@ def documents_in_pages(
     """Yield the documents with these ids, of `page` ids at a time, as `documents_by_id` reads them."""
     info = index if isinstance(index, IndexInfo) else None
     for group in groups_of(doc_ids, page):
-        hits = hits_by_id(cluster, index, group, hit_parts(None if whole else (), info))
+        hits = hits_by_id(cluster, index, group, hit_options(None if whole else (), info))
         yield [source_document(hit, info) for hit in hits]
 
 

@@ -44,14 +44,14 @@ PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside i
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
 
-def require_named(event: dict[str, Any]) -> dict[str, Any]:
+def require_event_keys(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event of the history unchanged. Raises ValueError unless it has a name and a time."""
     if not all(isinstance(event.get(name), str) for name in ("at", "event")):
         raise ValueError("an event lacks its time or name")
     return event
 
 
-Happened = Annotated[dict[str, Any], AfterValidator(require_named)]
+HistoryEvent = Annotated[dict[str, Any], AfterValidator(require_event_keys)]
 """An event of the history."""
 Name = Annotated[str, AfterValidator(lambda name: require_name(name))]
 """The name of an index or alias, or nothing: part of a request's path, and of a file's name."""
@@ -84,7 +84,7 @@ class Record(Part):
     are computed (`encoders/bits.py`); empty without such bits. `refused` are documents that the engine
     rejected and that are tried again, `accepted` those of them that the user allows to be missing. `target`
     says where the vectors are if neither in place nor beside the source. The record of a source lists in
-    `destinations` the uuids of the indices with its vectors (see `is_known_by` in `destinations.py`).
+    `destinations` the uuids of the indices with its vectors (see `is_destination_of` in `destinations.py`).
     `warning` says what was forced although it harms.
     """
 
@@ -138,7 +138,7 @@ class Record(Part):
     rejected: int = 0
     refused: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
-    history: tuple[Happened, ...] = ()
+    history: tuple[HistoryEvent, ...] = ()
     """The last 50 events, each with `at` and `event`: see `Event`."""
     load: Load | None = None
     semantic: SemanticModels | None = None
@@ -165,7 +165,7 @@ class Record(Part):
         return self.changed(tuning=Tuned(**named) if named else None, memory=ranking.memory)
 
     @property
-    def contested(self) -> Experiment | None:
+    def running_experiment(self) -> Experiment | None:
         """Return the running experiment; None if it ended, or its first ranking was changed since."""
         experiment = self.experiment
         return (
@@ -182,13 +182,13 @@ class Record(Part):
         if unknown := sorted(changes.keys() - type(self).model_fields.keys()):
             raise DataError(f"a record holds no '{unknown[0]}'")
         set_fields = {name: getattr(self, name) for name in self.model_fields_set}
-        return checked({**set_fields, **changes}, "the new record")
+        return parse_record({**set_fields, **changes}, "the new record")
 
     def without(self, name: str) -> Record:
         """Return the record without one value, as if it had never been set."""
         return Record(**{field: getattr(self, field) for field in self.model_fields_set if field != name})
 
-    def bare(self) -> Record:
+    def load_only(self) -> Record:
         """Return the record with only what `load` wrote, for an index whose vectors are removed."""
         if self.load is None:
             return Record()
@@ -213,23 +213,23 @@ def can_be_name(name: str) -> bool:
     return is_file_name(name) and not NO_NAME.search(name)
 
 
-def checked(value: Any, whose: str) -> Record:
+def parse_record(value: Any, whose: str) -> Record:
     """Return the record made of these values. Raises DataError that names `whose` and what is wrong."""
     try:
         record = Record(**value)
     except TypeError as error:
-        raise DataError(f"{whose} cannot be read: {error}", hint=MEND) from None
+        raise DataError(f"{whose} cannot be read: {error}", hint=FOREIGN_RECORD) from None
     except ValidationError as error:
         first = error.errors()[0]
         name, message = ".".join(map(str, first["loc"])), first["msg"].lower()
-        raise DataError(f"{whose} holds a wrong '{name}': {message}", hint=MEND) from None
+        raise DataError(f"{whose} holds a wrong '{name}': {message}", hint=FOREIGN_RECORD) from None
     missing = [name for name in NEEDED if record.role == ROLE and not getattr(record, name)]
     if missing:
-        raise DataError(f"{whose} says nothing of {', '.join(missing)}", hint=MEND)
+        raise DataError(f"{whose} says nothing of {', '.join(missing)}", hint=FOREIGN_RECORD)
     return record
 
 
-MEND = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mapping"
+FOREIGN_RECORD = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mapping"
 OTHER_VERSION = "hybridr remove NAME, by the hybridr that wrote it; then hybridr reindex NAME by this one"
 
 
@@ -263,7 +263,7 @@ class Scope:
         parts = [{"bool": {"must": [part], "filter": [self.filter]}} for part in query["hybrid"]["queries"]]
         return {**body, "query": {"hybrid": {**query["hybrid"], "queries": parts}}}
 
-    def both(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
+    def combined_filter(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
         """Return one filter query of a search's own filter and the scope's; None if there is neither."""
         filters = [dict(clause) for clause in (self.filter, filter) if clause]
         return {"bool": {"filter": filters}} if len(filters) > 1 else next(iter(filters), None)
@@ -332,14 +332,14 @@ class IndexInfo:
         stored = self.other_meta.get("hybridr", {})
         whose = f"hybridr's record in '{self.name}'"
         if not isinstance(stored, Mapping):
-            raise DataError(f"{whose} is no object but {type(stored).__name__}", hint=MEND)
+            raise DataError(f"{whose} is no object but {type(stored).__name__}", hint=FOREIGN_RECORD)
         values = dict(stored)
         version = values.pop("version", None)
         if values and version != VERSION:
             raise DataError(
                 f"{whose} is of version {version}, this hybridr reads {VERSION}", hint=OTHER_VERSION
             )
-        return checked(values, whose)
+        return parse_record(values, whose)
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -351,7 +351,7 @@ class IndexInfo:
     def mapped_fields(self) -> list[MappedField]:
         """Return the leaf fields of the mapping by dotted name, each with its analyser."""
         default = self.settings.get("index.analysis.analyzer.default.type", "standard")
-        return sorted(leaves(self.properties, "", default, nested=False))
+        return sorted(leaf_fields(self.properties, "", default, nested=False))
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -402,21 +402,21 @@ class IndexInfo:
         return others | meta_of(record)
 
 
-def leaves(
+def leaf_fields(
     properties: Mapping[str, Any], prefix: str, default: str, *, nested: bool
 ) -> Iterator[MappedField]:
     """Yield the leaf fields below `properties`, at the dotted path `prefix`; `default`: an analyser."""
     for name, mapping in properties.items():
         if inner := mapping.get("properties"):
             inside = nested or mapping.get("type") == "nested"
-            yield from leaves(inner, f"{prefix}{name}.", default, nested=inside)
+            yield from leaf_fields(inner, f"{prefix}{name}.", default, nested=inside)
         elif "type" in mapping:
             analyzer = mapping.get("analyzer", default) if mapping["type"] in TEXT_TYPES else ""
             subfields = tuple(mapping.get("fields", ()))
             yield MappedField(prefix + name, mapping["type"], analyzer, subfields, nested)
 
 
-def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
+def parse_index_info(name: str, index: Mapping[str, Any]) -> IndexInfo:
     """Return the description of an index from the cluster's answer.
 
     Raises AttributeError, KeyError, TypeError or ValueError for an unexpected form.
@@ -425,12 +425,12 @@ def as_described(name: str, index: Mapping[str, Any]) -> IndexInfo:
     require_fields(mappings.get("properties", {}))
     mappings, semantic = plain_mappings(mappings)
     aliases = dict(index.get("aliases", {}))
-    turns = {alias: aliases.pop(alias) for alias in list(aliases) if alias.startswith(turns_of(name))}
+    turns = {alias: aliases.pop(alias) for alias in list(aliases) if alias.startswith(turn_prefix(name))}
     return IndexInfo(require_name(name), settings, mappings, aliases, semantic=semantic, turns=tuple(turns))
 
 
-def turns_of(name: str) -> str:
-    """Return the prefix of the aliases by which a source's record is written (`turn_of`)."""
+def turn_prefix(name: str) -> str:
+    """Return the prefix of the aliases by which a source's record is written (`writing_turn`)."""
     return f"{name}-hybridr_turn_"
 
 

@@ -22,8 +22,8 @@ from urllib3.util import parse_url
 from urllib3.util.response import assert_header_parsing
 
 from ..errors import ClusterError, Unreachable
-from .client import Joining, TooMuch, bounds_of, read_answer
-from .failures import LATE, NOBODY, TOO_LARGE, Watch, sending, shortened
+from .client import BoundsExceeded, JoiningConnection, answer_bounds, read_answer
+from .failures import LATE, NOBODY, TOO_LARGE, Watch, shortened, watched_request
 from .settings import ClusterSettings
 
 HOP_BY_HOP = frozenset(
@@ -31,14 +31,16 @@ HOP_BY_HOP = frozenset(
     "transfer-encoding upgrade expect host content-length".split()
 )
 """Headers of one connection alone."""
-OF_PROXIES = re.compile(r"forwarded|x-forwarded-.*|x-real-ip|x-proxy-.*|_(opendistro|opensearch)_security.*")
+PROXY_HEADERS = re.compile(
+    r"forwarded|x-forwarded-.*|x-real-ip|x-proxy-.*|_(opendistro|opensearch)_security.*"
+)
 """Headers by which a cluster believes a proxy whom it asks for. The relay tells for nobody."""
 KEPT_OPEN = 64  # connections to a host that are kept
 LONGEST_CONNECT_S = 10.0
 Headers = tuple[tuple[str, str], ...]
 
 
-class Relayed(NamedTuple):
+class ClientRequest(NamedTuple):
     """A client's HTTP request to forward; `target` is path and parameters, percent-encoded."""
 
     method: str
@@ -50,7 +52,7 @@ class Relayed(NamedTuple):
         """Return the value of a header by its lower-case name; "" if there is none."""
         return header_of(self.headers, name)
 
-    def without(self, *names: str) -> Relayed:
+    def without(self, *names: str) -> ClientRequest:
         """Return the request without some headers, given by lower-case names."""
         return self._replace(
             headers=tuple(header for header in self.headers if header[0].lower() not in names)
@@ -102,7 +104,7 @@ class StrictResponse(HTTPResponse):
             raise ClusterError("the cluster's answer has headers that cannot be read") from None
 
 
-class EndableConnection(Joining):
+class EndableConnection(JoiningConnection):
     """Mixin for the package's HTTP connections that lets a `Call` close them."""
 
     def connect(self) -> None:
@@ -146,7 +148,7 @@ class Relay:
     """Forwards clients' requests to the hosts of a cluster, without any of hybridr's own credentials."""
 
     def __init__(self, settings: ClusterSettings, watch: Watch | None = None) -> None:
-        self.hosts, self.bounds, self.watch = str(settings.url).split(","), bounds_of(settings), watch
+        self.hosts, self.bounds, self.watch = str(settings.url).split(","), answer_bounds(settings), watch
         tls: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED" if settings.verify_certs else "CERT_NONE"}
         tls |= {"ca_certs": str(settings.ca_certs)} if settings.ca_certs else {}
         timeout = urllib3.Timeout(min(settings.timeout_s, LONGEST_CONNECT_S), settings.timeout_s)
@@ -155,7 +157,7 @@ class Relay:
         )
         self.pool.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
-    def send(self, request: Relayed, call: Call | None = None) -> Answered:
+    def send(self, request: ClientRequest, call: Call | None = None) -> ClusterAnswer:
         """Send a request to the first host that can be connected, and return its answer; `call` can end it
         meanwhile.
 
@@ -167,7 +169,7 @@ class Relay:
         try:
             for host in self.hosts:
                 try:
-                    with sending(request.target, NOBODY, self.watch), understood_by(host):
+                    with watched_request(request.target, NOBODY, self.watch), relay_errors(host):
                         return self._send(host.rstrip("/"), request)
                 except Unreachable as failure:
                     if host == self.hosts[-1] or failure.kind == LATE:
@@ -178,14 +180,14 @@ class Relay:
             with call.lock:
                 call.connection = None
 
-    def _send(self, host: str, request: Relayed) -> Answered:
+    def _send(self, host: str, request: ClientRequest) -> ClusterAnswer:
         """Send a request to one host and return its answer, without headers by which proxies vouch for
         users.
         """
         unsaid = (name for name in ("user-agent", "accept-encoding") if not request.header(name))
         headers = urllib3.HTTPHeaderDict(dict.fromkeys(unsaid, urllib3.util.SKIP_HEADER))
-        for name, value in passed_on(request.headers):
-            if not OF_PROXIES.fullmatch(name.lower()):
+        for name, value in forwarded_headers(request.headers):
+            if not PROXY_HEADERS.fullmatch(name.lower()):
                 headers.add(name, value)
         url = checked_url(host, request.target)
         answer = self.pool.urlopen(
@@ -198,7 +200,7 @@ class Relay:
             decode_content=False,
         )
         read = read_answer(answer, self.bounds)
-        return Answered(read.status, passed_on(answer.headers.iteritems()), read.data)
+        return ClusterAnswer(read.status, forwarded_headers(answer.headers.iteritems()), read.data)
 
 
 @lru_cache(128)  # of most clients the addresses are few
@@ -213,7 +215,7 @@ def checked_url(host: str, target: str) -> str:
     return url
 
 
-class Answered(NamedTuple):
+class ClusterAnswer(NamedTuple):
     """The cluster's answer to a forwarded request."""
 
     status: int
@@ -230,7 +232,7 @@ def header_of(headers: Headers, name: str) -> str:
     return next((value for header, value in headers if header.lower() == name), "")
 
 
-def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
+def forwarded_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     """Return the headers to forward: all but those of one connection (hop-by-hop) or named by
     `Connection`.
     """
@@ -246,14 +248,14 @@ def passed_on(headers: Iterable[tuple[str, str]]) -> Headers:
 
 
 @contextmanager
-def understood_by(host: str) -> Iterator[None]:
+def relay_errors(host: str) -> Iterator[None]:
     """Run the block; turn errors of the package urllib3 into Unreachable or ClusterError about this host."""
     named = urlsplit(host).netloc
     try:
         yield
     except CallEnded:
         raise Unreachable(f"nobody waits for {named} any more", kind=LATE) from None
-    except TooMuch as cause:
+    except BoundsExceeded as cause:
         raise ClusterError(f"{named} gives an answer of too many {cause}", kind=TOO_LARGE) from None
     except exceptions.ConnectTimeoutError as error:
         raise Unreachable(f"nothing answers at {named}: {shortened(error)}") from None

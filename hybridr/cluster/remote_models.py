@@ -26,7 +26,7 @@ from .settings import Side
 
 PLUGIN = "opensearch-ml"
 MARK = "hybridr: "
-MOST_FOUND = 1000
+MAX_RESULTS = 1000
 UNAUTHORISED = 401
 ML = "/_plugins/_ml"
 MODEL_ID, CONNECTOR_ID = "<model_id>", "<connector_id>"
@@ -115,7 +115,7 @@ def model_body(name: str, connector_id: str, config: dict[str, Any] | None = Non
     return body | {"model_config": config} if config else body
 
 
-def connector_requests(
+def creation_requests(
     connector: dict[str, Any], config: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
     """Return what creates a model, without the token."""
@@ -131,13 +131,13 @@ def create_model(
     cluster: Cluster, connector: dict[str, Any], config: dict[str, Any] | None = None
 ) -> RemoteModel:
     """Create a connector and a deployed model of its name. Raises ClusterError."""
-    cluster = cluster.patient(DEPLOY_TIMEOUT_S)  # 503 while the plugin makes its own index
+    cluster = cluster.with_patience(DEPLOY_TIMEOUT_S)  # 503 while the plugin makes its own index
     connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
     registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id, config))
     model_id = registered.get("model_id")
     if model_id is None:
         task_id = registered["task_id"]
-        if (task := finished_task(cluster, task_id, DEPLOY_TIMEOUT_S)) is None:
+        if (task := await_task(cluster, task_id, DEPLOY_TIMEOUT_S)) is None:
             raise ClusterError(f"the cluster did not finish its task {task_id} in {DEPLOY_TIMEOUT_S:.0f} s")
         model_id = task["model_id"]
     deploy_model(cluster, model_id)
@@ -151,7 +151,7 @@ def deploy_model(cluster: Cluster, model_id: str) -> None:
     """
     for _ in range(TRIES):
         response = cluster.request("POST", f"{ml_path('models', model_id)}/_deploy")
-        task = finished_task(cluster, response["task_id"], DEPLOY_TIMEOUT_S / TRIES)
+        task = await_task(cluster, response["task_id"], DEPLOY_TIMEOUT_S / TRIES)
         if task or model_state(cluster, model_id) == DEPLOYED:
             return
     raise ClusterError(
@@ -178,18 +178,20 @@ def is_id(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text) is not None
 
 
-def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) -> list[dict[str, Any]]:
+def pipeline_model_deletions(
+    cluster: Cluster, name: str, *, besides: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """Return what deletes all models and connectors made for a pipeline, also by a run that was killed.
 
     `besides` are ids that stay; the group of the models goes when none stays.
     """
-    if PLUGIN not in cluster.parts("plugins"):
+    if PLUGIN not in cluster.installed_parts("plugins"):
         return []
-    models = [model for model in made_for(cluster, "models", name) if model not in besides]
+    models = [model for model in search_ids(cluster, "models", name) if model not in besides]
     connectors = [
-        connector for connector in made_for(cluster, "connectors", name) if connector not in besides
+        connector for connector in search_ids(cluster, "connectors", name) if connector not in besides
     ]
-    groups = made_for(cluster, "model_groups", name) if not besides else []
+    groups = search_ids(cluster, "model_groups", name) if not besides else []
     return [
         *(request for model in models for request in model_deletion(model)),
         *({"method": "DELETE", "path": ml_path("connectors", connector)} for connector in connectors),
@@ -197,12 +199,12 @@ def deletions_of(cluster: Cluster, name: str, *, besides: Collection[str] = ()) 
     ]
 
 
-def made_for(cluster: Cluster, kind: str, name: str) -> list[str]:
+def search_ids(cluster: Cluster, kind: str, name: str) -> list[str]:
     """Return the ids of hybridr's models, connectors or groups of a name.
 
     One without a description is ours if it is a group or a remote model: the cluster leaves it out there.
     """
-    body = {"size": MOST_FOUND, "query": {"term": {"name.keyword": name}}}
+    body = {"size": MAX_RESULTS, "query": {"term": {"name.keyword": name}}}
     try:
         hits = cluster.request("POST", f"{ML}/{kind}/_search", body)["hits"]["hits"]
     except NotFound:
@@ -221,10 +223,10 @@ def made_for(cluster: Cluster, kind: str, name: str) -> list[str]:
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:
     """Undeploy and delete a model and its connector; what is gone already is no error."""
     connector = {"method": "DELETE", "path": ml_path("connectors", model.connector_id)}
-    send_all(cluster, [*model_deletion(model.model_id), connector])
+    send_deletions(cluster, [*model_deletion(model.model_id), connector])
 
 
-def send_all(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
+def send_deletions(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
     """Send requests that delete, in their order."""
     for request in requests:
         send_deletion(cluster, request)
@@ -244,14 +246,14 @@ def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
         except NotFound:
             return
         except ClusterError as failure:
-            if failure.status == CONFLICT and is_mistaken(cluster, request["path"], failure):
+            if failure.status == CONFLICT and is_mistaken_conflict(cluster, request["path"], failure):
                 return
             if failure.status != CONFLICT or time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
 
 
-def is_mistaken(cluster: Cluster, path: str, failure: ClusterError) -> bool:
+def is_mistaken_conflict(cluster: Cluster, path: str, failure: ClusterError) -> bool:
     """Return whether a connector is said to be in use by models that have other connectors, all of them.
 
     ml-commons 3.6 looks for these models by a full-text match of ids: two ids that share what stands between
@@ -278,7 +280,7 @@ def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
     return str(model["connector_id"]) if "connector_id" in model else ""
 
 
-def ask_server(server: str, path: str, token: str | None = None) -> dict[str, Any]:
+def ask_embedding_server(server: str, path: str, token: str | None = None) -> dict[str, Any]:
     """Return what an embedding server says at a path. Raises SettingsError for a wrong token, Unreachable."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"{server.rstrip('/')}{path}"
@@ -303,7 +305,9 @@ def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
     text = '["x"]' if way == "neural" else '{"match_none": {}}'
     body = {"parameters": {"input": text}}
     try:
-        cluster.hurried(ANSWER_TIMEOUT_S).request("POST", f"{ml_path('models', model_id)}/_predict", body)
+        cluster.with_timeout(ANSWER_TIMEOUT_S).request(
+            "POST", f"{ml_path('models', model_id)}/_predict", body
+        )
     except AccessDenied as error:
         return error.status == UNAUTHORISED  # 403 is the cluster's own, to us
     except ClusterError:
@@ -319,7 +323,7 @@ def model_state(cluster: Cluster, model_id: str) -> str | None:
         return None
 
 
-def finished_task(cluster: Cluster, task_id: str, timeout_s: float) -> dict[str, Any] | None:
+def await_task(cluster: Cluster, task_id: str, timeout_s: float) -> dict[str, Any] | None:
     """Wait for a task of ml-commons; None when it takes too long. Raises ClusterError when it fails."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 from zlib import crc32
 
-from .record import IndexInfo, as_described
+from .record import IndexInfo, parse_index_info
 
 SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless its settings say otherwise
 PLACES, SPREAD = "number_of_routing_shards", "routing_partition_size"
@@ -26,7 +26,7 @@ all versions of OpenSearch are above `OPENSEARCH`."""
 OPENSEARCH = 1 << 27
 
 
-def shards_of(routing: str, info: IndexInfo) -> list[int]:
+def shards_for(routing: str, info: IndexInfo) -> list[int]:
     """Return the shards that a routing value leads to: several if `index.routing_partition_size` is set."""
     default = info.shards << max(1, SPLITS - (info.shards - 1).bit_length())
     places = int(info.settings.get(f"index.{PLACES}", default))
@@ -38,11 +38,11 @@ def shards_of(routing: str, info: IndexInfo) -> list[int]:
 def routing_values(info: IndexInfo) -> list[str]:
     """Return one routing value for each shard in an index's scope, in the order of the shards."""
     routed, by_shard = info.scope.routing, dict[int, str]()
-    shards = {shard for value in routed.split(",") for shard in shards_of(value, info)} if routed else None
+    shards = {shard for value in routed.split(",") for shard in shards_for(value, info)} if routed else None
     for number in count():
         if len(by_shard) == info.shards:
             break
-        by_shard.setdefault(shards_of(str(number), info)[0], str(number))
+        by_shard.setdefault(shards_for(str(number), info)[0], str(number))
     return [by_shard[shard] for shard in sorted(shards or shards_in(info))]
 
 
@@ -51,7 +51,7 @@ def shards_in(info: IndexInfo) -> list[int]:
     return list(range(info.shards))
 
 
-def same_layout(left: IndexInfo, right: IndexInfo) -> bool:
+def has_same_layout(left: IndexInfo, right: IndexInfo) -> bool:
     """Return whether the settings of two indices prove that a document stands in the same shard of both."""
 
     def layout(info: IndexInfo) -> tuple[Any, ...]:
@@ -65,7 +65,7 @@ def same_layout(left: IndexInfo, right: IndexInfo) -> bool:
     return layout(left) == layout(right) and not is_resized
 
 
-def same_copies(text: str) -> dict[str, str]:
+def text_preference(text: str) -> dict[str, str]:
     """Return the search parameter `preference` by which the same text is always answered by the same copies
     of shards.
 
@@ -74,20 +74,20 @@ def same_copies(text: str) -> dict[str, str]:
     return {"preference": f"hybridr-{crc32(text.encode('utf-8', 'surrogatepass')):08x}"}
 
 
-def described(response: Mapping[str, Any], segmented: set[str]) -> list[IndexInfo]:
+def parse_index_infos(response: Mapping[str, Any], segmented: set[str]) -> list[IndexInfo]:
     """Return the descriptions in the cluster's answer to GET /INDEX, by name.
 
     The names and aliases of those whose replicas copy segments, and so show documents later than the primary,
-    are added to `segmented`. Raises as `as_described`.
+    are added to `segmented`. Raises as `parse_index_info`.
     """
-    infos = [as_described(name, index) for name, index in sorted(response.items())]
+    infos = [parse_index_info(name, index) for name, index in sorted(response.items())]
     for info in infos:
         if info.settings.get("index.replication.type") == "SEGMENT":
             segmented |= {info.name, *info.aliases}
     return infos
 
 
-def copies(segmented: Collection[str], name: str, preference: str | None = None) -> dict[str, str]:
+def copies_preference(segmented: Collection[str], name: str, preference: str | None = None) -> dict[str, str]:
     """Return the search parameter by which the copies that `preference` names answer: of an index whose name
     is among the `segmented`, only primaries, as a refresh does not reach its replicas.
     """

@@ -58,7 +58,7 @@ def newest_version(cluster: Cluster, info: IndexInfo) -> KeptRules | None:
     index, hits = rules_index(info), []
     with suppress(AccessDenied, NotFound):
         answer = cluster.search(index, {"size": 1, "sort": [NEWEST], "_source": NAMED}, every_shard=True)
-        with cluster.understood(path_of(index, "_search")):
+        with cluster.reading_answer(path_of(index, "_search")):
             hits = answer["hits"]["hits"]
     if not hits:
         return None

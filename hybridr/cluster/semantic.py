@@ -102,12 +102,12 @@ def _plain(value: Any, semantic: Mapping[str, SemanticField], above: str) -> Any
     return plain
 
 
-def listed(semantic: Mapping[str, SemanticField]) -> str:
+def fields_with_models(semantic: Mapping[str, SemanticField]) -> str:
     """Name semantic fields with their models, for a message."""
     return ", ".join(f"{name} ({field})" for name, field in sorted(semantic.items()))
 
 
-def with_parameters(
+def with_semantic_fields(
     fields: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]], above: str = ""
 ) -> dict[str, Any]:
     """Return fields as text in which those with `parameters`, by dotted name, are semantic: by these."""
@@ -116,13 +116,13 @@ def with_parameters(
         if own := parameters.get(above + name):
             mapping = mapping | {"type": OPENSEARCH, "raw_field_type": mapping["type"], **own}
         elif "properties" in mapping:
-            inner = with_parameters(mapping["properties"], parameters, f"{above}{name}.")
+            inner = with_semantic_fields(mapping["properties"], parameters, f"{above}{name}.")
             mapping = mapping | {"properties": inner}
         mapped[name] = mapping
     return mapped
 
 
-def as_stored_with(source: dict[str, Any], semantic: Mapping[str, SemanticField]) -> dict[str, Any]:
+def stored_form(source: dict[str, Any], semantic: Mapping[str, SemanticField]) -> dict[str, Any]:
     """Return a document as an index with these fields keeps it: with `semantic` ones OpenSearch makes `a.b` a
     `b` inside `a`, and loses values of fields that a document has in both forms; here none is lost.
     """
@@ -161,7 +161,7 @@ def embedded_texts(source: Any, name: str, field: SemanticField) -> Iterator[tup
             yield text, holder.get(stored_key) or {}
 
 
-def model_behind(stored: Mapping[str, Any]) -> str | None:
+def embedding_model_id(stored: Mapping[str, Any]) -> str | None:
     """Return the id of the model that embedded a text, from what stands beside it; None if nothing did."""
     has_embedding = stored.get("embedding") or stored.get("chunks")
     return stored.get("model", {}).get("id") if has_embedding else None

@@ -13,13 +13,13 @@ DERIVED = "index.derived_source.enabled"
 """Setting by which an index rebuilds `_source` from the values of fields at each request."""
 SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
 VECTOR_FIELD = rb'"(dense|knn)_vector"'
-AGAIN = "load the documents again from where they came, into an index whose _source is whole"
+RELOAD = "load the documents again from where they came, into an index whose _source is whole"
 
 
-def require_source(info: IndexInfo) -> None:
+def require_stored_source(info: IndexInfo) -> None:
     """Raise DataError if `_source` is disabled: the index does not store its documents."""
     if info.mappings.get("_source", {}).get("enabled") is False:
-        raise DataError(f"index '{info.name}' does not keep its documents (_source is disabled)", hint=AGAIN)
+        raise DataError(f"index '{info.name}' does not keep its documents (_source is disabled)", hint=RELOAD)
 
 
 def require_whole_source(info: IndexInfo) -> None:
@@ -28,7 +28,7 @@ def require_whole_source(info: IndexInfo) -> None:
     A copy or update of documents would silently lose fields that `_source` leaves out, or that are made anew
     from the index (synthetic `_source`).
     """
-    require_source(info)
+    require_stored_source(info)
     lost = ""
     mode = info.mappings.get("_source", {}).get("mode") or info.settings.get(SOURCE_MODE)
     mapped = orjson.dumps(info.properties)
@@ -37,11 +37,11 @@ def require_whole_source(info: IndexInfo) -> None:
     elif str(info.settings.get(WITHOUT_VECTORS)).lower() == "true" and re.search(VECTOR_FIELD, mapped):
         lost = f"gives no vectors back ({WITHOUT_VECTORS})"
     if lost:
-        raise DataError(f"index '{info.name}' {lost}: a copy would not be the same documents", hint=AGAIN)
+        raise DataError(f"index '{info.name}' {lost}: a copy would not be the same documents", hint=RELOAD)
     filters = ((kind, info.mappings.get("_source", {}).get(kind)) for kind in ("includes", "excludes"))
     if rules := [f"_source.{kind}: {', '.join(names)}" for kind, names in filters if names]:
         raise DataError(
             f"index '{info.name}' does not keep its documents whole ({', '.join(rules)}): whatever is made "
             "of them would lose what is left out",
-            hint=AGAIN,
+            hint=RELOAD,
         )

@@ -22,7 +22,7 @@ from .connection import Cluster
 from .reading import hits_by_id
 from .record import BITS_FIELD, IndexInfo, Record
 from .record_parts import RepresentationState
-from .retrievers.dense import as_kept
+from .retrievers.dense import to_stored_values
 
 BITS_MAPPING: dict[str, Any] = {"type": "binary", "doc_values": True}
 SOURCE_BYTES = 4 / 3  # of base64 in `_source`, and in the copy for recovery where `_source` leaves it out
@@ -92,7 +92,7 @@ def bits_query(
     return {"script_score": {"query": {"exists": {"field": BITS_FIELD}}, "script": script}}
 
 
-def held_bytes(
+def stored_bytes(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], field: str = BITS_FIELD
 ) -> dict[str, bytes]:
     """Return id -> binary doc value of a field, for those of the documents that have one; refresh the index
@@ -135,7 +135,7 @@ def tokens_value(vectors: NDArray[np.float32], values: TokenValues) -> dict[str,
     """Return the field of a document that holds its token vectors `(tokens, dim)` as base64, in floats or
     bytes.
     """
-    held = as_kept(vectors, values).astype(STORED_AS[values])
+    held = to_stored_values(vectors, values).astype(STORED_AS[values])
     return {TOKENS_FIELD: base64.b64encode(held.tobytes()).decode()}
 
 

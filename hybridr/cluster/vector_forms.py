@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..errors import ClusterError, SettingsError
 from .connection import Cluster
 from .dialects import Version
-from .embedded.state import nodes
+from .embedded.state import node_states
 from .settings import VectorSettings
 
 BYTES_PER_NEIGHBOUR = 8  # 2 m links of 4 bytes each
@@ -96,10 +96,10 @@ def form_of(settings: VectorSettings) -> Form:
 def is_embedded(cluster: Cluster) -> bool:
     """Return whether the cluster is an embedded node of hybridr."""
     marked = any("hybridr_embedded" in node.get("attributes", {}) for node in cluster.nodes)
-    return marked or any(node.running and node.url == cluster.url for node in nodes())
+    return marked or any(node.running and node.url == cluster.url for node in node_states())
 
 
-def is_bare(cluster: Cluster) -> bool:
+def lacks_native_libraries(cluster: Cluster) -> bool:
     """Return whether the cluster is an embedded node without the native libraries that faiss needs."""
     embedded = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
     return is_embedded(cluster) and not embedded

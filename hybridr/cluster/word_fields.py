@@ -113,7 +113,7 @@ def reads_words_alone(info: IndexInfo, field: str) -> bool:
     )
 
 
-def read_as_one(info: IndexInfo, fields: Sequence[str]) -> bool:
+def can_be_combined(info: IndexInfo, fields: Sequence[str]) -> bool:
     """Return whether `combined_fields` accepts these fields and scores as the index scores each field."""
     mappings = {field: info.mapping_of(field) for field in fields}
     alike = {
@@ -130,7 +130,7 @@ COMPUTED = ("derived", "runtime")
 """Keys of a mapping that hold fields computed at search time, in OpenSearch and Elasticsearch."""
 
 
-class Searched(NamedTuple):
+class SearchedField(NamedTuple):
     """A field whose words are searched, and its boost."""
 
     name: str
@@ -147,15 +147,15 @@ def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
     places: dict[str, str] = {}
     copies: dict[str, list[str]] = {}
     for name in fields:
-        if place := text_place(info, name):
+        if place := searchable_field(info, name):
             places[name] = place
         else:
             targets = info.mapping_of(name).get("copy_to", [])
             targets = [targets] if isinstance(targets, str) else targets
-            copies[name] = [place for target in targets if (place := text_place(info, target))]
+            copies[name] = [place for target in targets if (place := searchable_field(info, target))]
     while any(copies.values()):
         counts = Counter(target for targets in copies.values() for target in targets)
-        chosen = min(counts, key=lambda target: (-counts[target], *preference(info, target)))
+        chosen = min(counts, key=lambda target: (-counts[target], *preference_key(info, target)))
         places |= {name: chosen for name, targets in copies.items() if chosen in targets}
         copies = {name: targets for name, targets in copies.items() if name not in places}
     for name in copies:
@@ -186,7 +186,7 @@ def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
     if info.record.load and info.record.lexical_fields:
         return info.record.lexical_fields
     same = choice.searched if choice.fields == choice.before else ()
-    if same and not any(problem_of_words(info, name) for name in same):
+    if same and not any(unsearchable_reason(info, name) for name in same):
         return same
     return word_fields(info, choice.fields)
 
@@ -198,15 +198,15 @@ def indexed_texts(info: IndexInfo) -> str:
     return ", ".join(name for name in [*names, *below] if is_indexed_text(info, name)) or "none"
 
 
-def text_place(info: IndexInfo, name: str) -> str:
+def searchable_field(info: IndexInfo, name: str) -> str:
     """Return the field itself if its words are indexed, else its best text multi-field, else ""."""
     if is_indexed_text(info, name):
         return name
     below = [part for part in text_subfields(info, name) if is_indexed_text(info, part)]
-    return min(below, key=lambda part: preference(info, part), default="")
+    return min(below, key=lambda part: preference_key(info, part), default="")
 
 
-def preference(info: IndexInfo, name: str) -> tuple[bool, int, str]:
+def preference_key(info: IndexInfo, name: str) -> tuple[bool, int, str]:
     """Return a sort key that puts fields analysed into whole words before those of parts of words."""
     mapping = info.mapping_of(name)
     analyzer = str(mapping.get("analyzer", ""))
@@ -236,7 +236,7 @@ def is_indexed(info: IndexInfo, name: str) -> bool:
     return not is_nested and "false" not in map(str.lower, switches)
 
 
-def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
+def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[SearchedField]:
     """Return the fields and boosts of a setting such as `title^3` or `body`; an alias becomes its target.
 
     Raises SettingsError for what is no text field, is not indexed, is inside nested objects, or has no
@@ -245,7 +245,7 @@ def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
     searched = []
     for text in names:
         name, hat, number = text.partition("^")
-        if problem := problem_of_words(info, name):
+        if problem := unsearchable_reason(info, name):
             raise SettingsError(
                 f"[search] lexical_fields: {problem}",
                 hint=f'lexical_fields = ["title^3", "body"]; text fields there: {indexed_texts(info)}',
@@ -256,11 +256,11 @@ def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[Searched]:
             boost = 0.0
         if not 0 < boost < math.inf:
             raise SettingsError(f"[search] lexical_fields: '{text}' has no boost above 0", hint=f"{name}^2")
-        searched.append(Searched(info.mapping_of(name).get("path", name), boost))
+        searched.append(SearchedField(info.mapping_of(name).get("path", name), boost))
     return list({field.name: field for field in searched}.values())
 
 
-def problem_of_words(info: IndexInfo, name: str) -> str:
+def unsearchable_reason(info: IndexInfo, name: str) -> str:
     """Return why words cannot be searched in a field; "" if they can."""
     if any(name in info.mappings.get(part, {}) for part in COMPUTED):
         return f"'{name}' is computed by each search, and its words have no statistics to rank by"

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from ..errors import ClusterError, DataError, Unreachable, quantity
 from ..files.local import append_private, max_model_bytes, parsed_json, read_within, replacing, storing
 from ..files.remembered import REJECTS, file_of_index
-from .connection import Cluster, as_json, path_of
-from .failures import FORBIDDEN, NO_INDEX, error_of, shortened
+from .connection import Cluster, json_bytes, path_of
+from .failures import FORBIDDEN, NO_INDEX, error_from_answer, shortened
 from .record import IndexInfo
 
 Item = dict[str, Any]
@@ -48,7 +48,7 @@ class Outcome:
     rejected: int = 0
 
 
-def refused_id(line: str) -> str | None:
+def id_in_line(line: str) -> str | None:
     """Return the id in a line about a refused document; None for a damaged line."""
     try:
         record = parsed_json(line)
@@ -94,7 +94,7 @@ class Rejects:
         if not self.file.is_file():
             return set()
         lines = read_within(self.file, max_model_bytes()).decode(errors="replace").splitlines()
-        return {line for line in lines if refused_id(line) is not None}
+        return {line for line in lines if id_in_line(line) is not None}
 
     def add(self, action: Action, reason: str) -> None:
         """Note a refused document with the server's reason; the same one is noted once only."""
@@ -116,27 +116,27 @@ class Rejects:
             self._written.add(line)
             append_private(self.file, line)
 
-    def taken(self) -> tuple[str, ...]:
+    def take_lines(self) -> tuple[str, ...]:
         """Return the lines held in memory only, and forget them; this class holds none."""
         return ()
 
     def ids(self) -> list[str]:
         """Return the ids of the refused documents; after `clear` only those noted since."""
         lines = self._own if self._anew else self._own | self.lines()
-        return sorted({doc_id for line in lines if (doc_id := refused_id(line)) is not None})
+        return sorted({doc_id for line in lines if (doc_id := id_in_line(line)) is not None})
 
 
-class HeldRejects(Rejects):
+class MemoryRejects(Rejects):
     """Refused documents kept in memory instead of a file, for a worker on another machine."""
 
     def __init__(self) -> None:
         super().__init__(Path())
 
     def note(self, line: str) -> None:
-        """Keep a JSON line in memory until `taken`."""
+        """Keep a JSON line in memory until `take_lines`."""
         self._own.add(line)
 
-    def taken(self) -> tuple[str, ...]:
+    def take_lines(self) -> tuple[str, ...]:
         """Return the lines noted since the last call, and forget them."""
         lines, self._own = tuple(sorted(self._own)), set()
         return lines
@@ -169,15 +169,15 @@ def accepted_ids(info: IndexInfo) -> frozenset[str]:
     return frozenset(refused_ids(info) if is_full else accepted)
 
 
-def refusals(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
+def refusal_changes(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
     """Return the changed values of a record for these refused documents, of which the `accepted` ones may be
     missing.
     """
-    reasons = {"rejected": len(refused), "refused": with_room(refused), "accepted": with_room(accepted)}
+    reasons = {"rejected": len(refused), "refused": cut_to_room(refused), "accepted": cut_to_room(accepted)}
     return {name: value for name, value in reasons.items() if value != getattr(info.record, name)}
 
 
-def with_room(refused: Collection[str]) -> tuple[str, ...]:
+def cut_to_room(refused: Collection[str]) -> tuple[str, ...]:
     """Return as many of the refused ids, in sorted order, as a record has room for."""
     first = sorted(refused)[:MAX_REFUSED]
     sizes = accumulate(map(len, first))
@@ -190,15 +190,15 @@ def bulk_action(kind: str, doc_id: str, body: Any = None, **options: Any) -> Act
     """
     set_options = {name: value for name, value in options.items() if value is not None}
     lines = [{kind: {"_id": doc_id, **set_options}}, *([] if kind == "delete" else [body])]
-    return Action(doc_id, b"".join(as_json(line) + b"\n" for line in lines))
+    return Action(doc_id, b"".join(json_bytes(line) + b"\n" for line in lines))
 
 
-def by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:
+def group_by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:
     """Yield groups of actions of at most `max_bytes` each; a larger single action stands alone."""
-    return filled_up(actions, lambda action: len(action.body), max_bytes)
+    return group_by_size(actions, lambda action: len(action.body), max_bytes)
 
 
-def filled_up(items: Iterable[T], size_of: Callable[[T], float], limit: float) -> Iterator[list[T]]:
+def group_by_size(items: Iterable[T], size_of: Callable[[T], float], limit: float) -> Iterator[list[T]]:
     """Yield groups of neighbouring items whose sizes sum to at most `limit`; a larger item stands alone."""
     group: list[T] = []
     size = 0.0
@@ -249,7 +249,7 @@ def write_past_pipelines(
     """Send bulk actions in requests of at most `BULK_BYTES`, without ingest pipelines; yield each request's
     counts.
     """
-    for group in by_bytes(actions, BULK_BYTES):
+    for group in group_by_bytes(actions, BULK_BYTES):
         params = {"pipeline": "_none"}
         yield write(cluster, index, group, rejects=rejects, patience_s=patience_s, params=params)
 
@@ -275,9 +275,9 @@ def send_once(
             first = send_once(cluster, index, actions[:middle], outcome, rejects, patience_s, params)
             return first + send_once(cluster, index, actions[middle:], outcome, rejects, patience_s, params)
         if error.status in (400, 413) and len(actions) == 1:
-            return book(outcome, rejects, actions[0], error.status, {"reason": error.message})
+            return count_item(outcome, rejects, actions[0], error.status, {"reason": error.message})
         raise
-    with cluster.understood("_bulk"):
+    with cluster.reading_answer("_bulk"):
         busy, together = [], list[Action]()
         for action, answered in zip(actions, answer["items"], strict=True):
             [item] = answered.values()  # under the name of the action
@@ -285,14 +285,16 @@ def send_once(
             if status == 400 and len(actions) > 1 and EMBEDDED_TOGETHER.search(json.dumps(reason)):
                 together.append(action)
             else:
-                busy += book(outcome, rejects, action, status, reason)
+                busy += count_item(outcome, rejects, action, status, reason)
     middle = len(together) // 2
     for part in filter(None, (together[:middle], together[middle:])):
         busy += send_once(cluster, index, part, outcome, rejects, patience_s, params)
     return busy
 
 
-def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None) -> list[Action]:
+def count_item(
+    outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None
+) -> list[Action]:
     """Count the result of one bulk item in `outcome`; return its action in a list if it is worth another try.
 
     Raises ClusterError for a block and a full disk, AccessDenied for a missing right, NotFound for a missing
@@ -309,9 +311,9 @@ def book(outcome: Outcome, rejects: Rejects, action: Action, status: int, error:
     if status in (429, 503):
         return [action]
     if error.get("type") == FORBIDDEN:
-        raise error_of(403, error)
+        raise error_from_answer(403, error)
     if error.get("type") == NO_INDEX:
-        raise error_of(404, error)
+        raise error_from_answer(404, error)
     if status >= 500 and STORAGE.search(json.dumps(error)):
         raise ClusterError(
             f"the cluster cannot store documents: {shortened(error.get('reason'))}",

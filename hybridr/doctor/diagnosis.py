@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.embedded.state import damaged_states, nodes
-from ..cluster.mappings import WATERMARK, cluster_settings, kept_free, watermark_of
+from ..cluster.embedded.state import damaged_states, node_states
+from ..cluster.mappings import WATERMARK, bytes_kept_free, cluster_settings, watermark_of
 from ..cluster.retrievers.dense import dense_query, vector_mapping
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.settings import ClusterSettings, VectorSettings
-from ..cluster.vector_forms import is_bare
+from ..cluster.vector_forms import lacks_native_libraries
 from ..errors import AccessDenied, ClusterError, HybridrError, SettingsError, Unreachable
 from ..indexing.switching import deploy_command
 from ..records import Progress, silent
@@ -62,7 +62,7 @@ def check_node() -> Check:
     """Check which embedded nodes run."""
     if error := next(damaged_states(), None):
         return Check("node", None, error.message, error.hint or "")
-    states = nodes()
+    states = node_states()
     running = [f"'{state.name}' {state.version} at {state.url}" for state in states if state.running]
     stopped = [f"'{state.name}' is stopped" for state in states if not state.running]
     summary = ", ".join(running + stopped) or "no embedded node"
@@ -85,8 +85,12 @@ def cluster_checks(settings: ClusterSettings) -> list[Check]:
         Check("cluster", True, f"{cluster.dialect.product} {number} at {cluster.url}"),
         check_health(cluster),
         check_cluster_disk(cluster),
-        *(check_parts(cluster, "plugins", PLUGINS, cluster.parts("plugins")) if has_plugins else ()),
-        *check_parts(cluster, "modules", MODULES, cluster.parts("modules")),
+        *(
+            check_parts(cluster, "plugins", PLUGINS, cluster.installed_parts("plugins"))
+            if has_plugins
+            else ()
+        ),
+        *check_parts(cluster, "modules", MODULES, cluster.installed_parts("modules")),
         *check_use(cluster),
         *([check_engines(cluster)] if has_plugins else ()),
         check_known_problems(cluster),
@@ -101,7 +105,7 @@ def check_health(cluster: Cluster) -> Check:
         health = cluster.request("GET", "/_cluster/health")
     except AccessDenied as error:
         return Check("health", None, refusal_text(error), grant_advice("the cluster"))
-    with cluster.understood("GET /_cluster/health"):
+    with cluster.reading_answer("GET /_cluster/health"):
         state = f"{health['status']}, {health['number_of_nodes']} node(s)"
     return Check("health", health["status"] != "red", state, "GET /_cluster/allocation/explain   says why")
 
@@ -117,7 +121,7 @@ def check_cluster_disk(cluster: Cluster) -> Check:
         settings = cluster_settings(cluster)
     except AccessDenied as error:
         return Check("cluster disk", None, refusal_text(error), grant_advice("the cluster"))
-    with cluster.understood("GET /_nodes/stats/fs"):
+    with cluster.reading_answer("GET /_nodes/stats/fs"):
         disks = [node.get("fs", {}).get("total", {}) for node in answer["nodes"].values()]
     disks = [disk for disk in disks if disk.get("total_in_bytes")]
     if not disks:
@@ -127,7 +131,7 @@ def check_cluster_disk(cluster: Cluster) -> Check:
     room = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
     if free >= LEAST_FREE * total:
         return Check("cluster disk", True, room)
-    refuses_writes = not free or free < kept_free(settings, WATERMARK, total)
+    refuses_writes = not free or free < bytes_kept_free(settings, WATERMARK, total)
     fix = f"free some: writes are refused at {watermark_of(settings, WATERMARK)}"
     return Check("cluster disk", False if refuses_writes else None, room, fix)
 
@@ -160,7 +164,7 @@ def check_engines(cluster: Cluster) -> Check:
     if not cluster.nodes:
         state = "lucene; faiss would kill an embedded node, and this user may not see whether this is one"
         return Check("engines", None, state, "grant cluster:monitor/nodes/info")
-    if is_bare(cluster):
+    if lacks_native_libraries(cluster):
         return Check("engines", True, "lucene only: a faiss field would kill this embedded node")
     return Check("engines", True, "lucene; faiss if the k-NN plugin has its native library")
 
@@ -195,7 +199,7 @@ PLUGINS = ("opensearch-knn", "opensearch-neural-search")
 def check_use(cluster: Cluster) -> Iterator[Check]:
     """Create a small index, write and search in it as hybridr does, and delete it; yield the checks."""
     name = f"hybridr-doctor-{secrets.token_hex(4)}"
-    plugins = cluster.parts("plugins") if cluster.nodes else frozenset(PLUGINS)
+    plugins = cluster.installed_parts("plugins") if cluster.nodes else frozenset(PLUGINS)
     with_vectors = PLUGINS[0] in plugins or not cluster.dialect.has_parts
     refusals: dict[str, str] = {}
     try:

@@ -20,7 +20,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from ..cluster.connection import Cluster, path_of
-from ..cluster.destinations import is_copy, is_known_by, readable
+from ..cluster.destinations import has_readable_record, is_copy, is_destination_of
 from ..cluster.known_problems import known_problems, problems_of_index
 from ..cluster.mappings import IN_PLACE_BLOCKS
 from ..cluster.record import ROLE, IndexInfo
@@ -89,7 +89,7 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
     with_record = {"filter_path": "*.mappings._meta.hybridr.role"}
     try:
         names = sorted(cluster.request("GET", "/_all/_mapping", params=with_record))
-        infos = [info for name in names if readable(info := cluster.index_info(name))]
+        infos = [info for name in names if has_readable_record(info := cluster.index_info(name))]
         infos = [info for info in infos if info.record.role == ROLE]  # those with vectors in place too
         joined = ",".join(info.name for info in infos)
         answer = cluster.request("GET", path_of(joined, "_stats")) if infos else {}
@@ -113,7 +113,7 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
             source=next(iter(cluster.indices(info.record.source)), None),
         )
         yield check_vectors(cluster, statistics)
-    if "opensearch-knn" in cluster.parts("plugins"):
+    if "opensearch-knn" in cluster.installed_parts("plugins"):
         yield check_graph_memory(cluster)
 
 
@@ -138,7 +138,7 @@ def owner_traps(statistics: IndexStatistics) -> Iterator[tuple[str, str]]:
         yield f"it is a copy of '{source}', with its record", f"hybridr sync {quote(name)}"
     elif statistics.source is None:
         yield f"its source '{source}' is gone", "restore the source first: hybridr sync needs it"
-    elif target_of(info.record).apart and not is_known_by(info, statistics.source):
+    elif target_of(info.record).apart and not is_destination_of(info, statistics.source):
         stranger = f"its record names '{source}' as its source, which does not list it: no search uses it"
         yield stranger, f"find out who made it; hybridr status {quote(source)}"
     for block in IN_PLACE_BLOCKS:

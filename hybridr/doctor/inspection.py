@@ -21,7 +21,7 @@ from ..cluster.fields import (
     text_subfields,
 )
 from ..cluster.known_problems import problems_of_index
-from ..cluster.reading import at_random, text_of
+from ..cluster.reading import random_order_query, text_of
 from ..cluster.record import TEXT_TYPES, IndexInfo, MappedField
 from ..cluster.word_fields import chosen_word_fields
 from ..encoders.registry import PACKAGED_LANGUAGES, knows_language, suggested_encoders
@@ -185,7 +185,7 @@ def mixed_models(cluster: Cluster, info: IndexInfo, sample: int) -> list[str]:
     Documents written by Elasticsearch 8.18 and later do not say which model embedded them.
     """
     paths = [semantic.written_by for semantic in info.semantic.values()]
-    query, size = at_random({"match_all": {}}, SEED), min(sample, info.result_window)
+    query, size = random_order_query({"match_all": {}}, SEED), min(sample, info.result_window)
     models: dict[str, Counter[str]] = defaultdict(Counter)
     for hit in cluster.search(info, {"size": size, "query": query, "_source": paths})["hits"]["hits"]:
         for path, model in leaf_values(hit.get("_source", {})):

@@ -21,7 +21,7 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import check_fingerprint, resolve_complete
 from ..cluster.reading import sample_documents, text_of
 from ..cluster.record import IndexInfo
-from ..cluster.retrievers.dense import SPACES, as_kept, as_numbers, dense_query
+from ..cluster.retrievers.dense import SPACES, as_numbers, dense_query, to_stored_values
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError
 from ..evaluation.label_free import draw_probes
@@ -124,7 +124,7 @@ def measure_recall(
     documents = cluster.count(info)
     stored = ((document.doc_id, document.source.get(info.record.vector_field)) for document in sampled)
     document_probes: list[AskedVector] = [
-        (doc_id, as_kept(np.array([vector], dtype=np.float32), info.record.vectors)[0])
+        (doc_id, to_stored_values(np.array([vector], dtype=np.float32), info.record.vectors)[0])
         for doc_id, vector in stored
         if vector
     ]
@@ -143,7 +143,7 @@ def measure_recall(
         raise DataError(
             "no queries can be made from the sampled documents", hint="--queries FILE, one query a line"
         )
-    query_vectors = as_kept(encoder.encode_queries(queries), info.record.vectors)
+    query_vectors = to_stored_values(encoder.encode_queries(queries), info.record.vectors)
     probes = {"documents": document_probes, "queries": [("", vector) for vector in query_vectors]}
     shares: list[WalkShare] = []
     for kind, vectors in probes.items():
@@ -215,7 +215,7 @@ def nearest_scores(
         if number % PROGRESS_EVERY == 0:
             progress(stage, number, len(probes))
         answer = cluster.search(info, body(vector) | {"_source": False})
-        with cluster.understood("_search"):
+        with cluster.reading_answer("_search"):
             took += answer["took"]
         neighbours.append({hit["_id"]: hit["_score"] for hit in checked_hits(answer) if hit["_id"] != own_id})
     progress(stage, len(probes), len(probes))

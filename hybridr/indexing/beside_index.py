@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 
 from ..cluster.aliases import (
     alias_target,
-    companions,
-    has_ties,
-    moved_here,
-    narrowing,
+    companion_aliases,
+    is_related,
+    moved_aliases,
+    narrowing_keys,
     partial_aliases,
-    previous_of,
+    previous_index,
     switch_actions,
 )
 from ..cluster.connection import Cluster, IndexView, path_of
@@ -24,28 +24,28 @@ from ..cluster.default_pipeline import require_searchable
 from ..cluster.destinations import (
     MAX_EVENTS,
     MOVES,
-    claimants,
-    command_for,
+    claiming_indices,
     default_alias,
+    destination_pattern,
     destinations,
-    generations_of,
+    generation_number,
     is_destination,
+    is_destination_of,
     is_in_place,
-    is_known_by,
-    is_of_earlier_source,
+    is_of_replaced_source,
     is_restored,
-    number_of,
+    reindex_command,
 )
 from ..cluster.known_problems import require_no_loss
 from ..cluster.mappings import (
     alias_obstacles,
-    is_beyond_change,
+    is_incompatible,
     mapping_obstacles,
-    narrow_windows,
+    narrow_window_warnings,
     raised_limits,
     require_no_obstacle,
 )
-from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, checked
+from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo, Record, parse_record
 from ..cluster.stored_source import require_whole_source
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError, SettingsError, quantity
@@ -98,7 +98,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     Raises ClusterError (engine, plugin, alias), DataError (empty, no text, incomplete `_source`, a field name
     that is in use), ModelError (dimension), NotFound, SettingsError (invalid alias).
     """
-    view = IndexView.of(cluster, name, generations_of(name), settings.alias or default_alias(name))
+    view = IndexView.of(cluster, name, destination_pattern(name), settings.alias or default_alias(name))
     named = view.index_info(name)
     alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
     if name != (source := named.record.source or named.name):
@@ -131,7 +131,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         *filling_requests(proposal, record, destination, after, current),
         {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
     ]
-    along = companions(alias, target, destination, info)
+    along = companion_aliases(alias, target, destination, info)
     cautions = cautions_of(cluster, info, destination, (alias, *along))
     others = [generation for generation in destinations(view, info) if generation.name != destination]
     proposal = replace(proposal, alias_notes=tuple(notes_on_staying_aliases(others, alias)))
@@ -181,14 +181,14 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
         *protections_lost(cluster, info.name, destination),
         *policies_for(cluster, destination),
         *staying,
-        *narrow_windows(info),
+        *narrow_window_warnings(info),
     ]
 
 
 def notes_on_staying_aliases(earlier: Iterable[IndexInfo], alias: str) -> Iterator[str]:
     """Yield a line for each alias that an earlier reindex moved and that stays on that earlier index."""
     for info in earlier:
-        for name in sorted({*moved_here(info)} - {alias}):
+        for name in sorted({*moved_aliases(info)} - {alias}):
             yield f"alias '{name}' stays on '{info.name}': the same command with --alias {name} moves it"
 
 
@@ -261,7 +261,7 @@ def index_of_job(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -
         was_searched = len(history) >= MAX_EVENTS or any(event["event"] in MOVES for event in history)
         if not was_searched or is_live(claimant) or is_empty(claimant, CLIENT_WRITES):
             claims.append(claimant)
-    named = [claimant for claimant in claims if is_known_by(claimant, info)]
+    named = [claimant for claimant in claims if is_destination_of(claimant, info)]
     unnamed = (claimant for claimant in claims if claimant.record.source_uuid == info.uuid)
     return named[0] if named else next(filter(is_empty, unnamed), None)
 
@@ -271,7 +271,7 @@ def view_of_plan(cluster: Cluster, todo: Plan) -> IndexView:
     alias.
     """
     source = todo.record.source
-    return IndexView.of(cluster, source, generations_of(source), todo.destination, todo.record.alias)
+    return IndexView.of(cluster, source, destination_pattern(source), todo.destination, todo.record.alias)
 
 
 def index_before_switch(view: IndexView, todo: Plan) -> IndexInfo | None:
@@ -280,7 +280,7 @@ def index_before_switch(view: IndexView, todo: Plan) -> IndexInfo | None:
     """
     source = view.index_info(todo.record.source)
     target = alias_target(view, todo.record.alias)
-    if target is not None and target.uuid != source.uuid and is_known_by(target, source):
+    if target is not None and target.uuid != source.uuid and is_destination_of(target, source):
         return target
     return current_generation(view, source)
 
@@ -289,7 +289,7 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
     """Raise ClusterError if `name` is an alias with a filter or routing, because a new alias made from its
     index would show every document.
     """
-    if alias != name and (reasons := narrowing(named.aliases.get(name, {}))):
+    if alias != name and (reasons := narrowing_keys(named.aliases.get(name, {}))):
         raise ClusterError(
             f"'{name}' is an alias with {' and '.join(reasons)}, but '{alias}' would show every document",
             hint=f"hybridr reindex {named.name}   then searches of '{name}' keep its filter and routing",
@@ -311,7 +311,7 @@ def check_alias(view: IndexView, alias: str, info: IndexInfo, *, discard: bool) 
     target = alias_target(view, alias)
     if target is None:
         return None
-    if info.name not in (target.name, target.record.source) and not has_ties(target, info):
+    if info.name not in (target.name, target.record.source) and not is_related(target, info):
         raise ClusterError(
             f"alias '{alias}' points to '{target.name}', which was not made from '{info.name}'",
             hint=f"--alias NAME chooses another name; or point it to '{info.name}' first, by POST /_aliases",
@@ -332,9 +332,9 @@ def new_record(
     previous = proposal.info.name  # a rollback returns to the index behind the alias now, else to the source
     if target is not None and is_known_by(target, proposal.info):
         is_same = current is not None and target.name == current.name
-        previous = previous_of(target, alias) if is_same else target.name
+        previous = previous_index(target, alias) if is_same else target.name
     origin = "moved" if target else "made"
-    if target is not None and is_of_earlier_source(target, proposal.info):
+    if target is not None and is_of_replaced_source(target, proposal.info):
         origin = target.record.aliases.get(alias, origin)
     record = {
         "passages": None,  # written even without passages
@@ -347,7 +347,7 @@ def new_record(
     }
     if models := planned_models(proposal, current):
         record["semantic"] = models
-    return checked(record, "the new record")
+    return parse_record(record, "the new record")
 
 
 def settings_after(record: Record, destination: str, current: IndexInfo | None) -> dict[str, Any]:

@@ -18,21 +18,21 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from ..cluster.connection import Cluster, Describing, as_json
-from ..cluster.destinations import MOVES, destinations, is_destination, is_restored, live
+from ..cluster.connection import Cluster, IndexLookup, json_bytes
+from ..cluster.destinations import MOVES, destinations, indices_in_use, is_destination, is_restored
 from ..cluster.reading import (
     Key,
     Position,
     Share,
     SourceDocument,
+    counterparts,
     documents_in_pages,
     hits_by_id,
     read_pages,
-    same_documents,
     settled_position,
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..cluster.semantic import as_stored_with, plain_source
+from ..cluster.semantic import plain_source, stored_form
 from ..cluster.writing import refused_ids
 from ..errors import ClusterError, NotFound, SettingsError, quantity
 from ..files.local import fingerprint
@@ -85,11 +85,11 @@ def is_live(info: IndexInfo) -> bool:
     return info.record.alias in info.aliases
 
 
-def current_generation(cluster: Describing, source: IndexInfo) -> IndexInfo | None:
+def current_generation(cluster: IndexLookup, source: IndexInfo) -> IndexInfo | None:
     """Return the index with vectors of a source that clients search; None if they search the source
     itself.
     """
-    return next(iter(reversed(live(destinations(cluster, source)))), None)
+    return next(iter(reversed(indices_in_use(destinations(cluster, source)))), None)
 
 
 def carried_position(info: IndexInfo, generations: Sequence[IndexInfo]) -> Position | None:
@@ -180,7 +180,7 @@ def require_nothing_lost(cluster: Cluster, old: IndexInfo, source: IndexInfo, fa
 
 
 def find_writes(
-    cluster: Cluster, info: IndexInfo, newer: IndexInfo | None = None, view: Describing | None = None
+    cluster: Cluster, info: IndexInfo, newer: IndexInfo | None = None, view: IndexLookup | None = None
 ) -> Writes:
     """Find the writes of clients in an index with vectors that neither its source nor the index `newer` has.
 
@@ -252,7 +252,7 @@ class OtherIndex:
         content.
         """
         self.cluster.refresh(self.info.name)
-        here = same_documents(self.cluster, replace(self.info, semantic={}), documents)
+        here = counterparts(self.cluster, replace(self.info, semantic={}), documents)
         contents = {key: content_of(document.source, self.info) for key, document in here.items()}
         return [document for document in documents if contents.get(document.key) != document.source]
 
@@ -273,7 +273,7 @@ class ClientWrites:
     documents that were copied from here back to the source. `tally` collects what was read or copied.
     """
 
-    def __init__(self, cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> None:
+    def __init__(self, cluster: Cluster, info: IndexInfo, view: IndexLookup | None = None) -> None:
         view = view or cluster
         self.cluster = cluster
         self.info = info
@@ -323,7 +323,7 @@ class ClientWrites:
         embeddings.
         """
         semantic = self.source_info.semantic
-        return as_stored_with(plain_source(content_of(document.source, self.info), semantic), semantic)
+        return stored_form(plain_source(content_of(document.source, self.info), semantic), semantic)
 
     def written_pages(
         self, share: Share | None = None

@@ -24,7 +24,7 @@ from ..cluster.failures import AGAIN
 from ..cluster.mappings import carry_over
 from ..cluster.reading import Position, Share, settled_position
 from ..cluster.settings import ClusterSettings
-from ..cluster.writing import Action, HeldRejects, Outcome, write_past_pipelines
+from ..cluster.writing import Action, MemoryRejects, Outcome, write_past_pipelines
 from ..encoders.contract import ENCODED_TOGETHER, Encoder, offers_of
 from ..encoders.opening import PackedEncoder, pack_encoder, unpack_encoder
 from ..errors import ModelError, NotFound, SettingsError, Unreachable
@@ -114,7 +114,7 @@ class Fill:
     def __call__(self, share: Share) -> Filling:
         """Read, encode and write one share; return its counts."""
         filling = fill_share(self.job, self.work, self.meter, share)
-        filling.refused = self.job.rejects.taken()
+        filling.refused = self.job.rejects.take_lines()
         return filling
 
     def packed(self, workers: int) -> PackedFill:
@@ -145,7 +145,7 @@ class PackedFill(NamedTuple):
         """
         recipe, stop = TextRecipe(unpack_encoder(self.encoder, threads), *self.inputs), Event()
         cluster = self.cluster.connect(recipe.settings.patience_s)
-        job = Job(cluster.patient(cluster.patience_s, stop), *self.names, recipe, HeldRejects(), stop)
+        job = Job(cluster.with_patience(cluster.patience_s, stop), *self.names, recipe, MemoryRejects(), stop)
         return Fill(job, self.work)
 
 

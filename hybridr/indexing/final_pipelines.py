@@ -14,7 +14,7 @@ from typing import Any
 from ..cluster.connection import Cluster, path_of
 from ..cluster.destinations import write_record
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
-from ..cluster.remote_models import MARK, send_all
+from ..cluster.remote_models import MARK, send_deletions
 from ..errors import AccessDenied, ClusterError, HybridrError, NotFound
 
 FINAL = "final_pipeline"  # the setting, without its prefix

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from ..cluster.connection import Cluster, path_of
 from ..cluster.reading import Key, Position, SourceDocument
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
-from ..cluster.routing import copies
-from ..cluster.semantic import as_stored_with
+from ..cluster.routing import copies_preference
+from ..cluster.semantic import stored_form
 from ..cluster.writing import Rejects
 from ..encoders.contract import Encoder
 from ..errors import ClusterError
@@ -92,10 +92,13 @@ def stored_states(
     if not documents:
         return {}
     requests = [{"_id": doc.doc_id, **({"routing": doc.routing} if doc.routing else {})} for doc in documents]
-    params = {"stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}", **copies(cluster.segmented, destination)}
+    params = {
+        "stored_fields": f"{ENCODER_FIELD},{SEQ_NO_FIELD}",
+        **copies_preference(cluster.segmented, destination),
+    }
     path = path_of(destination, "_mget")
     answer = cluster.request("POST", path, {"docs": requests}, params, every_shard=True)
-    with cluster.understood("_mget"):
+    with cluster.reading_answer("_mget"):
         stored = {}
         for asked_for, document in zip(documents, answer["docs"], strict=True):
             if not document.get("found"):
@@ -243,7 +246,7 @@ def document_body(job: Job, pending: Pending, mark: int | None = None) -> dict[s
     and `mark` or the source's `_seq_no`.
     """
     document = pending.document
-    source = as_stored_with(document.source, job.destination_before.semantic)
+    source = stored_form(document.source, job.destination_before.semantic)
     return {
         **{name: value for name, value in source.items() if name not in job.recipe.fields},
         ENCODER_FIELD: job.encoder.fingerprint,

@@ -17,16 +17,16 @@ from ..cluster.reading import (
     Position,
     Share,
     SourceDocument,
+    counterparts,
     documents_between,
     documents_in_pages,
     hidden_operations,
     read_pages,
-    same_documents,
     settled_position,
 )
 from ..cluster.record import SEQ_NO_FIELD, IndexInfo
-from ..cluster.routing import same_layout, shards_in
-from ..cluster.writing import filled_up, refused_ids
+from ..cluster.routing import has_same_layout, shards_in
+from ..cluster.writing import group_by_size, refused_ids
 from ..errors import ClusterError
 from .job import INSERTED, Stored, stored_states
 
@@ -81,7 +81,7 @@ class NumberedIndex:
             if NO_SCRIPTS not in error.message:
                 raise
             buckets = self._added_up(shard, spans, plain)
-        with self.cluster.understood("_search"):
+        with self.cluster.reading_answer("_search"):
             counted = [(bucket["doc_count"], bucket["numbers"]) for bucket in buckets]
             return [(count, added["sum"] or 0.0, added["sum_of_squares"] or 0.0) for count, added in counted]
 
@@ -93,7 +93,7 @@ class NumberedIndex:
         bounds = {"range": {self.field: {"gte": spans[0].low, "lt": spans[-1].high}}}
         body = {"size": 0, "track_total_hits": False, "query": bounds, "aggs": {"spans": grouped}}
         answer = self.cluster.search(self.info, body, {"preference": f"_shards:{shard}"}, every_shard=True)
-        with self.cluster.understood("_search"):
+        with self.cluster.reading_answer("_search"):
             return list(answer["aggregations"]["spans"]["buckets"])
 
     def pages(self, place: Share, spans: Sequence[Operations]) -> Iterator[list[SourceDocument]]:
@@ -116,7 +116,7 @@ def differing_spans(
     shard, everything counts as different.
     """
     operations = Operations(0, 1 + max(until.seq_no.values(), default=-1))
-    if not same_layout(left.info, right.info):
+    if not has_same_layout(left.info, right.info):
         yield from ((shard, [operations]) for shard in range(left.info.shards))
         return
     width = max(STRETCH, operations.high // MOST_STRETCHES)
@@ -175,7 +175,7 @@ def cut_into_shares(cluster: Cluster, index: str, since: Position | None, until:
             Position({piece.shard: piece.first for piece in group}),
             Position({piece.shard: piece.last for piece in group}),
         )
-        for group in filled_up(pieces, lambda piece: piece.documents, size)
+        for group in group_by_size(pieces, lambda piece: piece.documents, size)
     ]
 
 
@@ -245,7 +245,7 @@ def vanished_pages(
     """
     cluster.refresh(destination.name)
     for page in doubtful_pages(cluster, source, destination, until):
-        there = same_documents(cluster, source, page, whole=False)
+        there = counterparts(cluster, source, page, whole=False)
         gone = [document for document in page if document.key not in there]
         copied = stored_states(cluster, destination.name, gone)
         yield [d for d in gone if d.key in copied and copied[d.key].came_from_source]

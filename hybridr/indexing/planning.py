@@ -17,8 +17,8 @@ from ..cluster.reading import sample_documents
 from ..cluster.record import MARK_FIELD, ROLE, WHOLE, IndexInfo, Record
 from ..cluster.retrievers.lexical import lexical_query
 from ..cluster.rule_versions import newest_rules
-from ..cluster.semantic import SemanticField, listed
-from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, is_bare, obstacle
+from ..cluster.semantic import SemanticField, fields_with_models
+from ..cluster.vector_forms import FORMS, Cost, cost_of, form_of, lacks_native_libraries, obstacle
 from ..cluster.word_fields import chosen_word_fields, indexed_texts, searched_fields
 from ..encoders.contract import Encoder, offers_of
 from ..encoders.opening import OnnxEncoder, in_faster_precision, load_encoder
@@ -77,7 +77,7 @@ def answer_bytes(cluster: Cluster, index: IndexInfo, excluded: Sequence[str] = (
     """
     size = min(HITS, index.result_window)
     body = {"size": size, "_source": {"excludes": list(excluded)}, "query": {"match_all": {}}}
-    return round(len(as_json(cluster.search(index, body))) * HITS / size)
+    return round(len(json_bytes(cluster.search(index, body))) * HITS / size)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Proposal:
         supports.
         """
         version, encoder, m = self.cluster.version, self.encoder, self.settings.m
-        chosen, bare = form_of(self.settings), is_bare(self.cluster)
+        chosen, bare = form_of(self.settings), lacks_native_libraries(self.cluster)
         others = (form for form in FORMS if form != chosen)
         free = [form for form in others if not obstacle(form, encoder.similarity, version, bare=bare)]
         return [
@@ -169,7 +169,7 @@ class Proposal:
         words = f"words are searched in {', '.join(self.lexical_fields)}"
         elsewhere = set(self.lexical_fields) != set(self.fields)
         semantic = replaced_fields(self.info, self.settings)
-        copied = f"copied as text, without embeddings: {listed(semantic)}" if semantic else ""
+        copied = f"copied as text, without embeddings: {fields_with_models(semantic)}" if semantic else ""
         named, server = ", ".join(self.settings.semantic), self.settings.server
         embedded = f"semantic fields, embedded by the cluster, which asks {server}: {named}" if named else ""
         lines = (self.fields_change, words if elsewhere else "", copied, embedded, *self.alias_notes)
@@ -324,7 +324,7 @@ def propose(
     info: IndexInfo,
     encoder: Encoder,
     settings: ReindexSettings,
-    view: Describing | None = None,
+    view: IndexLookup | None = None,
 ) -> Proposal:
     """Check that this encoder can write vectors for the index, and return what a reindex would write.
 
@@ -343,7 +343,7 @@ def propose(
     replaced = replaced_fields(info, settings)
     if replaced and not settings.replace_semantic:
         raise DataError(
-            f"index '{info.name}' has semantic fields, {listed(replaced)}: "
+            f"index '{info.name}' has semantic fields, {fields_with_models(replaced)}: "
             "the cluster would run their models, at its cost, for every document that is written",
             hint=f"hybridr reindex {info.name} --replace-semantic   makes an index with their text, without "
             "their embeddings; `neural` and `semantic` queries of these fields are refused there; with "

@@ -17,6 +17,7 @@ from ..cluster.mappings import (
     SHARDS_PER_NODE,
     WATERMARK,
     Obstacle,
+    bytes_kept_free,
     cluster_obstacles,
     cluster_put,
     cluster_settings,
@@ -26,8 +27,8 @@ from ..cluster.mappings import (
     require_no_obstacle,
     room_for_shards,
     script_obstacles,
+    shard_counts,
     shard_obstacles,
-    shards_of,
     watermark_of,
 )
 from ..cluster.record import IndexInfo
@@ -318,14 +319,14 @@ def check_limits(
     obstacles: list[Obstacle] = cluster_obstacles(settings, creates=creates)
     obstacles += script_obstacles(settings) if inside else []  # `remove` takes vectors out by a script
     try:
-        shards = shards_of(cluster)
+        shards = shard_counts(cluster)
     except AccessDenied:
         require_no_obstacle(obstacles, f"vectors for '{source.name}'")
         return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
     added = 0
     if not inside:
-        there = copies_of(current.settings) if current else 0
-        added = source.shards * max(0, copies_of(source.settings) - there)
+        there = copies_per_shard(current.settings) if current else 0
+        added = source.shards * max(0, copies_per_shard(source.settings) - there)
         primaries = source.shards if creates else 0
         obstacles += shard_obstacles(settings, shards, source.settings, primaries, added)
     require_no_obstacle(obstacles, f"vectors for '{source.name}'")
@@ -351,7 +352,7 @@ def estimate_disk(cluster: Cluster, source: IndexInfo, vector_bytes: int) -> Dis
     def usable(watermark: str) -> list[int]:
         """Return the bytes of each data node that can be filled below a watermark."""
         free = ((disk["available_in_bytes"], disk["total_in_bytes"]) for disk in disks)
-        return [max(0, available - kept_free(settings, watermark, total)) for available, total in free]
+        return [max(0, available - bytes_kept_free(settings, watermark, total)) for available, total in free]
 
     flood_stage, high = (watermark_of(settings, name) for name in (WATERMARK, HIGH_WATERMARK))
     return Disk(needed, sum(usable(WATERMARK)), flood_stage, any(usable(HIGH_WATERMARK)), high)

@@ -24,20 +24,20 @@ from ..cluster.connection import Cluster
 from ..cluster.destinations import (
     check_fingerprint,
     destinations,
+    indices_in_use,
     is_copy,
     is_restored,
-    live,
-    name_destination,
-    require_belonging,
+    register_destination,
+    require_source_index,
     resolve_complete,
     write_record,
 )
 from ..cluster.failures import EXISTS, is_busy
 from ..cluster.known_problems import require_no_loss
-from ..cluster.mappings import unlike
+from ..cluster.mappings import differing_fields
 from ..cluster.reading import Position
 from ..cluster.record import IndexInfo
-from ..cluster.writing import accepted_ids, refusals, refused_ids, rejects_of, with_room
+from ..cluster.writing import accepted_ids, cut_to_room, refusal_changes, refused_ids, rejects_of
 from ..encoders.contract import Encoder, offers_of, reads_tokens
 from ..encoders.opening import load_encoder
 from ..errors import ClusterError, DataError, SettingsError, Unreachable
@@ -111,7 +111,7 @@ def reindex(
     With the setting `in_place` the vectors go into `source` itself. At the end the index gets a term table.
     """
     settings = settings or ReindexSettings()
-    cluster = cluster.patient(settings.patience_s)
+    cluster = cluster.with_patience(settings.patience_s)
     if isinstance(encoder, (str, Path)):
         precision = settings.chosen_precision or "fp32"
         encoder = load_encoder(encoder, precision=precision, backend=settings.backend)
@@ -233,11 +233,11 @@ def sync(
     """
     started, clock = datetime.now(timezone.utc), time.monotonic()
     settings = settings or ReindexSettings()
-    cluster = cluster.patient(settings.patience_s)
+    cluster = cluster.with_patience(settings.patience_s)
     info = resolve_complete(cluster, name)
     target = target_of(info.record)
     if target.apart:
-        source = require_belonging(cluster, info)
+        source = require_source_index(cluster, info)
         if is_restored(info, source):
             raise DataError(
                 f"'{source.name}' was restored from a snapshot since '{info.name}' was made of it",
@@ -248,7 +248,7 @@ def sync(
     if dry_run:
         return preview_sync(cluster, info, started)
     if target.apart:
-        name_destination(cluster, info)  # the reindex may not have been allowed to
+        register_destination(cluster, info)  # the reindex may not have been allowed to
     source_name = info.record.source if target.apart else info.name
     recipe = TextRecipe.of(info.record, encoder, settings)
     job = Job(cluster, source_name, info.name, recipe, rejects_of(info), seen=(info,))
@@ -256,8 +256,12 @@ def sync(
     done = target.sync(job, info, progress)
     job.rejects.save()
     there = cluster.index_info(job.source)
-    others = (searched.name for searched in live(destinations(cluster, there)) if searched.uuid != info.uuid)
-    differing = unlike(there, cluster.index_info(job.destination))
+    others = (
+        searched.name
+        for searched in indices_in_use(destinations(cluster, there))
+        if searched.uuid != info.uuid
+    )
+    differing = differing_fields(there, cluster.index_info(job.destination))
     at, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
     return SyncResult(job.source, job.destination, *done, at, seconds, differing, tuple(others))
 
@@ -278,7 +282,7 @@ def preview_sync(cluster: Cluster, info: IndexInfo, started: datetime) -> SyncRe
         rejected=lag.refused,
         started=started.isoformat(timespec="seconds"),
         seconds=(datetime.now(timezone.utc) - started).total_seconds(),
-        unlike=unlike(cluster.index_info(source), info),
+        unlike=differing_fields(cluster.index_info(source), info),
     )
 
 
@@ -306,8 +310,8 @@ def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filli
     filling.add(target.retry(job, [doc_id for doc_id in refused_ids(info) if doc_id not in anew]))
     refused = set(job.rejects.ids())
     # What changed since it was accepted as missing, and was refused again, is no longer accepted.
-    changes = refusals(info, refused, (accepted_ids(info) & refused) - (anew - before))
-    if len(refused) > len(with_room(refused)):
+    changes = refusal_changes(info, refused, (accepted_ids(info) & refused) - (anew - before))
+    if len(refused) > len(cut_to_room(refused)):
         stays = synced_position(info)
         changes["synced"] = stays.seq_no if stays else None
     elif filling.settled:

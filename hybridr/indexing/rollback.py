@@ -9,21 +9,21 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-from ..cluster.aliases import companions, moved_here, previous_of, switch, switch_actions
-from ..cluster.connection import Cluster, Describing, as_json, path_of
+from ..cluster.aliases import companion_aliases, moved_aliases, previous_index, switch_actions, switch_alias
+from ..cluster.connection import Cluster, IndexLookup, json_bytes, path_of
 from ..cluster.destinations import (
     destinations,
     is_destination,
     is_restored,
     record_event,
-    require_belonging,
+    require_source_index,
     resolve,
     write_record,
 )
 from ..cluster.mappings import (
     add_missing_fields,
     alias_obstacles,
-    carry_over,
+    extend_copy_mapping,
     missing_fields,
     require_no_obstacle,
 )
@@ -35,7 +35,7 @@ from ..cluster.reading import (
     documents_in_pages,
     groups_of,
     hidden_operations,
-    hit_parts,
+    hit_options,
     hits_by_id,
     read_pages,
     settled_position,
@@ -43,8 +43,8 @@ from ..cluster.reading import (
 )
 from ..cluster.record import ENCODER_FIELD, SEQ_NO_FIELD, IndexInfo
 from ..cluster.routing import shards_in
-from ..cluster.semantic import as_stored_with
-from ..cluster.writing import Action, Rejects, bulk_action, with_room, write_past_pipelines
+from ..cluster.semantic import stored_form
+from ..cluster.writing import Action, Rejects, bulk_action, cut_to_room, write_past_pipelines
 from ..errors import AccessDenied, ClusterError, DataError, NotFound, quantity
 from ..files.local import fingerprint
 from ..files.remembered import REJECTS, file_of_index
@@ -107,7 +107,7 @@ def rollback(
 
     refusal = caught_refusal(check, dry_run=dry_run)
     actions = switch_actions(alias, current, previous)
-    along = companions(alias, current, previous)
+    along = companion_aliases(alias, current, previous)
     given_up = None if copy_back or discard else seen
     returned = Writes() if dry_run else move_alias_back(cluster, current, before, copy_back, given_up)
     return {
@@ -132,7 +132,7 @@ def moving_command(info: IndexInfo, alias: str) -> str:
         return f"hybridr rollback {alias}"
     source = info.record.source
     moves = [{"remove": {"index": info.name, "alias": alias}}, {"add": {"index": source, "alias": alias}}]
-    return f"POST /_aliases {as_json({'actions': moves}).decode()}"
+    return f"POST /_aliases {json_bytes({'actions': moves}).decode()}"
 
 
 def missing_operations(cluster: Cluster, info: IndexInfo) -> dict[str, int] | None:
@@ -166,12 +166,12 @@ def index_to_leave(cluster: Cluster, name: str) -> IndexInfo:
             f"'{current.name}' holds its own vectors (in place): there is no older index to go back to",
             hint=f"hybridr remove {current.name}   removes vectors and marks from its documents",
         )
-    alias = name if name in moved_here(current) else current.record.alias
+    alias = name if name in moved_aliases(current) else current.record.alias
     if not is_destination(current) or alias not in current.aliases:
         raise NotFound(
             f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
         )
-    source, previous = require_belonging(cluster, current), previous_of(current, alias)
+    source, previous = require_source_index(cluster, current), previous_index(current, alias)
     if not cluster.exists(previous):
         raise NotFound(
             f"'{previous}', to which '{alias}' pointed before, does not exist any more",
@@ -196,8 +196,8 @@ def move_alias_back(
     `reindex` carries it, `remove` refuses.
     """
     alias, previous = current.record.alias, current.record.previous
-    moved = {alias, *companions(alias, current, previous)}
-    others = [name for name in moved_here(current) if name not in moved]
+    moved = {alias, *companion_aliases(alias, current, previous)}
+    others = [name for name in moved_aliases(current) if name not in moved]
     courier = Courier(cluster, current)
     if copy_back:
         courier.return_all()
@@ -207,7 +207,7 @@ def move_alias_back(
         if copy_back:
             before.take(courier, writes.changed | writes.conflicts)
         before.record()
-    switch(cluster, alias, current, previous)
+    switch_alias(cluster, alias, current, previous)
     left_at = seen or settled_position(cluster, current.name)
     if copy_back:
         courier.return_all()
@@ -300,7 +300,7 @@ class OlderIndex:
             bulk_action(
                 "index",
                 document.doc_id,
-                {**as_stored_with(document.source, self.info.semantic), SEQ_NO_FIELD: document.seq_no},
+                {**stored_form(document.source, self.info.semantic), SEQ_NO_FIELD: document.seq_no},
                 routing=document.routing,
                 **replacement_options(here.get(document.key)),
             )
@@ -349,7 +349,7 @@ class OlderIndex:
             numbers = set()
             for part in groups_of(sorted({doc_id for doc_id, _ in self.taken}), PAGE):
                 params = {"preference": f"_shards:{shard}"}
-                hits = hits_by_id(self.cluster, source, part, hit_parts(()), None, params)
+                hits = hits_by_id(self.cluster, source, part, hit_options(()), None, params)
                 documents = map(source_document, hits)
                 numbers |= {d.seq_no for d in documents if self.taken.get(d.key) == d.seq_no}
             if not numbers:
@@ -385,7 +385,7 @@ class Courier(ClientWrites):
     read there.
     """
 
-    def __init__(self, cluster: Cluster, info: IndexInfo, view: Describing | None = None) -> None:
+    def __init__(self, cluster: Cluster, info: IndexInfo, view: IndexLookup | None = None) -> None:
         super().__init__(cluster, info, view)
         self.rejects = Rejects(file_of_index(REJECTS, f"{info.name}-returned", info.uuid))
         self.is_mapped = False
@@ -489,5 +489,5 @@ class Courier(ClientWrites):
         lacking = missing_fields(missing, there.properties)
         if not lacking:
             return ""
-        body = as_json({"properties": lacking}).decode()
+        body = json_bytes({"properties": lacking}).decode()
         return f"it lacks fields: PUT {path_of(index, '_mapping')} {body} adds them; "

@@ -17,7 +17,7 @@ from ..cluster.reading import documents_by_id
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import SemanticModels
 from ..cluster.retrievers.dense import SPACES
-from ..cluster.semantic import embedded_texts, with_parameters
+from ..cluster.semantic import embedded_texts, with_semantic_fields
 from ..cluster.settings import Side
 from ..cluster.word_fields import indexed_texts
 from ..encoders.contract import Encoder, offers_of
@@ -56,8 +56,10 @@ def check_semantic(proposal: Proposal) -> None:
         check_field(proposal.info, name)
     missing = remote_models.missing_settings(cluster, settings.server)
     remote_models.require_allowed(missing, settings.server)
-    remote_models.ask_server(settings.server, "/v1/models", token_of(proposal))  # it takes no wrong token
-    served = str(remote_models.ask_server(settings.server, "/healthz").get("encoder"))
+    remote_models.ask_embedding_server(
+        settings.server, "/v1/models", token_of(proposal)
+    )  # it takes no wrong token
+    served = str(remote_models.ask_embedding_server(settings.server, "/healthz").get("encoder"))
     if served != encoder.fingerprint:
         raise FingerprintMismatch(
             f"the server at {settings.server} has encoder {served[:12]}, this reindex takes "
@@ -134,7 +136,7 @@ def planned_models(proposal: Proposal, current: IndexInfo | None) -> SemanticMod
 def requests_for_models(proposal: Proposal, index: str) -> list[dict[str, Any]]:
     """Return the requests that create the models of a new index; none without `--semantic`."""
     pairs = connectors(proposal, index) if proposal.settings.semantic else []
-    return [request for pair in pairs for request in remote_models.connector_requests(*pair)]
+    return [request for pair in pairs for request in remote_models.creation_requests(*pair)]
 
 
 def semantic_fields(

@@ -11,27 +11,33 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..cluster.aliases import companions, switch
-from ..cluster.connection import Cluster, Describing, IndexView, path_of
-from ..cluster.default_pipeline import DEFAULT, asked_through, cache_before, found_pipeline, pipeline_path
+from ..cluster.aliases import companion_aliases, switch_alias
+from ..cluster.connection import Cluster, IndexLookup, IndexView, path_of
+from ..cluster.default_pipeline import (
+    DEFAULT,
+    default_pipeline_settings,
+    earlier_cache_setting,
+    pipeline_path,
+    stored_pipeline,
+)
 from ..cluster.destinations import (
     begin_rewrite,
     destinations,
-    is_known_by,
-    is_of_earlier_source,
-    name_destination,
-    number_of,
+    event_change,
+    generation_number,
+    is_destination_of,
+    is_of_replaced_source,
+    register_destination,
     rewrite,
     rewrite_in_view,
-    with_event,
     write_record,
 )
-from ..cluster.mappings import add_missing_fields, carry_over
-from ..cluster.reading import Key, Share, SourceDocument, read_pages, same_documents, settled_position
+from ..cluster.mappings import add_missing_fields, extend_copy_mapping
+from ..cluster.reading import Key, Share, SourceDocument, counterparts, read_pages, settled_position
 from ..cluster.record import IndexInfo
 from ..cluster.record_parts import Deployment
 from ..cluster.rule_versions import with_newest_rules
-from ..cluster.writing import Action, bulk_action, refusals, with_room
+from ..cluster.writing import Action, bulk_action, cut_to_room, refusal_changes
 from ..errors import ClusterError
 from ..records import Progress, silent
 from .beside_index import check_alias
@@ -71,11 +77,11 @@ class Carrier(ClientWrites):
     """
 
     def __init__(
-        self, job: Job, view: Describing, info: IndexInfo, others: Sequence[IndexInfo], meter: Meter
+        self, job: Job, view: IndexLookup, info: IndexInfo, others: Sequence[IndexInfo], meter: Meter
     ) -> None:
         super().__init__(job.cluster, info, view)
         self.job, self.meter = job, meter
-        self.others = {number_of(source): source for source in others}
+        self.others = {generation_number(source): source for source in others}
         self.target = job.destination_before
         self.rejected = False
         self.incomplete = False
@@ -139,7 +145,7 @@ class Carrier(ClientWrites):
                     if not (mine.carried_from and target.carried_from):
                         contested.append(content)
                     continue
-                mark = written_here_mark(original.seq_no if original else -1, number_of(self.info))
+                mark = written_here_mark(original.seq_no if original else -1, generation_number(self.info))
                 pending.append(Pending(content._replace(seq_no=mark), target))
             if contested:
                 index = OtherIndex(self.cluster, self.target)
@@ -156,10 +162,13 @@ class Carrier(ClientWrites):
         if not target.carried_from:
             return False
         if is_live(self.info):
-            return mine.carried_from in (0, number_of(self.info)) or target.carried_from != mine.carried_from
-        number, seen = target.carried_from, {number_of(self.target)}
+            return (
+                mine.carried_from in (0, generation_number(self.info))
+                or target.carried_from != mine.carried_from
+            )
+        number, seen = target.carried_from, {generation_number(self.target)}
         while number not in seen:
-            if number == number_of(self.info):
+            if number == generation_number(self.info):
                 return True
             seen.add(number)
             if number not in self.others:
@@ -249,7 +258,7 @@ class Convoy:
     def of(
         cls,
         job: Job,
-        view: Describing,
+        view: IndexLookup,
         current: IndexInfo | None,
         *,
         left_only: bool = False,
@@ -277,7 +286,7 @@ class Convoy:
         new = [info for info in generations if info.name not in carried]
         self.carriers += [Carrier(job, view, info, generations, self.meter) for info in new]
         for carrier in self.carriers:
-            carrier.others = {number_of(info): info for info in generations}
+            carrier.others = {generation_number(info): info for info in generations}
         return bool(new)
 
     def carry(self) -> Filling:
@@ -336,13 +345,13 @@ def prepare_completion(
             f"({len(refused)} were refused, {len(deleted)} deleted by clients): the alias was not switched",
             hint="run the same command again",
         )
-    changes = refusals(info, refused, refused if job.settings.accept_rejects else ()) | {
+    changes = refusal_changes(info, refused, refused if job.settings.accept_rejects else ()) | {
         "state": "complete",
         "synced": filling.until.seq_no if filling.settled else None,
     }
     changes |= {"taken": {}} if info.record.taken else {}
     details = {"documents": count, "encoded": filling.encoded, "deleted": filling.deleted}
-    return begin_rewrite(view, destination, with_event("filled", details, **changes))
+    return begin_rewrite(view, destination, event_change("filled", details, **changes))
 
 
 def tuned_predecessor(target: IndexInfo | None, destination: str) -> str | None:
@@ -367,14 +376,14 @@ def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Ind
     target = check_alias(view, alias, source, discard=job.settings.discard)
     moves = target is not None and target.name != todo.destination
     deployment = None
-    earlier = target if target is not None and is_of_earlier_source(target, source) else None
+    earlier = target if target is not None and is_of_replaced_source(target, source) else None
     if earlier is not None and (before := earlier.record.deployment):
         deployment = Succession(before.way, None, deploy_command(info, before))
     if target is not None and moves and is_known_by(target, source):
         deployment = copy_deployment(cluster, target, info)
         if target.record.rules or info.record.rules:  # rules belong to the source: the newest ones hold
             rewrite(cluster, info.name, with_newest_rules(cluster, info, target.record.rules), settled=True)
-        view = view.again()  # time has passed
+        view = view.fetch_again()  # time has passed
         info = view.index_info(info.name)
     name_destination(cluster, info, view)
     carry_over(cluster, source, info)  # the source's mapping may have changed without a new document
@@ -431,7 +440,7 @@ def copy_deployment(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Success
     copied = {"pipeline": pipeline, "cache_before": cache_before(new)}
     write_record(cluster, new.name, deployment=deployment.model_copy(update=copied))
     cluster.request("PUT", pipeline_path(pipeline), body)
-    cluster.request("PUT", path_of(new.name, "_settings"), asked_through(pipeline))
+    cluster.request("PUT", path_of(new.name, "_settings"), default_pipeline_settings(pipeline))
     return Succession(deployment.way, pipeline, None)
 
 

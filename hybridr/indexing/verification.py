@@ -16,23 +16,23 @@ from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster
 from ..cluster.destinations import is_destination, is_restored, resolve
-from ..cluster.mappings import unlike
+from ..cluster.mappings import differing_fields
 from ..cluster.reading import (
     ID_PAGE,
     Share,
     SourceDocument,
-    at_random,
-    hit_parts,
+    counterparts,
+    hit_options,
+    random_order_query,
     read_pages,
-    same_documents,
     source_document,
     sources_by_id,
     text_of,
 )
 from ..cluster.record import IndexInfo
-from ..cluster.retrievers.dense import DenseRetriever, as_kept
+from ..cluster.retrievers.dense import DenseRetriever, to_stored_values
 from ..cluster.retrievers.lexical import lexical_query
-from ..cluster.semantic import as_stored_with, embedded_texts, model_behind
+from ..cluster.semantic import embedded_texts, embedding_model_id, stored_form
 from ..cluster.writing import accepted_ids
 from ..encoders.contract import Encoder
 from ..errors import ClusterError, DataError
@@ -141,7 +141,7 @@ def compare_with_source(
     chosen = [d for d in drawn if d.key in stored and d.doc_id not in extent.rejected]
     if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
         fields = there.properties
-        mapping = Finding("mapping", len(fields), list(unlike(there, info)), of="fields")
+        mapping = Finding("mapping", len(fields), list(differing_fields(there, info)), of="fields")
         # With every id of the source there, equal numbers mean equal ids.
         expected, count = expected_count(cluster, info, extent.rejected | deleted), cluster.count(info.name)
         differs = f"{count:,} in '{info.name}', {expected:,} expected from '{source}'"
@@ -241,7 +241,7 @@ def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | 
     """Return randomly drawn documents of an index, without text; without a `seed` others in each call."""
     number = random.Random(seed).randrange(2**31)
     size = min(count, info.result_window)
-    body = {"size": size, "query": at_random({"match_all": {}}, number), **hit_parts(())}
+    body = {"size": size, "query": random_order_query({"match_all": {}}, number), **hit_options(())}
     answer = cluster.search(info, body, every_shard=True)
     return [source_document(hit) for hit in answer["hits"]["hits"]]
 
@@ -263,7 +263,7 @@ def compare_documents(
     # A document that the source has changed since is not compared: the next sync copies it.
     there = {
         doc_id: document.source
-        for (doc_id, _), document in same_documents(cluster, source, documents).items()
+        for (doc_id, _), document in counterparts(cluster, source, documents).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
     contents = {doc_id: content_of(copied[doc_id], info) for doc_id in there}
@@ -273,7 +273,7 @@ def compare_documents(
         for doc_id in there
         if doc_id in stored and stored[doc_id].written_here and stored[doc_id].source_seq_no is not None
     }
-    written = {doc_id: as_stored_with(body, info.semantic) for doc_id, body in there.items()}
+    written = {doc_id: stored_form(body, info.semantic) for doc_id, body in there.items()}
     changed = [doc_id for doc_id in there if doc_id not in theirs and written[doc_id] != contents[doc_id]]
     there |= {doc_id: contents[doc_id] for doc_id in theirs}
     findings = [Finding("document", len(documents), changed)]
@@ -292,7 +292,7 @@ def check_embeddings(cluster: Cluster, info: IndexInfo, share: Share) -> Sightin
         seen.looked_at += len(page)
         for document in page:
             texts = (embedded_texts(document.source, name, info.semantic[name]) for name in models.fields)
-            if any(model_behind(stored) != models.model_id for _, stored in chain(*texts)):
+            if any(embedding_model_id(stored) != models.model_id for _, stored in chain(*texts)):
                 seen.note(NOT_EMBEDDED, document)
     return seen
 
@@ -333,7 +333,7 @@ def probe_query(
     words = first_words(text, PROBE_WORDS)
     bodies = [{"size": 1, "query": lexical_query(words, info.record.lexical_fields)}]
     if encoder is not None:
-        vector = as_kept(encoder.encode_queries([words]), info.record.vectors)[0]
+        vector = to_stored_values(encoder.encode_queries([words]), info.record.vectors)[0]
         query = DenseRetriever.of(info.record, ()).query(vector, 1)
         bodies.append({"size": 1, "query": query})
     empty = sum(not answer["hits"]["hits"] for answer in cluster.msearch(info.name, bodies))

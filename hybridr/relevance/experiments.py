@@ -17,7 +17,7 @@ from shlex import quote
 from typing import Any, Literal, TypeAlias
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import resolve, resolve_complete, rewrite, with_event
+from ..cluster.destinations import event_change, resolve, resolve_complete, rewrite
 from ..cluster.record import Event, IndexInfo, Record
 from ..cluster.record_parts import Experiment, Ranking
 from ..encoders.contract import Encoder
@@ -189,7 +189,7 @@ def take(
             )
         ranked = record.with_ranking(ranking)
         changes = {"tuning": ranked.tuning, "memory": ranked.memory, "experiment": experiment}
-        return with_event(did, details, **changes)(record)
+        return event_change(did, details, **changes)(record)
 
     if not dry_run:
         rewrite(cluster, info.name, change, settled=True)

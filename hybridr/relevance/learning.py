@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cluster.connection import Cluster, drop_index, path_of
-from ..cluster.destinations import Change, resolve, resolve_complete, rewrite, with_event
+from ..cluster.destinations import Change, event_change, resolve, resolve_complete, rewrite
 from ..cluster.record import IndexInfo, Record
 from ..cluster.record_parts import Remembered
-from ..cluster.retrievers.dense import as_kept
-from ..cluster.writing import Action, HeldRejects, bulk_action, write_past_pipelines
+from ..cluster.retrievers.dense import to_stored_values
+from ..cluster.writing import Action, MemoryRejects, bulk_action, write_past_pipelines
 from ..encoders.contract import Encoder, Vectors
 from ..errors import DataError, SettingsError
 from ..evaluation.evaluation import checked_qrels, judged_queries
@@ -292,7 +292,7 @@ def write_memory(
     """
     cluster, info, encoder = search.cluster, search.info, search.encoder
     assert encoder is not None
-    job, rejects, done = secrets.token_hex(4), HeldRejects(), 0
+    job, rejects, done = secrets.token_hex(4), MemoryRejects(), 0
     memory = memory_name(info.name, job)
     cluster.request("PUT", path_of(memory), memory_body(encoder.dim, cluster.version))
     created = cluster.index_info(memory)
@@ -301,7 +301,9 @@ def write_memory(
         """Yield the actions that write each query's vector with its relevant documents."""
         for start in range(0, len(queries), TOGETHER):
             batch = queries[start : start + TOGETHER]
-            vectors = as_kept(query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors)
+            vectors = to_stored_values(
+                query_vectors(encoder, [query.text for query in batch]), PAST_VECTORS.vectors
+            )
             for number, (query, vector) in enumerate(zip(batch, vectors, strict=True), start):
                 if vector.any():  # a query without a vector is like no other
                     yield bulk_action(
@@ -313,7 +315,7 @@ def write_memory(
             done += outcome.written
             progress("learn", done, len(queries))
         require_unchanged(cluster, created)
-        if lines := rejects.taken():
+        if lines := rejects.take_lines():
             raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
         cluster.refresh(memory)
         remembered = Remembered(queries=done, encoder=info.record.encoder, job=job, least=threshold)
@@ -371,7 +373,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
                 f"{experiment.names[0]} against {experiment.names[1]}",
                 hint=f"hybridr experiment stop {quote(name)}",
             )
-        return with_event("forgotten", {}, memory=None)(record)
+        return event_change("forgotten", {}, memory=None)(record)
 
     without_memory(info.record)
     if info.record.memory is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import rewrite, with_event
+from ..cluster.destinations import event_change, rewrite
 from ..cluster.record import Event, IndexInfo, Record
 from ..errors import DataError
 
@@ -30,6 +30,6 @@ def replace_values(
                 "is kept",
                 hint="run the same command again, if yours is to replace it",
             )
-        return with_event(event, details, **changes)(record)
+        return event_change(event, details, **changes)(record)
 
     return rewrite(cluster, info.name, change, settled=True)

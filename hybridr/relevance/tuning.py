@@ -276,7 +276,7 @@ def choices(
         return choice, pipeline, None
     own |= {"tuned": False, "rerank_settings": search_settings.rerank_settings, **(choice.settings or {})}
     hybrid = without_memory(Search(cluster, info, encoder, settings=SearchSettings(**own)))
-    if not hybrid.context.fusion.true_scores:
+    if not hybrid.context.fusion.scoring_clause:
         return choice, pipeline, None
     chain = choose_chain(hybrid, search_settings.chain, (queries, qrels), settings.measure, progress)
     return choice, pipeline, chain

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..cluster.connection import Cluster
 from ..cluster.fields import source_field
-from ..cluster.reading import at_random, sample_documents, text_of
+from ..cluster.reading import random_order_query, sample_documents, text_of
 from ..cluster.record import IndexInfo, Record
 from ..cluster.record_parts import Spread
 from ..cluster.retrievers import among
@@ -262,7 +262,7 @@ def template_field_probes(
         sources = shared
     held = list(dict.fromkeys(sources.values()))
     drawn = {
-        "query": at_random({"bool": {"should": [present[field] for field in sources]}}, 13),
+        "query": random_order_query({"bool": {"should": [present[field] for field in sources]}}, 13),
         "size": min(PROBED, info.result_window),
         "_source": [*held, *searched],
     }

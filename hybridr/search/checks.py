@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from ..cluster.connection import Cluster
-from ..cluster.destinations import check_fingerprint, command_for, is_destination
+from ..cluster.destinations import check_fingerprint, is_destination, reindex_command
 from ..cluster.record import IndexInfo, Record
 from ..cluster.retrievers import FAMILY as RETRIEVERS
 from ..cluster.retrievers import Retriever
@@ -198,7 +198,7 @@ def chosen_fusion(settings: SearchSettings, info: IndexInfo) -> str:
     name = f"the fusion '{fusion.name}'"
     if obstacle := fusion_obstacle(fusion, settings, info.record):
         raise SettingsError(f"{name} cannot rank here: {obstacle}")
-    if settings.recall == "lexical" and not fusion.true_scores:
+    if settings.recall == "lexical" and not fusion.scoring_clause:
         raise SettingsError(
             f"{name} finds by every retriever", hint='[search] recall = "all", or --fusion absolute'
         )

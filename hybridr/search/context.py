@@ -14,9 +14,9 @@ from ..cluster.fields import choose_text_fields
 from ..cluster.mappings import clause_limit, rescore_window
 from ..cluster.record import IndexInfo
 from ..cluster.retrievers import Retriever
-from ..cluster.retrievers.dense import as_kept
-from ..cluster.retrievers.lexical import LexicalRetriever, Template, lexical_root
-from ..cluster.word_fields import Searched, searched_fields, shared_similarity, word_fields
+from ..cluster.retrievers.dense import to_stored_values
+from ..cluster.retrievers.lexical import LexicalRetriever, Template, lexical_divisor
+from ..cluster.word_fields import SearchedField, searched_fields, shared_similarity, word_fields
 from ..encoders.contract import Encoder, Reading, reads_tokens
 from ..encoders.evening import Evening, even_out
 from ..errors import DataError, SettingsError
@@ -176,7 +176,7 @@ class SearchContext:
     feedback: Feedback | None = None
 
     @cached_property
-    def searched(self) -> list[Searched]:
+    def searched(self) -> list[SearchedField]:
         """Return the text fields of the lexical search: from the settings, the record, or all suitable
         ones.
         """
@@ -185,7 +185,7 @@ class SearchContext:
         names = self.info.record.lexical_fields
         if not names:
             names = word_fields(self.info, choose_text_fields(self.cluster, self.info))
-        return [Searched(name) for name in names]
+        return [SearchedField(name) for name in names]
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
@@ -364,7 +364,7 @@ class SearchContext:
         """
         boosts = self.boost_clauses(boost)
         if self.own_queries is None:
-            filter = self.template.within(filter) if self.template else filter
+            filter = self.template.with_conditions(filter) if self.template else filter
             queries = self.compile_plain(texts, depth, filter, readings)
         else:
             parsed = []
@@ -422,7 +422,7 @@ class SearchContext:
         plain = CompiledQuery(
             self.fusion, self.retrievers, {}, depth, filter, window=window, max_clauses=max_clauses
         )
-        several = self.fusion.true_scores and len(self.retrievers) > 1
+        several = self.fusion.scoring_clause and len(self.retrievers) > 1
         lexical = [member for member in self.retrievers.values() if isinstance(member, LexicalRetriever)]
         return [
             replace(

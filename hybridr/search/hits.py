@@ -8,7 +8,7 @@ from html import escape
 from itertools import islice
 from typing import Any
 
-from ..cluster.failures import is_partial, understood
+from ..cluster.failures import is_partial, reading_answer
 from ..cluster.reading import text_of
 from ..encoders.passages import Span
 from ..errors import ClusterError
@@ -24,7 +24,7 @@ def checked_hits(answer: dict[str, Any]) -> list[dict[str, Any]]:
     Raises ClusterError for a time-out, failed shards, and negative scores, which mark a hybrid query whose
     scores no pipeline combined.
     """
-    with understood("the cluster", "_search"):
+    with reading_answer("the cluster", "_search"):
         hits: list[dict[str, Any]] = answer["hits"]["hits"]
         if not all("_id" in hit and isinstance(hit["_score"], float | int | None) for hit in hits):
             raise ClusterError("the cluster's answer has hits without an id or with an odd score")

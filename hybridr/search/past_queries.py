@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cluster.connection import OWNER, PATTERNS, Cluster, drop_index, hidden_body, path_of
+from ..cluster.connection import OWNER, PATTERNS, Cluster, drop_index, hidden_index_body, path_of
 from ..cluster.reading import groups_of, hits_by_id, text_of
-from ..cluster.record import IndexInfo, as_described
-from ..cluster.retrievers.dense import as_kept, as_numbers, vector_mapping
+from ..cluster.record import IndexInfo, parse_index_info
+from ..cluster.retrievers.dense import as_numbers, to_stored_values, vector_mapping
 from ..cluster.settings import VectorSettings
 from ..cluster.writing import MAX_ID
 from ..encoders.contract import Encoder, Vectors, unit_length
@@ -85,7 +85,7 @@ def memory_body(dim: int, version: tuple[int, int, int]) -> dict[str, Any]:
     """Return settings and mapping of an index of past queries; vectors are stored in its graph only."""
     vector = vector_mapping(dim, "cosine", PAST_VECTORS, version)
     # Whoever writes refreshes once: fewer and larger graphs.
-    body = hidden_body({FIELD: vector}, knn=True, refresh_interval="-1")
+    body = hidden_index_body({FIELD: vector}, knn=True, refresh_interval="-1")
     return {**body, "mappings": {**body["mappings"], "_source": {"excludes": [FIELD]}}}
 
 
@@ -107,7 +107,7 @@ def similar_past_queries(
 
     This takes one request; a zero vector has no past queries. Raises what `Cluster.msearch` does.
     """
-    memory, stored = memory_of(info), as_kept(vectors, PAST_VECTORS.vectors)
+    memory, stored = memory_of(info), to_stored_values(vectors, PAST_VECTORS.vectors)
     queries = {text: vector for text, vector in zip(texts, stored, strict=True) if vector.any()}
     bodies = [
         {
@@ -121,7 +121,7 @@ def similar_past_queries(
         for vector in queries.values()
     ]
     answers = cluster.msearch(memory, bodies, list(queries)) if bodies else []
-    with cluster.understood(path_of(memory, "_msearch")):
+    with cluster.reading_answer(path_of(memory, "_msearch")):
         past = [
             [
                 PastQuery(2 * float(hit["_score"]) - 1, list(read_relevant(hit)))

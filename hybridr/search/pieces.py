@@ -18,7 +18,7 @@ def word_queries(
 ) -> list[dict[str, Any]]:
     """Return for each text a query that matches its words as if the retriever's fields were one."""
     return [
-        retriever.of_pieces(weighed_pieces(text, analysed.words) or {text: 1.0})
+        retriever.pieces_query(weighed_pieces(text, analysed.words) or {text: 1.0})
         for text, analysed in zip(texts, read, strict=True)
     ]
 

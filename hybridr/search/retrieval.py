@@ -14,7 +14,7 @@ from ..cluster.record import RESULT_WINDOW
 from ..cluster.retrievers import among
 from ..cluster.retrievers.dense import MAX_NEIGHBOURS, DenseRetriever
 from ..cluster.retrievers.lexical import highlight
-from ..cluster.routing import same_copies
+from ..cluster.routing import text_preference
 from ..errors import SettingsError
 from ..records import Hit, Hits
 from .clauses import REASONS
@@ -103,7 +103,7 @@ class Retrieval:
         for name, scores in listed.items():
             ids = [doc for doc in documents if doc not in scores or query.finds_by_client_query(name)]
             bodies[name] = [
-                {"size": len(part), "query": self.retrievers[name].scores_of(query.values[name], part)}
+                {"size": len(part), "query": self.retrievers[name].scoring_query(query.values[name], part)}
                 for part in groups_of(ids, window) or [ids]
             ]
         for name, part in {**query.signals, **query.boosts}.items():
@@ -115,7 +115,7 @@ class Retrieval:
     def spans_depths(self, stop: int) -> bool:
         """Return whether a page ending at `stop` is joined from searches of several depths."""
         of_words = all(retriever.of_words for retriever in self.retrievers.values())
-        return not of_words and self.fusion.true_scores and stop > self.context.settings.depth
+        return not of_words and self.fusion.scoring_clause and stop > self.context.settings.depth
 
     def hits(self, page: range, query: CompiledQuery) -> Hits:
         """Return the hits of a page."""
@@ -168,7 +168,7 @@ class Retrieval:
             "size": len(page),
             "from": offset,
         }
-        params = same_copies(query.text) | {"include_named_queries_score": "true"}
+        params = text_preference(query.text) | {"include_named_queries_score": "true"}
         answer = self.cluster.search(self.info, body, params)
         hits = checked_hits(answer)
         if passages and len(self.retrievers) > 1 and self.cluster.version < INNER_HITS_IN_HYBRID:
@@ -191,7 +191,7 @@ class Retrieval:
         scores = dict(islice(ranked.items(), page.start - len(seen), None))
         answers = self._look_up(list(scores), query)
         hits = [
-            self._hit(Hit(doc, score, rank), query, lists.scores_of(doc), answers.get(doc, {}))
+            self._hit(Hit(doc, score, rank), query, lists.scoring_query(doc), answers.get(doc, {}))
             for rank, (doc, score) in enumerate(scores.items(), page.start + 1)
         ]
         return Hits(hits, first_score(ranked.values()))
@@ -237,7 +237,7 @@ class Retrieval:
             return {}
         inner: dict[str, Any] = {}
         for part in groups_of(doc_ids, self.window):
-            nearest = dense.scores_of(query.values[DenseRetriever.name], part, passages=True)
+            nearest = dense.scoring_query(query.values[DenseRetriever.name], part, passages=True)
             answer = self.cluster.search(self.info, {"size": len(part), "query": nearest, "_source": False})
             inner |= {hit["_id"]: hit["inner_hits"] for hit in checked_hits(answer)}
         return inner

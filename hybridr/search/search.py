@@ -428,7 +428,7 @@ class Reordering:
             values = {name: value for name, value in own.items() if name in fields}
             rerankers.append(kind(access, kind.own_settings(**values)))
         adding = [reranker.name for reranker in rerankers if reranker.adds]
-        if adding and not context.fusion.true_scores:
+        if adding and not context.fusion.scoring_clause:
             raise SettingsError(
                 f"'{adding[0]}' adds to true scores, which the fusion '{context.fusion.name}' does not give",
                 hint="--fusion absolute",

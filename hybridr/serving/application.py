@@ -169,7 +169,7 @@ def create_app(
     add_error_handlers(app)
     add_embeddings(app, settings)
     if cluster is not None and settings.index is not None:
-        hurried = cluster.hurried(settings.search_timeout_s)
+        hurried = cluster.with_timeout(settings.search_timeout_s)
         hurried.watch = metrics.calls
         from .searching import add_searching
         from .snapshots import Searches

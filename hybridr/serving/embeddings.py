@@ -18,7 +18,7 @@ from fastapi import FastAPI, Request, Response
 from numpy.typing import NDArray
 
 from ..cluster.settings import Side
-from ..cluster.writing import filled_up
+from ..cluster.writing import group_by_size
 from ..encoders.contract import Encoder, Reading, Vectors, offers_of, reads_tokens
 from ..encoders.tokens import cut_characters
 from .batching import BatchQueue, Encode

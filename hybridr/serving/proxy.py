@@ -24,9 +24,9 @@ from urllib.parse import quote, unquote_to_bytes
 import orjson
 from fastapi import FastAPI, Request, Response
 
-from ..cluster.dialects import Sent
+from ..cluster.dialects import ApiRequest
 from ..cluster.record import WHOLE, Scope, scope_of
-from ..cluster.relay import Answered, Call, Relay, Relayed, passed_on
+from ..cluster.relay import Call, ClientRequest, ClusterAnswer, Relay, forwarded_headers
 from ..errors import ClusterError
 from ..search.clauses import NotRanked
 from .doorway import TOKEN_HEADER
@@ -339,7 +339,9 @@ class Proxy:
     def translated(self, search: ClientSearch, body: Mapping[str, Any]) -> bytes:
         """Return a body in the form that the product accepts."""
         target = SearchAddress(search.name, "_search", {}).target
-        return orjson.dumps(self.searches.cluster.dialect.sent(Sent("POST", target, body, None)).body)
+        return orjson.dumps(
+            self.searches.cluster.dialect.translated_request(ApiRequest("POST", target, body, None)).body
+        )
 
     async def find(
         self, request: Request, upstream: Relayed, search: ClientSearch, body: Mapping[str, Any]
@@ -403,8 +405,8 @@ async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
     """
     address = read_address(request.scope["raw_path"], request.scope["query_string"])
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
-    headers = tuple(pair for pair in passed_on(pairs) if pair[0].lower() != TOKEN_HEADER.decode())
-    return address, Relayed(request.method, address.target, headers, await request.body())
+    headers = tuple(pair for pair in forwarded_headers(pairs) if pair[0].lower() != TOKEN_HEADER.decode())
+    return address, ClientRequest(request.method, address.target, headers, await request.body())
 
 
 def unzipped(upstream: Relayed | Answered, limit: int) -> bytes:

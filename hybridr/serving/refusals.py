@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from ..cluster.failures import kind_and_reason
-from ..cluster.relay import Answered
+from ..cluster.relay import ClusterAnswer
 
 REFUSALS = frozenset((400, 404, 413, 500))
 """Statuses of a refused ranked body, for instance because the client may not read the vector field."""

@@ -16,7 +16,7 @@ import orjson
 from fastapi import Request, Response
 
 from ..cluster.record import WHOLE, IndexInfo, scope_of
-from ..cluster.relay import Answered, Call, Relay, Relayed
+from ..cluster.relay import Call, ClientRequest, ClusterAnswer, Relay
 from ..errors import ClusterError
 from ..relevance.shadows import MOST_KEPT, ShadowedRequest, ShadowFile
 from .proxy import (

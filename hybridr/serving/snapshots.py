@@ -131,7 +131,7 @@ def contest_of(search: Search, settings: SearchSettings) -> Contest | None:
     """Return the experiment of a search's index, if one runs and the index can rank by its second ranking;
     else None.
     """
-    if (experiment := search.info.record.contested) is None:
+    if (experiment := search.info.record.running_experiment) is None:
         return None
     try:
         info = search.info.with_ranking(experiment.b)

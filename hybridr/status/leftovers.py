@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 from ..cluster.connection import OWNER, PATTERNS, Cluster, path_of
-from ..cluster.default_pipeline import found_pipeline
-from ..cluster.destinations import destinations, forget_destinations, generations_of, write_record
-from ..cluster.record import IndexInfo, Record, as_described
-from ..cluster.remote_models import deletions_of, send_all
+from ..cluster.default_pipeline import stored_pipeline
+from ..cluster.destinations import destination_pattern, destinations, forget_destinations, write_record
+from ..cluster.record import IndexInfo, Record, parse_index_info
+from ..cluster.remote_models import pipeline_model_deletions, send_deletions
 from ..errors import AccessDenied, NotFound
 from ..families import load_member, member_names
 from ..files.remembered import delete_texts, index_texts
@@ -108,7 +108,7 @@ def delete_index_parts(
     kinds = [kind for kind in sidecars() if not kind.of_source]
     parts = delete_sidecars(cluster, [deleted_stand_in(info) for info in dropped], kinds, dry_run=dry_run)
     if dropped and not dry_run:
-        send_all(cluster, requests)
+        send_deletions(cluster, requests)
         uuids = {info.uuid for info in dropped}
         delete_texts([text for text in index_texts() if text.uuid in uuids])
     return parts
@@ -140,7 +140,7 @@ def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo]
     ours = [info.name for info in infos if info.other_meta.get("owner") == OWNER]
     for kind in PIPELINES:
         with suppress(AccessDenied, NotFound):
-            stored = cluster.request("GET", path_of(*kind, f"hybridr-{generations_of(source)}"))
+            stored = cluster.request("GET", path_of(*kind, f"hybridr-{destination_pattern(source)}"))
             ours += [name.removeprefix("hybridr-") for name, body in stored.items() if is_ours(body)]
     names = {match[1] for name in ours if (match := numbered.fullmatch(name))} - existing.keys()
     settings: dict[str, dict[str, Any]] = {name: {} for name in sorted(names)}
@@ -153,13 +153,13 @@ def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo]
 def deployment_cleanup(cluster: Cluster, gone: IndexInfo) -> list[dict[str, Any]]:
     """Return the requests that delete the pipelines and models made for an index that is gone."""
     requests: list[dict[str, Any]] = []
-    stored, pipeline = found_pipeline(cluster, search_pipeline_of(gone)), ingest_pipeline_of(gone)
+    stored, pipeline = stored_pipeline(cluster, search_pipeline_of(gone)), ingest_pipeline_of(gone)
     if stored is None or is_ours(stored):
         requests += undeploy_requests(cluster, gone)
     ingest = stored_ingest(cluster, pipeline)
     if ingest is not None and is_ours(ingest):
         requests.append({"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)})
-    requests += deletions_of(cluster, pipeline)
+    requests += pipeline_model_deletions(cluster, pipeline)
     return requests
 
 

@@ -9,25 +9,25 @@ from shlex import quote
 from typing import Any
 
 from ..cluster.aliases import partial_aliases
-from ..cluster.connection import Cluster, Describing, IndexView
+from ..cluster.connection import Cluster, IndexLookup, IndexView
 from ..cluster.destinations import (
-    claimants,
+    claiming_indices,
+    destination_pattern,
     destinations,
-    generations_of,
+    has_readable_record,
+    indices_in_use,
     is_destination,
-    is_known_by,
-    is_of_earlier_source,
+    is_destination_of,
+    is_of_replaced_source,
     is_restored,
-    live,
-    readable,
-    require_belonging,
     require_single,
+    require_source_index,
     require_whole,
 )
-from ..cluster.mappings import alias_obstacles, require_no_obstacle, unlike
+from ..cluster.mappings import alias_obstacles, differing_fields, require_no_obstacle
 from ..cluster.reading import Key
 from ..cluster.record import IndexInfo, Record, can_be_name
-from ..cluster.remote_models import DEPLOYED, model_state, send_all
+from ..cluster.remote_models import DEPLOYED, model_state, send_deletions
 from ..errors import AccessDenied, ClusterError, NotFound, quantity
 from ..files.remembered import Text, delete_texts, index_texts, known_encoder_folder, local_texts
 from ..indexing.client_writes import (
@@ -188,7 +188,7 @@ def source_and_destinations(cluster: Cluster, name: str) -> tuple[str, list[Inde
     The source may be gone. With vectors in place it is itself the only index with vectors. Raises NotFound,
     and the errors of `require_belonging`.
     """
-    if not cluster.indices(name) and (generations := claimants(cluster, name)):
+    if not cluster.indices(name) and (generations := claiming_indices(cluster, name)):
         return name, generations
     info = require_whole(cluster.index_info(name), name)
     if not is_destination(info):
@@ -196,8 +196,8 @@ def source_and_destinations(cluster: Cluster, name: str) -> tuple[str, list[Inde
     if not target_of(info.record).apart:
         return info.name, [info]
     if not cluster.exists(info.record.source):
-        return info.record.source, claimants(cluster, info.record.source)
-    source = require_belonging(cluster, info)
+        return info.record.source, claiming_indices(cluster, info.record.source)
+    source = require_source_index(cluster, info)
     return source.name, destinations(cluster, source)
 
 
@@ -223,7 +223,7 @@ def index_status(cluster: Cluster, info: IndexInfo, source: IndexInfo | None) ->
         deployment=deployment_of(cluster, info),
         warning=info.record.warning,
         restored=source is not None and is_restored(info, source),
-        unlike=unlike(source, info) if source else (),
+        unlike=differing_fields(source, info) if source else (),
         arithmetic=info.record.arithmetic or info.record.precision or "",
         representations=tuple(filter(None, representation_lines(cluster, info))),
         sidecar_states={sidecar.label: sidecar.state(cluster, info) for sidecar in sidecars()},
@@ -313,13 +313,13 @@ def of_earlier_source(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo
     source; None unless that is a different index than its source was.
     """
     infos = cluster.indices(name)
-    if len(infos) != 1 or not readable(infos[0]) or not is_destination(infos[0]):
+    if len(infos) != 1 or not has_readable_record(infos[0]) or not is_destination(infos[0]):
         return None
     info = infos[0]
     if info.record.in_place or not cluster.exists(info.record.source):
         return None
     source = cluster.index_info(info.record.source)
-    return (info, source) if is_of_earlier_source(info, source) else None
+    return (info, source) if is_of_replaced_source(info, source) else None
 
 
 def remove_earlier(

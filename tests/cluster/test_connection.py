@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hybridr.cluster import connection
-from hybridr.cluster.connection import Cluster, as_json
-from hybridr.cluster.failures import error_of
+from hybridr.cluster.connection import Cluster, json_bytes
+from hybridr.cluster.failures import error_from_answer
 from hybridr.errors import NotFound, Unreachable
 
 
@@ -24,11 +24,11 @@ from hybridr.errors import NotFound, Unreachable
     ],
 )
 def test_a_body_is_read_back_as_it_was(body: dict[str, Any]) -> None:
-    assert json.loads(as_json(body)) == body
+    assert json.loads(json_bytes(body)) == body
 
 
 def test_keys_that_are_numbers_become_text() -> None:
-    assert json.loads(as_json({1: "one"})) == {"1": "one"}
+    assert json.loads(json_bytes({1: "one"})) == {"1": "one"}
 
 
 class Away:
@@ -49,7 +49,7 @@ def test_patience_ends_when_the_work_is_to_stop() -> None:
     client = Away(stop)
     patient = Cluster(client, "http://away", patience_s=3600)  # type: ignore[arg-type]
     with pytest.raises(Unreachable):
-        patient.patient(patient.patience_s, stop).request("GET", "/")
+        patient.with_patience(patient.patience_s, stop).request("GET", "/")
     assert client.tries == 2
     assert not patient.stop.is_set(), "others are as patient as before"
 
@@ -72,15 +72,19 @@ class Recovering:
         if path == "/_alias/hybridr":
             self.blocked -= 1
             if self.blocked >= 0:
-                raise error_of(503, {"type": "cluster_block_exception", "reason": "state not recovered"})
-            raise error_of(404, "alias [hybridr] missing")
+                raise error_from_answer(
+                    503, {"type": "cluster_block_exception", "reason": "state not recovered"}
+                )
+            raise error_from_answer(404, "alias [hybridr] missing")
         if path == "/_all/_alias":
             return {name: {"aliases": {}} for name in SHOP}
         found = self.held if self.blocked <= 0 else {}
         if method == "HEAD":
             return bool(found)
         if not found:
-            raise error_of(404, {"type": "index_not_found_exception", "reason": "no such index [shop]"})
+            raise error_from_answer(
+                404, {"type": "index_not_found_exception", "reason": "no such index [shop]"}
+            )
         return found
 
 

@@ -14,13 +14,13 @@ import pytest
 import hybridr_cli
 from hybridr import connect
 from hybridr.cluster import client
-from hybridr.cluster.client import Bounds, Client, TooMuch, check_address, read_answer
+from hybridr.cluster.client import Bounds, BoundsExceeded, Client, check_address, read_answer
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
 from hybridr.cluster.reading import SourceDocument, read_documents
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
-from hybridr.cluster.writing import HeldRejects, bulk_action, write
+from hybridr.cluster.writing import MemoryRejects, bulk_action, write
 from hybridr.errors import AccessDenied, ClusterError, NotFound, SettingsError
 from hybridr.indexing.job import stored_states
 from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
@@ -53,7 +53,7 @@ def test_an_answer_that_never_ends_is_left() -> None:
             self.closed = True
 
     answer = Slow()
-    with pytest.raises(TooMuch, match="seconds"):
+    with pytest.raises(BoundsExceeded, match="seconds"):
         read_answer(answer, Bounds(10**9, 0.0))
     assert answer.closed
 
@@ -106,7 +106,7 @@ WAYS: dict[str, Callable[[Cluster], object]] = {
     "read": lambda cluster: list(read_documents(cluster, "docs")),
     "look up": lambda cluster: stored_states(cluster, "docs", [ASKED]),
     "write": lambda cluster: write(
-        cluster, "docs", [bulk_action("index", "1", {})], rejects=HeldRejects(), patience_s=0
+        cluster, "docs", [bulk_action("index", "1", {})], rejects=MemoryRejects(), patience_s=0
     ),
 }
 

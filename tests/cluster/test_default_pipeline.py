@@ -9,10 +9,10 @@ import pytest
 from hybridr.cluster.default_pipeline import (
     CACHE,
     DEFAULT,
-    asked_through,
-    cache_before,
-    cache_put_back,
+    default_pipeline_settings,
+    earlier_cache_setting,
     pipeline_path,
+    restored_cache_setting,
 )
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.record_parts import Deployment
@@ -34,19 +34,19 @@ def test_a_name_stands_for_one_pipeline(name: str) -> None:
 
 
 def test_only_a_pipeline_that_fuses_changes_the_cache() -> None:
-    assert asked_through(PIPELINE) == {DEFAULT: PIPELINE, CACHE: "false"}
-    assert asked_through(PIPELINE, fusing=False) == {DEFAULT: PIPELINE}
+    assert default_pipeline_settings(PIPELINE) == {DEFAULT: PIPELINE, CACHE: "false"}
+    assert default_pipeline_settings(PIPELINE, fusing=False) == {DEFAULT: PIPELINE}
 
 
 @pytest.mark.parametrize("own", [None, "true", "false"])
 def test_the_setting_from_before_is_kept_and_put_back(own: str | None) -> None:
-    assert cache_before(described(own)) == own
+    assert earlier_cache_setting(described(own)) == own
     deployed = described("false", PIPELINE, way="client", cache_before=own)
-    assert cache_before(deployed) == own, "deployed again"
-    assert cache_put_back(deployed) == {CACHE: own}
+    assert earlier_cache_setting(deployed) == own, "deployed again"
+    assert restored_cache_setting(deployed) == {CACHE: own}
 
 
 def test_what_a_deployment_left_alone_or_somebody_changed_stays() -> None:
     alone = described("false", PIPELINE, way="transparent", cache_before="true")
-    assert (cache_before(alone), cache_put_back(alone)) == ("false", {})
-    assert cache_put_back(described("true", PIPELINE, way="client", cache_before="false")) == {}
+    assert (earlier_cache_setting(alone), restored_cache_setting(alone)) == ("false", {})
+    assert restored_cache_setting(described("true", PIPELINE, way="client", cache_before="false")) == {}

@@ -13,14 +13,21 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.retrievers.dense import (
     MAX_NEIGHBOURS,
     DenseRetriever,
-    as_kept,
     as_numbers,
     dense_query,
+    to_stored_values,
     vector_mapping,
     with_passages,
 )
 from hybridr.cluster.settings import VectorSettings
-from hybridr.cluster.vector_forms import FORMS, cost_of, form_of, is_bare, obstacle, require_form
+from hybridr.cluster.vector_forms import (
+    FORMS,
+    cost_of,
+    form_of,
+    lacks_native_libraries,
+    obstacle,
+    require_form,
+)
 from hybridr.errors import ClusterError, SettingsError
 
 OLD, NEW = (2, 19, 1), (3, 6, 0)
@@ -41,11 +48,11 @@ def test_bodies_with_and_without_passages() -> None:
 
 def test_true_scores_are_asked_in_groups_that_k_covers() -> None:
     ids = [f"d{number}" for number in range(400)]
-    groups = leg(64).scores_of(np.array([1.0]), ids)["bool"]["should"]
+    groups = leg(64).scoring_query(np.array([1.0]), ids)["bool"]["should"]
     asked = [group["nested"]["query"]["knn"]["v.vector"] for group in groups]
     assert sum((query["filter"]["ids"]["values"] for query in asked), []) == ids
     assert all(len(query["filter"]["ids"]["values"]) * 64 <= query["k"] <= MAX_NEIGHBOURS for query in asked)
-    assert leg().scores_of(np.array([1.0]), ids)["knn"]["v"]["k"] == 400
+    assert leg().scoring_query(np.array([1.0]), ids)["knn"]["v"]["k"] == 400
 
 
 def mapped(version: tuple[int, int, int] = NEW, **settings: Any) -> dict[str, Any]:
@@ -167,7 +174,7 @@ def unit_vectors(count: int, dim: int, seed: int) -> np.ndarray:
 def test_bytes_are_as_near_as_rounding_allows(dim: int) -> None:
     """Rounding moves each value by half a step at most, a step being the largest value / 127."""
     vectors = unit_vectors(200, dim, dim)
-    kept = as_kept(vectors, "byte")
+    kept = to_stored_values(vectors, "byte")
     assert kept.dtype == np.int8
     assert (np.abs(kept.astype(int)).max(axis=1) == 127).all()
     step = np.abs(vectors).max(axis=1, keepdims=True) / 127
@@ -175,12 +182,14 @@ def test_bytes_are_as_near_as_rounding_allows(dim: int) -> None:
 
 
 def test_odd_vectors() -> None:
-    assert as_kept(np.zeros((1, 4), np.float32), "byte").tolist() == [[0, 0, 0, 0]], "left to the engine"
-    assert as_kept(np.zeros((0, 4), np.float32), "byte").shape == (0, 4)
-    assert as_kept(np.array([[0.0, -1e-30, 0.0]]), "byte").tolist() == [[0, -127, 0]]
+    assert to_stored_values(np.zeros((1, 4), np.float32), "byte").tolist() == [[0, 0, 0, 0]], (
+        "left to the engine"
+    )
+    assert to_stored_values(np.zeros((0, 4), np.float32), "byte").shape == (0, 4)
+    assert to_stored_values(np.array([[0.0, -1e-30, 0.0]]), "byte").tolist() == [[0, -127, 0]]
     floats = unit_vectors(3, 4, 0)
     for kept in ("float", "sq", "on_disk"):
-        assert as_kept(floats, kept) is floats
+        assert to_stored_values(floats, kept) is floats
 
 
 def test_numbers_of_a_request_are_short_and_near() -> None:
@@ -207,4 +216,4 @@ def test_only_a_bare_embedded_node_lacks_engines(attributes: dict[str, str], lac
     client: Any = None
     cluster = Cluster(client, "http://127.0.0.1:9")
     cluster.nodes = [{"attributes": attributes}]
-    assert is_bare(cluster) is lacks
+    assert lacks_native_libraries(cluster) is lacks

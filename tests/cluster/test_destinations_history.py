@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.cluster.destinations import MAX_EVENTS, with_event
+from hybridr.cluster.destinations import MAX_EVENTS, event_change
 from hybridr.cluster.record import Record
 
 
@@ -17,12 +17,12 @@ def test_the_newest_move_of_the_alias_stays_in_a_full_history(moves: list[str]) 
     """Without it an index that clients searched would be one that nobody ever did."""
     record = Record()
     for event in ["filled", *moves, *["tuned"] * (2 * MAX_EVENTS)]:
-        record = with_event(event, {})(record)  # type: ignore[arg-type]
+        record = event_change(event, {})(record)  # type: ignore[arg-type]
     assert events_of(record) == [moves[-1], *["tuned"] * (MAX_EVENTS - 1)]
 
 
 def test_of_a_history_without_a_move_the_last_events_stay() -> None:
     record = Record()
     for number in range(MAX_EVENTS + 5):
-        record = with_event("tuned", {"number": number})(record)
+        record = event_change("tuned", {"number": number})(record)
     assert [event["number"] for event in record.history] == list(range(5, MAX_EVENTS + 5))

@@ -10,10 +10,10 @@ import orjson
 import pytest
 
 from hybridr import connect
-from hybridr.cluster.dialects import Sent
+from hybridr.cluster.dialects import ApiRequest
 from hybridr.cluster.dialects.elastic import Elastic
 from hybridr.cluster.dialects.plain import Native
-from hybridr.cluster.greeting import Version, greeted
+from hybridr.cluster.greeting import Version, identify_product
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.retrievers.dense import DenseRetriever, vector_mapping
 from hybridr.cluster.retrievers.lexical import highlight
@@ -30,7 +30,7 @@ NODES = {"cluster_name": "c", "nodes": {"n": {"version": "8.15.0"}}}
 
 
 def told(body: Any, path: str = "/docs/_search", method: str = "POST") -> Any:
-    return ELASTIC.sent(Sent(method, path, body, None)).body
+    return ELASTIC.translated_request(ApiRequest(method, path, body, None)).body
 
 
 def leg(**settings: Any) -> DenseRetriever:
@@ -57,7 +57,7 @@ def test_a_mapping_of_vectors_goes_there_and_back(settings: dict[str, Any], want
     field = sent["mappings"]["properties"]["hybridr_vector"]
     assert field == {"type": "dense_vector", "dims": 2, "index": True, "similarity": "cosine", **wanted}
     answer = {"docs": {"settings": {"index.uuid": "u"}, "mappings": sent["mappings"]}}
-    heard = ELASTIC.answered(Sent("GET", "/docs", None, None), answer)["docs"]
+    heard = ELASTIC.translated_answer(ApiRequest("GET", "/docs", None, None), answer)["docs"]
     assert (heard["mappings"], heard["settings"]["index.knn"]) == (mappings, "true")
 
 
@@ -72,7 +72,7 @@ def test_a_mapping_of_vectors_goes_there_and_back(settings: dict[str, Any], want
 )
 def test_what_others_mapped_stays_as_it_is(mapping: dict[str, Any]) -> None:
     answer = {"docs": {"mappings": {"properties": {"knn": mapping}}}}
-    heard = ELASTIC.answered(Sent("GET", "/docs", None, None), answer)
+    heard = ELASTIC.translated_answer(ApiRequest("GET", "/docs", None, None), answer)
     assert heard["docs"]["mappings"] == answer["docs"]["mappings"]
     assert told(answer["docs"], "/docs", "PUT") == answer["docs"]
 
@@ -93,27 +93,31 @@ def test_a_query_of_vectors_looks_as_widely() -> None:
 
 def test_exact_scores_among_ids_look_at_all_of_them() -> None:
     ids = [str(number) for number in range(30)]
-    [asked] = told({"query": leg().scores_of(VECTOR, ids)})["query"].values()
+    [asked] = told({"query": leg().scoring_query(VECTOR, ids)})["query"].values()
     found = orjson.dumps(asked)
     assert b'"num_candidates":60' in found
     assert b'"k":30' in found
 
 
 def test_a_script_compares_the_field() -> None:
-    scored = told({"query": leg().true_scores(VECTOR)})["query"]["script_score"]["script"]["source"]
+    scored = told({"query": leg().scoring_clause(VECTOR)})["query"]["script_score"]["script"]["source"]
     assert "cosineSimilarity(params.vector, 'hybridr_vector')" in scored
-    other = DenseRetriever(VectorSettings(), 2, "ip").true_scores(VECTOR)
+    other = DenseRetriever(VectorSettings(), 2, "ip").scoring_clause(VECTOR)
     assert "dotProduct(params.vector, 'hybridr_vector')" in str(told({"query": other}))
 
 
 def test_views_parameters_and_lines_have_their_own_names() -> None:
-    view = Sent("POST", "/docs/_search/point_in_time", None, {"keep_alive": "1m", "search_pipeline": "_none"})
-    assert ELASTIC.sent(view) == Sent("POST", "/docs/_pit", None, {"keep_alive": "1m"})
-    assert ELASTIC.answered(view, {"id": "x"})["pit_id"] == "x"
-    closed = ELASTIC.sent(Sent("DELETE", "/_search/point_in_time", {"pit_id": ["x"]}, None))
-    assert closed == Sent("DELETE", "/_pit", {"id": "x"}, None)
-    mapping = Sent("PUT", "/docs/_mapping", {}, {"cluster_manager_timeout": "1s"})
-    assert ELASTIC.sent(mapping).params == {"master_timeout": "1s"}
+    view = ApiRequest(
+        "POST", "/docs/_search/point_in_time", None, {"keep_alive": "1m", "search_pipeline": "_none"}
+    )
+    assert ELASTIC.translated_request(view) == ApiRequest("POST", "/docs/_pit", None, {"keep_alive": "1m"})
+    assert ELASTIC.translated_answer(view, {"id": "x"})["pit_id"] == "x"
+    closed = ELASTIC.translated_request(
+        ApiRequest("DELETE", "/_search/point_in_time", {"pit_id": ["x"]}, None)
+    )
+    assert closed == ApiRequest("DELETE", "/_pit", {"id": "x"}, None)
+    mapping = ApiRequest("PUT", "/docs/_mapping", {}, {"cluster_manager_timeout": "1s"})
+    assert ELASTIC.translated_request(mapping).params == {"master_timeout": "1s"}
     lines = b'{}\n{"search_pipeline":"_none","query":{"match_all":{}}}\n'
     assert told(lines, "/docs/_msearch") == b'{}\n{"query":{"match_all":{}}}\n'
 
@@ -151,18 +155,18 @@ def test_who_answers_is_found_out() -> None:
     ours = {"version": {"distribution": "opensearch", "number": "2.19.1"}}
     whole = {"version": {"number": "8.17.2"}, "tagline": "You Know, for Search"}
     for answer, dialect in ((ours, Native), (whole, Elastic)):
-        info, spoken = greeted(lambda answer=answer: answer, nodes_at, "http://x")
+        info, spoken = identify_product(lambda answer=answer: answer, nodes_at, "http://x")
         assert (info, type(spoken)) == (answer, dialect)
-    info, spoken = greeted(refusing, nodes_at, "http://x")
+    info, spoken = identify_product(refusing, nodes_at, "http://x")
     assert (info["version"]["number"], type(spoken)) == ("8.15.0", Elastic)
 
 
 def test_too_old_a_release_and_another_product_are_told() -> None:
     old = {"version": {"number": "8.11.4"}, "tagline": "You Know, for Search"}
     with pytest.raises(ClusterError, match=r"Elasticsearch 8\.11\.4 .* needs 8\.12 or newer"):
-        greeted(lambda: old, nodes_at, "http://x")
+        identify_product(lambda: old, nodes_at, "http://x")
     with pytest.raises(ClusterError, match="it is not OpenSearch"):
-        greeted(refusing, lambda path: refusing(), "http://x")
+        identify_product(refusing, lambda path: refusing(), "http://x")
 
 
 def test_the_words_of_a_hit_are_marked_as_far_as_an_index_allows() -> None:
@@ -175,10 +179,10 @@ def test_the_words_of_a_hit_are_marked_as_far_as_an_index_allows() -> None:
 
 @pytest.mark.parametrize(("version", "added"), [((9, 1, 0), {}), ((9, 2, 0), {WITHOUT_VECTORS: False})])
 def test_a_new_index_gives_its_vectors_back(version: Version, added: dict[str, bool]) -> None:
-    asked = Sent("PUT", "/docs", {"settings": {"number_of_shards": 2}, "mappings": {}}, None)
-    assert Elastic(version).sent(asked).body["settings"] == {"number_of_shards": 2, **added}
-    mapping = Sent("PUT", "/docs/_mapping", {"properties": {}}, None)
-    assert Elastic(version).sent(mapping).body == {"properties": {}}
+    asked = ApiRequest("PUT", "/docs", {"settings": {"number_of_shards": 2}, "mappings": {}}, None)
+    assert Elastic(version).translated_request(asked).body["settings"] == {"number_of_shards": 2, **added}
+    mapping = ApiRequest("PUT", "/docs/_mapping", {"properties": {}}, None)
+    assert Elastic(version).translated_request(mapping).body == {"properties": {}}
 
 
 VECTORS = {"properties": {"own": {"type": "dense_vector", "dims": 2, "index": False}}}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.failures import error_of, shard_failure
+from hybridr.cluster.failures import error_from_answer, shard_failure
 from hybridr.errors import AccessDenied, ClusterError, Unreachable
 
 
@@ -28,7 +28,7 @@ def test_part_of_an_answer_is_none(answer: dict[str, Any], kind: type[ClusterErr
 
 def test_a_licence_is_no_missing_right() -> None:
     reason = "current license is non-compliant for [field and document level security]"
-    error = error_of(403, {"type": "security_exception", "reason": reason})
+    error = error_from_answer(403, {"type": "security_exception", "reason": reason})
     assert not isinstance(error, AccessDenied)
     assert "licence does not allow it: current license is non-compliant for [field" in error.message
     assert "free licence" in str(error.hint)

@@ -115,13 +115,13 @@ def test_the_cluster_says_how_long_it_wants_to_be_left_alone(hosts: tuple[Host, 
         one.status = 200
         return False
 
-    patient = cluster.patient(60)
+    patient = cluster.with_patience(60)
     patient.stop = SimpleNamespace(wait=well_again)  # type: ignore[assignment]
     patient.request("POST", "/docs/_bulk", {})
     assert waited == [7]
     one.status = 429
     with pytest.raises(ClusterError):
-        cluster.patient(5).request("POST", "/docs/_bulk", {})
+        cluster.with_patience(5).request("POST", "/docs/_bulk", {})
     one.headers["Retry-After"] = "Fri, 31 Dec 1999 23:59:59 GMT"
     with pytest.raises(ClusterError) as busy:
         cluster.request("POST", "/docs/_search", {})
@@ -132,7 +132,7 @@ def test_requests_carry_the_name_of_who_asks(hosts: tuple[Host, Host]) -> None:
     one, _ = hosts
     cluster = connected(one.url, asked_by="hybridr/test")
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(cluster.patient(1).request, "GET", "/docs").result()
+        pool.submit(cluster.with_patience(1).request, "GET", "/docs").result()
     assert {name for *_, name in one.asked} == {"hybridr/test"}
     one.asked.clear()
     hybridr_cli.main(["status", "docs", "--url", one.url, "--quiet"])

@@ -9,9 +9,9 @@ import pytest
 
 from hybridr.cluster.fields import (
     check_fields,
+    choose_without_reading,
     count_words,
     field_choice,
-    fixed_choice,
     leaf_values,
     read_contents,
 )
@@ -83,13 +83,13 @@ def test_usual_names_are_taken_before_all_others() -> None:
 
 def test_what_load_and_reindex_recorded_is_taken_first() -> None:
     index = info(texts("title", "text", "contents", "abstract"), meta={"text_fields": ["abstract"]})
-    assert fixed_choice(index) == (("abstract",), "recorded in the index by hybridr load")
+    assert choose_without_reading(index) == (("abstract",), "recorded in the index by hybridr load")
     vectors = info(texts("title"), meta={"fields": ["body", "hidden.text"], "fields_named": True})
     index = info(texts("title", "text", "body"), meta={"text_fields": ["title"]})
     named_then = "as in the vectors of 'books', named then"
-    assert fixed_choice(index, vectors) == (("body", "hidden.text"), named_then)
+    assert choose_without_reading(index, vectors) == (("body", "hidden.text"), named_then)
     index = info({"title": {"type": "text"}, "body": {"type": "long"}})
-    assert fixed_choice(index, vectors) is None
+    assert choose_without_reading(index, vectors) is None
 
 
 def test_a_keyword_with_a_field_of_text_below_may_hold_prose() -> None:
@@ -102,7 +102,7 @@ def test_a_keyword_with_a_field_of_text_below_may_hold_prose() -> None:
 
 def test_a_record_that_no_longer_fits_the_mapping_is_not_followed() -> None:
     index = info(texts("title", "text"), meta={"text_fields": ["gone"]})
-    assert fixed_choice(index) == (("title", "text"), "the usual names")
+    assert choose_without_reading(index) == (("title", "text"), "the usual names")
 
 
 def test_prose_is_ranked_by_words_per_document_with_titles_first() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.failures import error_of
+from hybridr.cluster.failures import error_from_answer
 from hybridr.cluster.mappings import (
     FIELD_NAME_LENGTH,
     MAPPING_DEPTH,
@@ -17,8 +17,8 @@ from hybridr.cluster.mappings import (
     Shards,
     block_obstacles,
     cluster_obstacles,
-    copies_of,
-    limit,
+    copies_per_shard,
+    index_limit,
     mapping_obstacles,
     mapping_size,
     raised_limits,
@@ -57,7 +57,7 @@ def test_a_mapping_is_counted_as_the_engine_counts_it() -> None:
 
 
 def test_a_limit_is_the_index_s_own_or_the_default() -> None:
-    assert limit(index(), RESULT_WINDOW) == 10_000
+    assert index_limit(index(), RESULT_WINDOW) == 10_000
     assert rescore_window(index()) == 10_000
     assert rescore_window(index(max_result_window="40")) == 40, "follows the other by default"
     assert rescore_window(index(max_result_window="40", max_rescore_window="50")) == 50
@@ -160,9 +160,9 @@ def test_shards_that_a_cluster_would_not_take(settings, index_settings, primarie
 
 
 def test_copies_of_each_shard() -> None:
-    assert copies_of({"index.number_of_replicas": "2"}) == 3
-    assert copies_of({"index.number_of_replicas": "2", "index.auto_expand_replicas": "false"}) == 3
-    assert copies_of({"index.number_of_replicas": "2", "index.auto_expand_replicas": "0-all"}) == 1
+    assert copies_per_shard({"index.number_of_replicas": "2"}) == 3
+    assert copies_per_shard({"index.number_of_replicas": "2", "index.auto_expand_replicas": "false"}) == 3
+    assert copies_per_shard({"index.number_of_replicas": "2", "index.auto_expand_replicas": "0-all"}) == 1
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_copies_of_each_shard() -> None:
     ],
 )
 def test_what_a_server_says_of_a_limit_comes_with_what_to_type(reason: str, hint: str) -> None:
-    error = error_of(400, {"type": "illegal_argument_exception", "reason": reason})
+    error = error_from_answer(400, {"type": "illegal_argument_exception", "reason": reason})
     assert hint in (error.hint or "")
 
 

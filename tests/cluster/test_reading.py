@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.cluster import connection
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.failures import error_of
+from hybridr.cluster.failures import error_from_answer
 from hybridr.cluster.reading import SourceDocument, read_pages, text_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
@@ -63,7 +63,7 @@ class Small:
         if size > self.holds or self.short > 0:
             self.short -= size <= self.holds
             cause = {"type": "circuit_breaking_exception", "reason": "[parent] Data too large"}
-            raise error_of(429, {"type": "search_phase_execution_exception", "root_cause": [cause]})
+            raise error_from_answer(429, {"type": "search_phase_execution_exception", "root_cause": [cause]})
         hit, since = {"_version": 1, "_primary_term": 1, "_source": {}}, behind["range"]["_seq_no"]["gt"]
         hits = [
             {**hit, "_id": f"d{place}", "_seq_no": number}

@@ -85,10 +85,10 @@ def test_a_bare_record_holds_what_load_wrote_and_nothing_else() -> None:
     load = Load(job="l1", state="complete", rejected=2)
     tuning = Tuned(search={"dense_weight": 0.3})
     loaded = index(WRITTEN).record.changed(load=load, text_fields=("text",), language="en", tuning=tuning)
-    assert loaded.bare() == Record(
+    assert loaded.load_only() == Record(
         role="source", lexical_fields=("contents",), text_fields=("text",), language="en", load=load
     )
-    assert index(WRITTEN).record.bare() == Record()
+    assert index(WRITTEN).record.load_only() == Record()
 
 
 ODD: list[Any] = [None, 3, -1, "x", "\ud800", [], [None], {}, {"a": {"b": 1}}, True, 1e300, [["x"]]]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hybridr.cluster.client import TooMuch
+from hybridr.cluster.client import BoundsExceeded
 from hybridr.cluster.embedded.process import free_port
-from hybridr.cluster.relay import Relay, Relayed, understood_by
+from hybridr.cluster.relay import ClientRequest, Relay, relay_errors
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import ClusterError, Unreachable
 from support.recorder import recording
 
-ASKED = Relayed(
+ASKED = ClientRequest(
     "POST",
     "/docs%20x/_search?filter_path=hits.hits._id&q=%22a%22",
     (("Authorization", "ApiKey eA=="), ("Connection", "keep-alive"), ("Host", "proxy.example.com")),
@@ -71,5 +71,5 @@ def test_106_a_target_that_would_be_sent_as_another_one_is_not_sent(target: str)
 @pytest.mark.parametrize("cause", ["bytes", "seconds"])
 def test_an_answer_beyond_its_bounds_is_named_by_what_there_is_too_much_of(cause: str) -> None:
     with pytest.raises(ClusterError, match=f"h:9200 gives an answer of too many {cause}"):
-        with understood_by("http://h:9200"):
-            raise TooMuch(cause)
+        with relay_errors("http://h:9200"):
+            raise BoundsExceeded(cause)

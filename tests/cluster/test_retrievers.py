@@ -73,7 +73,9 @@ def test_the_lexical_retriever_takes_a_text_or_a_query_made_of_it() -> None:
     assert leg.query("sea", 5) == lexical_query("sea", ("title", "text"))
     made = {"term": {"text": "sea"}}
     assert leg.query(made, 5, explain=True) == {"bool": {"must": [made], "_name": "lexical"}}
-    assert leg.scores_of(made, ["a"]) == {"bool": {"must": [made], "filter": [{"ids": {"values": ["a"]}}]}}
+    assert leg.scoring_query(made, ["a"]) == {
+        "bool": {"must": [made], "filter": [{"ids": {"values": ["a"]}}]}
+    }
 
 
 def test_the_dense_leg_keeps_and_asks_vectors() -> None:
@@ -82,7 +84,7 @@ def test_the_dense_leg_keeps_and_asks_vectors() -> None:
     asked = leg.query(VECTOR, 5, explain=True, boost=2.0)["knn"]["v"]
     assert asked == dense_query(asked["vector"], "v", 5, "dense", boost=2.0)["knn"]["v"]
     assert asked["vector"] == pytest.approx(near)
-    scored = leg.scores_of(VECTOR, ["a", "b"])["knn"]["v"]
+    scored = leg.scoring_query(VECTOR, ["a", "b"])["knn"]["v"]
     assert (scored["k"], scored["filter"]) == (2, {"ids": {"values": ["a", "b"]}})
 
 
@@ -97,7 +99,7 @@ def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     assert second["field"] == "hybridr_sparse.3%2E14"
     assert (asked["minimum_should_match"], asked["_name"]) == (1, "sparse")
     assert leg.spread_of({"3.14": 3.0, "b": 4.0}) == 2.5
-    many = leg.true_scores({str(number): 1.0 + number for number in range(2_000)}, 0.5)["bool"]
+    many = leg.scoring_clause({str(number): 1.0 + number for number in range(2_000)}, 0.5)["bool"]
     assert (len(many["should"]), many["boost"]) == (400, 0.5)
     assert many["should"][0]["rank_feature"]["boost"] == 2_000.0
     assert SparseRetriever.unscaled(made) is None
@@ -111,4 +113,4 @@ def test_the_dense_leg_of_passages_tells_the_best_one_where_it_is_shown() -> Non
     leg = DenseRetriever.of(RECORD.changed(passages=Windows(22, 4, 64)), ())
     assert "inner_hits" not in leg.query(VECTOR, 5)["nested"]
     assert leg.query(VECTOR, 5, explain=True)["nested"]["inner_hits"]["name"] == "passages"
-    assert leg.scores_of(VECTOR, ["a"])["nested"]["query"]["knn"]["v.vector"]["k"] == 64
+    assert leg.scoring_query(VECTOR, ["a"])["nested"]["query"]["knn"]["v.vector"]["k"] == 64

@@ -64,11 +64,13 @@ def test_a_template_of_any_depth_or_length_is_refused(tmp_path: Path) -> None:
 def test_filters_hold_for_the_other_leg_too(tmp_path: Path) -> None:
     own, known = template(tmp_path, FUNCTION), {"term": {"year": 2020}}
     hidden = [{"term": {"hidden": True}}]
-    assert own.within(None) == {"bool": {"filter": [{"term": {"lang": "en"}}], "must_not": hidden}}
-    assert own.within(known) == {"bool": {"filter": [{"term": {"lang": "en"}}, known], "must_not": hidden}}
+    assert own.with_conditions(None) == {"bool": {"filter": [{"term": {"lang": "en"}}], "must_not": hidden}}
+    assert own.with_conditions(known) == {
+        "bool": {"filter": [{"term": {"lang": "en"}}, known], "must_not": hidden}
+    }
     plain = template(tmp_path, {"match": {"text": "{{query}}"}})
-    assert plain.within(None) is None
-    assert plain.within(known) == {"bool": {"filter": [known]}}
+    assert plain.with_conditions(None) is None
+    assert plain.with_conditions(known) == {"bool": {"filter": [known]}}
 
 
 def test_scores_are_divided_by_the_scale(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Scope
-from hybridr.cluster.routing import murmur3, routing_values, same_copies, shards_of
+from hybridr.cluster.routing import murmur3, routing_values, shards_for, text_preference
 
 
 def index(shards: int, **settings: str) -> IndexInfo:
@@ -27,24 +27,24 @@ def test_the_hash_is_that_of_opensearch(text: str, wanted: int) -> None:
 def test_each_shard_has_a_value(shards: int) -> None:
     """Those behind the eighth too: with documents routed by tenant no part of them stands for the others."""
     values = routing_values(index(shards))
-    assert [shards_of(value, index(shards))[0] for value in values] == list(range(shards))
+    assert [shards_for(value, index(shards))[0] for value in values] == list(range(shards))
 
 
 def test_an_alias_with_routing_has_values_for_its_own_shards() -> None:
     whole = index(40)
     tenant = replace(whole, scope=Scope(routing="tenant-7"))
     (value,) = routing_values(tenant)
-    assert shards_of(value, whole)[0] == shards_of("tenant-7", whole)[0]
+    assert shards_for(value, whole)[0] == shards_for("tenant-7", whole)[0]
 
 
 def test_places_are_what_an_index_can_be_split_into() -> None:
     other = index(4, **{"index.number_of_routing_shards": "12"})
-    assert {shards_of(str(number), other)[0] for number in range(50)} == {0, 1, 2, 3}
+    assert {shards_for(str(number), other)[0] for number in range(50)} == {0, 1, 2, 3}
 
 
 def test_the_same_copies_answer_for_the_same_text_and_all_in_turn() -> None:
-    named = [same_copies(f"text {number}")["preference"] for number in range(200)]
-    assert named == [same_copies(f"text {number}")["preference"] for number in range(200)]
+    named = [text_preference(f"text {number}")["preference"] for number in range(200)]
+    assert named == [text_preference(f"text {number}")["preference"] for number in range(200)]
     assert len(set(named)) == 200
     assert not any("text" in one or one.startswith("_") for one in named), "_local would be a command"
-    assert same_copies("half a pair \ud83d") != same_copies("half a pair")
+    assert text_preference("half a pair \ud83d") != text_preference("half a pair")

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.fields import text_field_candidates
-from hybridr.cluster.reading import hit_parts, source_document, text_of
-from hybridr.cluster.record import IndexInfo, as_described
+from hybridr.cluster.reading import hit_options, source_document, text_of
+from hybridr.cluster.record import IndexInfo, parse_index_info
 from hybridr.cluster.semantic import (
-    as_stored_with,
     embedded_texts,
-    listed,
-    model_behind,
+    embedding_model_id,
+    fields_with_models,
     plain_mappings,
     plain_source,
-    with_parameters,
+    stored_form,
+    with_semantic_fields,
 )
-from hybridr.cluster.word_fields import is_indexed_text, problem_of_words, word_fields
+from hybridr.cluster.word_fields import is_indexed_text, unsearchable_reason, word_fields
 
 MODEL_PART = {"properties": {name: {"type": "text", "index": False} for name in ("id", "name", "type")}}
 VECTOR = {"type": "knn_vector", "dimension": 768, "method": {"name": "hnsw", "space_type": "l2"}}
@@ -35,7 +35,7 @@ INFERENCE = {
 
 
 def described(properties: dict[str, Any]) -> IndexInfo:
-    return as_described("docs", {"settings": {"index.uuid": "u"}, "mappings": {"properties": properties}})
+    return parse_index_info("docs", {"settings": {"index.uuid": "u"}, "mappings": {"properties": properties}})
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_field_of_opensearch_is_its_raw_type(opensearch: IndexInfo) -> None:
         "bare": {"type": "text"},
         "other_semantic_info": {"type": "text"},
     }
-    assert listed(opensearch.semantic) == (
+    assert fields_with_models(opensearch.semantic) == (
         "bare (semantic of model dense), inner.body (semantic of model dense), key (semantic of model sparse)"
     )
     assert text_field_candidates(opensearch) == ["bare", "inner.body", "other_semantic_info"]
@@ -89,10 +89,10 @@ def test_a_field_of_opensearch_is_its_raw_type(opensearch: IndexInfo) -> None:
 
 def test_embeddings_of_opensearch_are_not_read(opensearch: IndexInfo) -> None:
     stored = ["inner.body_semantic_info", "kept", "bare_semantic_info"]
-    assert hit_parts(None, opensearch)["_source"] == {"includes": [], "excludes": stored}
+    assert hit_options(None, opensearch)["_source"] == {"includes": [], "excludes": stored}
     body_only = {"includes": ["inner.body"], "excludes": stored}
-    assert hit_parts(["inner.body"], opensearch)["_source"] == body_only
-    assert hit_parts((), opensearch)["_source"] is False
+    assert hit_options(["inner.body"], opensearch)["_source"] == body_only
+    assert hit_options((), opensearch)["_source"] is False
 
 
 def test_a_document_with_embeddings_is_its_texts(opensearch: IndexInfo) -> None:
@@ -115,7 +115,7 @@ def test_a_field_of_elasticsearch_is_text(elasticsearch: IndexInfo) -> None:
 
 
 def test_elasticsearch_indexes_no_words_of_it(elasticsearch: IndexInfo) -> None:
-    assert problem_of_words(elasticsearch, "body") == "'body' is not indexed"
+    assert unsearchable_reason(elasticsearch, "body") == "'body' is not indexed"
     assert word_fields(elasticsearch, ("title", "body")) == ("title",)
 
 
@@ -161,13 +161,13 @@ def test_other_mappings_stay_as_they_are() -> None:
 def test_names_with_dots_become_objects_where_opensearch_embeds(elasticsearch: IndexInfo) -> None:
     semantic = described({"note": {"type": "semantic", "model_id": "m"}}).semantic
     source = {"a.b": 1, "a": {"c": 2, "d.e": [{"f.g": 3}]}, "x.y": 1, "x": {"y": 2}, ".odd": 4, "z": None}
-    assert as_stored_with(source, semantic) == {
+    assert stored_form(source, semantic) == {
         "a": {"b": 1, "c": 2, "d": {"e": [{"f": {"g": 3}}]}},
         "x": {"y": [1, 2]},
         ".odd": 4,
         "z": None,
     }
-    assert as_stored_with(source, {}) == as_stored_with(source, elasticsearch.semantic) == source
+    assert stored_form(source, {}) == stored_form(source, elasticsearch.semantic) == source
 
 
 def test_a_mapping_gets_another_model_and_is_read_again() -> None:
@@ -176,7 +176,7 @@ def test_a_mapping_gets_another_model_and_is_read_again() -> None:
     before = described({"part": {"properties": inside}})
     assert before.semantic["part.note"].options == {"chunking": True, "semantic_info_field_name": "made"}
     parameters = {"part.note": {"model_id": "new"} | dict(before.semantic["part.note"].options)}
-    mapped = with_parameters(before.mappings["properties"], parameters)
+    mapped = with_semantic_fields(before.mappings["properties"], parameters)
     expected = note | {"model_id": "new", "raw_field_type": "text", "analyzer": "english"}
     assert mapped["part"]["properties"]["note"] == expected
     after = described(mapped)
@@ -191,5 +191,5 @@ def test_texts_are_told_with_what_their_model_left() -> None:
     source = {"part": [{"note": "a", "note_semantic_info": stored}, {"note": "b"}, {"note": " "}, {"x": 1}]}
     texts = list(embedded_texts(source, name, semantic))
     assert texts == [("a", stored), ("b", {})]
-    assert [model_behind(held) for _, held in texts] == ["m", None]
-    assert model_behind({"model": {"id": "m"}, "chunks": []}) is None
+    assert [embedding_model_id(held) for _, held in texts] == ["m", None]
+    assert embedding_model_id({"model": {"id": "m"}, "chunks": []}) is None

@@ -9,7 +9,7 @@ import pytest
 from hybridr.cluster.fields import FieldChoice
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.word_fields import (
-    Searched,
+    SearchedField,
     chosen_word_fields,
     is_indexed_text,
     reads_words_alone,
@@ -111,7 +111,7 @@ def test_a_setting_names_fields_and_aliases() -> None:
     fields = {"all": TEXT, "everything": {"type": "alias", "path": "all"}, "body": hidden()}
     computed = {"derived": {"joined": {"type": "text"}}, "runtime": {"shout": {"type": "keyword"}}}
     index = info({**fields, "year": {"type": "long"}}, **computed)
-    assert searched_fields(index, ("everything^3", "all")) == [Searched("all", 1.0)]
+    assert searched_fields(index, ("everything^3", "all")) == [SearchedField("all", 1.0)]
     for name, problem in (
         ("joined", "'joined' is computed by each search"),
         ("shout", "'shout' is computed by each search"),

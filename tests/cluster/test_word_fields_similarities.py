@@ -9,7 +9,7 @@ import pytest
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.word_fields import (
     Similarity,
-    read_as_one,
+    can_be_combined,
     search_analyzer_of,
     shared_similarity,
     similarity_of,
@@ -64,5 +64,5 @@ def test_the_analyser_of_all_queries_comes_before_that_of_a_field() -> None:
     found.settings["index.analysis.analyzer.default_search.type"] = "english"
     expected = ["default_search", "default_search", "simple", ""]
     assert [search_analyzer_of(found, one) for one in (*fields, "sku")] == expected
-    assert read_as_one(found, ["plain", "own"])
-    assert not read_as_one(found, ["plain", "asked"])
+    assert can_be_combined(found, ["plain", "own"])
+    assert not can_be_combined(found, ["plain", "asked"])

@@ -7,25 +7,34 @@ from typing import Any
 import pytest
 
 from hybridr.cluster import connection
-from hybridr.cluster.connection import Cluster, as_json
-from hybridr.cluster.writing import Action, HeldRejects, Outcome, Rejects, book, bulk_action, by_bytes, write
+from hybridr.cluster.connection import Cluster, json_bytes
+from hybridr.cluster.writing import (
+    Action,
+    MemoryRejects,
+    Outcome,
+    Rejects,
+    bulk_action,
+    count_item,
+    group_by_bytes,
+    write,
+)
 from hybridr.errors import ClusterError, DataError, DownloadError, NotFound, Unreachable
 
 
 def test_bulk_bodies_are_cut_by_bytes() -> None:
     actions = [Action(str(number), b"x" * 40) for number in range(5)] + [Action("big", b"y" * 500)]
-    assert [len(group) for group in by_bytes(actions, 100)] == [2, 2, 1, 1]
-    assert json.loads(as_json({"n": 2**70, "s": "\ud800"})) == {"n": 2**70, "s": "\ud800"}
+    assert [len(group) for group in group_by_bytes(actions, 100)] == [2, 2, 1, 1]
+    assert json.loads(json_bytes({"n": 2**70, "s": "\ud800"})) == {"n": 2**70, "s": "\ud800"}
 
 
 @pytest.mark.attack(76)
 def test_a_full_disk_of_a_node_is_nobody_s_bad_document() -> None:
     error = {"type": "i_o_exception", "reason": "No space left on device"}
-    outcome, rejects = Outcome(), HeldRejects()
+    outcome, rejects = Outcome(), MemoryRejects()
     with pytest.raises(ClusterError, match="cannot store documents: No space left"):
-        book(outcome, rejects, Action("a", b"{}\n{}\n"), 500, error)
+        count_item(outcome, rejects, Action("a", b"{}\n{}\n"), 500, error)
     assert outcome.rejected == 0
-    book(outcome, rejects, Action("a", b"{}\n{}\n"), 400, {"reason": "No space left for that shape"})
+    count_item(outcome, rejects, Action("a", b"{}\n{}\n"), 400, {"reason": "No space left for that shape"})
     assert outcome.rejected == 1
 
 
@@ -73,12 +82,12 @@ def test_where_nothing_may_be_written_nothing_has_to_be_deleted(
 
 
 def test_an_index_that_is_gone_is_no_success_and_a_missing_document_is_deleted() -> None:
-    outcome, rejects = Outcome(), HeldRejects()
+    outcome, rejects = Outcome(), MemoryRejects()
     gone = {"type": "index_not_found_exception", "reason": "no such index [docs-hybridr-1]"}
     with pytest.raises(NotFound, match="no such index"):
-        book(outcome, rejects, Action("a", b"{}\n{}\n"), 404, gone)
+        count_item(outcome, rejects, Action("a", b"{}\n{}\n"), 404, gone)
     assert outcome == Outcome()
-    assert book(outcome, rejects, Action("a", b"{}\n"), 404, None) == []
+    assert count_item(outcome, rejects, Action("a", b"{}\n"), 404, None) == []
     assert outcome == Outcome(written=1)
 
 
@@ -100,7 +109,7 @@ class Busy:
 def test_busy_items_are_sent_again_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_WAIT_S", (0.001, 0.001))
     actions, client = [bulk_action("index", name, {}) for name in "abc"], Busy(refusals=2)
-    done = write(Cluster(client, "http://x"), "docs", actions, rejects=HeldRejects(), patience_s=5)
+    done = write(Cluster(client, "http://x"), "docs", actions, rejects=MemoryRejects(), patience_s=5)
     assert (done.written, client.sent) == (3, [3, 3, 3, 2, 1])
     with pytest.raises(Unreachable, match="'docs' has refused 3 documents as too busy for 0 s"):
-        write(Cluster(Busy(9), "http://x"), "docs", actions, rejects=HeldRejects(), patience_s=0)
+        write(Cluster(Busy(9), "http://x"), "docs", actions, rejects=MemoryRejects(), patience_s=0)

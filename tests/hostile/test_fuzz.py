@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hybridr.cluster.record import NEEDED, Record, checked
+from hybridr.cluster.record import NEEDED, Record, parse_record
 from hybridr.encoders.model_usage import read_usage
 from hybridr.encoders.opening import EncoderEntry, checked_entry
 from hybridr.errors import DataError, ModelError, SettingsError
@@ -254,7 +254,11 @@ def of_request(model: type[Any], valid: dict[str, Any]) -> Callable[[Any], int]:
 EMBEDDING = {"input": "a", "model": "hybridr-query"}
 TARGETS = (
     Target(
-        "record", 90, 40, values, each(lambda one: checked(one, "x"), RECORD, Record.model_fields, DataError)
+        "record",
+        90,
+        40,
+        values,
+        each(lambda one: parse_record(one, "x"), RECORD, Record.model_fields, DataError),
     ),
     Target("settings", 4, 200, values, of_settings),
     Target("entry", 300, 9, values, each(of_entry, ENTRY, ENTRY, ModelError)),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridr.cluster.retrievers.dense import as_kept
+from hybridr.cluster.retrievers.dense import to_stored_values
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.export.packaged_models import minilm
 from hybridr.encoders.opening import load_encoder
@@ -358,7 +358,7 @@ def test_a_graph_that_gives_no_numbers_is_named(encoder: Path, tmp_path: Path) -
 @pytest.mark.attack(97)
 def test_a_foreign_encoder_that_gives_no_numbers_asks_nothing() -> None:
     with pytest.raises(ModelError, match="the encoder gives no numbers"):
-        as_kept(np.array([[1.0, np.inf]], dtype=np.float32), "float")
+        to_stored_values(np.array([[1.0, np.inf]], dtype=np.float32), "float")
 
 
 @pytest.mark.attack(100)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.client import password_of
+from hybridr.cluster.client import read_password
 from hybridr.cluster.retrievers.lexical import Template
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import HybridrError, SettingsError
@@ -93,7 +93,7 @@ def test_no_checked_form_is_blamed(form: str) -> None:
 
 
 def with_password(file: Path) -> Any:
-    return password_of(ClusterSettings(user="u", password_file=file))
+    return read_password(ClusterSettings(user="u", password_file=file))
 
 
 READERS: dict[str, Callable[[Path], Any]] = {

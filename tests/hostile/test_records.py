@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.destinations import readable
-from hybridr.cluster.record import IndexInfo, checked
+from hybridr.cluster.destinations import has_readable_record
+from hybridr.cluster.record import IndexInfo, parse_record
 from hybridr.cluster.record_parts import VERSION
 from hybridr.errors import DataError
 from hybridr.search.settings import SearchSettings, with_tuning
@@ -40,7 +40,7 @@ WHOLE |= {"encoder": "0" * 64, "similarity": "ip", "vector_field": "v", "fields"
 )
 def test_a_record_that_cannot_be_is_refused_by_name(change: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=f"hybridr's record in 'x' {words}"):
-        checked(WHOLE | change, "hybridr's record in 'x'")
+        parse_record(WHOLE | change, "hybridr's record in 'x'")
 
 
 @pytest.mark.attack(65)
@@ -77,14 +77,16 @@ def test_no_name_in_a_record_is_a_path_or_a_pattern(name: str, path: str) -> Non
     info = IndexInfo("x", {}, {"_meta": {"hybridr": WHOLE | {name: path, "version": VERSION}}}, {})
     with pytest.raises(DataError, match=f"hybridr's record in 'x' holds a wrong '{name}'"):
         assert info.record
-    assert not readable(info), "nobody's destination"
+    assert not has_readable_record(info), "nobody's destination"
 
 
 @pytest.mark.parametrize(
     "name", ["docs", ".hidden", ".ds-logs-000001", "産品", "a=b&c", "Alias", "a'b", "a..b"]
 )
 def test_every_name_that_an_index_can_have_reads(name: str) -> None:
-    record = checked(WHOLE | {"source": name, "previous": name, "alias": name, "aliases": {name: "made"}}, "")
+    record = parse_record(
+        WHOLE | {"source": name, "previous": name, "alias": name, "aliases": {name: "made"}}, ""
+    )
     assert record.source == record.previous == record.alias == name
 
 

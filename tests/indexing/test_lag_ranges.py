@@ -79,7 +79,7 @@ class Scriptless:
     """A cluster that runs no scripts; keeps what it was asked to add up."""
 
     url = "http://scriptless"
-    understood = Cluster.understood
+    reading_answer = Cluster.reading_answer
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

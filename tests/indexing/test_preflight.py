@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.mappings import kept_free
+from hybridr.cluster.mappings import bytes_kept_free
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import AccessDenied, ClusterError
 from hybridr.indexing.preflight import (
@@ -94,10 +94,10 @@ def test_limits_that_may_not_be_read_are_told(path: str) -> None:
 def test_elasticsearch_bounds_what_a_watermark_keeps_free_on_a_large_disk() -> None:
     name = "cluster.routing.allocation.disk.watermark.flood_stage"
     settings = {name: "95%", f"{name}.max_headroom": "100gb"}
-    assert kept_free(settings, name, 10 * 2**40) == 100 * 2**30
-    assert kept_free(settings, name, 2**40) == round(2**40 * (1 - 95 / 100))
+    assert bytes_kept_free(settings, name, 10 * 2**40) == 100 * 2**30
+    assert bytes_kept_free(settings, name, 2**40) == round(2**40 * (1 - 95 / 100))
     unbounded = settings | {f"{name}.max_headroom": "-1"}
-    assert kept_free(unbounded, name, 10 * 2**40) == round(10 * 2**40 * (1 - 95 / 100))
+    assert bytes_kept_free(unbounded, name, 10 * 2**40) == round(10 * 2**40 * (1 - 95 / 100))
 
 
 def test_too_little_disk_is_refused() -> None:
@@ -121,7 +121,7 @@ class Policies:
     """A cluster with index state management."""
 
     url = "http://somewhere"
-    understood = Cluster.understood
+    reading_answer = Cluster.reading_answer
 
     def request(self, method: str, path: str, *_: Any, **__: Any) -> Any:
         assert path == "/_plugins/_ism/policies"

@@ -20,7 +20,7 @@ class Written:
     """A cluster that notes what it is sent; `failure` is raised by bulk requests, which wait for `open`."""
 
     url = "http://somewhere"
-    understood = Cluster.understood
+    reading_answer = Cluster.reading_answer
 
     def __init__(self) -> None:
         self.made: dict[str, Any] = {}

@@ -42,7 +42,7 @@ LEGS = CandidateLists(
 )
 QUERY = CompiledQuery(
     Absolute(SearchSettings(), VERSION),
-    {"lexical": LexicalRetriever((Searched("text"),))},
+    {"lexical": LexicalRetriever((SearchedField("text"),))},
     {"lexical": "two words"},
     100,
 )
@@ -108,8 +108,8 @@ def test_the_pipeline_scores_as_fuse_does() -> None:
 def test_legs_tell_what_is_known_of_a_document() -> None:
     without = {**LEGS.scores, "dense": {"a": 0.6, "b": 0.9}}
     legs = LEGS._replace(scores=without, signals={"phrases": (0.1, {"a": 0.3})})
-    assert legs.scores_of("a") == {"lexical": 4.0, "dense": 0.6, "phrases": 0.3}
-    assert legs.scores_of("c") == {"lexical": 1.0}, "no vector, and no pair of words"
+    assert legs.scoring_query("a") == {"lexical": 4.0, "dense": 0.6, "phrases": 0.3}
+    assert legs.scoring_query("c") == {"lexical": 1.0}, "no vector, and no pair of words"
 
 
 def test_signals_take_the_room_that_is_left() -> None:

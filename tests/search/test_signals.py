@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Scope
-from hybridr.cluster.retrievers.lexical import lexical_root
+from hybridr.cluster.retrievers.lexical import lexical_divisor
 from hybridr.errors import SettingsError
 from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import TermTable
@@ -276,7 +276,7 @@ def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyP
 
 
 def test_weights_move_from_the_words_to_the_signals() -> None:
-    root = lexical_root(9.0)
+    root = lexical_divisor(9.0)
     half = {"lexical": 0.5, "dense": 0.5}
     plain = part_weights(half, Scales(9.0, 1.0))
     assert plain == ({"lexical": pytest.approx(0.5 / root), "dense": 1.0}, {})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridr.cluster.retrievers.lexical import lexical_root
+from hybridr.cluster.retrievers.lexical import lexical_divisor
 from hybridr.search.fusions import Scales
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.signals.phrases import HALF, SCALE, Phrases
@@ -31,7 +31,7 @@ def table() -> dict[str, float]:
 
 def test_the_worked_example() -> None:
     total = math.fsum(IDF.values())
-    assert f"I = {total:.1f} and 4 √I = {lexical_root(total):.3f}" in PAGE.read_text(encoding="utf-8")
+    assert f"I = {total:.1f} and 4 √I = {lexical_divisor(total):.3f}" in PAGE.read_text(encoding="utf-8")
     shares = {"phrases": Phrases.weight, "soft_terms": SoftTerms.weight}
     weights = part_weights({"lexical": 0.5, "dense": 0.5}, Scales(total, 1.0), shares)
     both = (IDF["heated"] + IDF["wing"]) * ONCE_AT_AVERAGE_LENGTH
@@ -39,7 +39,7 @@ def test_the_worked_example() -> None:
     parts = {
         "words": weights.retrievers["lexical"] * both,
         "cosine": weights.retrievers["dense"] * (1 + 0.55) / 2,
-        "phrases": weights.signals["phrases"] * SCALE * HALF * both / lexical_root(total),
+        "phrases": weights.signals["phrases"] * SCALE * HALF * both / lexical_divisor(total),
         "soft terms": weights.signals["soft_terms"] * soft,
     }
     assert table() == pytest.approx(parts | {"score": math.fsum(parts.values())}, abs=6e-5)

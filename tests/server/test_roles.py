@@ -20,7 +20,7 @@ from hybridr.cluster.embedded.state import NodeState
 from hybridr.cluster.loading import load
 from hybridr.cluster.record_parts import Tuned
 from hybridr.cluster.settings import LoadSettings
-from hybridr.cluster.writing import HeldRejects, bulk_action, write
+from hybridr.cluster.writing import MemoryRejects, bulk_action, write
 from hybridr.doctor.forecasting import estimated_plan
 from hybridr.doctor.inspection import inspect_index
 from hybridr.doctor.recall import measure_recall

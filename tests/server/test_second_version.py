@@ -10,7 +10,7 @@ import pytest
 from hybridr import ReindexSettings, Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.embedded.state import NodeState
-from hybridr.cluster.token_field import held_bytes
+from hybridr.cluster.token_field import stored_bytes
 from hybridr.encoders.graph_folders import MultiVectorEncoder, PairScorer
 from hybridr.errors import AccessDenied, SettingsError, Unreachable
 from hybridr.indexing.reindexing import reindex
@@ -92,7 +92,7 @@ def test_token_bits_on_the_older_version(secure):
     hits = search(text_number(5), 40, explain=True)
     assert hits[0].doc_id == "d5"
     query, weights, factor = asked_bits(search, text_number(5))
-    held = held_bytes(secure, search.info.name, [hit.doc_id for hit in hits])
+    held = stored_bytes(secure, search.info.name, [hit.doc_id for hit in hits])
     for hit in hits:
         kept = np.frombuffer(held[hit.doc_id], np.uint8).reshape(-1, 8)
         near = late_interaction(query, weights, kept, HashingEncoder.width)

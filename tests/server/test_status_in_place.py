@@ -31,7 +31,7 @@ def test_remove_leaves_documents_and_settings_as_they_were(cluster, index_name):
     reindex(cluster, index_name, HashingEncoder(), IN_PLACE)
     deploy(cluster, index_name, DeploySettings(), SearchSettings())
     done = remove(cluster, index_name)
-    assert found_pipeline(cluster, f"hybridr-{index_name}") is None
+    assert stored_pipeline(cluster, f"hybridr-{index_name}") is None
     assert (done["documents"], done["fields"], done["indices"]) == (30, [VECTOR, MARK_FIELD], [])
     assert raw(cluster, index_name) == before
     after = cluster.index_info(index_name)

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
-from hybridr.cluster.word_fields import Searched
+from hybridr.cluster.word_fields import SearchedField
 from hybridr.indexing.terms.terms import Analysed
 from hybridr.search.calibration import PlainQuery
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery
@@ -37,7 +37,9 @@ def ranking(recall="all", fusion="absolute", *, in_place=False, **settings):
         analysis=SimpleNamespace(of=lambda texts: [Analysed()] * len(texts)),
         cluster=None,
         context=SimpleNamespace(
-            words=LexicalRetriever((Searched("text"),)), max_clauses=1_000, plain=PlainQuery(FIELDS, list)
+            words=LexicalRetriever((SearchedField("text"),)),
+            max_clauses=1_000,
+            plain=PlainQuery(FIELDS, list),
         ),
     )
     return BodyRanking(search, recall, fusion=fusion)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
-from hybridr.cluster.word_fields import Searched
+from hybridr.cluster.word_fields import SearchedField
 from hybridr.errors import ClusterError
 from hybridr.indexing.terms.terms import Analysed
 from hybridr.search.answers import Answers
@@ -57,7 +57,7 @@ class KnowingSearch(StandInSearch):
     analysis = SimpleNamespace(of=lambda texts: [Analysed()] * len(texts))
     record = Record(fields=("text",), vector_field="v")
     info = IndexInfo("docs", {"index.uuid": "u"}, {}, {}).with_record(record)
-    words, once = LexicalRetriever((Searched("text"),)), SimpleNamespace(asks_once=True)
+    words, once = LexicalRetriever((SearchedField("text"),)), SimpleNamespace(asks_once=True)
     context = SimpleNamespace(words=words, fusion=once, plain=PlainQuery(("text",), list))
 
     def needs_no_request(self, text):

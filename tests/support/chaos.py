@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.mappings import unlike
+from hybridr.cluster.mappings import differing_fields
 from hybridr.cluster.reading import SourceDocument, read_documents, text_of
 from hybridr.cluster.writing import rejects_of
 from hybridr.encoders.opening import load_encoder
@@ -176,10 +176,10 @@ class Chaos:
             await_(lambda client=client: client.is_connected(self.node.state.port), "a connection")
             self.pause(0, 2)
             block = {"index": {"blocks.read_only_allow_delete": True}}
-            self.node.cluster.patient(60).request("PUT", path_of(destination, "_settings"), block)
+            self.node.cluster.with_patience(60).request("PUT", path_of(destination, "_settings"), block)
             code, errors = client.end()
             lift = {"index": {"blocks.read_only_allow_delete": None}}
-            self.node.cluster.patient(60).request("PUT", path_of(destination, "_settings"), lift)
+            self.node.cluster.with_patience(60).request("PUT", path_of(destination, "_settings"), lift)
             if code == REFUSED:
                 continue  # it was done already
             assert code == 1, f"exit {code}: {errors}"
@@ -215,11 +215,11 @@ class Chaos:
             f"{prefix}.threshold_enabled": free and True,
             "cluster.info.update.interval": free and "10s",
         }
-        self.node.cluster.patient(60).request("PUT", "/_cluster/settings", {"transient": values})
+        self.node.cluster.with_patience(60).request("PUT", "/_cluster/settings", {"transient": values})
 
     def blocks(self) -> bool:
         """Tell whether an index is blocked, or that new ones are made: the node lifts either by itself."""
-        cluster = self.node.cluster.patient(60)
+        cluster = self.node.cluster.with_patience(60)
         found = cluster.request("GET", f"/{self.corpus.index}*/_settings").values()
         values = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})["persistent"]
         new = str(values.get("cluster.blocks.create_index", "false")) == "true"
@@ -227,7 +227,7 @@ class Chaos:
 
     def grow(self) -> None:
         """Add a field to the source's mapping, and a document that has it."""
-        cluster, name = self.node.cluster.patient(60), f"grown{len(self.grown)}"
+        cluster, name = self.node.cluster.with_patience(60), f"grown{len(self.grown)}"
         fields = {name: {"type": "keyword"}}
         cluster.request("PUT", path_of(self.corpus.index, "_mapping"), {"properties": fields})
         document = {"text": some_text(self.dice), name: "Grown Up"}
@@ -265,7 +265,7 @@ class Chaos:
 
     def destination(self, max_tokens: int) -> str | None:
         """Name the destination of a job, if it is there."""
-        found = self.node.cluster.patient(60).indices(f"{self.corpus.index}-hybridr-*")
+        found = self.node.cluster.with_patience(60).indices(f"{self.corpus.index}-hybridr-*")
         names = [info.name for info in found if info.record.max_tokens == max_tokens]
         return names[0] if names else None
 
@@ -273,7 +273,7 @@ class Chaos:
         """Count what was written into the destination of a job so far."""
         if (name := self.destination(max_tokens)) is None:
             return 0
-        stats = self.node.cluster.patient(60).request("GET", path_of(name, "_stats", "indexing"))
+        stats = self.node.cluster.with_patience(60).request("GET", path_of(name, "_stats", "indexing"))
         return int(stats["_all"]["primaries"]["indexing"]["index_total"])
 
     def fill_while_written(
@@ -333,7 +333,7 @@ def assert_equal(chaos: Chaos, done: dict[str, Any]) -> None:
     assert copied.keys() == kept.keys()
     for doc_id, found in kept.items():
         assert (without_ours(copied[doc_id].source), copied[doc_id].routing) == (found.source, found.routing)
-    assert unlike(cluster.index_info(corpus.index), cluster.index_info(done["destination"])) == ()
+    assert differing_fields(cluster.index_info(corpus.index), cluster.index_info(done["destination"])) == ()
     for name in chaos.grown:
         assert cluster.count(done["destination"], {"term": {name: "Grown Up"}}) == 1
     texts = {doc_id: text_of(found.source, ("text",)) for doc_id, found in kept.items()}

@@ -46,7 +46,7 @@ class ChaosNode:
             self.state = process.start(NodeSettings(name=NODE))
         self.cluster = connect(self.state.url)
         query = "?wait_for_status=yellow&wait_for_no_initializing_shards=true&timeout=60s"
-        self.cluster.patient(60).request("GET", "/_cluster/health" + query)
+        self.cluster.with_patience(60).request("GET", "/_cluster/health" + query)
         self.up.set()
 
     def kill(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hybridr.cluster.embedded.configuration import trimmed
+from hybridr.cluster.embedded.configuration import trim_options
 from hybridr.cluster.embedded.layout import ensure_home, find_java
 from hybridr.cluster.settings import NodeSettings
 from hybridr.files.fetching import Artifact, fetch_artifacts
@@ -97,7 +97,7 @@ def opensearch_standin() -> str:
             shutil.copytree(home, context / "home", symlinks=True)
             shutil.copytree(java.home, context / "jdk")
             options = context / "home" / "config" / "jvm.options"
-            options.write_text(trimmed(options.read_text(), java))
+            options.write_text(trim_options(options.read_text(), java))
             adopt_security(context / "security.zip")
             for name in ("Dockerfile", "entrypoint.sh"):
                 shutil.copy(HERE / name, context)

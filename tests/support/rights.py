@@ -16,7 +16,7 @@ from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import default_alias
 from hybridr.cluster.embedded.state import NodeState
-from hybridr.cluster.routing import shards_of
+from hybridr.cluster.routing import shards_for
 from hybridr.encoders.contract import Encoder
 from hybridr.evaluation.evaluation import Evaluation, evaluate
 from hybridr.files.local import asset_path, load_asset
@@ -103,7 +103,7 @@ def fill_unevenly(cluster: Cluster, index: str, documents: list[Document], share
     info, room = cluster.index_info(index), list(shares)
     lines: list[dict[str, Any]] = []
     for one in documents:
-        shard = shards_of(one.doc_id, info)[0]
+        shard = shards_for(one.doc_id, info)[0]
         if room[shard]:
             room[shard] -= 1
             lines += [{"index": {"_id": one.doc_id}}, {"title": one.title, "text": one.text}]

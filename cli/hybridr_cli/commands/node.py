@@ -1,4 +1,4 @@
-"""The verbs `hybridr node start`, `stop`, `status` and `logs`, for embedded nodes on this machine."""
+"""The verbs `hybridr node start`, `stop`, `status` and `read_logs`, for embedded nodes on this machine."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def status(
     name: Annotated[str | None, typer.Option(help="Name of the node.", show_default="all of them")] = None,
 ) -> None:
     """List the nodes."""
-    from hybridr.cluster.embedded.state import damaged_states, nodes
+    from hybridr.cluster.embedded.state import damaged_states, node_states
     from hybridr.errors import NotFound
 
-    states = [state for state in nodes() if name in (None, state.name)]
+    states = [state for state in node_states() if name in (None, state.name)]
     if name is not None and not states:
         others = ", ".join(state.name for state in nodes()) or "none"
         hint = f"hybridr node start --name {quote(name)}"

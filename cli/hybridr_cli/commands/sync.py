@@ -103,11 +103,11 @@ def serve_gauges(session: Session, name: str, place: str) -> SyncGauges:
 
 def show_failure(session: Session, failure: ClusterError) -> None:
     """Print why a round failed."""
-    from hybridr.cluster.failures import kind_of
+    from hybridr.cluster.failures import failure_word
 
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     session.output.result(
-        {"event": "missed", "started": at, "kind": kind_of(failure), "error": failure.message}
+        {"event": "missed", "started": at, "kind": failure_word(failure), "error": failure.message}
     )
     session.output.warning(f"{at} a round failed, the next one tries again: {failure.message}")
     sys.stdout.flush()

@@ -14,7 +14,7 @@ from ...errors import ClusterError
 Version: TypeAlias = tuple[int, int, int]
 
 
-class Sent(NamedTuple):
+class ApiRequest(NamedTuple):
     """An HTTP request: `body` is an object, lines of JSON as bytes, or None."""
 
     method: str
@@ -49,13 +49,13 @@ class Dialect(Protocol):
             if feature and feature in self.lacking:
                 raise ClusterError(self.lacking[feature], hint="docs/elasticsearch.md says what works where")
 
-    def sent(self, request: Sent) -> Sent:
+    def translated_request(self, request: ApiRequest) -> ApiRequest:
         """Return a request of OpenSearch's API as the product understands it.
 
         Raise NotFound for a path that the product lacks, and ClusterError for what it lacks inside a body.
         """
         return request
 
-    def answered(self, request: Sent, answer: Any) -> Any:
+    def translated_answer(self, request: ApiRequest, answer: Any) -> Any:
         """Return the product's answer to a request in the form that OpenSearch would give."""
         return answer

@@ -12,7 +12,7 @@ import orjson
 
 from ...errors import ClusterError, NotFound
 from ..stored_source import WITHOUT_VECTORS
-from . import Dialect, Sent, Version
+from . import ApiRequest, Dialect, Version
 
 LIKE: Version = (3, 2, 0)
 """It has `combined_fields`, as OpenSearch since then."""
@@ -62,7 +62,7 @@ class Elastic(Dialect):
     def __init__(self, version: Version) -> None:
         self.version = version
 
-    def sent(self, request: Sent) -> Sent:
+    def translated_request(self, request: ApiRequest) -> ApiRequest:
         """Return a request of OpenSearch's API as Elasticsearch understands it."""
         method, path, body, params = request
         if path.startswith(ABSENT):
@@ -79,9 +79,9 @@ class Elastic(Dialect):
                 body = {**body, "settings": {**body.get("settings", {}), WITHOUT_VECTORS: False}}
         renamed = {PARAMS.get(name, name): value for name, value in (params or {}).items()}
         renamed.pop("", None)  # what it has not
-        return Sent(method, path, body, renamed or None)
+        return ApiRequest(method, path, body, renamed or None)
 
-    def answered(self, request: Sent, answer: Any) -> Any:
+    def translated_answer(self, request: ApiRequest, answer: Any) -> Any:
         """Return an answer of Elasticsearch as OpenSearch would have given it (points in time, index
         descriptions).
         """

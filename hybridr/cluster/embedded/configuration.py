@@ -89,7 +89,7 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
         (folder / part).mkdir(parents=True, exist_ok=True)
     lines = [f"{name}: {json.dumps(value)}" for name, value in values.items()]  # JSON is valid YAML
     contents = {
-        "jvm.options": trimmed(text_within(home / "config" / "jvm.options"), java),
+        "jvm.options": trim_options(text_within(home / "config" / "jvm.options"), java),
         "java.policy": LOCALE_POLICY if java.packaged else "",
         "log4j2.properties": LOGGING.replace("{product}", settings.product),
         f"{settings.product}.yml": "\n".join(lines) + "\n",
@@ -108,7 +108,7 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
             give_to_node(folder / part)
 
 
-def trimmed(options: str, java: Java) -> str:
+def trim_options(options: str, java: Java) -> str:
     """Return the text of jvm.options without options that name folders in the shared home or modules the Java
     lacks.
     """
@@ -188,7 +188,7 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
     return [option for option in done.stdout.split() if option != PRE_TOUCH]
 
 
-def secure(folder: Path, home: Path, java: Java) -> dict[str, str]:
+def make_credentials(folder: Path, home: Path, java: Java) -> dict[str, str]:
     """Make certificates and a password for the node in `folder`, unless they exist already.
 
     Return the user name and the paths of the secrets, never the secrets. The password file is written last
@@ -228,8 +228,8 @@ def write_certificates(config: Path, ca_certs: Path) -> None:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     authority_key, node_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = sign("hybridr-authority", authority_key, None, authority_key)
-    node = sign("hybridr-node", node_key, authority, authority_key)
+    authority = signed_certificate("hybridr-authority", authority_key, None, authority_key)
+    node = signed_certificate("hybridr-node", node_key, authority, authority_key)
     pem = serialization.Encoding.PEM
     ca_certs.parent.mkdir(parents=True, exist_ok=True)
     for path in (config / "ca.pem", ca_certs):
@@ -241,7 +241,7 @@ def write_certificates(config: Path, ca_certs: Path) -> None:
         )
 
 
-def sign(
+def signed_certificate(
     common_name: str,
     key: EllipticCurvePrivateKey,
     issuer: Certificate | None,

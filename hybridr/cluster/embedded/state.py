@@ -130,7 +130,7 @@ def find_strays(data: Path) -> list[psutil.Process]:
     ]
 
 
-def nodes() -> list[NodeState]:
+def node_states() -> list[NodeState]:
     """Return the states of all nodes whose state file can be read, by name (the others: `damaged_states`)."""
     states = []
     for path in sorted((state_folder() / "node").glob("*.json")):
@@ -141,7 +141,7 @@ def nodes() -> list[NodeState]:
 
 def running_node() -> NodeState | None:
     """Return the running node named "default", else the only running node, else None."""
-    running = [state for state in nodes() if state.running]
+    running = [state for state in node_states() if state.running]
     default = [state for state in running if state.name == "default"]
     return default[0] if default else running[0] if len(running) == 1 else None
 
@@ -151,7 +151,7 @@ def data_argument(data: str) -> str:
     return f"-Epath.data={data}"
 
 
-def addressed(settings: ClusterSettings) -> ClusterSettings:
+def with_address(settings: ClusterSettings) -> ClusterSettings:
     """Return the settings with `url` filled in: from a cloud id, a running embedded node, or the default
     address.
 
@@ -164,12 +164,12 @@ def addressed(settings: ClusterSettings) -> ClusterSettings:
         return settings.model_copy(update={"url": cloud_address(settings.cloud_id), "cloud_id": None})
     if settings.url is None:
         if (node := running_node()) is None:
-            running = ", ".join(f"{state.name} at {state.url}" for state in nodes() if state.running)
+            running = ", ".join(f"{state.name} at {state.url}" for state in node_states() if state.running)
             if running:
                 problem = f"several nodes run, none of them called 'default': {running}"
                 raise SettingsError(problem, hint="--url URL")
     else:
-        node = next((node for node in nodes() if node.running and node.url == settings.url), None)
+        node = next((node for node in node_states() if node.running and node.url == settings.url), None)
     if node is None:
         hosts = (address.strip().rstrip("/") for address in (settings.url or DEFAULT_URL).split(","))
         return settings.model_copy(update={"url": ",".join(hosts)})

@@ -56,14 +56,14 @@ class Retriever(Protocol):
         multiplies the scores.
         """
 
-    def scores_of(self, query: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
+    def scoring_query(self, query: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
         """Return the query that scores exactly these documents with their true scores.
 
         Documents that get no score are not found: by default those that do not match the query.
         """
         return among(doc_ids, self.query(query, len(doc_ids)))
 
-    def true_scores(self, query: Any, weight: float = 1.0, *, explain: bool = False) -> dict[str, Any]:
+    def scoring_clause(self, query: Any, weight: float = 1.0, *, explain: bool = False) -> dict[str, Any]:
         """Return the query clause that gives documents this retriever's true score times a weight.
 
         By default a document that does not match the query gets no score.

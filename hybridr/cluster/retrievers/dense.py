@@ -26,7 +26,7 @@ MAX_NEIGHBOURS = 10_000  # the largest k that OpenSearch takes
 @dataclass(frozen=True)
 class DenseRetriever(Retriever):
     """Finds documents by the vectors of one field; takes a query vector `(dim,)` in the stored form
-    (`as_kept`).
+    (`to_stored_values`).
 
     With `most_passages` a document has up to that many vectors (of passages), and the best one counts. `only`
     names the documents to score if the cluster runs no scripts.
@@ -76,7 +76,7 @@ class DenseRetriever(Retriever):
         query = dense_query(vector, self.field, k, name, passages=passages, filter=filter, boost=boost)
         return with_passages(query) if passages and explain else query
 
-    def scores_of(
+    def scoring_query(
         self, vector: np.ndarray, doc_ids: Sequence[str], *, passages: bool = False
     ) -> dict[str, Any]:
         """Return the query that scores exactly these documents; with `passages` hits report their best
@@ -101,7 +101,7 @@ class DenseRetriever(Retriever):
             queries.append(with_passages(query, f"passages {len(queries)}") if passages else query)
         return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 
-    def true_scores(
+    def scoring_clause(
         self, query_vector: np.ndarray, weight: float = 1.0, *, explain: bool = False
     ) -> dict[str, Any]:
         """Return the clause that scores every document by its vector (or best passage), by a script, times a
@@ -114,7 +114,7 @@ class DenseRetriever(Retriever):
         if self.most_passages is not None:
             held = {"nested": {"path": self.field, "ignore_unmapped": True, "query": {"match_all": {}}}}
         if self.only is not None:
-            query: dict[str, Any] = {"must": [self.scores_of(query_vector, self.only)], "boost": weight}
+            query: dict[str, Any] = {"must": [self.scoring_query(query_vector, self.only)], "boost": weight}
             query, name = {"bool": query}, None
         elif self.most_passages is None:
             return exact_scores(vector, self.field, self.similarity, weight, name)
@@ -180,7 +180,7 @@ def as_numbers(vector: np.ndarray) -> list[float]:
     return np.round(vector.astype(np.float64), 8).tolist()  # type: ignore[no-any-return]
 
 
-def as_kept(vectors: np.ndarray, source: str) -> np.ndarray:
+def to_stored_values(vectors: np.ndarray, source: str) -> np.ndarray:
     """Return vectors `(n, dim)` in the values that are stored: int8 if `source` is "byte", else unchanged.
 
     Each vector is scaled so that its largest value becomes 127 or -127. Cosine ignores lengths, so the score

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import SettingsError
 from ...files.local import parsed_json, read_within
 from ..record import IndexInfo, Record
-from ..word_fields import Searched, is_indexed_text, read_as_one
+from ..word_fields import SearchedField, can_be_combined, is_indexed_text
 from . import Retriever
 
 PLACE = "{{query}}"
@@ -19,7 +19,7 @@ TIE_BREAKER = 0.3
 COMBINED_FIELDS = (3, 2, 0)  # the version that has them
 SCALE = 4.0  # times the root of the idf of a query's terms: what BM25 is divided by
 MOST_MARKED = 100_000  # characters of a field in which words are marked
-INNER = ("function_score", "script_score", "boosting")  # what changes the scores of a query inside
+WRAPPING_QUERIES = ("function_score", "script_score", "boosting")  # what changes the scores of a query inside
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Template:
         """Return the query with the text in its placeholders (inside parsed JSON, so the text stays a
         string).
         """
-        query: dict[str, Any] = put(self.body, text)
+        query: dict[str, Any] = fill_placeholders(self.body, text)
         return query if self.scale == 1 else {"bool": {"must": [query], "boost": 1 / self.scale}}
 
-    def within(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
+    def with_conditions(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
         """Return a filter query of `filter` and the template's own conditions that do not depend on the text;
         None without.
         """
@@ -88,19 +88,19 @@ def texts_in(value: Any, *, in_script: bool = False) -> Iterator[tuple[str, bool
             yield from texts_in(part, in_script=in_script)
 
 
-def put(value: Any, text: str) -> Any:
+def fill_placeholders(value: Any, text: str) -> Any:
     """Return a copy of the query with the text in its placeholders."""
     if isinstance(value, Mapping):
-        return {name: put(part, text) for name, part in value.items()}
+        return {name: fill_placeholders(part, text) for name, part in value.items()}
     if isinstance(value, list):
-        return [put(part, text) for part in value]
+        return [fill_placeholders(part, text) for part in value]
     return value.replace(PLACE, text) if isinstance(value, str) else value
 
 
 def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     """Return the `filter` and `must_not` clauses of a query that do not depend on the searched text."""
     [(kind, body)] = query.items() if len(query) == 1 else [("", {})]
-    if kind in INNER:
+    if kind in WRAPPING_QUERIES:
         return conditions_of(body.get("query") or body.get("positive") or {})
     if kind != "bool":
         return [], []
@@ -114,7 +114,7 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     return fixed("filter"), fixed("must_not")
 
 
-def lexical_root(idf_sum: float) -> float:
+def lexical_divisor(idf_sum: float) -> float:
     """Return the divisor that brings BM25 scores to the scale of a cosine; 0 for a query without terms."""
     return SCALE * math.sqrt(idf_sum)
 
@@ -126,7 +126,7 @@ class LexicalRetriever(Retriever):
     `query` takes a text, or the query that feedback made of it.
     """
 
-    fields: tuple[Searched, ...]
+    fields: tuple[SearchedField, ...]
     template: Template | None = None
     as_one: bool = False
     name = "lexical"
@@ -138,13 +138,13 @@ class LexicalRetriever(Retriever):
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> LexicalRetriever:
         """Return a retriever that searches these fields, each with boost 1."""
-        return cls(tuple(map(Searched, fields)))
+        return cls(tuple(map(SearchedField, fields)))
 
     @classmethod
     def over(
         cls,
         info: IndexInfo,
-        fields: Sequence[Searched],
+        fields: Sequence[SearchedField],
         version: tuple[int, int, int],
         template: Template | None = None,
     ) -> LexicalRetriever:
@@ -152,7 +152,7 @@ class LexicalRetriever(Retriever):
         allow that.
         """
         names = [field.name for field in fields]
-        return cls(tuple(fields), template, version >= COMBINED_FIELDS and read_as_one(info, names))
+        return cls(tuple(fields), template, version >= COMBINED_FIELDS and can_be_combined(info, names))
 
     def query(
         self,
@@ -179,7 +179,7 @@ class LexicalRetriever(Retriever):
         """Return the factor from BM25 scores to the scale of (1 + cosine): 1 / (4 x root of idf sum), or
         0.
         """
-        root = lexical_root(idf_sum)
+        root = lexical_divisor(idf_sum)
         return 1 / root if root else 0.0
 
     @property
@@ -187,11 +187,11 @@ class LexicalRetriever(Retriever):
         """Return whether a text is split into pieces, as it is for several fields without a template."""
         return len(self.fields) > 1 and self.template is None
 
-    def clauses_of(self, words: int) -> int:
+    def clause_count(self, words: int) -> int:
         """Return at most how many clauses the cluster makes of so many words counted over all fields."""
         return words // len(self.fields) if self.as_one else words
 
-    def of_pieces(self, pieces: Mapping[str, float]) -> dict[str, Any]:
+    def pieces_query(self, pieces: Mapping[str, float]) -> dict[str, Any]:
         """Return the query that matches any of the pieces of a text, each with its boost."""
         clauses = (words_query(piece, self.fields, self.as_one, boost) for piece, boost in pieces.items())
         return {"bool": {"should": list(clauses)}}
@@ -199,11 +199,11 @@ class LexicalRetriever(Retriever):
 
 def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
     """Return the query that matches the words of a text in some fields with equal boosts."""
-    return words_query(text, [Searched(field) for field in fields])
+    return words_query(text, [SearchedField(field) for field in fields])
 
 
 def words_query(
-    text: str, fields: Sequence[Searched], as_one: bool = False, boost: float = 1.0
+    text: str, fields: Sequence[SearchedField], as_one: bool = False, boost: float = 1.0
 ) -> dict[str, Any]:
     """Return the query that matches the words of a text in one field, or in several as if they were one
     field.
@@ -215,12 +215,15 @@ def words_query(
         return {"match": {fields[0].name: {"query": text}}}
     match: dict[str, Any] = {"query": text} | ({"boost": round(boost, 6)} if boost != 1 else {})
     if as_one:  # it takes no weight below 1
-        return {"combined_fields": match | {"fields": weighed(fields, min(field.boost for field in fields))}}
-    named = weighed(fields, max(field.boost for field in fields))
+        return {
+            "combined_fields": match
+            | {"fields": boosted_fields(fields, min(field.boost for field in fields))}
+        }
+    named = boosted_fields(fields, max(field.boost for field in fields))
     return {"multi_match": match | {"fields": named, "type": "cross_fields", "tie_breaker": TIE_BREAKER}}
 
 
-def weighed(fields: Sequence[Searched], unit: float) -> list[str]:
+def boosted_fields(fields: Sequence[SearchedField], unit: float) -> list[str]:
     """Return the fields as strings with boosts, such as `title^3`, divided by `unit`."""
     return [field.name if field.boost == unit else f"{field.name}^{field.boost / unit:g}" for field in fields]
 

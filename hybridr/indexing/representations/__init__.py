@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from ...cluster.connection import Cluster
 from ...cluster.dialects import Version
 from ...cluster.record import Record
-from ...cluster.token_field import BITS_MAPPING, held_bytes
+from ...cluster.token_field import BITS_MAPPING, stored_bytes
 from ...encoders.contract import Encoder, Reading, Vectors, reads_tokens
 from ...encoders.graph_folders import GraphFolder, graph_entry, open_once
 from ...encoders.passages import Split, require_tokens
@@ -198,7 +198,7 @@ class InDocValues(Representation):
     def held(self, cluster: Cluster, index: str, sources: Mapping[str, object]) -> dict[str, Any]:
         """Return the stored bytes of each document, by id, from the doc values."""
         (name,) = self.fields(self.settings)
-        return held_bytes(cluster, index, list(sources), name)
+        return stored_bytes(cluster, index, list(sources), name)
 
     def planned(self, vectors: int, size: int) -> str:
         """Return the line of the plan on its size, half of which merges free again."""

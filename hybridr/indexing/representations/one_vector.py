@@ -10,8 +10,8 @@ import numpy as np
 from ...cluster.connection import Cluster
 from ...cluster.dialects import Version
 from ...cluster.record import Record
-from ...cluster.retrievers.dense import as_kept, vector_mapping
-from ...cluster.vector_forms import form_of, is_bare, require_form
+from ...cluster.retrievers.dense import to_stored_values, vector_mapping
+from ...cluster.vector_forms import form_of, lacks_native_libraries, require_form
 from ...encoders.contract import Encoder, Vectors, offers_of
 from ...errors import ClusterError, ModelError
 from ..settings import ReindexSettings
@@ -47,8 +47,10 @@ class OneVector(Representation):
         reach.
         """
         cluster.dialect.require(settings.engine, settings.vectors)
-        require_form(form_of(settings), encoder.similarity, cluster.version, bare=is_bare(cluster))
-        plugins = cluster.parts("plugins")  # none where this user may not know
+        require_form(
+            form_of(settings), encoder.similarity, cluster.version, bare=lacks_native_libraries(cluster)
+        )
+        plugins = cluster.installed_parts("plugins")  # none where this user may not know
         if cluster.dialect.has_parts and plugins and "opensearch-knn" not in plugins:
             raise ClusterError("the plugin opensearch-knn is not on every node", hint="hybridr doctor")
         product, limit = cluster.dialect.product, cluster.dialect.most_dimensions
@@ -69,7 +71,7 @@ class OneVector(Representation):
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the vector of the document, by field."""
-        return {self.settings.vector_field: as_kept(encoded.vectors, self.settings.vectors)[0]}
+        return {self.settings.vector_field: to_stored_values(encoded.vectors, self.settings.vectors)[0]}
 
     def fits(self, encoded: EncodedDocument, held: Any) -> bool:
         """Return whether the stored vector is that of the document's text."""

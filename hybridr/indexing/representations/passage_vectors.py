@@ -9,7 +9,7 @@ from typing import Any
 from ...cluster.connection import Cluster
 from ...cluster.dialects import Version
 from ...cluster.record import PASSAGE_VECTOR, Record
-from ...cluster.retrievers.dense import as_kept
+from ...cluster.retrievers.dense import to_stored_values
 from ...encoders.contract import Encoder
 from ...encoders.passages import require_tokens
 from ...errors import SettingsError
@@ -74,7 +74,7 @@ class PassageVectors(OneVector):
 
     def values(self, encoded: EncodedDocument) -> dict[str, Any]:
         """Return the vector, start and end of each passage."""
-        vectors = as_kept(encoded.vectors, self.settings.vectors)
+        vectors = to_stored_values(encoded.vectors, self.settings.vectors)
         passages = [
             {PASSAGE_VECTOR: vector, "start": start, "end": end}
             for vector, (start, end) in zip(vectors, encoded.split.spans, strict=True)

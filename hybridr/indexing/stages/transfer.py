@@ -129,7 +129,7 @@ def export_text(
     raises.
     """
     started, settings = time.monotonic(), settings or ReindexSettings()
-    cluster = cluster.patient(settings.patience_s)
+    cluster = cluster.with_patience(settings.patience_s)
     require_whole(cluster.index_info(name), name)
     info = index_to_read(cluster, name)
     require_whole_source(info)

@@ -10,7 +10,13 @@ from typing import Any
 
 from ...cluster.connection import Cluster
 from ...cluster.default_pipeline import is_searchable
-from ...cluster.destinations import default_alias, forget_destinations, is_restored, name_destination, rewrite
+from ...cluster.destinations import (
+    default_alias,
+    forget_destinations,
+    is_restored,
+    register_destination,
+    rewrite,
+)
 from ...cluster.reading import (
     ALL,
     Key,
@@ -18,13 +24,13 @@ from ...cluster.reading import (
     Share,
     SourceDocument,
     count_missing,
+    counterparts,
     documents_in_pages,
     groups_of,
     hidden_operations,
-    hit_parts,
+    hit_options,
     hits_by_id,
     read_pages,
-    same_documents,
     settled_position,
     source_document,
 )
@@ -332,7 +338,7 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
 def keys_gone(job: Job, page: list[Pending]) -> set[Key]:
     """Return the keys of a page that the source lacks, or holds in an earlier version only."""
     documents = [pending.document for pending in page]
-    there = same_documents(job.cluster, job.source_before, documents, whole=False)
+    there = counterparts(job.cluster, job.source_before, documents, whole=False)
     return {d.key for d in documents if d.key not in there or there[d.key].version < d.version}
 
 
@@ -477,7 +483,7 @@ def keys_and_states(job: Job, until: Position, documents: Sequence[SourceDocumen
     for shard, last in until.seq_no.items() if ids else ():
         params, query = {"preference": f"_shards:{shard}"}, {"range": {"_seq_no": {"lte": last}}}
         for part in groups_of(ids, PAGE):
-            hits = hits_by_id(job.cluster, job.source_before, part, hit_parts(()), query, params)
+            hits = hits_by_id(job.cluster, job.source_before, part, hit_options(()), query, params)
             states |= {(document.key, document.seq_no) for document in map(source_document, hits)}
     return states
 

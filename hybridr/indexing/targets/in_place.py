@@ -9,7 +9,7 @@ from typing import Any
 
 from ...cluster.connection import Cluster, IndexView, path_of
 from ...cluster.destinations import (
-    generations_of,
+    destination_pattern,
     is_copy,
     is_in_place,
     record_event,
@@ -17,7 +17,7 @@ from ...cluster.destinations import (
     rewrite,
     write_record,
 )
-from ...cluster.mappings import mapping_obstacles, narrow_windows, require_no_obstacle
+from ...cluster.mappings import mapping_obstacles, narrow_window_warnings, require_no_obstacle
 from ...cluster.reading import (
     ALL,
     ID_PAGE,
@@ -30,7 +30,14 @@ from ...cluster.reading import (
     sources_by_id,
 )
 from ...cluster.record import MARK_FIELD, IndexInfo, Record
-from ...cluster.writing import Action, bulk_action, refusals, refused_ids, rejects_of, write_past_pipelines
+from ...cluster.writing import (
+    Action,
+    bulk_action,
+    refusal_changes,
+    refused_ids,
+    rejects_of,
+    write_past_pipelines,
+)
 from ...encoders.contract import Encoder
 from ...errors import ClusterError, DataError
 from ...files.local import fingerprint

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.connection import Cluster, hidden_body, make_index, path_of
-from ...cluster.destinations import readable, write_record
+from ...cluster.connection import Cluster, hidden_index_body, make_index, path_of
+from ...cluster.destinations import has_readable_record, write_record
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import FittedTable
 from ...cluster.writing import bulk_action
@@ -47,7 +47,7 @@ LEAST_TERMS = 300  # among fewer the 30th nearest is not far enough to tell near
 FREQUENT = 200  # terms
 AGAIN = "fit it again: hybridr tune NAME"
 HOME = ".hybridr-terms-"
-BODY = hidden_body({"index_uuid": {"type": "keyword"}})
+BODY = hidden_index_body({"index_uuid": {"type": "keyword"}})
 PART_BYTES = 1_000_000
 MISSING_S = 1.0
 """Seconds for which a missing table is not looked for again: the record names it before it is written."""
@@ -277,7 +277,7 @@ def read_part(cluster: Cluster, home: str, fingerprint: str, number: int) -> byt
     """
     path, request = path_of(home, "_mget"), {"ids": [f"{fingerprint}-{number}"]}
     answer = cluster.request("POST", path, request, every_shard=True)
-    with cluster.understood(path):
+    with cluster.reading_answer(path):
         data = answer["docs"][0].get("_source", {}).get("data")
     try:
         if isinstance(data, str) and len(data) <= 2 * PART_BYTES:

@@ -264,7 +264,7 @@ class Analysis:
                 query = {"bool": {"filter": holding}}
                 bodies.append({"size": 0, "track_total_hits": True, "query": query})
             answers = self.cluster.msearch(self.info.name, bodies, [term for term, _ in part])
-            with self.cluster.understood("_msearch"):
+            with self.cluster.reading_answer("_msearch"):
                 counts = [int(answer["hits"]["total"]["value"]) for answer in answers]
             cached |= dict(zip(part, counts, strict=True))
         self._holders |= {pair: count for pair, count in cached.items() if count is not None}
@@ -401,7 +401,7 @@ def term_vectors(
         return []
     path = path_of(index, "_mtermvectors")
     answer = cluster.request("POST", path, {"docs": docs}, SAME_COPY)
-    with cluster.understood("_mtermvectors"):
+    with cluster.reading_answer("_mtermvectors"):
         documents: list[dict[str, Any]] = [dict(document) for document in answer["docs"]]
         # A field that cannot hold a text has no words there; any other error is that of a shard.
         errors = (document for document in documents if "error" in document)

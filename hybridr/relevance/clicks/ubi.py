@@ -23,12 +23,12 @@ from shlex import quote
 from threading import Condition, Thread
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ...cluster.connection import Cluster, as_json, make_index
+from ...cluster.connection import Cluster, json_bytes, make_index
 from ...cluster.destinations import resolve
-from ...cluster.mappings import TERMS_COUNT, limit
-from ...cluster.reading import documents_in_pages, groups_of, hits_by_id, read_pages, whole_characters
+from ...cluster.mappings import TERMS_COUNT, index_limit
+from ...cluster.reading import documents_in_pages, groups_of, hits_by_id, read_pages, replace_lone_surrogates
 from ...cluster.record import IndexInfo
-from ...cluster.writing import Action, HeldRejects, write
+from ...cluster.writing import Action, MemoryRejects, write
 from ...errors import DataError, NotFound
 from ...files.local import load_asset, numbered_lines, parsed_json
 
@@ -122,7 +122,7 @@ class LogReader:
             day = match[0] if isinstance(day, str) and (match := DAY.match(day)) else ""
         typed = source.get("user_query")
         typed = typed if isinstance(typed, str) and len(typed) <= LONGEST_TEXT else ""
-        text = whole_characters(" ".join(typed.split()))
+        text = replace_lone_surrogates(" ".join(typed.split()))
         who = self.hashed(name), self.hashed(client) if client else 0, day, text
         if "action_name" not in source:
             if not text:
@@ -174,7 +174,7 @@ def identifier(value: Any) -> str:
         value = str(value)
     if not isinstance(value, str) or len(value) > LONGEST_ID:
         return ""
-    return value.strip() if value.isascii() else whole_characters(value.strip())
+    return value.strip() if value.isascii() else replace_lone_surrogates(value.strip())
 
 
 def object_in(value: Any, name: str) -> Mapping[str, Any]:
@@ -242,7 +242,9 @@ def ids_by_name(
     unique = sorted(set(names))
     if field := exact_field(info, [field for field, _ in fields.most_common()]):
         ids: dict[str, str] = {}
-        together = min(NAMED_TOGETHER, limit(info, TERMS_COUNT), max(1, info.result_window // OF_ONE_NAME))
+        together = min(
+            NAMED_TOGETHER, index_limit(info, TERMS_COUNT), max(1, info.result_window // OF_ONE_NAME)
+        )
         for start in range(0, len(unique), together):
             body = {
                 "size": min(together * OF_ONE_NAME, info.result_window),
@@ -287,7 +289,7 @@ PATIENCE_S, END_S = 5.0, 10.0
 CameTo: TypeAlias = Literal["written", "no_room", "failed", "refused"]
 Counted: TypeAlias = Callable[[str, CameTo, int], None]
 """Is told of which index how many records came to what."""
-NEW_LINE = as_json({"create": {}}) + b"\n"
+NEW_LINE = json_bytes({"create": {}}) + b"\n"
 
 
 class Waiting(NamedTuple):
@@ -320,7 +322,7 @@ class UbiWriter:
         """
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         whole = [{"timestamp": now, **record} for record in records]
-        waiting = [Waiting(index, record, field, len(as_json(record))) for record in whole]
+        waiting = [Waiting(index, record, field, len(json_bytes(record))) for record in whole]
         size = sum(entry.size for entry in waiting)
         with self._more:
             room = not self._ended and self._held + size <= self.most
@@ -362,8 +364,8 @@ class UbiWriter:
             if index not in self._there:
                 create_if_missing(self.cluster, index)
                 self._there.add(index)
-            actions = [Action("", NEW_LINE + as_json(entry) + b"\n") for entry in self._named(waiting)]
-            done = write(self.cluster, index, actions, rejects=HeldRejects(), patience_s=PATIENCE_S)
+            actions = [Action("", NEW_LINE + json_bytes(entry) + b"\n") for entry in self._named(waiting)]
+            done = write(self.cluster, index, actions, rejects=MemoryRejects(), patience_s=PATIENCE_S)
         except Exception as error:  # of whatever kind: those that come later may be written
             if isinstance(error, NotFound):
                 self._there.discard(index)

@@ -291,7 +291,7 @@ class CandidateLists(NamedTuple):
         """Return the ids of the documents that any retriever found."""
         return list(dict.fromkeys(chain(*self.listed.values())))
 
-    def scores_of(self, doc_id: str) -> dict[str, float]:
+    def scoring_query(self, doc_id: str) -> dict[str, float]:
         """Return the scores of a document by retriever, signal and boost, as far as it has one."""
         further = {name: scores for name, (_, scores) in [*self.signals.items(), *self.boosts.items()]}
         return {
@@ -396,7 +396,7 @@ class Fusion(Protocol):
     takes_signals: ClassVar[bool] = False
     takes_boosts: ClassVar[bool] = False
     needs_scripts: ClassVar[bool] = False
-    true_scores: ClassVar[bool] = False
+    scoring_clause: ClassVar[bool] = False
     grids: ClassVar[Sequence[Grid]] = ()
     settings: SearchSettings
     scripts: Scripts | None
@@ -462,7 +462,7 @@ class SingleRetriever(Fusion):
 
     name = "alone"
     one_request = True
-    true_scores = True
+    scoring_clause = True
 
     def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
         """Return the search request of the only retriever."""

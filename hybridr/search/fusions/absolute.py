@@ -51,7 +51,7 @@ class Absolute(Fusion):
     takes_signals = True
     takes_boosts = True
     needs_scripts = True
-    true_scores = True
+    scoring_clause = True
     grids = (Grid("absolute", {"fusion": "absolute"}, TWENTIETHS),)
 
     def weights(self, query: CompiledQuery) -> PartWeights:
@@ -69,7 +69,7 @@ class Absolute(Fusion):
         if not query.display:
             return body
         named = [
-            retriever.true_scores(query.values[name], explain=True)
+            retriever.scoring_clause(query.values[name], explain=True)
             for name, retriever in query.retrievers.items()
         ]
         if query.explained:
@@ -100,7 +100,7 @@ class Absolute(Fusion):
                 boost = weights.retrievers[name] / of_words if of_words else 1.0
                 finders.append(retriever.query(value, query.depth, filter=query.filter, boost=boost))
         parts = [
-            retriever.true_scores(query.values[name], weights.retrievers[name])
+            retriever.scoring_clause(query.values[name], weights.retrievers[name])
             for name, retriever in query.retrievers.items()
         ]
         further = [(part, weights.signals[name]) for name, part in query.signals.items()]

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...cluster.token_field import TOKENS_FIELD, TokenState, held_bytes, max_sims
+from ...cluster.token_field import TOKENS_FIELD, TokenState, max_sims, stored_bytes
 from ...encoders.graph_folders import MultiVectorEncoder, open_once
 from ...records import Hit
 from ...settings import Stage

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ...cluster.connection import Cluster, as_json, hidden_body, make_index, path_of
-from ...cluster.destinations import claimants, resolve_complete, rewrite
+from ...cluster.connection import Cluster, hidden_index_body, json_bytes, make_index, path_of
+from ...cluster.destinations import claiming_indices, resolve_complete, rewrite
 from ...cluster.reading import hits_by_id
 from ...cluster.record import IndexInfo
 from ...cluster.record_parts import KeptRules
@@ -38,7 +38,7 @@ from .rule import (
     require_quick,
 )
 
-BODY_OF_RULES = hidden_body({"version": {"type": "long"}})
+BODY_OF_RULES = hidden_index_body({"version": {"type": "long"}})
 MOST_RULES, MOST_BYTES_OF_RULES = 20_000, 20_000_000
 VERSIONS_KEPT = 20
 MOST_BOOKS = 8
@@ -113,7 +113,7 @@ def stored_version(cluster: Cluster, info: IndexInfo, version: int | None = None
             hint=f"give this user's role indices:data/read/search on {index}, as roles/search.json does",
             status=error.status,
         ) from None
-    with cluster.understood(path_of(index, "_search")):
+    with cluster.reading_answer(path_of(index, "_search")):
         hits = answer["hits"]["hits"]
         return read_version(hits[0]["_source"]) if hits else None
 
@@ -222,7 +222,7 @@ def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> b
     too large, AccessDenied.
     """
     require_room(version.rules)
-    index, content = rules_index(info), as_json(version.to_json())
+    index, content = rules_index(info), json_bytes(version.to_json())
     if len(content) > MOST_BYTES_OF_RULES:
         raise DataError(f"these rules have {len(content):,} bytes, at most {MOST_BYTES_OF_RULES:,} are kept")
     if version.version == 1:
@@ -338,7 +338,7 @@ def changed_rules(
         if not write_version(cluster, info, version):
             continue
         part = KeptRules(version=version.version, rules=len(rules), job=version.job)
-        others = [] if info.record.in_place else claimants(cluster, info.record.source)
+        others = [] if info.record.in_place else claiming_indices(cluster, info.record.source)
         same = [index.name for index in others if index.record.source_uuid == info.record.source_uuid]
         for name in dict.fromkeys([info.name, *same]):
             rewrite(cluster, name, with_newest_rules(cluster, info, part), settled=True)

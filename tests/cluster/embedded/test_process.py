@@ -16,7 +16,7 @@ def test_stop_ends_the_process_and_its_children_once(spawned: Callable[..., psut
     parent = spawned(FAMILY, state_module.data_argument("/data/mine"))
     (child,) = parent.children()
     state.write_state(state_of("mine", parent.pid, parent.create_time()))
-    assert state_module.nodes()[0].running
+    assert state_module.node_states()[0].running
     assert state_module.running_node().url == "http://127.0.0.1:9"
     assert process.stop("mine")
     assert not psutil.pid_exists(child.pid) or child.status() == psutil.STATUS_ZOMBIE
@@ -38,7 +38,7 @@ def test_a_stale_pid_never_ends_a_stranger(spawned: Callable[..., psutil.Popen])
     state.write_state(state_of("mine", stranger.pid, stranger.create_time()))
     reused = spawned(FAMILY, state_module.data_argument("/data/other"))
     state.write_state(state_of("other", reused.pid, reused.create_time() - 3600))
-    assert [each.running for each in state_module.nodes()] == [False, False]
+    assert [each.running for each in state_module.node_states()] == [False, False]
     assert not process.stop("mine")
     assert not process.stop("other")
     assert stranger.is_running()
@@ -50,7 +50,7 @@ def test_an_ended_process_is_not_running(spawned: Callable[..., psutil.Popen]) -
     state.write_state(state_of("mine", parent.pid, parent.create_time()))
     parent.kill()  # a zombie, until its parent asks
     deadline = time.monotonic() + 10
-    while state_module.nodes()[0].running:
+    while state_module.node_states()[0].running:
         assert time.monotonic() < deadline
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from hybridr.cluster.embedded import process, state
 from hybridr.cluster.embedded import state as state_module
-from hybridr.cluster.embedded.state import addressed
+from hybridr.cluster.embedded.state import with_address
 from hybridr.cluster.settings import ClusterSettings, NodeSettings
 from hybridr.errors import NodeError, SettingsError
 from hybridr_cli import main
@@ -31,7 +31,7 @@ def test_running_url_prefers_the_default_and_guesses_only_a_single_one(spawned):
     with pytest.raises(
         SettingsError, match="called 'default': a at http://127.0.0.1:1, b at http://127.0.0.1:2"
     ):
-        addressed(ClusterSettings())
+        with_address(ClusterSettings())
     process.stop("b")
     assert state_module.running_node().url == "http://127.0.0.1:1"
 
@@ -41,7 +41,7 @@ def test_delete_data_forgets_only_that_node(tmp_path: Path) -> None:
         (state.node_folder(name) / "data").mkdir(parents=True)
         state.write_state(state_of(name, 1, 0.0))
     assert main(["node", "stop", "--name", "mine", "--delete-data"]) == 0
-    assert [each.name for each in state_module.nodes()] == ["other"]
+    assert [each.name for each in state_module.node_states()] == ["other"]
     assert not state.node_folder("mine").exists()
     assert state.node_folder("other").exists()
 
@@ -128,7 +128,7 @@ def test_one_damaged_state_leaves_the_others(damage: str, capsys: pytest.Capture
     whole = json.loads(state.state_file("good").read_text())
     wrong = json.dumps({**whole, **json.loads(damage)}) if damage == '{"pid": "x"}' else damage
     state.state_file("bad").write_text(wrong)
-    assert [one.name for one in state_module.nodes()] == ["good"]
+    assert [one.name for one in state_module.node_states()] == ["good"]
     assert state_module.running_node() is None
     assert main(["node", "status", "--json"]) == 0
     shown = capsys.readouterr()

@@ -13,7 +13,7 @@ import pytest
 
 from hybridr import connect
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.embedded.state import addressed
+from hybridr.cluster.embedded.state import with_address
 from hybridr.cluster.settings import ClusterSettings
 from hybridr.errors import SettingsError, Unreachable
 from hybridr.settings import resolve_stage
@@ -35,7 +35,7 @@ def cloud_id(text: str) -> str:
     ],
 )
 def test_a_cloud_id_is_an_address(text: str, url: str) -> None:
-    assert addressed(ClusterSettings(cloud_id=cloud_id(text))).url == url
+    assert with_address(ClusterSettings(cloud_id=cloud_id(text))).url == url
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_a_cloud_id_is_an_address(text: str, url: str) -> None:
 )
 def test_what_is_no_cloud_id_is_refused(wrong: str) -> None:
     with pytest.raises(SettingsError, match="this is no cloud id"):
-        addressed(ClusterSettings(cloud_id=wrong))
+        with_address(ClusterSettings(cloud_id=wrong))
 
 
 def test_two_addresses_are_one_too_many() -> None:
     with pytest.raises(SettingsError, match="an address and a cloud id"):
-        addressed(ClusterSettings(cloud_id=cloud_id("a$b"), url="http://localhost:9200"))
+        with_address(ClusterSettings(cloud_id=cloud_id("a$b"), url="http://localhost:9200"))
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ KEY = "aWQ6a2V5"
 def test_a_cloud_id_connects(deployment: tuple[str, list[tuple[str, str | None]]]) -> None:
     settings = connect(cloud_id=deployment[0], api_key=KEY).settings
     assert settings is not None
-    cluster = Cluster.connect(addressed(addressed(settings)))  # once more changes nothing
+    cluster = Cluster.connect(with_address(with_address(settings)))  # once more changes nothing
     assert cluster.url.startswith("https://es.cloud.example:")
     assert {key for _, key in deployment[1]} == {f"ApiKey {KEY}"}
 
@@ -127,7 +127,7 @@ def test_an_api_key_keeps_the_user_of_an_own_node_away(monkeypatch, tmp_path) ->
     """The same kind: what one step fills in must not contradict what was set."""
     node = state_of("default", 1, 1.0, user="admin", password_file=str(tmp_path / "password"), running=True)
     monkeypatch.setattr("hybridr.cluster.embedded.state.running_node", lambda: node)
-    monkeypatch.setattr("hybridr.cluster.embedded.state.nodes", lambda: [node])
-    assert addressed(ClusterSettings()).user == "admin"
+    monkeypatch.setattr("hybridr.cluster.embedded.state.node_states", lambda: [node])
+    assert with_address(ClusterSettings()).user == "admin"
     for settings in (ClusterSettings(api_key=KEY), ClusterSettings(api_key=KEY, url=node.url)):
-        assert addressed(addressed(settings)).user is None
+        assert with_address(with_address(settings)).user is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.default_pipeline import DEFAULT, found_pipeline
+from hybridr.cluster.default_pipeline import DEFAULT, stored_pipeline
 from hybridr.errors import ClusterError, NotFound
 from hybridr.files.local import asset_path
 from hybridr.search.fusions.pipeline import hybrid_query
@@ -33,7 +33,7 @@ def name(cluster: Cluster) -> Iterator[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_file_can_be_put_as_it_stands(cluster, name, file):
     cluster.request("PUT", path_of("_search", "pipeline", name), file.read_text())
-    assert found_pipeline(cluster, name) == json.loads(file.read_text())
+    assert stored_pipeline(cluster, name) == json.loads(file.read_text())
 
 
 def test_a_missing_pipeline_and_one_for_other_sub_queries_say_what_helps(cluster, name, index_name):

@@ -10,7 +10,13 @@ import pytest
 
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, IndexView, path_of
-from hybridr.cluster.destinations import generations_of, is_known_by, name_destination, put_record, resolve
+from hybridr.cluster.destinations import (
+    destination_pattern,
+    is_destination_of,
+    put_record,
+    register_destination,
+    resolve,
+)
 from hybridr.cluster.record import IndexInfo, Record
 from hybridr.errors import AccessDenied, ClusterError, DataError, HybridrError
 from hybridr.indexing.beside_index import index_of_job
@@ -174,7 +180,7 @@ def test_reindex_and_remove_leave_the_source_s_record_as_it_was(cluster, source)
 
 
 def view_of(cluster: Cluster, source: str) -> IndexView:
-    return IndexView.of(cluster, source, generations_of(source))
+    return IndexView.of(cluster, source, destination_pattern(source))
 
 
 def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empty(cluster, source):
@@ -204,10 +210,10 @@ class Forbidding(Cluster):
 def test_a_source_that_may_not_be_written_to_is_believed_or_refused(cluster, source):
     made = cluster.index_info(f"{source}-hybridr-1")
     denied = Forbidding(cluster.client, cluster.url)
-    assert name_destination(denied, made) is True  # it is named already
+    assert register_destination(denied, made) is True  # it is named already
     other = replace(made, settings={**made.settings, "index.uuid": "other"})
     with pytest.raises(HybridrError, match="forbids"):
-        name_destination(denied, other)
+        register_destination(denied, other)
     unnamed(cluster, source)
-    assert name_destination(denied, made) is False
+    assert register_destination(denied, made) is False
     assert resolve(cluster, source).name == made.name

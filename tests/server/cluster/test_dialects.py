@@ -74,7 +74,7 @@ def test_it_is_found_out_and_doctor_says_so(elastic):
 def test_an_index_that_knows_nothing_of_vectors_takes_them_in_place(elastic, loaded, monkeypatch):
     """A filling sends no script; the core, which has none, is refused for what comes after it."""
     in_place = ReindexSettings(in_place=True)
-    if PAINLESS not in elastic.parts("modules"):
+    if PAINLESS not in elastic.installed_parts("modules"):
         with pytest.raises(ClusterError, match="a node lacks the module lang-painless"):
             reindex(elastic, loaded, ENCODER, in_place)
         monkeypatch.setattr(Cluster, "parts", lambda *_: frozenset())

@@ -219,7 +219,7 @@ def test_views_live_no_longer_than_the_cluster_allows(product, name):
     plain = product.dialect.name == "plain"
     made(product, name, COUNT)
     with cluster_setting(product, "point_in_time.max_keep_alive" if plain else "search.max_keep_alive", "6m"):
-        reading = product.patient(0.0)
+        reading = product.with_patience(0.0)
         reading.view_keep_alive = "10m"
         assert len(list(read_documents(reading, name))) == COUNT
         assert reading.view_keep_alive == "6m"

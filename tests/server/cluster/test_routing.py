@@ -28,5 +28,5 @@ def test_a_document_lies_where_it_is_looked_for(cluster, index_name, spread):
     hits = cluster.request("POST", path_of(index_name, "_search"), body)["hits"]["hits"]
     assert len(hits) == 60
     for hit in hits:
-        shards = shards_of(hit.get("_routing") or hit["_id"], info)
+        shards = shards_for(hit.get("_routing") or hit["_id"], info)
         assert hit["_shard"] in [f"[{index_name}][{shard}]" for shard in shards]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridr.cluster.connection import Cluster, hidden_body, path_of
+from hybridr.cluster.connection import Cluster, hidden_index_body, path_of
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.record_parts import KeptRules
 from hybridr.cluster.rule_versions import newest_rules, rules_index
@@ -23,7 +23,7 @@ def source(cluster: Cluster, index_name: str) -> IndexInfo:
 def store(cluster: Cluster, source: IndexInfo, version: int, held: Any) -> None:
     index = rules_index(source)
     if not cluster.exists(index):
-        cluster.request("PUT", path_of(index), hidden_body({"version": {"type": "long"}}))
+        cluster.request("PUT", path_of(index), hidden_index_body({"version": {"type": "long"}}))
     cluster.request("PUT", path_of(index, "_doc", str(version)), held, {"refresh": "true"})
 
 

@@ -47,7 +47,9 @@ def scores(cluster: Cluster, name: str, query: dict[str, Any]) -> dict[str, floa
 @pytest.mark.parametrize("shards", [1, 3])
 def test_scores_are_those_of_our_arithmetic(cluster, index_name, width, shards):
     found = filled(cluster, index_name, width, shards)
-    assert {doc: one.tobytes() for doc, one in found.items()} == held_bytes(cluster, index_name, list(found))
+    assert {doc: one.tobytes() for doc, one in found.items()} == stored_bytes(
+        cluster, index_name, list(found)
+    )
     for tokens in (1, 6, MOST_QUERY_TOKENS):
         query = pack_bits(states_of(tokens, width, seed=99), np.zeros(width, dtype=np.float32))
         weights = np.random.default_rng(tokens).dirichlet(np.ones(tokens)).astype(np.float32)

@@ -8,7 +8,7 @@ import pytest
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.routing import shards_of
+from hybridr.cluster.routing import shards_for
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.rollback import rollback
 from hybridr.indexing.verification import verify
@@ -45,7 +45,7 @@ def tenants(cluster: Cluster, index_name: str) -> str:
     """Thirty ids of one tenant each, ten that all three tenants have."""
     cluster.request("PUT", path_of(index_name), BODY)
     info = cluster.index_info(index_name)
-    assert len({tuple(shards_of(tenant, info)) for tenant in TENANTS}) == 3
+    assert len({tuple(shards_for(tenant, info)) for tenant in TENANTS}) == 3
     own = {(f"own{number}", TENANTS[number % 3]): f"a zephyr {number}" for number in range(30)}
     shared = {
         (f"shared{number}", tenant): f"a candle {number} of {tenant}"

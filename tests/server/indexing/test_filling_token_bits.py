@@ -11,7 +11,7 @@ from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.record import BITS_FIELD
-from hybridr.cluster.token_field import held_bytes
+from hybridr.cluster.token_field import stored_bytes
 from hybridr.doctor.forecasting import estimated_plan
 from hybridr.encoders.bits import mean_from_text
 from hybridr.errors import DataError, ModelError
@@ -47,7 +47,7 @@ def assert_bits_fit(cluster: Cluster, name: str) -> None:
     texts = {doc: found["text"] for doc, found in raw(cluster, info.name).items() if found.get("text")}
     mean = mean_from_text(info.record.token_bits)
     _, expected = read_bits(HashingEncoder(), list(texts.values()), mean)
-    held = held_bytes(cluster, info.name, list(raw(cluster, info.name)))
+    held = stored_bytes(cluster, info.name, list(raw(cluster, info.name)))
     assert held == {doc: bits.tobytes() for doc, bits in zip(texts, expected, strict=True)}
 
 
@@ -71,7 +71,7 @@ def test_bits_of_another_text_are_found_and_removing_takes_them_out(cluster, sou
     assert problems(cluster, source) == {"token bits": ["d1", "d3", "d5"], "mark without its vector": ["d5"]}
     remove(cluster, source)
     assert raw(cluster, source) == before
-    assert held_bytes(cluster, source, list(before)) == {}
+    assert stored_bytes(cluster, source, list(before)) == {}
     assert reindex(cluster, source, HashingEncoder(), IN_PLACE).encoded == 24
     assert_bits_fit(cluster, source)
 

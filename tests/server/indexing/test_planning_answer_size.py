@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr import ReindexSettings
-from hybridr.cluster.connection import Cluster, as_json, path_of
+from hybridr.cluster.connection import Cluster, json_bytes, path_of
 from hybridr.indexing.planning import added_fields
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
@@ -47,7 +47,7 @@ def test_the_line_that_is_printed_makes_answers_as_small_as_before(cluster, name
     assert dry == typed == {"_source": {"excludes": ["hybridr_vector"]}}
     assert hits(cluster, f"{name}-live", **typed) == before
     whole = hits(cluster, f"{name}-live")
-    assert len(as_json(whole)) > 5 * len(as_json(before))
+    assert len(json_bytes(whole)) > 5 * len(json_bytes(before))
     # The second generation says it too.
     assert line_to_type(cli.typed([*command, "--vectors", "byte"]).out) == typed
 

@@ -43,7 +43,7 @@ def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(cluste
         cluster.request("DELETE", path_of(index_name, "_doc", "d3"))
         original(*given)
 
-    monkeypatch.setattr(switching, "switch", switch)
+    monkeypatch.setattr(switching, "switch_alias", switch)
     assert reindex(cluster, index_name, HashingEncoder(), SETTINGS).switched
     assert_equal(cluster, index_name)
 

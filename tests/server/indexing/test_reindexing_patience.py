@@ -58,7 +58,7 @@ def test_an_alias_that_somebody_moves_elsewhere_is_left_there(cluster, index_nam
         cluster.request("POST", "/_aliases", {"actions": [{"remove": {"index": "*", "alias": alias}}, add]})
         original(cluster, alias, *given)
 
-    monkeypatch.setattr(switching, "switch", switch)
+    monkeypatch.setattr(switching, "switch_alias", switch)
     with pytest.raises(ClusterError, match=f"somebody else has moved to '{index_name}' the alias"):
         reindex(cluster, index_name, HashingEncoder(salt="other"))
     assert [info.name for info in cluster.indices(first.alias)] == [index_name]

@@ -18,7 +18,7 @@ import pytest
 import hybridr_cli
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.reading import same_documents
+from hybridr.cluster.reading import counterparts
 from hybridr.errors import DataError, FingerprintMismatch, NotFound
 from hybridr.indexing import filling, lag
 from hybridr.indexing.reindexing import SyncResult, reindex, sync
@@ -111,9 +111,9 @@ def test_after_a_deletion_only_the_ids_near_it_are_looked_up(cluster, index_name
 
     def watching(cluster: Cluster, info: Any, documents: Any, **options: Any) -> Any:
         asked.extend(document.doc_id for document in documents)
-        return same_documents(cluster, info, documents, **options)
+        return counterparts(cluster, info, documents, **options)
 
-    monkeypatch.setattr(lag, "same_documents", watching)
+    monkeypatch.setattr(lag, "counterparts", watching)
     update(cluster, alias, "d8", text="by a client")
     delete(cluster, alias, "d3")
     delete(cluster, index_name, "d2")

@@ -11,7 +11,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.token_field import held_bytes
+from hybridr.cluster.token_field import stored_bytes
 from hybridr.doctor.forecasting import estimated_plan
 from hybridr.errors import DataError, SettingsError
 from hybridr.indexing import representations
@@ -67,7 +67,7 @@ def test_it_is_written_with_the_others_in_place_and_asked_by_the_engine(cluster,
     assert (done.encoded, done.without_text) == (22, 1)
     assert_weights_fit(cluster, source)
     assert len(raw(cluster, done.destination)["long"][FIELD]) == 600, "weights reach the end of a document"
-    assert len(held_bytes(cluster, done.destination, ["long"])["long"]) == 8 * 600
+    assert len(stored_bytes(cluster, done.destination, ["long"])["long"]) == 8 * 600
     assert problems(cluster, source) == {}
     assert [name for name in before if name not in sources(cluster, done.destination)] == []
     query = {"query": {"rank_feature": {"field": f"{FIELD}.w599"}}}

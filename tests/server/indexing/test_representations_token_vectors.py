@@ -12,7 +12,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, held_bytes, token_vectors_in
+from hybridr.cluster.token_field import TOKENS_FIELD, TokenState, stored_bytes, token_vectors_in
 from hybridr.encoders.graph_folders import MultiVectorEncoder
 from hybridr.errors import ModelError, SettingsError
 from hybridr.indexing.reindexing import plan, reindex
@@ -51,7 +51,7 @@ def assert_vectors_fit(cluster: Cluster, name: str, tolerance: float) -> None:
     info = resolve(cluster, name)
     found, state = raw(cluster, info.name), TokenState.of(info.record)
     assert state
-    kept = held_bytes(cluster, info.name, list(found), TOKENS_FIELD)
+    kept = stored_bytes(cluster, info.name, list(found), TOKENS_FIELD)
     assert kept.keys() == {doc_id for doc_id, one in found.items() if one["text"]}
     for doc_id, held in kept.items():
         [expected] = encoder.encode_documents([found[doc_id]["text"]])

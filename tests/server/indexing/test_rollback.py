@@ -398,7 +398,7 @@ def test_a_write_under_way_while_the_alias_moves_is_kept_and_a_later_one_stays_s
         delete(cluster, alias, "d60")
         put_documents(cluster, alias, [3, 61], suffix=" and again")
 
-    monkeypatch.setattr(rollback_module, "switch", switch)
+    monkeypatch.setattr(rollback_module, "switch_alias", switch)
     done = rollback(cluster, index_name, copy_back=True, drop=True)
     assert done["returned"] == {"changed": 4, "deleted": 1, "conflicts": 0, "deletes_known": True}
     assert done["dropped"]

@@ -13,7 +13,7 @@ import pytest
 from hybridr import ReindexSettings
 from hybridr.cluster import remote_models
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.remote_models import made_for
+from hybridr.cluster.remote_models import search_ids
 from hybridr.cluster.semantic import embedded_texts, plain_source, unfolded
 from hybridr.errors import (
     ClusterError,

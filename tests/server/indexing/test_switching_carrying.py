@@ -179,7 +179,7 @@ def test_written_while_the_alias_moves(cluster, name, alias, monkeypatch):
         delete(cluster, left, "own")
         put_documents(cluster, alias, [14], suffix=" after")
 
-    monkeypatch.setattr(switching, "switch", switch)
+    monkeypatch.setattr(switching, "switch_alias", switch)
     again(cluster, name)
     shown = texts(cluster, alias)
     assert shown["d11"]["text"].endswith(" before")

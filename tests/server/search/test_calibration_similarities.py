@@ -12,7 +12,7 @@ import pytest
 from hybridr import Search, SearchSettings, read_beir
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
-from hybridr.cluster.retrievers.lexical import lexical_root
+from hybridr.cluster.retrievers.lexical import lexical_divisor
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.records import Document, Query
@@ -72,7 +72,7 @@ def weights(search: Search, queries: list[Query]) -> list[float]:
     texts = [query.text for query in queries]
     found = search.using("lexical").run(queries, 1)
     best = [max(found[query.query_id].values()) for query in queries]
-    return [score / lexical_root(idf) for score, idf in zip(best, search.idf_sums(texts), strict=True)]
+    return [score / lexical_divisor(idf) for score, idf in zip(best, search.idf_sums(texts), strict=True)]
 
 
 def test_words_weigh_what_they_weigh_by_plain_bm25(cluster, index, read):

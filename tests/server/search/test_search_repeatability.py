@@ -11,7 +11,7 @@ import pytest
 
 from hybridr import Search, SearchSettings, connect
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.routing import routing_values, same_copies
+from hybridr.cluster.routing import routing_values, text_preference
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.records import Query
@@ -151,7 +151,7 @@ def test_the_same_copies_rank_for_the_same_text(cluster, index, mode, feedback, 
     listener = TermTableBuilder(cluster.client)
     heard = Cluster(listener, cluster.url)
     search = Search(heard, index, encoder(), mode, feedback, settings=SearchSettings(**settings))
-    chosen = [same_copies(text)["preference"] for text in TEXTS[:3]]
+    chosen = [text_preference(text)["preference"] for text in TEXTS[:3]]
     assert len(set(chosen)) == 3
     search(TEXTS[3], 5)  # the first one asks once, without ranking, where routing values lead
     listener.named.clear()

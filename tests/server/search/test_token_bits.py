@@ -10,7 +10,7 @@ import pytest
 from hybridr import ReindexSettings, Search, SearchSettings
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.record import BITS_FIELD
-from hybridr.cluster.token_field import held_bytes
+from hybridr.cluster.token_field import stored_bytes
 from hybridr.errors import SettingsError
 from hybridr.indexing.reindexing import reindex
 from support.bits import asked_bits, late_interaction
@@ -49,7 +49,7 @@ def expected_part(search: Search, text: str, held: dict[str, bytes]) -> dict[str
 def test_the_part_of_each_hit_is_ours(cluster, search, text):
     hits = search(text, 40, explain=True)
     expected = expected_part(
-        search, text, held_bytes(cluster, search.info.name, [hit.doc_id for hit in hits])
+        search, text, stored_bytes(cluster, search.info.name, [hit.doc_id for hit in hits])
     )
     for hit in hits:
         assert hit.parts["token_bits"] == pytest.approx(expected.get(hit.doc_id, 0.0), abs=1e-4)

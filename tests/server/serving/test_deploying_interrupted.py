@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.default_pipeline import CACHE, DEFAULT, found_pipeline, pipeline_path
+from hybridr.cluster.default_pipeline import CACHE, DEFAULT, pipeline_path, stored_pipeline
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import ClusterError, DataError
 from hybridr.search.settings import SearchSettings
@@ -59,7 +59,7 @@ def deploys(cluster: Cluster, index: str, weight: float = 0.25) -> None:
 def require_as_before(cluster: Cluster, index: str) -> None:
     info = cluster.index_info(index)
     assert (info.record.deployment, info.settings.get(DEFAULT), info.settings[CACHE]) == (None, None, "true")
-    assert found_pipeline(cluster, f"hybridr-{index}") is None
+    assert stored_pipeline(cluster, f"hybridr-{index}") is None
 
 
 def is_usable(cluster: Cluster, index: str) -> bool:
@@ -118,8 +118,8 @@ def test_a_deploy_during_an_undeploy_goes_on(cluster, index, number):
 
 def test_a_pipeline_that_somebody_changed_is_stored_anew(cluster, index):
     deploys(cluster, index)
-    before, path = found_pipeline(cluster, f"hybridr-{index}"), pipeline_path(f"hybridr-{index}")
+    before, path = stored_pipeline(cluster, f"hybridr-{index}"), pipeline_path(f"hybridr-{index}")
     cluster.request("PUT", path, {"description": before["description"], "request_processors": []})
     deploys(cluster, index)
-    assert found_pipeline(cluster, f"hybridr-{index}") == before
+    assert stored_pipeline(cluster, f"hybridr-{index}") == before
     undeploy(cluster, index)

@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.cluster import remote_models
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.default_pipeline import found_pipeline
+from hybridr.cluster.default_pipeline import stored_pipeline
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Deployment
 from hybridr.cluster.remote_models import connector_id_of
@@ -103,7 +103,8 @@ def kill(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
 
 def taken_for(kept: str, other: str) -> bool:
     """Tell whether ml-commons takes one id for the other: they share what stands between two hyphens (see
-    `is_mistaken`), which they do on some nodes. It deletes no connector then that a model is said to use."""
+    `is_mistaken_conflict`), which they do on some nodes. It deletes no connector then that a model is said to
+    use."""
     return not {*kept.lower().split("-")}.isdisjoint(other.lower().split("-"))
 
 
@@ -112,7 +113,7 @@ def taken_for(kept: str, other: str) -> bool:
 def test_23_what_killed_runs_left_is_found_and_deleted(cupboard, server, monkeypatch, ending):
     before = made(cupboard)
     for module, name in [
-        (remote_models, "finished_task"),
+        (remote_models, "await_task"),
         (deploying, "write_record"),
         (deploying, "write_record"),
     ]:
@@ -174,7 +175,7 @@ def test_9_a_pipeline_of_somebody_else_is_not_deleted(cupboard, poisoned):
         assert caught.value.hint == f"hybridr deploy {poisoned} --way client   writes the record anew"
         deploy(cupboard, INDEX, DeploySettings(), DEFAULTS)
         undeploy(cupboard, INDEX)
-        assert found_pipeline(cupboard, "somebody-elses")
+        assert stored_pipeline(cupboard, "somebody-elses")
     finally:
         cupboard.request("DELETE", path)
 

@@ -11,7 +11,7 @@ import uvicorn
 
 from hybridr import ReindexSettings
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.default_pipeline import CACHE, found_pipeline
+from hybridr.cluster.default_pipeline import CACHE, stored_pipeline
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.doctor.diagnosis import check_deployments
 from hybridr.doctor.health_checks import Check
@@ -89,7 +89,7 @@ def test_deploy_leaves_somebody_elses_pipeline_of_its_name(cluster, index_name):
     cluster.request("PUT", path, {"description": "theirs", "phase_results_processors": []})
     with pytest.raises(ClusterError, match="not hybridr's"):
         deploy(cluster, index_name, CLIENT, DEFAULTS)
-    assert found_pipeline(cluster, f"hybridr-{destination}")["description"] == "theirs"
+    assert stored_pipeline(cluster, f"hybridr-{destination}")["description"] == "theirs"
     cluster.request("DELETE", path)
 
 

@@ -15,7 +15,7 @@ from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import resolve
 from hybridr.cluster.reading import text_of
-from hybridr.cluster.remote_models import create_model, delete_model, embedding_connector, made_for
+from hybridr.cluster.remote_models import create_model, delete_model, embedding_connector, search_ids
 from hybridr.errors import ClusterError
 from hybridr.indexing.reindexing import sync
 from hybridr.serving.application import create_app
@@ -84,13 +84,13 @@ def test_a_write_is_found_by_its_vector_at_once_and_sync_takes_it_over(ml_cluste
 
     again = deploy_ingest(ml_cluster, INDEX, settings)
     assert again.model_id != done.model_id
-    assert made_for(ml_cluster, "models", again.pipeline) == [again.model_id]
+    assert search_ids(ml_cluster, "models", again.pipeline) == [again.model_id]
     requests = undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
     deleted = [request["path"] for request in requests if request["method"] == "DELETE"]
     assert path_of("_ingest", "pipeline", again.pipeline) in deleted
     assert any(path.endswith(f"models/{again.model_id}") for path in deleted)
     for kind in ("models", "connectors"):
-        assert made_for(ml_cluster, kind, again.pipeline) == []
+        assert search_ids(ml_cluster, kind, again.pipeline) == []
     info = resolve(ml_cluster, INDEX)
     assert DEFAULT_INGEST not in info.settings
     assert undeploy_ingest(ml_cluster, info) == []
@@ -123,7 +123,7 @@ def test_what_a_killed_run_left_is_taken_away_by_undeploy(ml_cluster, alias, ser
     bulk(ml_cluster, alias, [{"index": {"_id": "meanwhile"}}, {"text": text_number(5)}])
     undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
     for kind in ("models", "connectors"):
-        assert made_for(ml_cluster, kind, f"hybridr-{info.name}-ingest") == []
+        assert search_ids(ml_cluster, kind, f"hybridr-{info.name}-ingest") == []
     assert DEFAULT_INGEST not in resolve(ml_cluster, INDEX).settings
 
 
@@ -168,9 +168,9 @@ def test_a_pipeline_of_our_name_that_asks_a_model_of_somebody_else_deletes_nothi
     deploy_ingest(ml_cluster, INDEX, settings)
     ml_cluster.request("PUT", path, body.replace(done.model_id, theirs.model_id))
     undeploy_ingest(ml_cluster, resolve(ml_cluster, INDEX))
-    assert made_for(ml_cluster, "models", "somebody-elses") == [theirs.model_id]
-    assert made_for(ml_cluster, "connectors", "somebody-elses") == [theirs.connector_id]
-    assert made_for(ml_cluster, "models", done.pipeline) == []
+    assert search_ids(ml_cluster, "models", "somebody-elses") == [theirs.model_id]
+    assert search_ids(ml_cluster, "connectors", "somebody-elses") == [theirs.connector_id]
+    assert search_ids(ml_cluster, "models", done.pipeline) == []
     delete_model(ml_cluster, theirs)
 
 

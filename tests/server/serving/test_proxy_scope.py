@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.relay import Answered, Relay, Relayed
+from hybridr.cluster.relay import ClientRequest, ClusterAnswer, Relay
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
 from hybridr.serving.application import create_app
@@ -37,7 +37,7 @@ class Sending(NamedTuple):
     """A server, and the requests that it sent on."""
 
     server: Server
-    sent: list[Relayed]
+    sent: list[ClientRequest]
 
     def search(self, name: str, body: dict[str, Any], query: str = "") -> tuple[str, dict[str, Any]]:
         """Return all that went to the cluster for one search, and the answer."""
@@ -83,10 +83,10 @@ def whole(tenants: Cluster, request: pytest.FixtureRequest) -> Iterator[Sending]
 def sending(cluster: Cluster, index: str, proxy: Any) -> Iterator[Sending]:
     settings = ServeSettings(index=index, proxy=proxy, rank_timeout_s=5)
     server = Server(create_app(HashingEncoder(), settings, cluster=cluster))
-    sent: list[Relayed] = []
+    sent: list[ClientRequest] = []
     send = Relay.send
 
-    def noted(relay: Relay, asked: Relayed, *rest: Any) -> Answered:
+    def noted(relay: Relay, asked: ClientRequest, *rest: Any) -> ClusterAnswer:
         sent.append(asked)
         return send(relay, asked, *rest)
 

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from hybridr import Search
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.destinations import write_record
-from hybridr.cluster.relay import Answered, Relay, Relayed
+from hybridr.cluster.relay import ClientRequest, ClusterAnswer, Relay
 from hybridr.errors import ClusterError, ModelError, NotFound, SettingsError
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
@@ -158,7 +158,7 @@ def test_behind_an_alias_that_moves_no_vector_of_another_encoder_answers(cluster
     alias, ended, passed = f"{index_name}-hybridr", threading.Event(), list[tuple[bytes, bytes]]()
     send = Relay.send
 
-    def noted(relay: Relay, sent: Relayed, *rest: Any) -> Answered:
+    def noted(relay: Relay, sent: ClientRequest, *rest: Any) -> ClusterAnswer:
         answer = send(relay, sent, *rest)
         passed.append((sent.body, answer.body))
         return answer
@@ -355,7 +355,7 @@ def test_a_server_that_cannot_follow_answers_as_before_and_says_so(cluster, inde
     assert scores(running) == pytest.approx(wanted, abs=1e-6)
     health = running.get("/healthz").json()
     assert health["status"] == "behind"
-    monkeypatch.setattr(deploying, "ask_server", lambda *_: health)
+    monkeypatch.setattr(deploying, "ask_embedding_server", lambda *_: health)
     there = deploying.Deployed("", "transparent", "", None, "http://server", [])
     said = deploying.server_problem(there, first.fingerprint)
     assert said == "the server at http://server does not follow its index: its log and /v1/index say why"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hybridr import Query, ReindexSettings, Rule, Search
-from hybridr.cluster.connection import Cluster, hidden_body, path_of
-from hybridr.cluster.default_pipeline import found_pipeline
+from hybridr.cluster.connection import Cluster, hidden_index_body, path_of
+from hybridr.cluster.default_pipeline import stored_pipeline
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import AccessDenied, ClusterError, DataError, NotFound
 from hybridr.indexing import rollback as alias_moves
@@ -154,14 +154,14 @@ def test_what_is_somebody_elses_stays(cluster, name):
     cluster.request("PUT", path_of(memory_name(theirs, "1")), {"settings": {"index.hidden": True}})
     cluster.request("PUT", pipeline, {"description": "theirs", "phase_results_processors": []})
     cluster.request("PUT", path_of(own))
-    cluster.request("PUT", path_of(memory_name(own, "1")), hidden_body({}))
+    cluster.request("PUT", path_of(memory_name(own, "1")), hidden_index_body({}))
     before = there(cluster, name)
     with pytest.raises(NotFound, match="hybridr made nothing"):
         remove(cluster, name)
     reindex(cluster, name, HashingEncoder())
     remove(cluster, name)
     assert there(cluster, name) == before
-    assert found_pipeline(cluster, f"hybridr-{theirs}")
+    assert stored_pipeline(cluster, f"hybridr-{theirs}")
 
 
 def test_who_may_not_read_pipelines_drops_what_was_never_deployed(cluster, name, monkeypatch):
@@ -170,14 +170,14 @@ def test_who_may_not_read_pipelines_drops_what_was_never_deployed(cluster, name,
 
     equipped(cluster, name)
     for module in (leftovers, deploying):
-        monkeypatch.setattr(module, "found_pipeline", denied)
+        monkeypatch.setattr(module, "stored_pipeline", denied)
     with pytest.raises(AccessDenied):
         rollback(cluster, name, drop=True)
     assert resolve(cluster, name).name != name, "nothing was changed"
     monkeypatch.undo()
     undeploy(cluster, name)
     for module in (leftovers, deploying):
-        monkeypatch.setattr(module, "found_pipeline", denied)
+        monkeypatch.setattr(module, "stored_pipeline", denied)
     assert rollback(cluster, name, drop=True)["dropped"]
     assert there(cluster, name) == set()
 

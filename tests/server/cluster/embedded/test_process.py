@@ -134,7 +134,7 @@ def test_a_secured_node_asks_for_its_password(secure_node, cli):
     assert Path(state.password_file).stat().st_mode & 0o777 == 0o600
     password = Path(state.password_file).read_text().strip()
     secured = connect(state.url)  # its own node: authority and password are known
-    assert "opensearch-security" in secured.parts("plugins")
+    assert "opensearch-security" in secured.installed_parts("plugins")
     use(secured)
     secured.request("DELETE", "/used")
     with pytest.raises(AccessDenied, match="401"):
@@ -208,7 +208,7 @@ def live_as_somebody(folder: str, settings: NodeSettings, pipe: Connection) -> N
         state = process.start(settings)
         own = connect(state.url)
         use(own)
-        parts = (own.version, own.parts("plugins"), own.parts("modules"))
+        parts = (own.version, own.installed_parts("plugins"), own.installed_parts("modules"))
         running = getattr(state_module.running_node(), "url", None) == state.url
         owner = psutil.Process(state.pid).uids().real
         pipe.send((owner, state.to_json(), parts, running, process.stop("own")))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import Cluster
-from hybridr.cluster.routing import shards_of
+from hybridr.cluster.routing import shards_for
 from hybridr.evaluation.label_free import idf
 from hybridr.indexing.terms.terms import Analysis
 from support.corpus import bulk, create, put
@@ -125,7 +125,7 @@ def test_a_node_agrees_on_where_routing_leads(cluster, settings):
         info = cluster.index_info(name)
         for value in ("0", "1", "hello", "ä€", "x" * 37, "😀a"):
             found = cluster.request("GET", f"/{name}/_search_shards", params={"routing": value})
-            assert [group[0]["shard"] for group in found["shards"]] == [shards_of(value, info)[0]]
+            assert [group[0]["shard"] for group in found["shards"]] == [shards_for(value, info)[0]]
     finally:
         cluster.request("DELETE", f"/{name}")
 
