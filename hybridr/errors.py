@@ -25,8 +25,8 @@ UNPRINTABLE = re.compile(
     # Joiners spell words of Arabic's and India's scripts and draw families; elsewhere nobody sees them.
     "|(?<![\u0600-\u0dff\u2600-\ufe0f\U0001f000-\U0001faff])[\u200c\u200d]"
 )
-"""Characters that a terminal obeys and does not show: control characters (C0 except tab and line end, C1),
-marks of bidirectional text, characters of no width; and lone surrogates, which no stream encodes."""
+"""Characters that a terminal acts on or does not show: control characters (C0 except tab and line end, C1),
+marks of bidirectional text, zero-width characters; and lone surrogates, which cannot be encoded."""
 
 
 def printable(text: str) -> str:
@@ -40,8 +40,8 @@ def on_one_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    """Return a printable text whose later lines are indented, so that none looks like a message of its
-    own.
+    """Return a printable text with all lines but the first indented, so that they do not look like separate
+    messages.
     """
     return re.sub(r"\n(?! )", "\n  ", printable(text))
 
@@ -55,7 +55,7 @@ def quantity(count: int, noun: str) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra of hybridr from its checkout: no package index has it."""
+    """Return the command that installs an extra from a checkout of hybridr, which is on no package index."""
     return f'in a clone of hybridr: pip install ".[{extra}]"'
 
 
@@ -96,7 +96,8 @@ class FingerprintMismatch(ModelError):
 class ClusterError(HybridrError):
     """The cluster refused or failed a request; `status` is the HTTP status, 0 without one.
 
-    `wait_s` is how many seconds it asks to be left alone, its `Retry-After`.
+    `kind` is the server's type of the error, or one of hybridr's (see `cluster/failures.py`). `wait_s` is the
+    number of seconds in the answer's `Retry-After`, 0 without one.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, status: int = 0, kind: str = "") -> None:

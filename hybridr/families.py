@@ -35,7 +35,7 @@ def member_names(family: str, **stated: Any) -> tuple[str, ...]:
 
 
 def member_files(family: str) -> dict[str, Path]:
-    """Return the files of a family's folders by name."""
+    """Return member name -> file, from all folders of a family."""
     folders = import_module(f"hybridr.{family}").__path__
     return {
         name: file
@@ -46,8 +46,8 @@ def member_files(family: str) -> dict[str, Path]:
 
 @cache
 def files_in(folder: str, changed: int) -> dict[str, Path]:
-    """Return the member files of a folder; cached until its modification time `changed`, because settings ask
-    thousands of times.
+    """Return member name -> file of a folder; cached per modification time `changed`, because settings look
+    this up thousands of times.
     """
     return {file.stem: file for file in Path(folder).glob("*.py") if file.stem != "__init__"}
 
@@ -61,8 +61,8 @@ def class_constants(file: Path) -> dict[str, Any]:
 
 @cache
 def constants_in(file: Path, changed: int) -> dict[str, Any]:
-    """Return the constants of a file; cached until its modification time `changed`: to parse the objectives
-    takes 40 ms, and each settings object of a training asks for them several times.
+    """Return the constants of a file; cached per modification time `changed`: parsing the objectives takes
+    40 ms, and each settings object of a training needs them several times.
     """
     text = file.read_text(encoding="utf-8")
     if f'name = "{file.stem}"' not in text:
@@ -88,8 +88,8 @@ def load_member(family: str, name: str) -> Any:
         raise SettingsError(f"no {family} '{name}': {', '.join(member_names(family))}")
     module = import_module(f"hybridr.{family}.{name}")
     for value in vars(module).values():
-        own = isinstance(value, type) and value.__module__ == module.__name__
-        if own and vars(value).get("name") == name:
+        is_own_class = isinstance(value, type) and value.__module__ == module.__name__
+        if is_own_class and vars(value).get("name") == name:
             return value
     raise SettingsError(f"{module.__name__} has no class with name = '{name}'")
 
@@ -114,14 +114,14 @@ class OneOf:
     def help(self) -> str:
         """Return the help texts of the members: "absolute: by their true scores; pipeline: …"."""
         files = [file for family in self.families for file in member_files(family).items()]
-        said = {name: class_constants(file).get("help") for name, file in files}
-        return "; ".join(f"{name}: {said[name]}" for name in self.choices if said.get(name))
+        helps = {name: class_constants(file).get("help") for name, file in files}
+        return "; ".join(f"{name}: {helps[name]}" for name in self.choices if helps.get(name))
 
     def checked(self, value: Any) -> Any:
         """Return the value if it is valid; else raise pydantic's error for a wrong literal."""
         if value is not None and value not in self.choices:
-            named = [f"'{name}'" for name in self.choices]
-            expected = " or ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+            quoted = [f"'{name}'" for name in self.choices]
+            expected = " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
             if any(value in member_names(family) for family in self.families):
                 stated = " and ".join(f'{name} = "{value}"' for name, value in self.stated.items())
                 expected += f" ({value}.py is there, but its class does not state {stated})"

@@ -1,8 +1,8 @@
 """Words as Lucene counts them; the language of documents, by py3langid, and the OpenSearch analyser for it.
 
-What cannot be recognised: a text of a few words, program code, formulas, names. Neighbours such as Malay and
-Indonesian, or Sorani and Uyghur, are taken for each other. It is meant for choosing an analyser and for
-warning before an English encoder meets other text.
+Texts of a few words, program code, formulas and names are not recognised. Similar languages, such as Malay
+and Indonesian, or Sorani and Uyghur, are confused. This is good enough to choose an analyser, and to warn
+before an English encoder encodes other text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LATIN = re.compile(r"[A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u1e00-\u1eff
 WIDE = re.compile(
     r"[\u1100-\u11ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff]"
 )
-"""Letters of Chinese, Japanese and Korean: each says as much as several Latin ones."""
+"""Letters of Chinese, Japanese and Korean; each carries as much information as several Latin letters."""
 WORD = re.compile(rf"{WIDE.pattern}{{1,2}}|(?:(?!{WIDE.pattern})\S)+")
 """A word between blanks, or two characters of a script without blanks."""
 MIDDLE_WORDS = 5
@@ -82,13 +82,14 @@ ANALYZERS = {
     "tr": "turkish",
     "zh": "cjk",
 }
-"""Language -> the built-in analyser of the module analysis-common; Polish, Hebrew and others have none."""
+"""Language -> built-in analyser of the module analysis-common, which has none for Polish, Hebrew and
+others."""
 
 
 class LanguageGuess(NamedTuple):
-    """The language of most texts that could be told, and its share (0..1) among those `texts`.
+    """The most frequent language, and its share (0..1) of the `texts` whose language was recognised.
 
-    `texts` is 0 when none could be told alone.
+    `texts` is 0 if no single text was recognised.
     """
 
     code: str
@@ -97,9 +98,9 @@ class LanguageGuess(NamedTuple):
 
 
 def guess_language(texts: Iterable[str]) -> LanguageGuess:
-    """Return the language of most texts, with its share of the texts whose language is known.
+    """Return the most frequent language, with its share of the texts whose language was recognised.
 
-    Where none is known all are read as one text: share 1, or 0 with `und`, of 0 texts.
+    If no text is recognised, all are read as one text; the share is then 1, or 0 for `und`, and `texts` is 0.
     """
     heads = [text[:MAX_CHARACTERS] for text in texts]
     votes = Counter(code for code in map(language_of, heads) if code != UNKNOWN)
@@ -112,11 +113,11 @@ def guess_language(texts: Iterable[str]) -> LanguageGuess:
 
 
 def foreign_language(texts: Iterable[str], is_known: Callable[[str], bool]) -> LanguageGuess:
-    """Find the language of most texts whose language is not `known`, and the share of all texts (0..1) that
-    are in any such language.
+    """Return the most frequent foreign language (`is_known` says no), and the share (0..1) of all texts that
+    are in any foreign language.
 
-    Texts that cannot be told (code, names, a few words) count among all, so they speak for nothing. Without
-    foreign texts the code is `und` and the share 0.
+    Texts that are not recognised (code, names, a few words) count among all texts, but not as foreign.
+    Without foreign texts the code is `und` and the share 0.
     """
     codes = [language_of(text) for text in texts if has_visible_text(text)]
     foreign = Counter(code for code in codes if code != UNKNOWN and not is_known(code))
@@ -126,21 +127,22 @@ def foreign_language(texts: Iterable[str], is_known: Callable[[str], bool]) -> L
 
 
 def language_of(text: str) -> str:
-    """Return the language of one text, `und` where it cannot be told."""
+    """Return the language code of one text; `und` if it is not recognised."""
     code: str = identifier().classify(text[:MAX_CHARACTERS])[0]
     return code
 
 
 def analyzer_for(code: str) -> str:
-    """Name OpenSearch's built-in analyser for a language code such as `en` or `pt-BR`, else `standard`."""
+    """Return OpenSearch's built-in analyser for a language code such as `en` or `pt-BR`, else "standard"."""
     folded = code.lower().replace("_", "-")
     return ANALYZERS.get(folded) or ANALYZERS.get(folded.split("-")[0], "standard")
 
 
 def makes_latin_terms(analyzer: str, text: str) -> bool:
-    """Whether an analyser makes terms of plain letters and digits from `text`, as that for English does.
+    """Return whether an analyser makes terms of Latin letters and digits from `text`, as English does.
 
-    For an analyser of an unknown language the letters of the text decide.
+    If the analyser belongs to no language, this is so if most letters are Latin and none is Chinese, Japanese
+    or Korean.
     """
     if analyzer in ANALYZERS.values():
         return analyzer == ANALYZERS["en"]
@@ -149,17 +151,17 @@ def makes_latin_terms(analyzer: str, text: str) -> bool:
 
 
 def has_visible_text(text: str) -> bool:
-    """Whether a text has a character that can be seen; blanks and control characters cannot."""
+    """Return whether a text has a visible character; blanks and control characters are not visible."""
     return any(character.isprintable() and not character.isspace() for character in text)
 
 
 def idf(containing: float, documents: float) -> float:
-    """Return the idf of a term that so many documents contain."""
+    """Return Lucene's idf of a term that `containing` of the `documents` contain."""
     return math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
 
 
 def without_tags(text: str) -> str:
-    """Return a text on one line without its tags; other angle brackets stay."""
+    """Return a text on one line without its HTML tags; other angle brackets stay."""
     return " ".join(TAG.sub(" ", text).split())
 
 
@@ -180,6 +182,6 @@ def middle_words(text: str, length: int = MIDDLE_WORDS) -> str:
 
 
 def words_between(text: str, start: int, end: int) -> str:
-    """Return the words of a text from place `start` to before `end`, on one line."""
+    """Return the words number `start` to `end - 1` of a text, on one line."""
     words = list(WORD.finditer(text))[start:end]
     return " ".join(text[words[0].start() : words[-1].end()].split()) if words else ""

@@ -65,8 +65,8 @@ class Hit(NamedTuple):
 class Hits(list[Hit]):
     """The hits of a page, best first.
 
-    `best` is the score of the best hit on any page; None without hits. `nearest` is the best document if all
-    hits were left out for their confidence.
+    `best` is the score of the best hit on any page; None without hits. `nearest` is the best document if
+    every hit was dropped because of its low confidence.
     """
 
     def __init__(self, hits: Iterable[Hit] = (), best: float | None = None) -> None:
@@ -93,9 +93,9 @@ class Reported:
 
 @dataclass(frozen=True)
 class Windows(Reported):
-    """How documents are split: `tokens` a window with [CLS] and [SEP], `overlap` of them shared.
+    """How documents are split: windows of `tokens` tokens, including [CLS] and [SEP].
 
-    A document gets `most` windows at most.
+    Neighbouring windows share `overlap` tokens. A document gets at most `most` windows.
     """
 
     tokens: int

@@ -1,10 +1,10 @@
 """Base of all settings: one frozen pydantic model a stage, with values from flags, environment and file.
 
 Precedence: flag > environment (`HYBRIDR_<STAGE>_<FIELD>`, for the connection `HYBRIDR_<FIELD>`) >
-`hybridr.toml` (`[stage]`) > default. The default file `./hybridr.toml` comes with the folder, so it is read
-only if it is the user's own, and credentials from elsewhere never go to an address that it sets. The command
-line makes an option of each field from its name, type, default and description, in which "None:" or "empty:"
-says what happens by default.
+`hybridr.toml` (`[stage]`) > default. `./hybridr.toml` may come with a folder that somebody else made. So it
+is read only if the user owns it, and credentials from elsewhere are never sent to an address that it sets.
+The command line makes an option of each field from its name, type, default and description, in which "None:"
+or "empty:" says what happens by default.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Option(NamedTuple):
 
 
 NoOption = Annotated[T, Option(None)]
-"""A field for the file and the environment; the command line has it only where a verb names it."""
+"""A field that is set by file or environment; only commands that name it have it as an option."""
 
 
 def read_pairs(value: Any) -> Any:
-    """Return `name=value,name=value`, as given on the command line, as a dictionary; other values pass.
+    """Return the text `name=value,name=value` as a dictionary; return other values unchanged.
 
-    Raises ValueError for a part without a name.
+    Raises ValueError for a part without a name or an equals sign.
     """
     if not isinstance(value, str):
         return value
@@ -57,7 +57,7 @@ def read_pairs(value: Any) -> Any:
 
 
 OwnSettings = Annotated[dict[str, Any], BeforeValidator(read_pairs)]
-"""Settings that a member of a family brings: its own stage checks them."""
+"""Settings of a family's member; the member's own stage checks them."""
 
 
 class Stage(BaseModel):
@@ -67,10 +67,11 @@ class Stage(BaseModel):
     table: ClassVar[str] = ""
 
     addresses: ClassVar[tuple[str, ...]] = ()
-    """Fields that say where credentials go, and how safely."""
+    """Fields that say where credentials are sent, and how safely."""
     credentials: ClassVar[tuple[str, ...]] = ()
     alternatives: ClassVar[tuple[str, ...]] = ()
-    """Fields that exclude each other: a layer that sets any of them replaces those of the layers below."""
+    """Fields that exclude each other: a layer (such as flags) that sets one hides all of them in lower
+    layers."""
 
     @classmethod
     def prefix(cls) -> str:
@@ -98,7 +99,7 @@ S = TypeVar("S", bound=Stage)
 
 
 def settings_error(stage: type[Stage], error: ValidationError) -> SettingsError:
-    """Return pydantic's error as a SettingsError with one line per problem, naming the nearest known name."""
+    """Return pydantic's error as a SettingsError that lists each problem; unknown names get a suggestion."""
     lines = []
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"])
@@ -131,20 +132,22 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
         raise SettingsError(f"{file}: {error}") from error
     for name in tables:
         if name not in TABLES:
-            raise SettingsError(f"{file}: unknown table [{name}], known are {', '.join(sorted(TABLES))}")
+            raise SettingsError(
+                f"{file}: unknown table [{name}]", hint=f"tables: {', '.join(sorted(TABLES))}"
+            )
     return tables
 
 
 def foreign_config_warning() -> str | None:
-    """Return why the `./hybridr.toml` of this folder is ignored: another user owns it; None if it is not."""
+    """Return a warning that `./hybridr.toml` is ignored because another user owns it; None if it is read."""
     file = Path(CONFIG_FILE)
     if not (hasattr(os, "geteuid") and file.is_file()):
         return None
-    others = {file.lstat().st_uid, file.stat().st_uid} - {*TRUSTED_OWNERS, os.geteuid()}
-    if not others:
+    owners = {file.lstat().st_uid, file.stat().st_uid} - {*TRUSTED_OWNERS, os.geteuid()}
+    if not owners:
         return None
     return (
-        f"{file.absolute()} belongs to another user ({min(others)}) and is ignored; --config {file} takes it"
+        f"{file.absolute()} belongs to another user ({min(owners)}) and is ignored; --config {file} takes it"
     )
 
 
@@ -165,7 +168,9 @@ def resolve_stage(
 def merge_values(
     stage: type[Stage], flags: Mapping[str, Any], config: Path | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the values that are set, and the origin of each field's value."""
+    """Return the values that are set, and for each field where its value comes from ("default", "file",
+    "environment" or "flag").
+    """
     variables = {name: os.environ.get(f"{stage.prefix()}{name.upper()}") for name in stage.model_fields}
     layers: list[tuple[str, Mapping[str, Any]]] = [
         ("file", read_config(config).get(stage.table, {})),
@@ -190,23 +195,23 @@ def merge_values(
 def check_credentials(stage: type[Stage], values: Mapping[str, Any], origin: Mapping[str, str]) -> None:
     """Raise SettingsError if `./hybridr.toml` sets an address and credentials come from elsewhere.
 
-    Else a folder from somebody else could send the user's password to that person. A credentials file that it
-    names must lie in its own folder, for the same reason.
+    Otherwise a folder from somebody else could send the user's password to that person. For the same reason a
+    credentials file that it names must be in the same folder.
     """
-    named = [name for name in stage.addresses if origin[name] == "file"]
-    held = [name for name in stage.credentials if origin[name] != "default"]
-    foreign = [name for name in held if origin[name] != "file" or is_outside(name, values[name])]
-    if named and foreign:
+    addresses = [name for name in stage.addresses if origin[name] == "file"]
+    credentials = [name for name in stage.credentials if origin[name] != "default"]
+    foreign = [name for name in credentials if origin[name] != "file" or is_outside(name, values[name])]
+    if addresses and foreign:
         raise SettingsError(
-            f"./{CONFIG_FILE} sets {' and '.join(named)} of [{stage.table}], but {foreign[0]} is from "
+            f"./{CONFIG_FILE} sets {' and '.join(addresses)} of [{stage.table}], but {foreign[0]} is from "
             "elsewhere and is not sent there",
             hint=f"--config {CONFIG_FILE}   says that the file is trusted",
         )
 
 
 def is_outside(name: str, value: Any) -> bool:
-    """Return whether a credential that a file names lies outside its folder: another path, or account
-    keys.
+    """Return whether a credential in `./hybridr.toml` refers to something outside the current folder: a path,
+    or the account's AWS keys.
     """
     if name == "aws_region":  # the keys are in this account's own files
         return True

@@ -1,4 +1,4 @@
-"""Aliases of indices with vectors: what they stand for, which move together, and how they are moved."""
+"""Aliases of indices with vectors: which index they point to, which move together, and how they are moved."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .record import IndexInfo
 
 
 def alias_target(cluster: IndexLookup, alias: str) -> IndexInfo | None:
-    """Return the one index behind an alias; None if there is no such alias.
+    """Return the one index that an alias points to; None if there is no such alias.
 
-    Raises ClusterError if the name is an index, or the alias stands for several indices.
+    Raises ClusterError if the name is an index, or the alias points to several indices.
     """
     infos = cluster.indices(alias)
     if not infos:
@@ -31,7 +31,7 @@ def alias_target(cluster: IndexLookup, alias: str) -> IndexInfo | None:
         names = ", ".join(info.name for info in infos)
         raise ClusterError(
             f"alias '{alias}' stands for several indices: {names}",
-            hint="take it off all but one of them, or choose another --alias",
+            hint="remove it from all but one of them, or choose another --alias",
         )
     return infos[0]
 
@@ -41,18 +41,20 @@ def switch_alias(
 ) -> None:
     """Move an alias and its `companion_aliases` from the index `old` to the index `new` in one request.
 
-    Filter and routing of the aliases are kept; if `source` is given, only those of aliases on the source or
-    on its destinations. Raises ClusterError if somebody else moved the alias meanwhile to another index than
-    `new`.
+    The aliases keep their filter and routing; if `source` is given, only if `old` is that source or one of
+    its destinations. Raises ClusterError if somebody else meanwhile removed the alias or moved it to another
+    index.
     """
     try:
         cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new, source)})
     except NotFound:
         target = alias_target(cluster, alias)
         if target is None or target.name != new:
-            where = f"moved to '{target.name}'" if target else "removed"
+            change = (
+                f"moved the alias '{alias}' to '{target.name}'" if target else f"removed the alias '{alias}'"
+            )
             raise ClusterError(
-                f"somebody else has {where} the alias '{alias}' meanwhile", hint="run the same command again"
+                f"somebody else has {change} meanwhile", hint="run the same command again"
             ) from None
 
 
@@ -74,8 +76,8 @@ def switch_actions(
 
 
 def is_related(old: IndexInfo, source: IndexInfo | None) -> bool:
-    """Return whether an index is the source itself, holds its vectors, or those of the index that it
-    replaced (always True without a source).
+    """Return whether an index is the source, holds its vectors, or holds vectors of the index that the source
+    replaced. Always True without a source.
     """
     if source is None or old.uuid == source.uuid:
         return True
@@ -85,10 +87,10 @@ def is_related(old: IndexInfo, source: IndexInfo | None) -> bool:
 def companion_aliases(
     alias: str, old: IndexInfo | None, new: str, source: IndexInfo | None = None
 ) -> tuple[str, ...]:
-    """Return the aliases that move together with an alias: those that show a part of the same index, and on
-    the way back (without a source) those that reindexes moved here from the same index `new`.
+    """Return the other aliases that move together with an alias: those that show only a part of `old`.
 
-    None leave their source along with an alias that hybridr named itself.
+    On the way back (without a source) these are also the aliases that reindexes moved to `old` from `new`.
+    With an alias that hybridr named itself, none leaves the source.
     """
     if old is None or old.name == new or not is_related(old, source):
         return ()
@@ -101,27 +103,27 @@ def companion_aliases(
 
 
 def moved_aliases(info: IndexInfo) -> list[str]:
-    """Return the aliases that reindexes made for or moved to an index with vectors, as far as it has them."""
+    """Return the aliases that reindexes created on or moved to an index with vectors and that it still
+    has.
+    """
     return [alias for alias in info.record.aliases if alias in info.aliases]
 
 
 def previous_index(info: IndexInfo, alias: str) -> str:
-    """Return the name of the index to which an alias of an index with vectors goes back."""
+    """Return the name of the index to which a rollback moves an alias of an index with vectors."""
     switches = [event for event in info.record.history if event["event"] == "switched"]
-    noted = [event["back_to"] for event in switches if event.get("alias") == alias and "back_to" in event]
-    return str(noted[-1] if noted else info.record.previous)
+    names = [event["back_to"] for event in switches if event.get("alias") == alias and "back_to" in event]
+    return str(names[-1] if names else info.record.previous)
 
 
 def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
-    """Return alias -> what narrows it (filter, routing), for the aliases that show only a part of an
-    index.
-    """
-    named = {name: narrowing_keys(definition) for name, definition in sorted(info.aliases.items())}
-    return {name: narrowed for name, narrowed in named.items() if narrowed}
+    """Return alias -> its `narrowing_keys`, for the aliases that show only a part of an index."""
+    keys = {name: narrowing_keys(definition) for name, definition in sorted(info.aliases.items())}
+    return {name: narrowing for name, narrowing in keys.items() if narrowing}
 
 
 def narrowing_keys(definition: Mapping[str, Any]) -> list[str]:
-    """Return which of filter and routings an alias definition has, by which it shows only a part of its
+    """Return which of "filter", "index_routing" and "search_routing" limit an alias to a part of its
     index.
     """
     return [part for part in ("filter", "index_routing", "search_routing") if definition.get(part)]

@@ -26,21 +26,20 @@ from .failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_from_answer, read
 from .settings import ClusterSettings
 
 ADDRESS = re.compile(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?")
-"""The address of a cluster. Its path holds no `?` or `#`, because the paths of requests are appended to
-it."""
+"""The address of a cluster. Its path has no `?` or `#`, because the paths of requests are appended to it."""
 MOST_WAIT_S = 3600.0
 RETRY_AFTER = threading.local()
-"""`seconds` that the last answer in this thread asks for: the package drops headers of failures."""
-AT_ONCE = 2**16  # bytes, packed, of an answer or of a part of a request
+"""`seconds` in the `Retry-After` of the last answer to this thread: the package drops headers of failures."""
+AT_ONCE = 2**16  # bytes of an answer that are read at once; largest part of a request that is joined
 LARGEST_ANSWER = 256_000_000  # bytes, unpacked
 SLOWEST = 5  # times the wait for an answer
 
 
 class Client:
-    """The HTTP client of a cluster, by the package opensearch-py, which Elasticsearch understands too.
+    """The HTTP client of a cluster, on the package opensearch-py; it works with Elasticsearch too.
 
-    Each request is sent once: waiting and repeating are done by `Cluster` (connection.py). Raises
-    SettingsError for an unusable address or credentials.
+    It sends each request once; `Cluster` (connection.py) waits and repeats. Raises SettingsError for an
+    unusable address or credentials.
     """
 
     def __init__(self, url: str, settings: ClusterSettings) -> None:
@@ -49,9 +48,9 @@ class Client:
             check_address(host)
         if settings.aws_service == "aoss" or ".aoss." in url:
             raise SettingsError(
-                "Amazon OpenSearch Serverless (aoss) cannot be used: it has no numbers of operations "
-                "(_seq_no), _refresh, _stats and _mtermvectors",
-                hint="a domain of Amazon OpenSearch Service (es), or another OpenSearch",
+                "Amazon OpenSearch Serverless (aoss) cannot be used: it lacks _seq_no, _refresh, _stats and "
+                "_mtermvectors",
+                hint="use a domain of Amazon OpenSearch Service (es), or another OpenSearch",
             )
         options = {
             **client_options(settings),
@@ -70,8 +69,8 @@ class Client:
     ) -> Any:
         """Send one HTTP request and return the parsed answer; for HEAD return whether the thing exists.
 
-        `timeout_s` is how many seconds to wait for the answer; None takes the settings' value. Raises
-        Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason; no message holds a
+        `timeout_s` is how many seconds to wait for the answer; None means the settings' value. Raises
+        Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason; no message contains a
         password.
         """
         headers = {"x-opaque-id": ASKED_BY.get() or NOBODY}
@@ -87,7 +86,7 @@ class Client:
                     error.info, NewConnectionError
                 )
                 if others and is_unsent:
-                    continue  # whatever it is: the package turns to the next host
+                    continue  # also a request that writes: the package turns to the next host
                 failure = hybridr_error(error, self.url)
                 failure.wait_s = RETRY_AFTER.seconds
                 raise failure from None
@@ -114,7 +113,7 @@ class BoundsExceeded(Exception):
 
 
 class JoiningConnection:
-    """Mixin for HTTP connections that sends the headers and a small body at once, so that the node is woken
+    """Mixin for HTTP connections that sends headers and a small body together, so that the node wakes up only
     once.
     """
 
@@ -130,7 +129,7 @@ class JoiningConnection:
             self.unsent = None
 
     def send(self, data: Any) -> None:
-        """Hold a small part of a request back until the rest is there."""
+        """Hold back a small part of a request until the whole request is there."""
         if self.unsent is not None and len(data) <= AT_ONCE:
             self.unsent.append(data)
         else:
@@ -176,16 +175,14 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
         response.close()
         raise
     response.release_conn()
-    delay = response.headers.get("retry-after", "")  # a date, its other form, is left to whoever waits
+    delay = response.headers.get("retry-after", "")  # its other form, a date, is ignored
     if re.fullmatch(r"[0-9]{1,9}", delay):
         RETRY_AFTER.seconds = min(float(delay), MOST_WAIT_S)
     return Answer(response.status, response.headers, b"".join(parts))
 
 
 def answer_bounds(settings: ClusterSettings) -> Bounds:
-    """Return the bounds of each answer by the settings: a fixed number of bytes, and some timeouts of
-    seconds.
-    """
+    """Return the bounds of each answer: a fixed number of bytes, and SLOWEST times the settings' timeout."""
     return Bounds(LARGEST_ANSWER, SLOWEST * settings.timeout_s)
 
 
@@ -198,7 +195,7 @@ def check_address(url: str) -> None:
     if not is_address:
         raise SettingsError(f"{url!a} is not a cluster address", hint="it looks like https://host:9200")
     if "@" in url:
-        # Not repeated here: what is in an address ends in messages and histories.
+        # The message does not repeat the address: messages end up in logs and histories.
         raise SettingsError(
             "the cluster address holds a user or password",
             hint="set HYBRIDR_USER and HYBRIDR_PASSWORD, or --user and --password-file",
@@ -206,7 +203,11 @@ def check_address(url: str) -> None:
 
 
 def client_options(settings: ClusterSettings) -> dict[str, Any]:
-    """Return the options by which opensearch-py's client is opened: TLS files, credentials, timeout."""
+    """Return the options of opensearch-py's client: TLS files, credentials, timeout.
+
+    Raises SettingsError for a missing file, password or AWS credentials, and for credentials that exclude
+    each other; MissingExtra without the package that signs for AWS.
+    """
     options: dict[str, Any] = {
         "timeout": settings.timeout_s,
         "max_retries": 0,
@@ -227,7 +228,7 @@ def client_options(settings: ClusterSettings) -> dict[str, Any]:
         region, service = settings.aws_region, settings.aws_service
         if (credentials := get_session().get_credentials()) is None:
             raise SettingsError(
-                f"requests are to be signed for {region}, and no AWS credentials were found here",
+                f"requests must be signed for {region}, but no AWS credentials were found",
                 hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
             )
         options["http_auth"] = opensearchpy.Urllib3AWSV4SignerAuth(credentials, region, service)
@@ -242,14 +243,14 @@ def api_key_text(settings: ClusterSettings, api_key: SecretStr) -> str:
     Raises SettingsError for a malformed key, and for a key beside a user or an AWS region.
     """
     if settings.user or settings.aws_region:
-        identity = f"user '{settings.user}'" if settings.user else "a region to sign for"
+        identity = f"user '{settings.user}'" if settings.user else "an AWS region"
         hint = "unset HYBRIDR_API_KEY, or the other"
-        raise SettingsError(f"an API key and {identity} are given", hint=hint)
+        raise SettingsError(f"an API key and {identity} are given, but only one can be used", hint=hint)
     key = api_key.get_secret_value().strip()
     if ":" in key:
         key = b64encode(key.encode()).decode()
     elif not re.fullmatch(r"[A-Za-z0-9+/_=-]+", key):
-        raise SettingsError("HYBRIDR_API_KEY holds no API key", hint="base64 as it was shown, or ID:KEY")
+        raise SettingsError("HYBRIDR_API_KEY holds no API key", hint="set it to base64, or to ID:KEY")
     return key
 
 
@@ -261,7 +262,7 @@ def read_password(settings: ClusterSettings) -> str:
         return settings.password.get_secret_value()
     if settings.password_file is None:
         raise SettingsError(
-            f"user '{settings.user}' without a password", hint="set HYBRIDR_PASSWORD or --password-file FILE"
+            f"no password for user '{settings.user}'", hint="set HYBRIDR_PASSWORD or --password-file FILE"
         )
     try:
         return text_within(settings.password_file, MOST_SETTINGS).strip()
@@ -272,7 +273,7 @@ def read_password(settings: ClusterSettings) -> str:
 
 
 def hybridr_error(error: exceptions.OpenSearchException, url: str) -> ClusterError:
-    """Turn an exception of opensearch-py into an error of hybridr; its text never holds credentials."""
+    """Return hybridr's error for an exception of opensearch-py; its text never contains credentials."""
     if isinstance(error, exceptions.SSLError):
         return Unreachable(
             f"the certificate of {url} could not be verified: {root_cause(error)}",
@@ -280,8 +281,8 @@ def hybridr_error(error: exceptions.OpenSearchException, url: str) -> ClusterErr
         )
     if isinstance(cause := getattr(error, "info", None), BoundsExceeded):
         return ClusterError(
-            f"{url} gives an answer of too many {cause}",
-            hint="ask for less at once; HYBRIDR_TIMEOUT_S is the limit of seconds",
+            f"the answer of {url} takes too many {cause}",
+            hint="ask for less at once; a larger HYBRIDR_TIMEOUT_S allows more seconds",
             kind=TOO_LARGE,
         )
     if isinstance(error, exceptions.ConnectionTimeout):
@@ -296,7 +297,7 @@ def hybridr_error(error: exceptions.OpenSearchException, url: str) -> ClusterErr
         reason = error.info
         if isinstance(reason, dict):
             shard = None
-            with suppress(KeyError, IndexError, TypeError, AttributeError):  # whatever the answer is
+            with suppress(KeyError, IndexError, TypeError, AttributeError):  # the answer may have any form
                 shard = reason["_shards"]["failures"][0].get("reason")  # of a refresh: its first shard
             reason = reason.get("error") or shard
         return error_from_answer(status, reason)

@@ -1,5 +1,5 @@
-"""The connection to OpenSearch or Elasticsearch: requests that are repeated while a cluster is busy, and
-descriptions of its indices.
+"""The connection to OpenSearch or Elasticsearch: sends requests, repeats them while the cluster is busy, and
+reads the descriptions of its indices.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
 MOST_KEEP_ALIVE = re.compile(r"Keep alive for request \(\w+\) is too large. It must be less than \((\w+)\)")
 OWNER = "hybridr"  # of a hidden index, in its mapping
-ANY = "hybridr"  # alias, whether it is there or not
+ANY = "hybridr"  # the name of an alias, which need not exist
 READS = {"_search", "_msearch", "_mget", "_count", "_mtermvectors", "_termvectors", "_field_caps", "_analyze"}
-"""APIs that change nothing, however often they are asked."""
+"""APIs that change nothing, so that a request may be repeated."""
 GATEWAY = {502, 504}
 T = TypeVar("T")
 
@@ -61,9 +61,10 @@ T = TypeVar("T")
 class Cluster:
     """A checked connection to OpenSearch or Elasticsearch.
 
-    `patience_s` is for how many seconds a request is repeated while the cluster is away or busy; `timeout_s`
-    is how long one try waits for its answer (None: as the settings say). `settings` are those that the
-    connection was opened with, so that others can connect the same way.
+    A request is repeated for `patience_s` seconds while the cluster is unreachable or busy. Each try waits
+    `timeout_s` seconds for its answer (None: as the settings say). `settings` are those that the connection
+    was opened with, so that others can connect the same way. `segmented` are names of indices and aliases
+    whose replicas copy segments (see `parse_index_infos`).
     """
 
     def __init__(self, client: Client, url: str, *, patience_s: float = 0.0) -> None:
@@ -85,7 +86,7 @@ class Cluster:
 
         `asked_by` is sent as `X-Opaque-Id` with each request, which the cluster's slow logs and tasks show.
         """
-        from .client import Client  # what never connects needs no package of a cluster
+        from .client import Client  # opensearch-py is imported only to connect
 
         settings = with_address(settings)
         url = str(settings.url)
@@ -97,7 +98,7 @@ class Cluster:
         return cluster
 
     def with_patience(self, patience_s: float, stop: Event | None = None) -> Cluster:
-        """Return a copy of the connection with another patience; its waiting ends as soon as `stop` is
+        """Return a copy of the connection that repeats requests for `patience_s` seconds, or until `stop` is
         set.
         """
         cluster = copy(self)
@@ -107,7 +108,7 @@ class Cluster:
         return cluster
 
     def with_timeout(self, timeout_s: float) -> Cluster:
-        """Return a copy of the connection that waits at most `timeout_s` for each answer."""
+        """Return a copy of the connection that waits at most `timeout_s` seconds for each answer."""
         cluster = copy(self)
         cluster.timeout_s = timeout_s
         return cluster
@@ -122,19 +123,21 @@ class Cluster:
                 raise
             raise AccessDenied(
                 "the cluster does not tell this user its version (403), on which the ranking depends",
-                hint="give the user's role cluster:monitor/main, as all of opensearch/roles/ do",
+                hint="give the user's role cluster:monitor/main, which all of opensearch/roles/ have",
                 status=403,
             ) from None
         return response
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Return the server's version, or for another product the version of OpenSearch that it is like."""
+        """Return the server's version; for another product, the OpenSearch version whose requests it
+        takes.
+        """
         return self.dialect.like or version_in(self.info, self.url)
 
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:
-        """List the cluster's nodes with their plugins, modules and attributes; empty if this user may not
+        """Return the cluster's nodes with their plugins, modules and attributes; empty without the right to
         read them.
         """
         try:
@@ -145,7 +148,9 @@ class Cluster:
             return [dict(node) for node in response["nodes"].values()]
 
     def installed_parts(self, kind: str) -> frozenset[str]:
-        """Return the names of the "plugins" or "modules" (`kind`) that every node has; empty if unknown."""
+        """Return the names of the "plugins" or "modules" (`kind`) that every node has; empty without the
+        right to read them.
+        """
         with self.reading_answer("GET /_nodes"):
             sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
         return frozenset.intersection(*sets) if sets else frozenset()
@@ -162,10 +167,10 @@ class Cluster:
     ) -> Any:
         """Send one request and return the parsed answer.
 
-        For `patience_s` seconds (None: the connection's own) the request is repeated while the cluster is
-        away or busy, so that a request that writes may be carried out twice. With `every_shard`, Unreachable
-        is raised for an answer that lacks a shard. A request that only reads is repeated once at once if a
-        host fails. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
+        The request is repeated for `patience_s` seconds (None: the connection's own) while the cluster is
+        unreachable or busy, so a request that writes may be carried out twice. If a host fails, a request
+        that only reads is repeated at once, one time. With `every_shard`, an answer that lacks a shard raises
+        Unreachable. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
         request = ApiRequest(method, path, body, params)
         sent = self.dialect.translated_request(request)
@@ -191,7 +196,7 @@ class Cluster:
             try:
                 return send()
             except ClusterError as failure:
-                # Who did not answer in time is not asked again: the time that somebody waits is up.
+                # Not after a late answer: the time that the caller waits is over.
                 is_away = isinstance(failure, Unreachable) or failure.status in GATEWAY
                 if not (reads and is_away) or failure.kind == LATE:
                     raise
@@ -205,7 +210,7 @@ class Cluster:
 
     def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
         """Call `ask` and return its result; repeat the call for `patience_s` seconds while the cluster is
-        away or busy.
+        unreachable or busy.
         """
         deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
         wait_s = RETRY_WAIT_S[0]
@@ -213,10 +218,10 @@ class Cluster:
             try:
                 return ask()
             except ClusterError as failure:
-                again = isinstance(failure, Unreachable) or is_busy(failure)
+                may_pass = isinstance(failure, Unreachable) or is_busy(failure)
                 pause_s = max(failure.wait_s, wait_s * random.uniform(0.5, 1.0))
-                late = time.monotonic() + max(failure.wait_s, wait_s) > deadline
-                if not again or late or self.stop.wait(pause_s):
+                is_late = time.monotonic() + max(failure.wait_s, wait_s) > deadline
+                if not may_pass or is_late or self.stop.wait(pause_s):
                     raise
             wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
 
@@ -227,7 +232,7 @@ class Cluster:
         except AccessDenied as error:
             if error.status != 403:
                 raise
-            raise AccessDenied(  # an answer to HEAD has no words
+            raise AccessDenied(  # an answer to HEAD has no text
                 "the cluster forbids it (403): no permissions for [indices:admin/get] on "
                 f"'{shortened(name)}'",
                 hint=error.hint,
@@ -235,8 +240,8 @@ class Cluster:
             ) from None
 
     def indices(self, pattern: str) -> list[IndexInfo]:
-        """Return the description of every index that a name, alias or pattern stands for; empty if none
-        exists.
+        """Return the descriptions of the indices that a name, alias or pattern stands for; empty if there are
+        none.
         """
         try:
             response = self.request("GET", path_of(pattern), params=ALL_STATES)
@@ -249,7 +254,7 @@ class Cluster:
         """Return the description of the one index behind a name or alias. Raises NotFound, or ClusterError as
         `sole_index`.
         """
-        infos = self.indices(name) if name else []  # of no name the node tells about itself
+        infos = self.indices(name) if name else []  # for an empty name the node would describe itself
         if not infos:
             near = ""
             with suppress(ClusterError):
@@ -273,7 +278,7 @@ class Cluster:
         params: Mapping[str, Any] | None = None,
     ) -> int:
         """Count the documents of an index that a search can see, or those that match `query`."""
-        # Not by `_count`: it fails where the default pipeline of the index is gone.
+        # Not by `_count`: it fails if the default pipeline of the index does not exist.
         body = {"size": 0, "track_total_hits": True, **({"query": query} if query else {})}
         response = self.search(index, body, params, every_shard=True)
         with self.reading_answer("_search"):
@@ -293,7 +298,8 @@ class Cluster:
     ) -> dict[str, Any]:
         """Run one search of an index or alias, without the default search pipeline of the index.
 
-        For an `IndexInfo`, only what its scope shows is searched; with `every_shard`, by `copies_preference`.
+        For an `IndexInfo`, only documents in its scope are searched. With `every_shard`, all shards must
+        answer, by the copies that `copies_preference` chooses. Raises as `request`.
         """
         name, scope = (index, WHOLE) if isinstance(index, str) else (index.name, index.scope)
         plain = {} if "search_pipeline" in body else PLAIN
@@ -336,8 +342,8 @@ class Cluster:
     ) -> Iterator[str]:
         """Open a point in time (a frozen view) of an index for the length of the block and yield its id.
 
-        The view is routed as `scope` says, but not filtered: each search has to add the scope's filter. The
-        cluster keeps the view for `view_keep_alive` after each search, or as long as its settings allow.
+        The view has the routing of `scope`, but not its filter: each search must add that. The cluster keeps
+        the view for `view_keep_alive` after each search, or as long as its settings allow.
         """
         params = {"allow_partial_pit_creation": "false", **scope.params}
         params |= copies_preference(self.segmented, name, preference)
@@ -354,21 +360,21 @@ class Cluster:
         try:
             yield pit
         finally:
-            with suppress(ClusterError):  # it expires by itself; a failure must not hide the block's own
+            with suppress(ClusterError):  # it expires anyway; its error must not hide an error of the block
                 self.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]}, patience_s=0.0)
 
     def wait_until_usable(self, name: str) -> None:
         """Wait until all primary shards of an index are started."""
-        # In the path, because the client takes a parameter `timeout` for its own.
+        # In the path, because the client takes a parameter `timeout` as its own.
         query = "?wait_for_status=yellow&timeout=60s"
         self.request("GET", path_of("_cluster", "health", name) + query)
 
 
 def retry_missing_index(cluster: Cluster, ask: Callable[[], T]) -> T:
-    """Call `ask`, and call it once more if it found no index: a node that just started may not know its
+    """Call `ask`; if it found no index, call it once more, because a node that just started may not know its
     indices yet.
 
-    A request for aliases in between is held back by such a node until it knows them.
+    The request for an alias in between waits on such a node until it knows them.
     """
     try:
         if (answer := ask()) is not False:  # as HEAD is answered
@@ -386,12 +392,12 @@ def retry_missing_index(cluster: Cluster, ask: Callable[[], T]) -> T:
 
 
 def require_valid_hits(url: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of a search unchanged; raise ClusterError if it has no hits or an id that is no
-    string.
+    """Return the answer of a search unchanged. Raises ClusterError if it has no `hits`, or an id that is not
+    a string.
     """
     with reading_answer(url, "_search"):
         if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
-            raise TypeError("a hit whose id is no text")
+            raise TypeError("a hit whose id is not a string")
     return answer
 
 
@@ -444,8 +450,8 @@ class IndexView:
     """A snapshot of the descriptions of some indices, which answers `indices` and `index_info` without a
     request.
 
-    For names that were not asked for when the snapshot was taken, or not found, `index_info` asks the
-    cluster; so does `indices` for names that were not asked for.
+    For a name that the snapshot was not taken for, both ask the cluster; `index_info` also asks it for a name
+    that had no index.
     """
 
     cluster: Cluster
@@ -457,9 +463,7 @@ class IndexView:
     @classmethod
     def of(cls, cluster: Cluster, *names: str) -> IndexView:
         """Fetch in one request the descriptions of all indices that these names, aliases and patterns
-        (`docs-*`) stand for.
-
-        Names that no index can have are left out.
+        (`docs-*`) stand for; names that no index can have are skipped.
         """
         taken = time.monotonic()
         names = tuple(name for name in dict.fromkeys(names) if can_be_name(name.removesuffix("*")))

@@ -13,51 +13,54 @@ CACHE = "index.requests.cache.enable"
 DEFAULT = "index.search.default_pipeline"
 OFF = "false"
 PHASE = "phase_results_processors"
-"""The part of a pipeline that fuses."""
+"""Key of a pipeline's definition for the processors that fuse result lists."""
 
 
 def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
-    """Return whether an index has no default search pipeline, or one that exists; else each search of the
-    index fails.
+    """Return whether searches of an index can work: they fail if its default search pipeline does not exist.
+
+    Raises AccessDenied without the right to read pipelines.
     """
     default = info.settings.get(DEFAULT, "_none")
     return default == "_none" or stored_pipeline(cluster, default) is not None
 
 
 def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
-    """Raise ClusterError for an index whose default search pipeline does not exist any more."""
-    there = True
+    """Raise ClusterError if the default search pipeline of an index no longer exists; without the right to
+    look, assume that it does.
+    """
+    searchable = True
     with suppress(AccessDenied):
-        there = is_searchable(cluster, info)
-    if not there:
+        searchable = is_searchable(cluster, info)
+    if not searchable:
         raise ClusterError(
             f"the default search pipeline of '{info.name}', {info.settings[DEFAULT]}, does not exist: no "
             "search of the index works",
-            hint=f'PUT /{info.name}/_settings {{"{DEFAULT}": "_none"}}, or make the pipeline again',
+            hint=f'PUT /{info.name}/_settings {{"{DEFAULT}": "_none"}}, or create the pipeline again',
         )
 
 
 def default_pipeline_settings(pipeline: str, fusing: bool = True) -> dict[str, Any]:
     """Return the index settings that make a search pipeline the default one.
 
-    With `fusing` the request cache is switched off: on 3.6.0 a hybrid query with `pagination_depth` that the
-    request cache of a single shard answers is HTTP 500 (as neural-search#601 without it), and `size: 0` asks
-    that cache by itself.
+    With `fusing` the request cache is switched off. On 3.6.0 a hybrid query with `pagination_depth` fails
+    with HTTP 500 when the request cache of a single shard answers it (neural-search#601 without
+    `pagination_depth`), and a search with `size: 0` uses that cache by default.
     """
     return {DEFAULT: pipeline} | ({CACHE: OFF} if fusing else {})
 
 
 def earlier_cache_setting(info: IndexInfo) -> str | None:
-    """Return the setting of the request cache that an index has, or had before it was deployed; None for
-    none.
+    """Return the setting of the request cache that an index has, or had before a deployment replaced it; None
+    if it has none.
     """
     deployment = info.record.deployment
     return deployment.cache_before if deployment and deployment.fuses else info.settings.get(CACHE)
 
 
 def restored_cache_setting(info: IndexInfo) -> dict[str, Any]:
-    """Return the index setting that puts the request cache back as it was before the index was deployed;
-    empty where the deployment left it alone, or somebody has changed it since.
+    """Return the index setting that restores the request cache as it was before the deployment; empty if the
+    deployment did not change it, or somebody has changed it since.
     """
     deployment = info.record.deployment
     if not deployment or not deployment.fuses or info.settings.get(CACHE) != OFF:
@@ -68,14 +71,12 @@ def restored_cache_setting(info: IndexInfo) -> dict[str, Any]:
 def pipeline_path(name: str) -> str:
     """Return the URL path of a search pipeline. Raises SettingsError for an empty name or a pattern."""
     if not name or set(name) & set("*,"):
-        raise SettingsError(f"'{name}' is no name of one pipeline", hint="leave * and , out of it")
+        raise SettingsError(f"'{name}' is not the name of one pipeline", hint="name one, without * and ,")
     return path_of("_search", "pipeline", name)
 
 
 def stored_pipeline(cluster: Cluster, name: str) -> dict[str, Any] | None:
-    """Return the definition of a search pipeline stored in the cluster; None if there is none of that
-    name.
-    """
+    """Return the definition of a search pipeline in the cluster; None if it does not exist."""
     try:
         return dict(cluster.request("GET", pipeline_path(name))[name])
     except NotFound:
@@ -86,5 +87,5 @@ def default_pipelines(cluster: Cluster) -> dict[str, str]:
     """Return index -> name of its default search pipeline, for every index of the cluster that has one."""
     response = cluster.request("GET", f"/_all/_settings/{DEFAULT}", params={"flat_settings": "true"})
     with cluster.reading_answer("GET /_all/_settings"):
-        held = [(name, index["settings"].get(DEFAULT, "_none")) for name, index in sorted(response.items())]
-    return {name: default for name, default in held if default != "_none"}
+        defaults = {name: index["settings"].get(DEFAULT, "_none") for name, index in sorted(response.items())}
+    return {name: default for name, default in defaults.items() if default != "_none"}

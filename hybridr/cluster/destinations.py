@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,13 +34,14 @@ MOVES = ("switched", "rolled back")
 """Events of an index that clients searched."""
 LONGEST_NAME = 255  # bytes
 TURN_S, SETTLE_S = 1.0, 2.5
-"""Most seconds between reading a record and writing it; seconds after a write until no other run can still
-write an older copy."""
+"""Longest time between reading a record and writing it; time after a write until no other run can still write
+an older copy."""
 PATIENCE_S = 30.0
 Change: TypeAlias = Callable[[Record], Record]
 DROPPED = "failed to process cluster event"
 PRECIOUS = {"deployment", "experiment", "memory", "rules", "tuning"}
-"""Parts of a record that no later run can measure again: for these a writer waits longer."""
+"""Parts of a record that no later run can restore: after changing these a writer checks only after
+SETTLE_S."""
 MAX_MARKS = 16
 BLOCKED = "cluster_block_exception"
 
@@ -62,12 +64,12 @@ def is_copy(info: IndexInfo) -> bool:
 def reindex_command(info: IndexInfo) -> str:
     """Return the `hybridr reindex` command line that continues the interrupted reindex of this index."""
     in_place = " --in-place" if is_in_place(info) else ""
-    return f"hybridr reindex {info.record.source or info.name}{in_place}"
+    return f"hybridr reindex {shlex.quote(info.record.source or info.name)}{in_place}"
 
 
 def destinations(cluster: IndexLookup, source: IndexInfo) -> list[IndexInfo]:
-    """Return the indices that hold vectors of a source index, oldest first. Raises ClusterError if one is
-    closed: nobody can tell what clients wrote there.
+    """Return the indices that hold vectors of a source index, oldest first. Raises ClusterError if one of
+    them is closed: what clients wrote there cannot be read.
     """
     return [
         require_open(info)
@@ -96,9 +98,9 @@ def destination_pattern(source: str) -> str:
 def is_destination_of(info: IndexInfo, source: IndexInfo) -> bool:
     """Return whether an index holds the vectors of this source, and the source's record says so too.
 
-    Anybody who may create an index can write anything into its record, so the source lists the uuids of its
-    destinations. If the source lists none (hybridr was not allowed to write there), the record of an index
-    that names the source's uuid is trusted.
+    Whoever may create an index can write anything into its record, so the source lists the uuids of its
+    destinations. If it lists none (hybridr may not write there), the index's own record, which names the
+    source's uuid, is trusted.
     """
     uuids = source.record.destinations
     return info.record.source_uuid == source.uuid and (not uuids or info.uuid in uuids)
@@ -116,8 +118,8 @@ def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
 def is_of_replaced_source(info: IndexInfo, source: IndexInfo) -> bool:
     """Return whether an index holds vectors of an index that its owner has replaced by this source.
 
-    That is one of the same name that was deleted and made again, or one that the owner's alias stood for
-    before, if hybridr's alias is named after that one.
+    The replaced index had the same name and was deleted and created again. Or an alias of the owner pointed
+    to it before, and hybridr's alias is named after that alias.
     """
     record = info.record
     has_alias = any(default_alias(alias) == record.alias for alias in source.aliases)
@@ -128,16 +130,18 @@ def is_of_replaced_source(info: IndexInfo, source: IndexInfo) -> bool:
 def require_source_index(cluster: Cluster, info: IndexInfo) -> IndexInfo:
     """Return the source index of a destination.
 
-    Raises NotFound if the source is gone, DataError if the source does not list this destination.
+    Raises NotFound if the source does not exist; DataError if it is another index of that name, if its record
+    does not list this destination, or if it lists none and several indices claim to be the one in use.
     """
     name = info.record.source
     if not cluster.exists(name):
-        raise NotFound(f"'{name}', the source of '{info.name}', is gone", hint="restore it first")
+        hint = f"restore it from a snapshot, then: hybridr reindex {shlex.quote(name)}"
+        raise NotFound(f"'{name}', the source of '{info.name}', is gone", hint=hint)
     source = cluster.index_info(name)
     if info.record.source_uuid != source.uuid:
         raise DataError(
-            f"'{name}' is another index than the one '{info.name}' was made of",
-            hint=f"hybridr reindex {name}",
+            f"'{name}' is not the index that '{info.name}' was made from, but a later one of that name",
+            hint=f"hybridr reindex {shlex.quote(name)}",
         )
     require_known(info, source)
     require_single(live(destinations(cluster, source)), source)
@@ -159,23 +163,24 @@ def live(indices: Iterable[IndexInfo]) -> list[IndexInfo]:
 
 
 def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
-    """Raise DataError if several indices claim to be searched for a source, and the source's record lists
-    none.
+    """Raise DataError if there are several candidates for the destination in use, and the source's record
+    lists none.
     """
     if len(candidates) > 1 and not source.record.destinations:
         names = ", ".join(info.name for info in candidates)
         raise DataError(
-            f"several indices say that they hold the vectors of '{source.name}': {names}",
-            hint="take the alias off the wrong one, or delete it",
+            f"several indices claim to hold the vectors of '{source.name}': {names}",
+            hint="remove the alias from the wrong one, or delete that index",
         )
 
 
 def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | None = None) -> bool:
-    """Write the uuid of a destination into its source's record; return False if writing there is forbidden.
+    """Write the uuid of a destination into its source's record; return False if writing there is forbidden
+    and the source lists no destination yet.
 
     `view`, a description of the source and its indices, saves a request. The first time, the earlier
-    generations that a rollback can return to are written too. Raises AccessDenied, or ClusterError for a
-    block, if the source already lists other destinations.
+    generations that a rollback can return to are written too. If writing is forbidden and the source already
+    lists other destinations, AccessDenied or, for a block, ClusterError is raised.
     """
     view = view or IndexView.of(cluster, info.record.source, destination_pattern(info.record.source))
     source = view.index_info(info.record.source)
@@ -189,13 +194,13 @@ def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | No
         if previous := by_name.pop(candidate.record.previous, None):
             waiting.append(previous)
 
-    def naming(record: Record) -> Record:
+    def with_destination(record: Record) -> Record:
         """Return the record with the uuid of the destination."""
         uuids = (*(record.destinations or earlier), info.uuid)
         return record.changed(destinations=tuple(dict.fromkeys(uuids)))
 
     try:
-        rewrite_in_view(view, source.name, naming)
+        rewrite_in_view(view, source.name, with_destination)
     except ClusterError as error:
         if source.record.destinations or not is_forbidden(error):
             raise
@@ -204,7 +209,7 @@ def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | No
 
 
 def is_forbidden(error: ClusterError) -> bool:
-    """Return whether a request failed for want of a right, or by a block of the index."""
+    """Return whether a request failed because of a missing right or a block of the index."""
     return isinstance(error, AccessDenied) or error.kind == BLOCKED
 
 
@@ -217,8 +222,8 @@ def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[st
 
     def without(record: Record) -> Record:
         """Return the record without the uuids of the deleted indices."""
-        left = tuple(uuid for uuid in record.destinations if uuid not in gone)
-        return record.changed(destinations=left) if left else record.without("destinations")
+        remaining = tuple(uuid for uuid in record.destinations if uuid not in gone)
+        return record.changed(destinations=remaining) if remaining else record.without("destinations")
 
     try:
         rewrite(cluster, source.name, without)
@@ -242,11 +247,11 @@ def generation_number(info: IndexInfo) -> int:
 
 
 def resolve(cluster: Cluster, name: str, *, whole: bool = False) -> IndexInfo:
-    """Return the index that a search of `name` has to ask.
+    """Return the index that a search of `name` has to ask, with the scope of that name.
 
-    A source index, a destination and its alias all lead to the destination that the alias points to; an index
-    without vectors in use leads to itself. The scope of the name is kept. Raises NotFound, DataError for a
-    source that several indices claim, and, with `whole`, what `require_whole` raises.
+    For a source this is its destination in use, or the source itself if it has none; for any other index or
+    alias it is the index itself. Raises NotFound; ClusterError as `sole_index`; DataError for a source that
+    several indices claim; and, with `whole`, what `require_whole` raises.
     """
     info = cluster.index_info(name)
     if not is_destination(info):
@@ -261,23 +266,23 @@ def resolve(cluster: Cluster, name: str, *, whole: bool = False) -> IndexInfo:
 
 
 def require_whole(info: IndexInfo, name: str) -> IndexInfo:
-    """Return the index unchanged; raise ClusterError if `name` is an alias that shows only a part of it.
+    """Return the index unchanged. Raises ClusterError if `name` is an alias that shows only a part of it.
 
-    The alias that a reindex made or moved counts as the whole index.
+    The alias named in the index's record counts as the whole index.
     """
     if info.scope and name != info.record.alias:
         kind = "a filter" if info.scope.filter else "a routing"
         raise ClusterError(
-            f"'{name}' is an alias with {kind}: this works on all of '{info.name}', which it shows in part",
+            f"'{name}' is an alias with {kind}: this works on all of '{info.name}' only, not on a part of it",
             hint=f"name the index: {info.name}",
         )
     return info
 
 
 def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> IndexInfo:
-    """Return the index that a search of `name` has to ask. Raise DataError unless it holds all its vectors.
+    """Return the index that a search of `name` has to ask, as `resolve` does.
 
-    With `whole` also raise what `require_whole` raises.
+    Raises what `resolve` raises, and DataError unless the index has all its vectors.
     """
     info = resolve(cluster, name, whole=whole)
     if is_destination(info):
@@ -287,16 +292,17 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
     complete = [unused.name for unused in destinations(cluster, info) if unused.record.state == "complete"]
     if complete:
         raise DataError(
-            f"'{name}' has no complete vectors that are searched: no alias points to {', '.join(complete)}",
+            f"'{name}' has complete vectors, but no alias points to them: {', '.join(complete)}",
             hint=f"hybridr reindex {name}   brings them up to date and moves the alias",
         )
     raise DataError(f"'{name}' has no complete vectors", hint=f"hybridr reindex {name}")
 
 
 def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
-    """Change some values of the record in an index and return the index's new description. Raises DataError.
+    """Change some values of the record in an index and return the index's new description.
 
-    What others keep in `_meta` stays.
+    Values of others in `_meta` stay. Raises DataError for unknown names and wrong values, and ClusterError if
+    other writers keep overwriting the change.
     """
     settled = bool(PRECIOUS & changes.keys())
     return rewrite(cluster, index, lambda record: record.changed(**changes), settled=settled)
@@ -313,15 +319,15 @@ def record_event(
 
 
 def event_change(event: Event, details: dict[str, Any], **changes: Any) -> Change:
-    """Return a function that returns a record with one more event in its history, and with other changes.
+    """Return a change of a record that appends an event to its history and sets other values.
 
-    The history keeps the last `MAX_EVENTS` events, the newest of `MOVES` always among them.
+    The history keeps the last `MAX_EVENTS` events, and always the newest of `MOVES`.
     """
-    happened = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
+    entry = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "event": event, **details}
 
     def changed(record: Record) -> Record:
         """Return the record with the event."""
-        history = (*record.history, happened)
+        history = (*record.history, entry)
         moves = [number for number, past in enumerate(history) if past["event"] in MOVES]
         first = len(history) - MAX_EVENTS
         early = [history[number] for number in moves[-1:] if number < first]
@@ -332,18 +338,18 @@ def event_change(event: Event, details: dict[str, Any], **changes: Any) -> Chang
 
 
 def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> IndexInfo:
-    """Replace an index's record by what `change` makes of it, as `rewrite_in_view`; return the new
-    description.
+    """Replace the record of an index by what `change` returns for it, as `rewrite_in_view` does; return the
+    index's new description.
     """
     return rewrite_in_view(IndexView.of(cluster, index), index, change, settled=settled).index_info(index)
 
 
 def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: bool = False) -> IndexView:
-    """Replace an index's record by what `change` makes of it, and check that nobody else wrote over the
-    change.
+    """Replace the record of an index by what `change` returns for it, and check that nobody else overwrote
+    that.
 
-    Return a new view of the same indices. `view` is used as it is if it is younger than `TURN_S`, else
-    fetched again.
+    Return a new view of the same indices. `view` is fetched again if it is older than `TURN_S`. Raises
+    ClusterError if others keep overwriting the change for `PATIENCE_S`.
 
     OpenSearch writes a mapping unconditionally: another process that read the record before can overwrite
     this change, unless `writing_turn` keeps it out. So each write leaves a random mark beside the record, and
@@ -358,14 +364,15 @@ def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: boo
         view = view.fetch_again()
         if written and has_last_mark(written, view):
             return view
-    raise ClusterError(f"others go on writing into the record of '{index}'", hint="try again")
+    raise ClusterError(f"other writers keep overwriting the record of '{index}'", hint="run it again")
 
 
 def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInfo, Callable[[], IndexView]]:
-    """Replace an index's record as `rewrite_in_view` does, but leave the check for lost changes to the
-    caller.
+    """Replace the record of an index as `rewrite_in_view` does, but let the caller check later whether the
+    change was lost.
 
-    Return the new description, and a function that checks and repeats a lost change, and returns a new view.
+    Return the new description, and a function that checks this, repeats a lost change, and returns a new
+    view.
     """
     written = put_changed(view, index, change)
     if written is None:
@@ -381,10 +388,10 @@ def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInf
 
 
 def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None:
-    """Write the changed record of an index: of a source in its own turn, else within `TURN_S` of reading it.
+    """Write the changed record of an index: in a writing turn if it has one, else within `TURN_S` of reading.
 
-    Return the new description; None if another writer came between, or it took too long, so that the caller
-    has to try again.
+    Return the new description; None if another writer came between, or if it took too long. The caller then
+    tries again.
     """
     with writing_turn(view, index) as turn:
         if turn or time.monotonic() - view.taken > TURN_S:
@@ -407,23 +414,22 @@ def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None
 
 @contextmanager
 def writing_turn(view: IndexView, index: str) -> Iterator[str]:
-    """Yield an alias by which the record of a source, which lists its destinations, is written, and which the
-    next writer takes away.
+    """Yield a new alias of a source, through which its record is written; the next writer removes it.
 
-    So a process that slept after it read the record writes over nothing: what it writes to is gone. Yields ""
-    without the right to change aliases, and for other indices.
+    So a process that slept between reading and writing the record overwrites nothing: its alias is gone.
+    Yields "" for a destination, for an index with too long a name, and without the right to change aliases.
     """
     info = view.index_info(index)
     turn = f"{turn_prefix(info.name)}{secrets.token_hex(2)}"
     if is_destination(info) or len(turn.encode()) > LONGEST_NAME:
         yield ""
         return
-    if info.turns:  # of another writer, who may need a moment more, or was killed
+    if info.turns:  # of another writer, which may need a moment more, or was killed
         time.sleep(secrets.randbelow(200) / 1000)
     actions = [{"remove": {"index": info.name, "alias": old, "must_exist": False}} for old in info.turns]
-    mine = {"index": info.name, "alias": turn, "is_hidden": True}
+    added = {"index": info.name, "alias": turn, "is_hidden": True}
     try:
-        view.cluster.request("POST", "/_aliases", {"actions": [*actions, {"add": mine}]})
+        view.cluster.request("POST", "/_aliases", {"actions": [*actions, {"add": added}]})
     except ClusterError as error:
         if not is_forbidden(error):
             raise
@@ -432,15 +438,15 @@ def writing_turn(view: IndexView, index: str) -> Iterator[str]:
     try:
         yield turn
     finally:
-        with suppress(HybridrError):  # the next writer has taken it, or will
+        with suppress(HybridrError):  # the next writer has removed it, or will
             view.cluster.request("DELETE", path_of(info.name, "_alias", turn))
 
 
 def put_record(cluster: Cluster, info: IndexInfo, record: Record, turn: str = "") -> IndexInfo:
-    """Write a record, with a new random mark, into an index's mapping, in a turn or without one; return
-    the new description.
+    """Write a record, with a new random mark, into an index's mapping, through the alias `turn` if there is
+    one; return the new description.
 
-    An empty record removes record and marks. The cluster gives up after `TURN_S`.
+    An empty record removes record and marks. The cluster drops the request after `TURN_S`.
     """
     meta = info.meta_with(record)
     if record.to_json():
@@ -451,7 +457,7 @@ def put_record(cluster: Cluster, info: IndexInfo, record: Record, turn: str = ""
 
 
 def has_last_mark(written: IndexInfo, view: IndexView) -> bool:
-    """Return whether the mark of the last write is still in the index's mapping: nobody wrote over it."""
+    """Return whether the mark of the last write is still in the index's mapping: nobody overwrote it."""
     return not written.marks or written.marks[-1] in view.index_info(written.name).marks
 
 
@@ -459,11 +465,12 @@ def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
     """Raise FingerprintMismatch unless the encoder of this fingerprint wrote the vectors of the index."""
     expected = info.record.encoder
     if expected != fingerprint:
-        again = f"hybridr remove {info.name}" if is_in_place(info) else reindex_command(info)
+        in_place = f"hybridr remove {shlex.quote(info.name)}"
+        command = in_place if is_in_place(info) else reindex_command(info)
         raise FingerprintMismatch(
             f"the vectors of '{info.name}' were written by encoder {expected[:12]}, "
             f"the query encoder is {fingerprint[:12]}",
-            hint=f"--encoder FOLDER of {expected[:12]}, or: {again}",
+            hint=f"--encoder FOLDER of {expected[:12]}, or: {command}",
         )
 
 

@@ -1,6 +1,4 @@
-"""Turns a cluster's error answers into hybridr's errors with hints, and says which failures are worth another
-try.
-"""
+"""Turns a cluster's error answers into hybridr's errors with hints; says which requests may be repeated."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ BLOCKED = 'lift the block, then run it again: PUT /INDEX/_settings {{"index.bloc
 UNBLOCKED = 'lift the block: PUT /_cluster/settings {{"persistent": {{"{}": null}}}}'
 RAISED = 'raise the limit: PUT /INDEX/_settings {{"index.{}": N}}'
 HINTS = {
-    r"Pipeline \S+ is not defined": "index.search.default_pipeline names a search pipeline that is gone: set "
-    "it to _none; where it was hybridr's: hybridr deploy INDEX   makes it again, undeploy takes it off",
+    r"Pipeline \S+ is not defined": "index.search.default_pipeline names a missing search pipeline: set it "
+    "to _none; if it was hybridr's: hybridr deploy INDEX   makes it again, undeploy removes it",
     "number of weights": "one weight per sub-query in the search pipeline, see opensearch/pipelines/",
     "expected bounds array": "one bound per sub-query in the search pipeline, see opensearch/pipelines/",
     r"unknown query \[": "the filter or template names a kind of query that OpenSearch does not know",
@@ -61,16 +59,14 @@ BREAKER = "circuit_breaking_exception"
 """Error type of a node without enough memory for a request."""
 FORBIDDEN = "security_exception"  # of one document or shard it comes as 500
 NO_LICENCE = "license is non-compliant"
-WITHOUT_IT = "hybridr itself needs the free licence only: what of the index or the request is paid for?"
+WITHOUT_IT = "hybridr needs only the free licence: look for a paid feature in the index or the request"
 GROUPED = "search_phase_execution_exception"
 """Error type that the server gives to every failed search; its cause is the actual error."""
 
 
 def is_busy(failure: ClusterError) -> bool:
-    """Return whether a failure means that the cluster is overloaded or starting, and the request can be
-    repeated.
-
-    A full disk also answers 429, but counts as no such failure.
+    """Return whether a failure means that the cluster is overloaded or starting, so that the request may be
+    repeated. A full disk also answers 429, but repeating does not help there.
     """
     return failure.status in BUSY and failure.kind != "cluster_block_exception"
 
@@ -97,7 +93,7 @@ def is_partial(answer: Mapping[str, Any]) -> bool:
 
 
 def kind_and_reason(error: Any) -> tuple[str, str]:
-    """Return an error object's type and reason as texts, whatever form the server gave it."""
+    """Return the type and reason of a server's error; the error may be an object, a text or None."""
     if not isinstance(error, Mapping):
         return "", shortened(error or "")
     causes = error.get("root_cause")
@@ -115,14 +111,14 @@ def kind_and_reason(error: Any) -> tuple[str, str]:
 
 def shortened(text: Any) -> str:
     """Return a text of a server with control characters escaped, cut to `LONGEST_REASON`."""
-    said = printable(str(text))
-    return said if len(said) <= LONGEST_REASON else said[:LONGEST_REASON] + "…"
+    escaped = printable(str(text))
+    return escaped if len(escaped) <= LONGEST_REASON else escaped[:LONGEST_REASON] + "…"
 
 
 @contextmanager
 def reading_answer(url: str, what: str) -> Iterator[None]:
-    """Run the block; raise ClusterError if reading an answer fails there because the answer has an unexpected
-    form.
+    """Run the block, which reads the answer to the request `what`; raise ClusterError if the answer has an
+    unexpected form.
     """
     try:
         yield
@@ -130,7 +126,7 @@ def reading_answer(url: str, what: str) -> Iterator[None]:
         raise ClusterError(
             f"{url} gives no answer to {what} that OpenSearch would give "
             f"({type(error).__name__}: {shortened(error)})",
-            hint="is the address right, and nothing between that changes answers?",
+            hint="check the address, and whether a proxy changes answers",
         ) from None
 
 
@@ -171,22 +167,23 @@ ASKED_BY: ContextVar[str | None] = ContextVar("asked_by", default=None)
 NOBODY = "hybridr"
 LATE = "late"
 Watch: TypeAlias = Callable[[str, float, str], None]
-"""Is told of each request: which API, the seconds until its answer, the kind of its failure, "" of none."""
+"""A function that is called for each request with its API, the seconds until its answer, and the kind of its
+failure ("" if none)."""
 
 
 @contextmanager
 def watched_request(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
-    """Run the block that sends a request, with `X-Opaque-Id` set; afterwards report API, seconds and failure
-    to `watch`.
+    """Run the block, which sends a request, with `X-Opaque-Id` set; then report API, seconds and failure to
+    `watch`.
     """
-    name, started, kind = ASKED_BY.set(ASKED_BY.get() or asked_by), time.perf_counter(), ""
+    token, started, kind = ASKED_BY.set(ASKED_BY.get() or asked_by), time.perf_counter(), ""
     try:
         yield
     except ClusterError as failure:
         kind = failure_word(failure)
         raise
     finally:
-        ASKED_BY.reset(name)
+        ASKED_BY.reset(token)
         if watch is not None:
             watch(api_of(path), time.perf_counter() - started, kind)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +22,11 @@ VECTOR_TYPES = frozenset({"knn_vector", "dense_vector", "sparse_vector", "rank_f
 TEXT_NAMES = ("title", "text")
 MOST_FIELDS = 5
 MIN_WORDS = 3.0
-"""Mean length below which a field is a label, unless it is named like a title."""
+"""A field whose mean number of words is lower counts as a label, unless it is named like a title."""
 MIN_WORTH = 0.05
-"""Words per document, relative to the best field, below which a field adds nothing."""
+"""A field with fewer words per document, relative to the best field, adds nothing."""
 FEW_VALUES = 0.1
-"""Different texts per text below which a field is a category."""
+"""A field with fewer different texts, relative to all texts, counts as a category."""
 ONE_WORD, ADDRESSES, COPIED, FOREIGN = 0.8, 0.5, 0.5, 0.1
 IDENTIFIER = re.compile(
     r"^(.+_)?(id|ids|uuid|guid|hash|sha\d*|md5|url|urls|uri|link|href|email|slug|isbn|doi|sku)$"
@@ -34,7 +35,7 @@ TITLE = re.compile(r"^(.+_)?(title|headline|subject|heading|question|summary|abs
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|\w+")
 ADDRESS = re.compile(r"\s*([a-z][a-z0-9+.-]*://|www\.|mailto:)\S+\s*$", re.IGNORECASE)
 CHOOSING_SAMPLE = 1000
-"""Documents that the choice of fields is made by; the same in every command."""
+"""Number of documents from which fields are chosen; the same in every command."""
 
 
 @dataclass
@@ -95,12 +96,12 @@ def field_choice(
 
     Fields that the user `named` are checked and taken. Otherwise the first of these that exists: the fields
     of the vectors that the index has, those that `hybridr load` recorded, `title` and `text`. Otherwise the
-    choice is made by `sources`, a sample of `CHOOSING_SAMPLE` documents (read here if None). `view` is a
-    description of the index and its vectors that saves requests. Raises DataError for unknown fields or an
-    index without text.
+    fields are chosen by `sources`, a sample of `CHOOSING_SAMPLE` documents (read here if None). `view`, a
+    description of the index and its vectors, saves requests. Raises DataError for unknown fields, and for an
+    index without text or documents.
     """
     mapped = info.mapped_fields
-    # Of several indices with vectors the one that searches use; where none is, the last that was begun.
+    # Of several indices with vectors: the one in use, else the newest.
     infos = [info] if is_destination(info) else destinations(view or cluster, info)
     vectors = next(reversed(indices_in_use(infos) or infos), None)
     before, searched = (vectors.record.fields, vectors.record.lexical_fields) if vectors else ((), ())
@@ -110,17 +111,17 @@ def field_choice(
             sources = [] if is_mapped else sample_sources(cluster, info, mapped, named)
         fields = check_fields(info, named, sources)
         return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, before, searched)
-    named_then = vectors is not None and vectors.record.fields_named
+    named_before = vectors is not None and vectors.record.fields_named
     if (fixed := choose_without_reading(info, vectors)) is not None:
         fields, reason = fixed
         reasons = dict.fromkeys(text_field_candidates(info), "not needed beside them") | dict.fromkeys(
             fields, reason
         )
-        return FieldChoice(fields, reasons, named_then, before, searched)
+        return FieldChoice(fields, reasons, named_before, before, searched)
     if sources is None:
         sources = sample_sources(cluster, info, mapped)
     choice = choose_by_contents(read_contents(sources, text_field_candidates(info)), info)
-    return choice._replace(named=named_then, before=before, searched=searched)
+    return choice._replace(named=named_before, before=before, searched=searched)
 
 
 def sample_sources(
@@ -131,11 +132,12 @@ def sample_sources(
     size: int = CHOOSING_SAMPLE,
     progress: Progress = silent,
 ) -> list[dict[str, Any]]:
-    """Return the sources of `size` random documents. Raises DataError for an index without documents or
-    text.
+    """Return the sources of `size` random documents, without vectors. Raises DataError for an index without
+    documents, or without text fields if none are named.
     """
     if cluster.count(info) == 0:
-        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+        hint = f"hybridr load FOLDER --index {shlex.quote(info.name)}"
+        raise DataError(f"index '{info.name}' is empty", hint=hint)
     if not fields and not text_field_candidates(info):
         raise no_text_fields(info)
     names = [field.name for field in mapped if field.type not in VECTOR_TYPES]
@@ -264,14 +266,14 @@ def choose_by_contents(contents: Mapping[str, Contents], info: IndexInfo) -> Fie
     if not contents:
         raise no_text_fields(info)
     reasons = {name: why for name, content in contents.items() if (why := unfit_reason(name, content))}
-    left = {name: content for name, content in contents.items() if name not in reasons}
-    for name in sorted(left, key=lambda name: -left[name].words):
-        others = {twin: content for twin, content in left.items() if twin != name}
-        if copied := copied_from(left[name], others):
+    useful = {name: content for name, content in contents.items() if name not in reasons}
+    for name in sorted(useful, key=lambda name: -useful[name].words):
+        others = {other: content for other, content in useful.items() if other != name}
+        if copied := copied_from(useful[name], others):
             reasons[name] = f"repeats {', '.join(copied)}"
-            del left[name]
-    worth = {
-        name: content.words * content.filled / max(len(content.texts), 1) for name, content in left.items()
+            del useful[name]
+    worth = {  # words per document
+        name: content.words * content.filled / max(len(content.texts), 1) for name, content in useful.items()
     }
     order = sorted(worth, key=lambda name: (not is_title(name), -worth[name], name))
     best = max(worth.values(), default=0.0)
@@ -306,8 +308,8 @@ def unfit_reason(name: str, contents: Contents) -> str:
 
 
 def copied_from(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
-    """Return the names of the other fields that a field's text is copied from; empty if it has words of its
-    own.
+    """Return the names of the other fields from which most of a field's text is copied; empty if enough of
+    its words (FOREIGN) are its own.
     """
     total = rest = 0
     copies: dict[str, int] = defaultdict(int)

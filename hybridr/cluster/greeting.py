@@ -12,10 +12,10 @@ from .dialects import Dialect, Version
 from .failures import reading_answer, shortened
 
 OLDEST: Version = (2, 19, 0)
-OLDEST_OTHER: Version = (8, 12, 0)  # before, Elasticsearch has no `knn` query
+OLDEST_OTHER: Version = (8, 12, 0)  # older versions of Elasticsearch have no `knn` query
 
 
-NO_ANSWER = {400, 404, 405}  # to `GET /`, which the core of Elasticsearch has not
+NO_ANSWER = {400, 404, 405}  # to `GET /`, which the core of Elasticsearch lacks
 TAGLINE = "You Know, for Search"
 NODES = "/_nodes/_local/none"
 
@@ -44,7 +44,7 @@ def identify_product(
             raise ClusterError(f"{url} answers, but it is {what}, not OpenSearch", hint="check --url")
     else:
         product, oldest, dialect = "Elasticsearch", OLDEST_OTHER, "elastic"
-        if not info:  # the node that answers tells its version
+        if not info:  # ask the node itself for its version
             try:
                 answer = send(NODES)
             except ClusterError as error:

@@ -49,7 +49,7 @@ class FieldCondition(TablePart):
 
 
 class KnownProblem(TablePart):
-    """One known bug: versions, what happens, remedy, source, and the indices that it concerns."""
+    """One known bug: versions, what happens, remedy, source, and which indices it affects."""
 
     name: str
     product: str
@@ -154,10 +154,14 @@ def all_problems() -> tuple[KnownProblem, ...]:
 
 
 def matches(pattern: str | None, text: str) -> bool:
-    """Return whether a regular expression is found in a text; with a leading `!`, whether it is not found."""
+    """Return whether a regular expression matches somewhere in a text; with a leading `!`, whether it does
+    not. None matches every text.
+    """
     if pattern is None:
         return True
-    return bool(re.search(pattern.removeprefix("!"), text)) is not pattern.startswith("!")
+    if pattern.startswith("!"):
+        return re.search(pattern[1:], text) is None
+    return re.search(pattern, text) is not None
 
 
 def version_numbers(version: str) -> tuple[int, ...]:

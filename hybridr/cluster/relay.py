@@ -256,7 +256,7 @@ def relay_errors(host: str) -> Iterator[None]:
     except CallEnded:
         raise Unreachable(f"nobody waits for {named} any more", kind=LATE) from None
     except BoundsExceeded as cause:
-        raise ClusterError(f"{named} gives an answer of too many {cause}", kind=TOO_LARGE) from None
+        raise ClusterError(f"the answer of {named} takes too many {cause}", kind=TOO_LARGE) from None
     except exceptions.ConnectTimeoutError as error:
         raise Unreachable(f"nothing answers at {named}: {shortened(error)}") from None
     except exceptions.TimeoutError:

@@ -1,13 +1,16 @@
-"""Reads documents from the file forms of other programs, or refuses a form with the command that converts it.
+"""Reads documents from the file formats of other programs, or refuses a format with the command that converts
+it.
 
-Read are JSON lines and one JSON array, of plain documents, of hits (`_source`, as elasticsearch-dump writes
-them), of mongoexport (`{"$oid": …}` and its kin), and `_bulk` bodies; `id` is the id if there is no `_id`.
+It reads JSON lines and a JSON array, of plain documents, of hits (`_source`, as elasticsearch-dump writes
+them) and of mongoexport (`{"$oid": …}` and its other types), and `_bulk` bodies. `id` is the id if there is
+no `_id`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -17,7 +20,7 @@ from ..errors import DataError
 from .local import parsed_json
 
 MOST_ARRAY = 512_000_000
-"""Characters of a file that is one array: it is read whole."""
+"""Limit on a file that is one JSON array, in characters: it is read into memory as a whole."""
 ACTIONS = frozenset(("index", "create", "update", "delete"))
 ACTION_KEYS = frozenset(
     "_index _type _id routing _routing version version_type if_seq_no if_primary_term pipeline require_alias "
@@ -26,7 +29,7 @@ ACTION_KEYS = frozenset(
 HIT_KEYS = frozenset(("sort", "fields", "highlight", "matched_queries", "inner_hits", "ignored_field_values"))
 OTHER_IDS = ("docid", "doc_id", "docno", "pid", "objectID", "uuid", "_key", "key", "corpus-id", "document_id")
 OTHER_QUERY_IDS = ("qid", "query_id", "query-id", "topic", "number")
-ONE_LINE_EACH = "jq -c '{filter}' {file} > documents.jsonl"
+
 CSV_TO_JSON = (
     "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin{tab})]' "
     "< {file} > documents.jsonl"
@@ -48,8 +51,8 @@ TEXT_TYPES = ("$oid", "$uuid", "$symbol", "$numberDecimal")
 
 
 def valid_id(value: Any, where: str, name: str = "'_id'") -> str:
-    """Return an id as text. Raises DataError, with `where`, for what is neither a string nor a whole
-    number.
+    """Return an id as text. Raises DataError, naming the place `where`, unless it is a string with a visible
+    character or a whole number.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -60,7 +63,7 @@ def valid_id(value: Any, where: str, name: str = "'_id'") -> str:
             hint="write ids as strings",
         )
     if not value.strip():
-        raise DataError(f"{where}: {name} is empty", hint="every one needs an id of its own")
+        raise DataError(f"{where}: {name} is empty", hint="give each an id of its own")
     return value
 
 
@@ -73,9 +76,9 @@ def type_name(value: Any) -> str:
 
 
 def documents_in(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, document with an `_id` of text) from the lines of a file in any form that is read.
+    """Yield (line number, document whose `_id` is a string) from the lines of a file in any supported format.
 
-    Raises DataError that names a form that is not read, and the command that converts it.
+    Raises DataError for a document without id; for any other format it names the command that converts it.
     """
     numbered = iter(lines)
     first = next(numbered, None)
@@ -104,12 +107,14 @@ def line_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[i
         try:
             yield number, parsed_json(line)
         except ValueError as error:
-            several = line.strip() in ("{", "[")
-            hint = ONE_LINE_EACH.format(filter=".", file=file) if several else None
-            what = (
-                "a JSON object over several lines; one a line is needed" if several else f"not JSON: {error}"
-            )
-            raise DataError(f"{file}:{number}: {what}", hint=hint) from None
+            if line.strip() in ("{", "["):
+                problem, hint = (
+                    "a JSON value over several lines; one a line is needed",
+                    one_line_each(".", file),
+                )
+            else:
+                problem, hint = f"not JSON: {error}", None
+            raise DataError(f"{file}:{number}: {problem}", hint=hint) from None
 
 
 def array_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
@@ -122,29 +127,29 @@ def array_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[
         if size > MOST_ARRAY:
             raise DataError(
                 f"{file} is one JSON array of more than {MOST_ARRAY // 1_000_000} million characters",
-                hint=ONE_LINE_EACH.format(filter=".[]", file=file),
+                hint=one_line_each(".[]", file),
             )
-    whole, decoder = "\n".join(text), json.JSONDecoder()
-    place, line_index = whole.index("[") + 1, 0
+    array, decoder = "\n".join(text), json.JSONDecoder()
+    position, line_index = array.index("[") + 1, 0
     while True:
-        while place < len(whole) and whole[place] in " \t\n\r,":
-            place += 1
-        while line_index + 1 < len(starts) and starts[line_index + 1][0] <= place:
+        while position < len(array) and array[position] in " \t\n\r,":
+            position += 1
+        while line_index + 1 < len(starts) and starts[line_index + 1][0] <= position:
             line_index += 1
         number = starts[line_index][1]
-        if whole[place : place + 1] == "]":
-            if whole[place + 1 :].strip():
+        if array[position : position + 1] == "]":
+            if array[position + 1 :].strip():
                 raise DataError(f"{file}:{number}: something follows the end of the array")
             return
         try:
-            value, place = decoder.raw_decode(whole, place)
+            value, position = decoder.raw_decode(array, position)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{file}:{number}: not JSON: {error}") from None
         yield number, value
 
 
 def join_bulk_lines(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object); of a `_bulk` body each action and its document as one hit. Raises
+    """Yield (line number, object); join each action of a `_bulk` body with its document to one hit. Raises
     DataError.
     """
     action: dict[str, Any] | None = None
@@ -163,7 +168,7 @@ def join_bulk_lines(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[t
                 raise DataError(
                     f"{where}: a _bulk body with the action '{name}'; only index and create make documents",
                     hint="send it to a cluster: curl -XPOST URL/_bulk -H 'Content-Type: application/json' "
-                    f"--data-binary @{file}",
+                    f"--data-binary @{shlex.quote(str(file))}",
                 )
             if "_id" not in target:
                 raise DataError(f"{where}: an action of a _bulk body without '_id'", hint="give each an id")
@@ -175,20 +180,16 @@ def join_bulk_lines(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[t
 
 
 def unwrap_document(value: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the document in a search hit or in extended JSON. Raises DataError for a whole search answer."""
-    for path, (name, jq) in RESPONSES.items():
+    """Return the document in a search hit or in extended JSON. Raises DataError for a response that holds
+    several documents.
+    """
+    for path, (name, jq) in RESPONSES.items() if value.keys().isdisjoint(("_id", "id")) else ():
         inner: Any = value
         for key in path:
             inner = inner.get(key) if isinstance(inner, dict) else None
-        if (
-            "_id" not in value
-            and "id" not in value
-            and isinstance(inner, list if path[-1] != "doc" else dict)
-        ):
+        if isinstance(inner, list if path[-1] != "doc" else dict):
             file = where.rpartition(":")[0]
-            raise DataError(
-                f"{where}: {name}, not a document", hint=ONE_LINE_EACH.format(filter=jq, file=file)
-            )
+            raise DataError(f"{where}: {name}, not a document", hint=one_line_each(jq, file))
     source = value.get("_source")
     if isinstance(source, dict) and all(key.startswith("_") or key in HIT_KEYS for key in value):
         identity = {"_id": value["_id"]} if "_id" in value else {}
@@ -203,14 +204,14 @@ def plain_value(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     key = next(iter(value), "")
-    held = value[key] if len(value) == 1 else None
-    if key in TEXT_TYPES and isinstance(held, str):
-        return held
-    if key == "$date" and isinstance(held, str | int | dict):
-        return plain_value(held)
-    if key in NUMBER_TYPES and isinstance(held, str | int | float):
+    inner = value[key] if len(value) == 1 else None
+    if key in TEXT_TYPES and isinstance(inner, str):
+        return inner
+    if key == "$date" and isinstance(inner, str | int | dict):
+        return plain_value(inner)
+    if key in NUMBER_TYPES and isinstance(inner, str | int | float):
         try:
-            number = NUMBER_TYPES[key](held)
+            number = NUMBER_TYPES[key](inner)
         except ValueError:
             return value
         return number if math.isfinite(number) else value
@@ -220,15 +221,20 @@ def plain_value(value: Any) -> Any:
 def hint_for_id(record: Mapping[str, Any], names: tuple[str, ...], file: Path) -> str:
     """Return the command that makes a field the id: the first of `names` that the record has, else NAME."""
     name = next((name for name in names if name in record), "NAME")
-    fields = ", ".join(map(str, list(record)[:10]))
-    return f"fields there: {fields}; jq -c '{{_id: .[\"{name}\"]}} + .' {file} > with_ids.jsonl"
+    fields, quoted = ", ".join(map(str, list(record)[:10])), shlex.quote(str(file))
+    return f"fields there: {fields}; jq -c '{{_id: .[\"{name}\"]}} + .' {quoted} > with_ids.jsonl"
+
+
+def one_line_each(jq: str, file: Path | str) -> str:
+    """Return the command that writes each value that a jq filter finds in a file on a line of its own."""
+    return f"jq -c '{jq}' {shlex.quote(str(file))} > documents.jsonl"
 
 
 def unread_form_error(file: Path, line: str) -> DataError:
-    """Return the error for a file that does not begin as JSON: its form by the first line, and how to convert
-    it.
+    """Return the error for a file that does not begin as JSON: its format, judged by the first line, and the
+    command that converts it.
     """
-    start, columns = line.lstrip(), line.split("\t")
+    start, columns, quoted = line.lstrip(), line.split("\t"), shlex.quote(str(file))
     if start.startswith("<"):
         return DataError(
             f"{file}:1: XML; JSON lines are needed",
@@ -236,13 +242,13 @@ def unread_form_error(file: Path, line: str) -> DataError:
         )
     if len(columns) == 2 and columns[0].strip().lower() not in ("id", "_id"):
         return DataError(
-            f"{file}:1: 'id<TAB>text' as of MS MARCO; JSON lines are needed",
-            hint=f"jq -Rc 'split(\"\\t\") | {{_id: .[0], text: .[1]}}' {file} > documents.jsonl",
+            f"{file}:1: 'id<TAB>text' as in MS MARCO; JSON lines are needed",
+            hint=f"jq -Rc 'split(\"\\t\") | {{_id: .[0], text: .[1]}}' {quoted} > documents.jsonl",
         )
     if len(columns) > 1 or line.count(",") or line.count(";"):
         name, tab = ("TSV", ', delimiter="\\t"') if len(columns) > 1 else ("CSV", "")
         return DataError(
-            f"{file}:1: {name}; JSON lines are needed", hint=CSV_TO_JSON.format(tab=tab, file=file)
+            f"{file}:1: {name}; JSON lines are needed", hint=CSV_TO_JSON.format(tab=tab, file=quoted)
         )
     return DataError(
         f"{file}:1: not JSON: it begins with {line[:40]!r}",

@@ -1,10 +1,9 @@
 """Downloads of pinned files (Maven artifacts, wheels) with sha256 checks, and bounded requests to the web.
 
-PyPI's jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names a
-mirror. The 3.6.0 distribution holds all its modules; that of 2.19.1 holds only its transport, so that
-`MODULES` lists the others, with what the descriptor of each must say. Wheels come through pip, compared with
-their sha256 before they are opened, and are never built from sources. Each wait for another machine has a
-time limit.
+The package jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names a
+mirror. The 3.6.0 distribution contains all its modules, that of 2.19.1 only its transport; `MODULES` lists
+the others, with what the descriptor of each must say. pip downloads wheels, whose sha256 is checked before
+they are opened; nothing is built from sources. Each wait for another machine has a time limit.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class Artifact(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A module of OpenSearch that is put together from jars; `policy` is what Java's security manager allows
-    it.
+    """A module of OpenSearch that is put together from jars; `policy` is its policy file for Java's security
+    manager.
     """
 
     classname: str
@@ -108,7 +107,7 @@ ATTEMPTS = 3
 TIMEOUT_S = 60
 SLOWEST = 1_000  # bytes a second, in each such time
 OK = 200
-AT_ONCE, STEP = 8_192, 1_000_000  # bytes that are read at once; bytes between two reports
+AT_ONCE, STEP = 8_192, 1_000_000  # bytes read at once; bytes between two progress reports
 MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
 
 
@@ -119,7 +118,7 @@ def fetch_artifacts(artifacts: Sequence[Artifact], *, progress: Progress = silen
     """
     folder = cache_folder() / "artifacts"
     with storing_programs(folder), locked(folder / ".lock"):
-        clear_leftovers(folder, ".*-*")  # of a download that was killed; this process holds the lock
+        clear_leftovers(folder, ".*-*")  # of killed downloads: this process holds the lock
         missing = [
             artifact for artifact in artifacts if not is_verified(below(folder, artifact.file_name), artifact)
         ]
@@ -138,7 +137,7 @@ def is_verified(path: Path, artifact: Artifact) -> bool:
 def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> None:
     """Download one artifact into `folder`, verify its sha256, and rename it into place.
 
-    A broken connection is tried again; a missing, different or slow file is not. Raises DownloadError.
+    Only a broken connection is tried again; a missing, different or slow file raises DownloadError at once.
     """
     import requests
 
@@ -176,8 +175,8 @@ def resolve(artifact: Artifact, folder: Path, received: DownloadAttempt) -> Path
     """Find the Maven repository of an artifact with jgo, download the file into `folder`, and return its
     path.
 
-    jgo's own download is not used: it has no bound, waits as long as a `Retry-After` says, and logs the
-    checksum that a repository offers as it is. The pinned sha256 is what counts.
+    jgo's own download is not used: it has no size limit, waits as long as a `Retry-After` says, and logs the
+    repository's checksum unescaped. The pinned sha256 is checked instead.
     """
     from jgo.maven import MavenContext, PythonResolver
 
@@ -211,8 +210,8 @@ def resolve(artifact: Artifact, folder: Path, received: DownloadAttempt) -> Path
 def await_download(work: Callable[[], Path], received: DownloadAttempt) -> Path:
     """Run a download and return its path. Raises its errors, and DownloadError if hardly any bytes arrive.
 
-    A server that sends a byte now and then keeps a read waiting for ever, so the download runs in a thread of
-    its own, which is abandoned if it is too slow.
+    A server that sends a byte now and then would keep a read waiting for ever. So the download runs in its
+    own thread, which is abandoned if fewer than `SLOWEST` bytes a second arrive.
     """
     download = run_in_thread(work)
     while True:
@@ -276,7 +275,7 @@ class DownloadAttempt:
                 try:
                     for chunk in response.raw.stream(AT_ONCE, decode_content=False):
                         if self.is_abandoned:
-                            raise DownloadError(f"{self.artifact.coordinates}: the download was left")
+                            raise DownloadError(f"{self.artifact.coordinates}: the download was abandoned")
                         self.count += len(chunk)
                         self._meter.add(len(chunk))
                         if self.count > self.artifact.size:
@@ -312,26 +311,26 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 def run_pip(
     verb: str, package: str, hashes: Sequence[str], folder: Path, target: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
-    """Let pip `verb` ("download" or "install") one package without its dependencies; return the finished
-    process.
+    """Run pip's command `verb` ("download" or "install") for one package without dependencies; return the
+    finished process, with return code 1 after `LONGEST_S`.
 
-    Only wheels with one of the sha256 `hashes` are accepted, since a source package would run its own code
-    before its hash is checked. The size of what pip writes is bounded. The requirements file is written to
-    `folder`; `target` are the options that say where the result goes.
+    Only wheels with one of the sha256 `hashes` are accepted: a source package would run its own code. The
+    size of each file that pip writes is limited. The requirements file is written to `folder`; `target` are
+    the options that say where the result goes.
     """
     requirements = folder / "requirements.txt"
     requirements.write_text(" ".join([package, *(f"--hash=sha256:{each}" for each in hashes)]) + "\n")
     quiet = ["--quiet", "--no-input", "--progress-bar", "off", "--disable-pip-version-check", "--no-deps"]
     strict = ["--only-binary", ":all:", "--require-hashes", "--requirement", str(requirements)]
     command = [sys.executable, "-c", BOUNDED_PIP, str(MOST_BYTES), verb, *quiet, *strict, *target]
-    # pip is not told what hybridr is told: passwords, tokens, addresses.
+    # pip does not get hybridr's variables: passwords, tokens, addresses.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HYBRIDR_")}
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=False, env=environment, timeout=LONGEST_S
         )
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"pip was not done within {LONGEST_S:,.0f} s")
+        return subprocess.CompletedProcess(command, 1, "", f"pip did not finish within {LONGEST_S:,.0f} s")
 
 
 MOST_ANSWER = 1_000_000  # bytes
@@ -384,15 +383,15 @@ def ask_web(
             )
             return WebAnswer(response.status, response.read(MOST_ANSWER))
 
-    # The time-out of a socket counts anew for each byte, so the work has a thread of its own. It is left
-    # there when its time is over: no process waits for it.
+    # The time-out of a socket starts anew with each byte, so the request runs in its own daemon thread. When
+    # its time is over it is abandoned: no process waits for it.
     outcome = run_in_thread(ask)
     try:
         return outcome.result(seconds)
     except StillRunning:
         if outcome.done():
             raise
-        raise TimeoutError(f"no whole answer within {seconds:.0f} s") from None
+        raise TimeoutError(f"no complete answer within {seconds:.0f} s") from None
 
 
 def run_in_thread(work: Callable[[], T]) -> Future[T]:

@@ -1,11 +1,13 @@
-"""Reads and writes the usual files of search evaluation: BEIR folders, JSONL, TREC runs and qrels; errors
-name file and line.
+"""Reads and writes the usual files of search evaluation: BEIR folders, JSONL, TREC runs and qrels.
+
+Errors name file and line.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from array import array
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
@@ -34,15 +36,15 @@ UNPACKED_BY = {
     b"BZh": "bunzip2 {file}",
     b"\xfd7zXZ": "unxz {file}",
     b"\x28\xb5\x2f\xfd": "unzstd {file}",
-    b"\x1f\x8b": "the name of a gzip file ends in .gz: mv {file} {file}.gz",
+    b"\x1f\x8b": "the name of a gzip file must end in .gz: mv {file} {file}.gz",
     b"\xff\xfe": "iconv -f UTF-16 -t UTF-8 -o documents.jsonl {file}",
     b"\xfe\xff": "iconv -f UTF-16 -t UTF-8 -o documents.jsonl {file}",
     b"PAR1": "Parquet is not read: write JSON lines",
 }
-"""The first bytes of files that are no text, and what makes text of them."""
-LEAST_SORTED = 50_000  # ids, at a time
+"""First bytes of a file that is not UTF-8 text -> the command that makes it text."""
+LEAST_SORTED = 50_000  # ids that are collected before they are sorted
 LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-"""Characters that end a column or a line in some reader of qrels."""
+"""Characters that some reader of qrels takes for the end of a column or line."""
 
 
 def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], list[Query], Qrels]:
@@ -60,9 +62,9 @@ def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], 
 
 
 def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of `corpus.jsonl` in a BEIR folder, or of a file in a form of document_forms.py.
+    """Yield the records of `corpus.jsonl` in a BEIR folder, or of a file in a format of document_forms.py.
 
-    Raises DataError for a repeated id or a lone surrogate.
+    Raises DataError for an unreadable file, a repeated id or a lone surrogate.
     """
     file = path / "corpus.jsonl" if path.is_dir() else path
     seen = SeenIds()
@@ -78,9 +80,7 @@ def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_document_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, document with an `_id` of text) of a file; ids may be repeated. Raises
-    DataError.
-    """
+    """Yield (line number, document whose `_id` is a string) of a file; ids may repeat. Raises DataError."""
     require_file(file)
     return documents_in(file, read_lines(file))
 
@@ -88,7 +88,7 @@ def read_document_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 class SeenIds:
     """A set of ids stored as 8-byte digests, to find repeated ids with little memory.
 
-    `repeated` are the digests of repeated ids; some are found by `add`, the rest by `merge_new`.
+    `repeated` are the digests of repeated ids; `add` finds some of them, `merge_new` the rest.
     """
 
     def __init__(self) -> None:
@@ -110,9 +110,9 @@ class SeenIds:
         self._new.clear()
         ids = np.frombuffer(self._sorted, dtype=np.uint64)  # the same memory, which is sorted in place
         ids.sort()
-        same = ids[1:] == ids[:-1]
-        if same.any():
-            self.repeated.update(ids[1:][same].tolist())
+        is_repeated = ids[1:] == ids[:-1]
+        if is_repeated.any():
+            self.repeated.update(ids[1:][is_repeated].tolist())
             self._sorted = array("Q", np.unique(ids).tobytes())
 
 
@@ -122,8 +122,8 @@ def short_digest(text: str) -> int:
 
 
 def require_unique_ids(file: Path, seen: SeenIds) -> None:
-    """Raise DataError for the first line of a corpus whose id is repeated, among ids with a digest in
-    `seen.repeated`.
+    """Raise DataError for the first line of a corpus whose id stood before; only ids whose digest is in
+    `seen.repeated` are compared.
     """
     if not seen.repeated:
         return
@@ -138,7 +138,7 @@ def require_unique_ids(file: Path, seen: SeenIds) -> None:
 
 
 def is_encodable(record: Mapping[str, Any]) -> bool:
-    """Return whether a record can be written as UTF-8, which half a surrogate pair cannot."""
+    """Return whether a record can be written as UTF-8: one with a lone surrogate cannot."""
     try:
         return bool(json.dumps(record, ensure_ascii=False).encode())
     except UnicodeEncodeError:
@@ -160,8 +160,8 @@ def read_topics(folder: Path, split: str) -> tuple[list[Query], Qrels]:
 
 
 def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
-    """Read the judged queries of a BEIR folder. Raises DataError for one without text, missing, or
-    repeated.
+    """Read the judged queries of a BEIR folder. Raises DataError for a judged query that is missing, repeated
+    or without text.
     """
     file = folder / "queries.jsonl"
     queries: dict[str, Query] = {}
@@ -201,7 +201,7 @@ def read_query_log(path: Path | None) -> list[str]:
     if queries and queries[0].startswith("{") and queries[0].endswith("}"):
         raise DataError(
             f"the query log {path} holds JSON, one query per line is needed",
-            hint=f"jq -r .query {path} > queries.txt, or another field than query",
+            hint=f"jq -r .query {shlex.quote(str(path))} > queries.txt   or another field than query",
         )
     if not queries:
         raise DataError(f"the query log {path} holds no queries", hint="one query per line, UTF-8")
@@ -209,7 +209,7 @@ def read_query_log(path: Path | None) -> list[str]:
 
 
 def qrels_file(folder: Path, split: str) -> Path:
-    """Return the qrels file of a split. Raise DataError, which lists the splits that exist."""
+    """Return the qrels file of a split. Raises DataError that lists the existing splits if there is none."""
     file = below(folder / "qrels", f"{split}.tsv")
     if not file.is_file():
         splits = ", ".join(sorted(path.stem for path in folder.glob("qrels/*.tsv")))
@@ -221,10 +221,10 @@ def qrels_file(folder: Path, split: str) -> Path:
 
 
 def read_qrels(file: Path) -> Qrels:
-    """Read qrels as BEIR (`query-id<TAB>corpus-id<TAB>score` under a header) or TREC (`query 0 document
-    grade`) has them.
+    """Read qrels of BEIR (`query-id<TAB>corpus-id<TAB>score` under a header) or TREC (`query 0 document
+    grade`).
 
-    Raises DataError for grades that are not whole numbers and for a document judged twice.
+    Raises DataError for a grade that is no whole number, a document judged twice, and a file without any.
     """
     qrels: Qrels = {}
     for number, line in read_lines(file):
@@ -239,7 +239,7 @@ def read_qrels(file: Path) -> Qrels:
             elif len(fields) == 6 and not fields[0].startswith("{"):
                 hint = "this looks like a run; judgements are needed"
             elif len(fields) == 1 and fields[0].count(",") in (2, 3):
-                hint = f"tr ',' '\\t' < {file} > qrels.tsv"
+                hint = f"tr ',' '\\t' < {shlex.quote(str(file))} > qrels.tsv"
             needed = "'query-id<TAB>corpus-id<TAB>whole number'"
             raise DataError(f"{file}:{number}: needed {needed}, found {fields}", hint=hint)
         query_id, *_, doc_id, grade = fields
@@ -254,9 +254,10 @@ def read_qrels(file: Path) -> Qrels:
 def _is_number(value: str) -> bool:
     """Return whether a text is a number."""
     try:
-        return bool(float(value) or True)
+        float(value)
     except ValueError:
         return False
+    return True
 
 
 def read_table(file: Path) -> Iterator[tuple[int, str, str]]:
@@ -283,7 +284,8 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
         with require_regular(file).open("rb") as content:
             start = content.read(8)
         hints = [hint for magic, hint in UNPACKED_BY.items() if start.startswith(magic)]
-        hint = (hints or ["write it as UTF-8: iconv -t UTF-8 -o documents.jsonl {file}"])[0].format(file=file)
+        hint = (hints or ["write it as UTF-8: iconv -t UTF-8 -o documents.jsonl {file}"])[0]
+        hint = hint.format(file=shlex.quote(str(file)))
         raise DataError(f"{file} is not UTF-8: {error.reason} at byte {error.start}", hint=hint) from None
     except ValueError as error:
         raise DataError(f"{file} cannot be read: {error}") from None
@@ -317,7 +319,8 @@ def fits_word(name: str) -> bool:
 
 
 def trec_order(scores: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return (document, score) in trec_eval's order: by score in single precision, then by descending id.
+    """Return (document id, score) in trec_eval's order: by descending score in single precision, then by
+    descending id.
 
     Raises DataError for a score that is not a finite number in single precision.
     """
@@ -335,7 +338,7 @@ def write_run(file: Path, run: Run, tag: str) -> None:
     """Write a TREC run: `query Q0 document rank score tag`, in trec_eval's order, ranks from 1.
 
     Nine digits keep a score exact in single precision, so that trec_eval ranks the same, ties included.
-    Documents whose ids hold blanks are left out (`fits_word`). Raises DataError for such an id of a query.
+    Documents whose ids contain blanks are left out (`fits_word`); a query whose id does raises DataError.
     """
     label = "-".join(tag.split()) or "hybridr"
     with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
@@ -346,7 +349,7 @@ def write_run(file: Path, run: Run, tag: str) -> None:
 
 
 def _trec_id(value: str) -> str:
-    """Return an id unchanged. Raises DataError if a TREC file cannot hold it."""
+    """Return an id unchanged. Raises DataError if it cannot stand in a TREC file."""
     if not fits_word(value):
         raise DataError(f"the id {value!a} is empty or holds a blank: a TREC file cannot hold it")
     return value
@@ -365,7 +368,8 @@ def read_run(file: Path) -> Run:
             value = float(score)
         except ValueError:
             hint = {
-                3: f'of MS MARCO\'s three: awk \'{{print $1, "Q0", $2, $3, 1/$3, "run"}}\' {file}',
+                3: 'if these are MS MARCO\'s columns: awk \'{print $1, "Q0", $2, $3, 1/$3, "run"}\' '
+                f"{shlex.quote(str(file))} > run.trec",
                 4: "this looks like judgements; a run is needed",
             }.get(len(columns))
             needed = "'query Q0 document rank score tag'"
@@ -379,7 +383,7 @@ def read_run(file: Path) -> Run:
 
 
 def write_qrels(file: Path, qrels: Qrels) -> None:
-    """Write qrels in TREC format, `query 0 document grade`. Raise DataError for ids with whitespace."""
+    """Write qrels in TREC format, `query 0 document grade`. Raises DataError for ids with blanks."""
     with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
         for query_id, grades in qrels.items():
             for doc_id, grade in grades.items():
@@ -405,6 +409,6 @@ def qrels_table(values: Mapping[str, Mapping[str, float]], column: str = "score"
     """
     for name in chain(values, *values.values()):
         if not fits_column(name):
-            raise DataError(f"the id {name!a} has a tab or a line's end: qrels cannot hold it")
+            raise DataError(f"the id {name!a} is blank or has a tab or a line end: qrels cannot hold it")
     rows = [f"{query}\t{doc}\t{value}\n" for query, grades in values.items() for doc, value in grades.items()]
     return f"query-id\tcorpus-id\t{column}\n" + "".join(rows)

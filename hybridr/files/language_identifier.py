@@ -1,7 +1,7 @@
 """The language identifier of py3langid, with its model unpacked in the cache.
 
-To unpack the model takes half a second, which a single search would pay each time. Unpacked it has 60 MB on
-disk, of which a search reads the few pages that its query needs.
+Unpacking the model takes half a second, which would slow down each single search. The unpacked model takes
+60 MB on disk, of which a search reads only the few pages that its query needs.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .local import below, cache_folder
 from .staging import staged_folder
 
 MIN_CONFIDENCE = 0.5
-"""Below this confidence the language is unknown: py3langid takes names of products for German there."""
+"""Below this confidence the language counts as unknown: there py3langid takes product names for German."""
 
 ARRAYS = ("weights", "prior", "labels", "moves", "rows", "features")
 
 
 @cache
 def identifier() -> Any:
-    """Return py3langid's identifier for the languages that have a code of two letters.
+    """Return py3langid's identifier, limited to languages with a two-letter code.
 
-    The others are dialects that it takes texts of large languages for, such as Wu for Chinese. Where the
-    cache cannot be written the model is unpacked in memory.
+    The others are mostly dialects for which it mistakes large languages, such as Wu for Chinese. If the cache
+    cannot be written, the model is unpacked in memory only.
     """
     from py3langid import __version__
     from py3langid.langid import LanguageIdentifier

@@ -1,9 +1,9 @@
 """Local files: the folders of hybridr on this machine, safe paths, atomic writing, safe reading of files
 that others made, and the fingerprints and manifests of files that hybridr makes.
 
-`HYBRIDR_HOME` moves all folders and `HYBRIDR_CACHE` the cache; else they are the platform's own (XDG on
-Linux). For root the system's folders are used if other users cannot enter root's own: OpenSearch does not
-run as root, so its node runs under another account. Assets are the files of `opensearch/`, installed as
+`HYBRIDR_HOME` moves all folders and `HYBRIDR_CACHE` the cache; otherwise they are the platform's own (XDG on
+Linux). OpenSearch does not run as root, so root's node runs under another account; if that account cannot
+enter root's folders, the system's folders are used. Assets are the files of `opensearch/`, installed as
 `hybridr/assets`, or beside the package in a checkout.
 
 A name that a cluster, a document, a record, a manifest, a file or a client chose becomes a path by `below`
@@ -80,20 +80,20 @@ def is_file_name(name: str) -> bool:
 
 
 def below(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder, by a name that somebody else may have chosen.
+    """Return the path of a file in a folder; somebody else may have chosen the name.
 
     Raises DataError for a name that could lead out of the folder.
     """
     if not is_file_name(name):
         raise DataError(
             f"{name[:100]!a} cannot be the name of a file in {folder}",
-            hint="one without '/', '\\' and control characters",
+            hint="choose a name without '/', '\\' and control characters",
         )
     return folder / name
 
 
 def delete_below(folder: Path, name: str) -> None:
-    """Delete the file or folder of this name in a folder, if it exists; of a link only the link. Raises as
+    """Delete the folder of this name in `folder`, if it exists; of a link only the link. Raises as
     `below`.
     """
     path = below(folder, name)
@@ -175,15 +175,17 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 def final_name(path: Path) -> str:
-    """Return the name that a temporary file or folder beside its target was to get; another's own name."""
+    """Return the name of the target that a temporary file or folder was made for; for any other path its own
+    name.
+    """
     return re.sub(r"^\.(.+)\.[a-z0-9_]{8}$", r"\1", path.name)
 
 
 def append_private(path: Path, line: str) -> None:
-    """Append a line to a file that only its owner can read; create it if missing. Raise OSError.
+    """Append a line to a file that only its owner can read; create it if missing. Raises OSError.
 
-    It is written in one piece, so that lines of several processes do not mix, and it ends the half line of a
-    writer that was killed, or whose disk was full.
+    The line is written in one piece, so that lines of several processes do not mix. If the last line has no
+    end, because its writer was killed or the disk was full, a line end is written first.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
@@ -203,9 +205,9 @@ def write_json(path: Path, value: Any, *, private: bool = False) -> None:
 
 
 def acquire_lock(path: Path, *, wait: bool = True) -> IO[str]:
-    """Open and lock the lock file `path`; return the open file, whose closing ends the lock. Raise OSError.
+    """Open and lock the lock file `path`; return the open file. Closing it releases the lock. Raises OSError.
 
-    While another thread or process holds the lock, this waits, or raises BlockingIOError without `wait`. On
+    While another thread or process holds the lock, this waits; without `wait` it raises BlockingIOError. On
     Windows nothing is locked.
     """
     file = path.open("a")
@@ -219,14 +221,14 @@ def acquire_lock(path: Path, *, wait: bool = True) -> IO[str]:
 
 
 MOST_JSON = 128 << 20
-"""Bytes of a configuration or tokenizer; the largest in use, of 250,000 words, have 17 MB."""
+"""Limit on a configuration or tokenizer, in bytes; the largest in use, with 250,000 words, have 17 MB."""
 MOST_SETTINGS = 1 << 20
-"""Bytes of what a person writes by hand: a password, settings."""
+"""Limit on files that people write by hand (a password, settings), in bytes."""
 MOST_HEADER = 4 << 20
-"""Bytes of what a safetensors file says of its tensors; one of 500 tensors needs 50 thousand."""
+"""Limit on the header of a safetensors file, in bytes; 500 tensors need 50,000."""
 AT_ONCE = 1 << 18  # bytes
 GROWTH = 50
-"""Largest ratio of an archive's unpacked size to its own; weights shrink by a half at most."""
+"""Largest ratio of an archive's unpacked size to its packed size; weights shrink to half at most."""
 
 
 def max_model_bytes() -> int:
@@ -235,7 +237,7 @@ def max_model_bytes() -> int:
 
 
 def max_graph_bytes() -> int:
-    """Return the bytes that all open graphs may take together."""
+    """Return how many bytes all open ONNX graphs may take together."""
     return int(_number_setting("HYBRIDR_MEMORY_GB", 6) * 1e9)
 
 
@@ -253,10 +255,10 @@ def require_own_files(folder: Path) -> None:
 
     Links of the model hub's cache into its own `blobs` folder are allowed.
     """
-    whole = folder.resolve()
-    store, roots = whole.parent.parent, [whole]
-    if whole.parent.name == "snapshots" and store.name.startswith("models--"):
-        roots.append(store / "blobs")
+    root = folder.resolve()
+    repository, roots = root.parent.parent, [root]
+    if root.parent.name == "snapshots" and repository.name.startswith("models--"):
+        roots.append(repository / "blobs")
     for place, folders, files in os.walk(folder):
         for path in (Path(place, name) for name in (*folders, *files)):
             name = path.relative_to(folder).as_posix()
@@ -268,12 +270,14 @@ def require_own_files(folder: Path) -> None:
                 target = path.resolve()
             except (OSError, RuntimeError):  # a circle of links
                 raise ValueError(f"{name} is a link that leads nowhere") from None
-            if target.is_dir() or not any(target.is_relative_to(root) for root in roots):
+            if target.is_dir() or not any(target.is_relative_to(allowed) for allowed in roots):
                 raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
 
 
 def require_regular(path: Path) -> Path:
-    """Return the path unchanged. Raises ValueError for a pipe or a device, which may not end, and OSError."""
+    """Return the path unchanged. Raises OSError, and ValueError for a pipe or device: reading one may never
+    end.
+    """
     if not stat.S_ISREG(kind := path.stat().st_mode) and not stat.S_ISDIR(kind):
         raise ValueError(f"{path.name} is a pipe or a device, a regular file is needed")
     return path
@@ -283,7 +287,7 @@ def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
     """Return the bytes of a file of at most `limit` bytes. Raise ValueError, OSError."""
     content = bytearray()
     with require_regular(path).open("rb") as file:
-        # In parts: `read` takes memory for all that it may get, however little there is.
+        # In parts: `read(limit)` allocates that much memory, however small the file is.
         while len(content) <= limit and (part := file.read(min(AT_ONCE, limit + 1 - len(content)))):
             content += part
     if len(content) > limit:
@@ -311,7 +315,7 @@ def require_size(path: Path) -> None:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError, also for what is nested too deep."""
+    """Parse JSON. Raises ValueError, also if it is nested too deep."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -340,9 +344,9 @@ def numbered_lines(
 
 def read_members(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[str, bytes]:
     """Return name -> bytes of members of a zip archive of `size` bytes. Raises ValueError if they unpack to
-    far more.
+    more than `GROWTH` times that size.
 
-    The declared sizes are compared before anything is unpacked; `zipfile` reads no more than is declared.
+    The declared sizes are checked before anything is unpacked; `zipfile` reads no more than is declared.
     """
     limit = min(GROWTH * size, max_model_bytes())
     declared = sum(archive.getinfo(name).file_size for name in names)
@@ -356,7 +360,7 @@ def read_members(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[
 
 MANIFEST_FILE = "manifest.json"
 MANIFEST_PARTS = ("settings", "inputs", "outputs", "encoder", "adaptation", "assembly", "dam", "rem")
-"""Entries that are objects wherever they are."""
+"""Entries of a manifest that must be objects, if present."""
 VERSIONED = "numpy onnxruntime opensearch-py peft pyarrow tokenizers torch transformers".split()
 
 
@@ -377,7 +381,7 @@ def fingerprint(value: Any) -> str:
 
 @cache
 def release() -> str:
-    """Return hybridr's version and 12 hex digits of its code's digest, which may differ within a version."""
+    """Return hybridr's version and 12 hex digits of its code's digest: code may change within a version."""
     return f"{metadata.version('hybridr')} ({code_digest()[:12]})"
 
 
@@ -440,8 +444,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise DataError(f"{path} is not valid JSON: {error}", hint="make the artifact again") from error
     if not isinstance(record, dict):
-        raise DataError(f"{path} holds no manifest", hint="make the artifact again")
+        raise DataError(f"{path} is not a JSON object", hint="make the artifact again")
     wrong = [name for name in MANIFEST_PARTS if not isinstance(record.get(name, {}), dict)]
     if wrong:
-        raise DataError(f"{path} holds a wrong '{wrong[0]}'", hint="make the artifact again")
+        raise DataError(f"{path}: '{wrong[0]}' is not an object", hint="make the artifact again")
     return record

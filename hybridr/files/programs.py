@@ -30,8 +30,8 @@ class Account(TypedDict, total=False):
 
 
 def node_account() -> Account:
-    """Return the `subprocess` arguments by which nodes run: an unprivileged account if this process is
-    root.
+    """Return the `subprocess` arguments for the account that runs nodes: an unprivileged one if this process
+    is root, else none.
     """
     if not is_root():
         return {}
@@ -61,18 +61,18 @@ def give_to_node(path: Path) -> None:
             os.chown(entry, owner["user"], owner["group"], follow_symlinks=False)
 
 
-def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Path], Path]) -> Path:
-    """Return the folder `home` of a program; if `is_there` says no, build it first with `make` in a temporary
-    folder.
+def ensure_program(home: Path, is_installed: Callable[[], bool], make: Callable[[Path], Path]) -> Path:
+    """Return the folder `home` of a program; unless `is_installed`, first let `make` build it.
 
-    Leftovers of killed processes are deleted. Raises DownloadError, NodeError.
+    `make` gets a temporary folder and returns the program's folder inside it. Leftovers of killed processes
+    are deleted. Raises DownloadError, NodeError.
     """
-    if is_there():
+    if is_installed():
         return home
     with storing_programs(home.parent):
         make_reachable(home.parent)
         with locked(below(home.parent, f".{home.name}.lock")):
-            if not is_there():  # another process may have made it while this one waited
+            if not is_installed():  # another process may have made it while this one waited
                 clear_leftovers(home.parent, f".{home.name}-*")
                 place = {"prefix": f".{home.name}-", "dir": str(home.parent)}
                 with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
@@ -87,8 +87,8 @@ def ensure_program(home: Path, is_there: Callable[[], bool], make: Callable[[Pat
 
 
 def clear_leftovers(folder: Path, pattern: str) -> None:
-    """Delete temporary folders of processes that were killed; try again for a while if something still writes
-    there.
+    """Delete temporary folders of killed processes; try up to `CLEARED_TIMES` times while something still
+    writes there.
     """
     for _ in range(CLEARED_TIMES):
         leftovers = list(folder.glob(pattern))
@@ -100,7 +100,7 @@ def clear_leftovers(folder: Path, pattern: str) -> None:
 
 
 def storing_programs(folder: Path) -> AbstractContextManager[None]:
-    """Return a context that turns an OSError into DownloadError with a hint how to move the cache."""
+    """Return a context that turns an OSError into DownloadError with the hint to move the cache."""
     return storing(folder, "free some space or make it writable, or set HYBRIDR_CACHE to another folder")
 
 

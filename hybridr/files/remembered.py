@@ -1,10 +1,9 @@
 """Small state files on this machine: folders of encoders, measured values, and a list of local files that
 hold documents' text.
 
-Of encoder folders only paths are kept; whoever loads one checks its fingerprint. Files with text (refused
+Of encoder folders only paths are stored; whoever loads one checks its fingerprint. Files with text (refused
 documents, token caches, documents of the gate, requests of a shadow) are readable by their owner only;
-`hybridr status` lists those of an index, and `hybridr clean` removes them, as far as they are as hybridr
-wrote them.
+`hybridr status` lists those of an index, and `hybridr clean` deletes them unless somebody changed them.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from .local import (
 ENCODERS, SPREADS, SCALES, KNOWN_FILE = "encoders.json", "spreads.json", "scales.json", "checkpoints.json"
 REJECTS, SHADOWS, REGISTER = "rejects", "shadows", "texts.json"
 IRREPLACEABLE = {
-    ENCODERS: "where encoders of your own are",
-    KNOWN_FILE: "which files of published models were fetched first",
-    REGISTER: "where documents' text is kept",
+    ENCODERS: "the folders of your own encoders",
+    KNOWN_FILE: "the files of published models as first fetched",
+    REGISTER: "the places of documents' text",
 }
-MOST_INDICES = 8  # whose scales are kept
+MOST_INDICES = 8  # whose scales are stored
 _spreads: dict[str, float] = {}
 
 
 def read_state_file(file: str) -> dict[str, Any]:
-    """Return a JSON object from a file of the state folder; empty if the file is missing, or damaged where
-    what it holds is found again. Raises DataError for a damaged one of those that hold something else.
+    """Return the JSON object in a file of the state folder; empty if the file is missing, or damaged but
+    replaceable. Raises DataError for a damaged file that is IRREPLACEABLE.
     """
     path = below(state_folder(), file)
     try:
@@ -55,17 +54,18 @@ def read_state_file(file: str) -> dict[str, Any]:
         pass
     if file in IRREPLACEABLE:
         raise DataError(
-            f"{path} cannot be read, which says {IRREPLACEABLE[file]}",
-            hint="mend it, or move it away: hybridr goes on without what it said",
+            f"{path} cannot be read; it lists {IRREPLACEABLE[file]}",
+            hint="repair it, or move it away: hybridr then goes on without it",
         )
     return {}
 
 
 @contextmanager
 def change_state_file(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield a JSON object of the state folder under a lock; write it back if the block changed it.
+    """Yield the JSON object in a file of the state folder; write it back if the block changed it.
 
-    Other threads and processes that want to change it wait. Raises DownloadError.
+    A lock makes other threads and processes wait that want to change it. Raises DownloadError, and DataError
+    as `read_state_file`.
     """
     with storing(state_folder(), "free some space, or set HYBRIDR_HOME to a folder you may write to"):
         state_folder().mkdir(parents=True, exist_ok=True)
@@ -78,8 +78,8 @@ def change_state_file(file: str, *, private: bool = False) -> Iterator[dict[str,
 
 
 def remember_encoder(key: str, folder: Path | None) -> None:
-    """Store the folder of an encoder, if it has one, under its fingerprint or the index it was promoted
-    for.
+    """Store the folder of an encoder (None: do nothing) under a key: its fingerprint, or the index that it
+    was promoted for.
     """
     if folder is not None:
         with change_state_file(ENCODERS) as entries:
@@ -87,7 +87,7 @@ def remember_encoder(key: str, folder: Path | None) -> None:
 
 
 def known_encoder_folder(fingerprint: str) -> Path | None:
-    """Return the stored folder of the encoder with this fingerprint; None if unknown or gone."""
+    """Return the stored folder of the encoder with this fingerprint; None if none is stored or it is gone."""
     folder = read_state_file(ENCODERS).get(fingerprint)
     return Path(folder) if isinstance(folder, str) and Path(folder).is_dir() else None
 
@@ -99,8 +99,8 @@ def forget_encoder(key: str) -> None:
 
 
 def remember_spread(key: str, spread: float) -> None:
-    """Store the spread (standard deviation) of an encoder's cosines. Raise DownloadError if only this process
-    can keep it.
+    """Store the spread (standard deviation) of an encoder's cosines. If the file cannot be written, this
+    process still remembers it, and DownloadError is raised.
     """
     _spreads[key] = spread
     with change_state_file(SPREADS) as entries:
@@ -126,7 +126,9 @@ def remember_newest(file: str, key: str, value: Any, limit: int) -> None:
 
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
-    """Store the scales of an index's queries; those of a few indices are kept. Raise DownloadError."""
+    """Store the scales of an index's queries; those of the last MOST_INDICES indices stay. Raises
+    DownloadError.
+    """
     remember_newest(SCALES, index, dict(scales), MOST_INDICES)
 
 
@@ -138,8 +140,8 @@ def known_scales(index: str) -> dict[str, float]:
 
 
 def known_checkpoint(repository: str) -> dict[str, Any]:
-    """Return the `revision` and `files` (name: sha256) that a model repository had when it was first
-    fetched.
+    """Return the `revision` and `files` (name -> sha256) that a model repository had when it was first
+    fetched; empty if it never was.
     """
     checkpoint = read_state_file(KNOWN_FILE).get(repository)
     return checkpoint if isinstance(checkpoint, dict) and isinstance(checkpoint.get("files"), dict) else {}
@@ -161,8 +163,8 @@ INDEX_FILE = re.compile(r"(.+)#([^#]+)\.jsonl")
 class Text(Reported):
     """A local file or folder that holds text of documents.
 
-    `index` and `uuid` are those of the index that it belongs to, None if it belongs to none. `ours` says
-    whether hybridr wrote what is there now: only that is deleted.
+    `index` and `uuid` name the index that it belongs to; None if it belongs to none. `ours` says whether it
+    is still as hybridr wrote it: otherwise it is not deleted.
     """
 
     path: Path
@@ -174,8 +176,8 @@ class Text(Reported):
 
 
 def file_of_index(folder: str, index: str, uuid: str) -> Path:
-    """Return the file of an index in REJECTS or SHADOWS; another index of the same name, in this cluster or
-    another one, has another uuid. Raise DataError for an invalid index name.
+    """Return the file of an index in the folder REJECTS or SHADOWS. The uuid tells apart indices of the same
+    name, of several clusters or times. Raises DataError for an invalid index name.
     """
     return below(below(state_folder(), folder), f"{index}#{uuid}.jsonl")
 
@@ -183,8 +185,9 @@ def file_of_index(folder: str, index: str, uuid: str) -> Path:
 def remember_text(path: Path, kind: str, *, written: Path | None = None, parts: Sequence[str] = ()) -> None:
     """Register that `path` holds text of documents; `kind` says what it is, such as `token cache`.
 
-    A file is recognised by size and time, which are those of `written`, the temporary file that becomes it; a
-    folder by the names of its `parts`, of which the first one is always there.
+    A file is recognised later by size and modification time, which are taken from `written`, the temporary
+    file that will be renamed to it. A folder is recognised by the names of its `parts`; it always has the
+    first one.
     """
     status = written.stat() if written else None
     entry = {"kind": kind, "file": status and [status.st_size, status.st_mtime_ns], "parts": list(parts)}
@@ -195,23 +198,25 @@ def remember_text(path: Path, kind: str, *, written: Path | None = None, parts: 
 
 
 def is_unchanged(path: Path, entry: Mapping[str, Any]) -> bool:
-    """Return whether what is at a registered path is what hybridr wrote there."""
+    """Return whether a registered file or folder is still as hybridr wrote it."""
     try:
         if path.is_dir():
             files = list(path.iterdir())
             parts = {final_name(file) for file in files}
-            own = parts <= set(entry["parts"]) and (not files or entry["parts"][0] in parts)
-            own = own and all(file.is_file() and not file.is_symlink() for file in files)
+            same = parts <= set(entry["parts"]) and (not files or entry["parts"][0] in parts)
+            same = same and all(file.is_file() and not file.is_symlink() for file in files)
         else:
-            own = [path.stat().st_size, path.stat().st_mtime_ns] == entry["file"]
-        return own and path.resolve() == path
+            same = [path.stat().st_size, path.stat().st_mtime_ns] == entry["file"]
+        return same and path.resolve() == path
     except (OSError, KeyError, TypeError):
         return False
 
 
 def local_texts(name: str | None = None) -> list[Text]:
-    """Return the existing local files that hold documents' text: all, those of an index `name` and its
-    destinations, or those of the index `name#uuid`. Raises DataError for all if their register is damaged.
+    """Return the existing local files that hold documents' text: all (`name` None), those of the index `name`
+    and its destinations, or those of the index `name#uuid`.
+
+    Raises DataError if all are asked for and their register is damaged.
     """
     if name is None:
         return [*index_texts(), *registered_texts()]
@@ -234,7 +239,7 @@ def index_texts() -> list[Text]:
 
 
 def registered_texts() -> list[Text]:
-    """Return the files and folders elsewhere that were registered as holding documents' text."""
+    """Return the registered files and folders outside the state folder that hold documents' text."""
     listed: list[Text] = []
     for path, entry in ((Path(name), entry) for name, entry in sorted(read_state_file(REGISTER).items())):
         if isinstance(entry, dict) and path.exists():
@@ -247,8 +252,8 @@ def registered_texts() -> list[Text]:
 def delete_texts(chosen: Collection[Text], *, of_one_name: bool = False) -> list[Text]:
     """Delete local files and folders that hold documents' text, and their registration; return the deleted.
 
-    What is not ours, or no longer, stays. Raises DownloadError, and SettingsError for files of several
-    indices of one name, of several clusters or times, unless `of_one_name` says that all of them are meant.
+    Those that are not `ours` stay. Raises DownloadError, and SettingsError if they belong to several indices
+    of one name (of several clusters or times), unless `of_one_name` says that all of them are meant.
     """
     uuids = sorted({f"{text.index}#{text.uuid}" for text in chosen if text.index and text.ours})
     if not of_one_name and len(uuids) > len({uuid.partition("#")[0] for uuid in uuids}):

@@ -1,4 +1,5 @@
-"""Folders that are written as a whole, by one run at a time, and what killed runs leave beside them."""
+"""Folders that appear only when complete and are written by one run at a time; cleaning up after killed
+runs."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _claims: set[tuple[Path, int]] = set()
 def staged_folder(path: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside `path`; move it to `path` if the block succeeds.
 
-    A folder that stood at `path` is replaced. Another process that writes to `path` is waited for. Raises
+    An existing folder at `path` is replaced. This waits while another process writes to `path`. Raises
     DownloadError if the disk is full or not writable.
     """
     path = path.absolute()
@@ -42,7 +43,8 @@ def staged_folder(path: Path) -> Iterator[Path]:
 def finish_staging(temporary: Path, path: Path) -> None:
     """Delete the temporary folder of a `staged_folder` that ended, failed or was killed.
 
-    If `path` was moved into it and is not replaced yet, the new folder is whole and takes its place.
+    If the old folder was moved away and the new one did not take its place yet, the new one is complete and
+    is moved to `path`.
     """
     if (temporary / "old").exists() and not path.exists():
         (temporary / ("new" if (temporary / "new").exists() else "old")).rename(path)
@@ -51,10 +53,10 @@ def finish_staging(temporary: Path, path: Path) -> None:
 
 @contextmanager
 def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Keep other runs from writing to the folder `path` during the block, and finish what a killed one left.
+    """Keep other runs from writing to the folder `path` during the block; first clean up after killed runs.
 
-    With `wait` another run is waited for, else DownloadError is raised. Within a claim of this thread, in the
-    helpers of a training by several processes, and where nothing can be locked, the block just runs.
+    With `wait` this waits for another run, else it raises DownloadError. The block runs without a claim if
+    this thread has one already, in the helper processes of a training, and where nothing can be locked.
     """
     path, claim = path.absolute(), (path.resolve(), threading.get_ident())
     lock = None
@@ -66,9 +68,9 @@ def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
     _claims.add(claim)
     try:
         with storing(path):
-            for left in leftovers_of(path):
-                if left.is_dir() and {part.name for part in left.iterdir()} <= {"new", "old"}:
-                    finish_staging(left, path)
+            for leftover in leftovers_of(path):
+                if leftover.is_dir() and {part.name for part in leftover.iterdir()} <= {"new", "old"}:
+                    finish_staging(leftover, path)
         yield
     finally:
         _claims.discard(claim)
@@ -77,9 +79,9 @@ def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def claim_lock(path: Path, wait: bool) -> IO[str] | None:
-    """Return the locked file beside `path` that says that somebody writes there; None where that cannot be.
+    """Lock the lock file beside `path` and return it open; None where nothing can be locked.
 
-    Raises DownloadError without `wait` if another run has it.
+    Raises DownloadError without `wait` if another run has the lock.
     """
     file = path.with_name(f".{path.name}.lock")
     try:
@@ -89,24 +91,28 @@ def claim_lock(path: Path, wait: bool) -> IO[str] | None:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.fileno()), file.stat()):
                     return lock
-            lock.close()  # whoever had it has deleted it
+            lock.close()  # its earlier owner has deleted the file: lock the new one
     except BlockingIOError:
         raise DownloadError(
-            f"another run writes to {path} at this moment",
+            f"another run writes to {path} now",
             hint="wait until it has ended, then run this again; or choose another folder with --out",
         ) from None
-    except OSError:  # nothing may be written there, as the block will say, or the disk knows no locks
+    except OSError:  # not writable, which the block will report, or a file system without locks
         pass
     return None
 
 
 def leftovers_of(path: Path) -> list[Path]:
-    """Return the temporary files and folders beside `path`: of killed processes, if nobody writes it now."""
+    """Return the temporary files and folders of `path`; killed processes left them if nobody writes it
+    now.
+    """
     entries = path.parent.iterdir() if path.parent.is_dir() else ()
-    return [left for left in entries if left.name != path.name and final_name(left) == path.name]
+    return [entry for entry in entries if entry.name != path.name and final_name(entry) == path.name]
 
 
 def delete_leftovers(path: Path) -> None:
-    """Delete what killed processes left while they wrote the file `path`, which nobody else writes now."""
-    for left in leftovers_of(path):
-        left.unlink(missing_ok=True)
+    """Delete the temporary files that killed writers of the file `path` left; nobody may be writing it
+    now.
+    """
+    for leftover in leftovers_of(path):
+        leftover.unlink(missing_ok=True)

@@ -120,7 +120,7 @@ def test_an_api_key_is_sent_and_told_to_nobody(key: str, sent: str) -> None:
     [
         ({"api_key": "a\nb"}, "holds no API key"),
         ({"api_key": "aWQ6a2V5", "user": "me"}, "an API key and user 'me'"),
-        ({"api_key": "aWQ6a2V5", "aws_region": "eu-west-1"}, "an API key and a region"),
+        ({"api_key": "aWQ6a2V5", "aws_region": "eu-west-1"}, "an API key and an AWS region"),
     ],
 )
 def test_an_api_key_stands_alone(settings: dict[str, str], said: str) -> None:

@@ -29,7 +29,7 @@ def described(cache: str | None, default: str | None = None, **deployed: Any) ->
 
 @pytest.mark.parametrize("name", ["*", "a,b", "mine*", ""])
 def test_a_name_stands_for_one_pipeline(name: str) -> None:
-    with pytest.raises(SettingsError, match="no name of one pipeline"):
+    with pytest.raises(SettingsError, match="not the name of one pipeline"):
         pipeline_path(name)
 
 

@@ -70,6 +70,6 @@ def test_106_a_target_that_would_be_sent_as_another_one_is_not_sent(target: str)
 
 @pytest.mark.parametrize("cause", ["bytes", "seconds"])
 def test_an_answer_beyond_its_bounds_is_named_by_what_there_is_too_much_of(cause: str) -> None:
-    with pytest.raises(ClusterError, match=f"h:9200 gives an answer of too many {cause}"):
+    with pytest.raises(ClusterError, match=f"the answer of h:9200 takes too many {cause}"):
         with relay_errors("http://h:9200"):
             raise BoundsExceeded(cause)

@@ -154,12 +154,13 @@ REFUSED = {
 @pytest.mark.parametrize("form", REFUSED)
 def test_forms_that_are_not_read_are_named_with_what_to_type(form: str, tmp_path: Path) -> None:
     content, words, hint = REFUSED[form]
-    file = tmp_path / "documents.jsonl"
+    file = tmp_path / "my documents.jsonl"
     file.write_text(content)
     with pytest.raises(DataError, match=words) as caught:
         list(read_corpus(file))
     assert str(file) in caught.value.message
     assert hint in str(caught.value.hint)
+    assert str(file) not in str(caught.value.hint).replace(f"'{file}'", ""), "commands quote the file's name"
 
 
 @pytest.mark.parametrize("value", ODD_IDS, ids=json.dumps)

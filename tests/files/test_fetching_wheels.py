@@ -59,4 +59,4 @@ def test_pip_is_left_when_its_time_is_over(links: Path, tmp_path, monkeypatch) -
     began = time.monotonic()
     done = run_pip("download", "throwaway-package==1.0", ["0" * 64], tmp_path, [])
     assert time.monotonic() - began < 20
-    assert (done.returncode, done.stderr) == (1, "pip was not done within 0 s")
+    assert (done.returncode, done.stderr) == (1, "pip did not finish within 0 s")

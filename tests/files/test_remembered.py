@@ -74,7 +74,7 @@ def test_a_damaged_file_is_named_where_nothing_else_knows_what_it_said(
         lambda: known_encoder_folder("a"),
         lambda: read_state_file(REGISTER),
     ):
-        with pytest.raises(DataError, match="cannot be read, which says where") as caught:
+        with pytest.raises(DataError, match="cannot be read; it lists the") as caught:
             ask()
         assert "move it away" in str(caught.value.hint)
     with pytest.raises(DataError, match="encoders.json"):

@@ -63,7 +63,7 @@ MISTAKES = [
     (f"search {INDEX} ''", 1, "empty", "at least one visible character"),
     (f"reindex {BARE} --encoder all-mpnet-base-v2", 1, "no encoder of that name", "hybridr models"),
     (f"reindex {BARE} --engine faiss", 1, "would kill this embedded node", "--engine lucene"),
-    (f"status {INDEX} --user me", 2, "user 'me' without a password", "HYBRIDR_PASSWORD"),
+    (f"status {INDEX} --user me", 2, "no password for user 'me'", "HYBRIDR_PASSWORD"),
     (f"status {INDEX} --url localhost", 2, "not a cluster address", "it looks like https://host:9200"),
     (
         f"status {INDEX} --url https://me:hunter2@localhost:9200",

@@ -89,7 +89,7 @@ def test_a_stranger_named_by_himself_is_refused(cluster, source):
         with pytest.raises(DataError, match=f"'{stranger}' says that it .* '{source}', which does not know"):
             verb(stranger)
     for verb in (verbs[0], verbs[1], verbs[3]):
-        with pytest.raises(DataError, match="is another index than the one"):
+        with pytest.raises(DataError, match="is not the index that"):
             verb(f"{source}-hybridr-100")
     assert remove(cluster, f"{source}-hybridr-100", discard=True)["indices"] == [f"{source}-hybridr-100"]
     assert set(sources(cluster, source)) == {f"d{number}" for number in range(10)}

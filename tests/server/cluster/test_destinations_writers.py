@@ -89,7 +89,7 @@ def test_marks_are_few_and_go_with_the_record(cluster, index_name, made):
 def test_a_change_that_stays_out_for_long_is_told(cluster, made, monkeypatch):
     monkeypatch.setattr(destinations, "PATIENCE_S", 0.5)
     monkeypatch.setattr(destinations, "put_changed", lambda *_: None)
-    with pytest.raises(destinations.ClusterError, match="others go on writing"):
+    with pytest.raises(destinations.ClusterError, match="other writers keep overwriting"):
         write_record(cluster, made, rejected=1)
 
 

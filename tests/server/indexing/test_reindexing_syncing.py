@@ -227,7 +227,7 @@ def test_refusals(cluster, index_name, cli):
     with pytest.raises(NotFound, match="the source of .* is gone"):
         sync(cluster, destination, HashingEncoder())
     fill_index(cluster, index_name, 3)
-    with pytest.raises(DataError, match="is another index than the one"):
+    with pytest.raises(DataError, match="is not the index that"):
         sync(cluster, destination, HashingEncoder())
 
     # The dry run of the command.
