@@ -1,9 +1,9 @@
 """Models of ml-commons that ask an embedding server: connector, model, and the settings they need.
 
-A connector and a model carry the name of the search pipeline that they are for, and a description that begins
-with `hybridr: `: by both they are found again, whatever is remembered, and nobody else's is deleted.
+A connector and a model have the name of the search pipeline that they were created for, and a description
+that starts with `hybridr: `. hybridr finds them by both, even if no record lists them, and deletes no others.
 
-Raises what the cluster answers; a cluster without the plugin opensearch-ml refuses the paths.
+Functions raise the cluster's errors; a cluster without the plugin opensearch-ml refuses the paths.
 """
 
 from __future__ import annotations
@@ -50,17 +50,21 @@ class RemoteModel:
 
 
 def trusted_pattern(server: str) -> str:
-    """Return the pattern that lets a cluster ask `server` (`http://host:port`) and nothing else."""
+    """Return the pattern that lets a cluster ask `server` (`http://host:port`) and nothing else. Raises
+    SettingsError for an invalid address.
+    """
     parts = urlsplit(server)
     if not re.fullmatch(r"https?://[^/?#@\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?", server):
-        raise SettingsError(f"'{server}' is no address of a server", hint="it looks like http://host:8080")
+        raise SettingsError(f"'{server}' is not a server's address", hint="it looks like http://host:8080")
     return f"^{re.escape(f'{parts.scheme}://{parts.netloc}')}/.*$"
 
 
 def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
-    """Return the cluster settings that a remote model of `server` needs and that are not set."""
+    """Return the cluster settings, with the needed values, that a model of `server` needs and that are not
+    set.
+    """
     settings = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
-    current = {**settings.get("persistent", {}), **settings.get("transient", {})}  # these hide the others
+    current = {**settings.get("persistent", {}), **settings.get("transient", {})}  # transient ones win
     trusted, pattern = list(current.get(TRUSTED, ())), trusted_pattern(server)
     needed = {ANY_NODE: "false", PRIVATE: "true"}
     missing: dict[str, Any] = {name: value for name, value in needed.items() if current.get(name) != value}
@@ -70,9 +74,8 @@ def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
 
 
 def require_allowed(missing: Mapping[str, Any], server: str, besides: str = "") -> None:
-    """Raise ClusterError that names the cluster settings which a model of `server` lacks, if any.
-
-    `besides` is added to its hint.
+    """Raise ClusterError if settings that a model of `server` needs are missing; its hint is the request that
+    sets them, and `besides`.
     """
     if missing:
         setting = orjson.dumps({"persistent": missing}).decode()
@@ -85,7 +88,9 @@ def require_allowed(missing: Mapping[str, Any], server: str, besides: str = "") 
 def embedding_connector(
     name: str, server: str, side: Side, *, token: str | None = None, client: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Build the connector to a side of the embedding server; `client` is added to its `client_config`."""
+    """Return the body of a connector that embeds queries or passages (`side`) by the embedding server;
+    `client` is added to its `client_config`.
+    """
     body = connector_body("embeddings", name, f"{server.rstrip('/')}/v1/embeddings", token)
     body["parameters"]["model"] = f"hybridr-{side}"
     body["client_config"] |= client or {}
@@ -93,7 +98,9 @@ def embedding_connector(
 
 
 def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[str, Any]:
-    """Fill in a connector of `opensearch/connectors/`, to the embedding server at this address."""
+    """Return the body of a connector from `opensearch/connectors/`, with name, address and token filled
+    in.
+    """
     body = load_asset("connectors", f"{asset}.json")
     body["name"] = name
     body["actions"][0]["url"] = url
@@ -104,11 +111,12 @@ def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[s
 
 
 def model_body(name: str, connector_id: str, config: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Build the model behind a connector; with the `model_config` that a model of a semantic field needs."""
-    described = f"{MARK}asks the server of a deployment"
+    """Return the body of a model that uses a connector; `config` is the `model_config`, which the model of a
+    semantic field needs.
+    """
     body: dict[str, Any] = {
         "name": name,
-        "description": described,
+        "description": f"{MARK}asks the server of a deployment",
         "function_name": "remote",
         "connector_id": connector_id,
     }
@@ -118,7 +126,7 @@ def model_body(name: str, connector_id: str, config: dict[str, Any] | None = Non
 def creation_requests(
     connector: dict[str, Any], config: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """Return what creates a model, without the token."""
+    """Return the requests that create and deploy a model, with the token masked."""
     public = connector | {"credential": dict.fromkeys(connector["credential"], "***")}
     return [
         {"method": "POST", "path": CONNECTORS, "body": public},
@@ -130,7 +138,7 @@ def creation_requests(
 def create_model(
     cluster: Cluster, connector: dict[str, Any], config: dict[str, Any] | None = None
 ) -> RemoteModel:
-    """Create a connector and a deployed model of its name. Raises ClusterError."""
+    """Create a connector and a model of the same name, and deploy the model. Raises ClusterError."""
     cluster = cluster.with_patience(DEPLOY_TIMEOUT_S)  # 503 while the plugin makes its own index
     connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
     registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id, config))
@@ -147,7 +155,7 @@ def create_model(
 def deploy_model(cluster: Cluster, model_id: str) -> None:
     """Deploy a model. Raises ClusterError.
 
-    It is asked for again where its task does not end: ml-commons loses one at times, and then waits for ever.
+    The request is repeated if its task does not end: at times ml-commons loses a task, which then never ends.
     """
     for _ in range(TRIES):
         response = cluster.request("POST", f"{ml_path('models', model_id)}/_deploy")
@@ -161,16 +169,18 @@ def deploy_model(cluster: Cluster, model_id: str) -> None:
 
 
 def model_deletion(model_id: str) -> list[dict[str, Any]]:
-    """Return what undeploys and deletes a model."""
+    """Return the requests that undeploy and delete a model."""
     path = ml_path("models", model_id)
     return [{"method": "POST", "path": f"{path}/_undeploy"}, {"method": "DELETE", "path": path}]
 
 
-def ml_path(kind: str, made_id: str) -> str:
-    """Return the path of a model, connector or group. Raises SettingsError for what is no id of theirs."""
-    if not is_id(made_id):
-        raise SettingsError(f"{made_id[:100]!r} is no id that the cluster gave")
-    return f"{ML}/{kind}/{made_id}"
+def ml_path(kind: str, ml_id: str) -> str:
+    """Return the URL path of one of the "models", "connectors" or "model_groups" (`kind`). Raises
+    SettingsError for an impossible id.
+    """
+    if not is_id(ml_id):
+        raise SettingsError(f"{ml_id[:100]!r} is not an id of ml-commons")
+    return f"{ML}/{kind}/{ml_id}"
 
 
 def is_id(text: str) -> bool:
@@ -179,19 +189,18 @@ def is_id(text: str) -> bool:
 
 
 def pipeline_model_deletions(
-    cluster: Cluster, name: str, *, besides: Collection[str] = ()
+    cluster: Cluster, name: str, *, keep: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return what deletes all models and connectors made for a pipeline, also by a run that was killed.
+    """Return the requests that delete the models and connectors (at most MAX_RESULTS of each) created for a
+    pipeline, also by runs that were killed; none without the plugin.
 
-    `besides` are ids that stay; the group of the models goes when none stays.
+    The ids in `keep` stay. The model group is deleted only if `keep` is empty.
     """
     if PLUGIN not in cluster.installed_parts("plugins"):
         return []
-    models = [model for model in search_ids(cluster, "models", name) if model not in besides]
-    connectors = [
-        connector for connector in search_ids(cluster, "connectors", name) if connector not in besides
-    ]
-    groups = search_ids(cluster, "model_groups", name) if not besides else []
+    models = [model for model in search_ids(cluster, "models", name) if model not in keep]
+    connectors = [connector for connector in search_ids(cluster, "connectors", name) if connector not in keep]
+    groups = [] if keep else search_ids(cluster, "model_groups", name)
     return [
         *(request for model in models for request in model_deletion(model)),
         *({"method": "DELETE", "path": ml_path("connectors", connector)} for connector in connectors),
@@ -200,43 +209,44 @@ def pipeline_model_deletions(
 
 
 def search_ids(cluster: Cluster, kind: str, name: str) -> list[str]:
-    """Return the ids of hybridr's models, connectors or groups of a name.
+    """Return the ids of hybridr's "models", "connectors" or "model_groups" (`kind`) of a name.
 
-    One without a description is ours if it is a group or a remote model: the cluster leaves it out there.
+    They are recognised by their description. The cluster drops it for groups and remote models, so those
+    without one count as hybridr's too.
     """
     body = {"size": MAX_RESULTS, "query": {"term": {"name.keyword": name}}}
     try:
         hits = cluster.request("POST", f"{ML}/{kind}/_search", body)["hits"]["hits"]
     except NotFound:
         return []
-    doc_ids: list[str] = []
+    ids: list[str] = []
     for hit in hits:
-        described = str(hit["_source"].get("description", ""))
-        ours = described.startswith(MARK)
-        if not described:  # a group is made by the cluster, without a mark
-            ours = kind == "model_groups" or hit["_source"].get("algorithm") == "REMOTE"
-        if ours and is_id(hit["_id"]):
-            doc_ids.append(str(hit["_id"]))
-    return doc_ids
+        description = str(hit["_source"].get("description", ""))
+        is_ours = description.startswith(MARK)
+        if not description:
+            is_ours = kind == "model_groups" or hit["_source"].get("algorithm") == "REMOTE"
+        if is_ours and is_id(hit["_id"]):
+            ids.append(str(hit["_id"]))
+    return ids
 
 
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:
-    """Undeploy and delete a model and its connector; what is gone already is no error."""
+    """Undeploy and delete a model and its connector; one that does not exist is no error."""
     connector = {"method": "DELETE", "path": ml_path("connectors", model.connector_id)}
     send_deletions(cluster, [*model_deletion(model.model_id), connector])
 
 
 def send_deletions(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
-    """Send requests that delete, in their order."""
+    """Send deleting requests in the given order; see `send_deletion`."""
     for request in requests:
         send_deletion(cluster, request)
 
 
 def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
-    """Send a request that deletes; what is gone already is no error.
+    """Send a request that undeploys or deletes; if its target does not exist, that is no error.
 
-    A group of models whose last one was just deleted answers 409 until that is seen, about a second later. A
-    connector that the server holds for the models of others by mistake stays: nothing asks it any more.
+    A model group answers 409 for about a second after its last model was deleted, so the request is repeated.
+    A connector that the server by mistake says is in use (`is_mistaken_conflict`) stays: no model uses it.
     """
     deadline = time.monotonic() + CONFLICT_TIMEOUT_S
     while True:
@@ -254,34 +264,29 @@ def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
 
 
 def is_mistaken_conflict(cluster: Cluster, path: str, failure: ClusterError) -> bool:
-    """Return whether a connector is said to be in use by models that have other connectors, all of them.
+    """Return whether a conflict says that a connector is in use, although all models it names use others.
 
-    ml-commons 3.6 looks for these models by a full-text match of ids: two ids that share what stands between
-    two hyphens count as one. All ids of a node share some characters, on some nodes a hyphen among them.
+    ml-commons 3.6 looks for these models by a full-text match of ids: two ids that share the part between two
+    hyphens count as equal. All ids of a node share some characters, on some nodes a hyphen among them.
     """
     if "/connectors/" not in path:
         return False
-    models = re.findall(r"[\w-]+", failure.message.rpartition("[")[2])
-    for model in models:
-        connector = connector_id_of(cluster, model)
-        if connector is None or connector == path.rpartition("/")[2]:
+    model_ids = re.findall(r"[\w-]+", failure.message.rpartition("[")[2])
+    for model_id in model_ids:
+        try:
+            model = cluster.request("GET", ml_path("models", model_id))
+        except NotFound:  # just deleted: the cluster's search may still find it for a moment
             return False
-    return bool(models)
-
-
-def connector_id_of(cluster: Cluster, model_id: str) -> str | None:
-    """Return the connector id of a model; empty if the model names none, None if the model was deleted
-    already, which searches show later.
-    """
-    try:
-        model = cluster.request("GET", ml_path("models", model_id))
-    except NotFound:
-        return None
-    return str(model["connector_id"]) if "connector_id" in model else ""
+        if model.get("connector_id") == path.rpartition("/")[2]:
+            return False
+    return bool(model_ids)
 
 
 def ask_embedding_server(server: str, path: str, token: str | None = None) -> dict[str, Any]:
-    """Return what an embedding server says at a path. Raises SettingsError for a wrong token, Unreachable."""
+    """Return the JSON object that an embedding server answers at a path; empty for another JSON value.
+
+    Raises SettingsError for a wrong token, and Unreachable.
+    """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"{server.rstrip('/')}{path}"
     try:
@@ -289,7 +294,7 @@ def ask_embedding_server(server: str, path: str, token: str | None = None) -> di
         if answer.status == UNAUTHORISED:
             raise SettingsError(
                 f"the server at {server} asks for {'another' if token else 'a'} token",
-                hint="HYBRIDR_DEPLOY_TOKEN has to be its HYBRIDR_SERVE_TOKEN",
+                hint="set HYBRIDR_DEPLOY_TOKEN to the server's HYBRIDR_SERVE_TOKEN",
             )
         record = orjson.loads(answer.content)
     except (urllib3.exceptions.HTTPError, TimeoutError, ValueError) as error:
@@ -301,7 +306,9 @@ def ask_embedding_server(server: str, path: str, token: str | None = None) -> di
 
 
 def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
-    """Whether the embedding server, asked through the model, refuses the token that the cluster has."""
+    """Return whether the embedding server, asked through the model, refuses the token stored in the
+    cluster.
+    """
     text = '["x"]' if way == "neural" else '{"match_none": {}}'
     body = {"parameters": {"input": text}}
     try:
@@ -309,14 +316,14 @@ def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
             "POST", f"{ml_path('models', model_id)}/_predict", body
         )
     except AccessDenied as error:
-        return error.status == UNAUTHORISED  # 403 is the cluster's own, to us
+        return error.status == UNAUTHORISED  # 403 is the cluster's answer to hybridr
     except ClusterError:
-        pass  # whether it answers at all is asked of the server itself
+        pass  # another check asks the server itself whether it answers at all
     return False
 
 
 def model_state(cluster: Cluster, model_id: str) -> str | None:
-    """Ask ml-commons for the state of a model, such as DEPLOYED; None where it has none of this id."""
+    """Return the state of a model in ml-commons, such as DEPLOYED; None if there is no model of this id."""
     try:
         return str(cluster.request("GET", path_of("_plugins", "_ml", "models", model_id))["model_state"])
     except NotFound:
@@ -324,7 +331,9 @@ def model_state(cluster: Cluster, model_id: str) -> str | None:
 
 
 def await_task(cluster: Cluster, task_id: str, timeout_s: float) -> dict[str, Any] | None:
-    """Wait for a task of ml-commons; None when it takes too long. Raises ClusterError when it fails."""
+    """Wait for a task of ml-commons and return it; None if it takes too long. Raises ClusterError if it
+    fails.
+    """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         task: dict[str, Any] = cluster.request("GET", path_of("_plugins", "_ml", "tasks", task_id))

@@ -134,7 +134,7 @@ def test_what_it_lacks_is_refused_in_its_name() -> None:
     with pytest.raises(ClusterError, match="no query `hybrid`"):
         told({"query": {"hybrid": {"queries": []}}})
     field = vector_mapping(2, "cosine", VectorSettings(vectors="on_disk"), (3, 2, 0))
-    with pytest.raises(ClusterError, match="keeps no vectors in this form"):
+    with pytest.raises(ClusterError, match="cannot store vectors in this form"):
         told({"mappings": {"properties": {"v": field}}}, "/docs", "PUT")
     assert "does not work on Elasticsearch yet" in str(ELASTIC.lacking["deploy"])
     assert "deploy" not in Native().lacking

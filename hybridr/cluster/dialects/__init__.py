@@ -26,10 +26,10 @@ class ApiRequest(NamedTuple):
 class Dialect(Protocol):
     """Translation of OpenSearch's REST requests and answers for one product.
 
-    `like` is the version of OpenSearch whose requests the product understands (None: its own version);
-    `lacking` maps features to the reason why the product has no such thing. `most_dimensions` is the largest
-    vector, `has_parts` says whether vectors come by a plugin that nodes list. Before the version
-    `plain_scores` BM25 has Lucene's old factor k1 + 1 (None: in all versions).
+    `like` is the version of OpenSearch whose requests the product understands (None: its own version).
+    `lacking` maps features that the product lacks to a message. `most_dimensions` is the largest dimension of
+    a vector. `has_parts` says whether vectors need a plugin that nodes list. Before the version
+    `plain_scores` BM25 scores have Lucene's old factor k1 + 1 (None: in all versions).
     """
 
     name: ClassVar[str]
@@ -52,7 +52,8 @@ class Dialect(Protocol):
     def translated_request(self, request: ApiRequest) -> ApiRequest:
         """Return a request of OpenSearch's API as the product understands it.
 
-        Raise NotFound for a path that the product lacks, and ClusterError for what it lacks inside a body.
+        Raises NotFound for an API that the product lacks, and ClusterError for queries and fields that it
+        lacks.
         """
         return request
 

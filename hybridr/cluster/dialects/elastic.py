@@ -15,27 +15,28 @@ from ..stored_source import WITHOUT_VECTORS
 from . import ApiRequest, Dialect, Version
 
 LIKE: Version = (3, 2, 0)
-"""It has `combined_fields`, as OpenSearch since then."""
-K_SINCE: Version = (8, 15, 0)  # a `knn` query before takes `num_candidates` alone
-HIDES_VECTORS: Version = (9, 2, 0)  # since then new indices give documents back without their vectors
+"""The OpenSearch version that first has `combined_fields`, which Elasticsearch has too."""
+K_SINCE: Version = (8, 15, 0)  # before, a `knn` query has only `num_candidates`
+HIDES_VECTORS: Version = (9, 2, 0)  # from here on new indices return documents without their vectors
 MOST_CANDIDATES = 10_000
 SIMILARITIES = {"cosinesimil": "cosine", "innerproduct": "max_inner_product"}
 SPACES = {similarity: space for space, similarity in SIMILARITIES.items()}
 BY_SCRIPT = re.compile(r"(cosineSimilarity|innerProduct)\(params\.(\w+), doc\[('[^']+')\]\)")
 IN_SCRIPT = {"cosineSimilarity": "cosineSimilarity", "innerProduct": "dotProduct"}
-NO_DIALECT = ("/_doc/", "/_create/", "/_update/")  # documents: whatever they hold is the user's
+DOCUMENT_PATHS = ("/_doc/", "/_create/", "/_update/")  # their bodies are documents, and never translated
 PARAMS = {
     "cluster_manager_timeout": "master_timeout",
     "search_pipeline": "",
     "allow_partial_pit_creation": "",
 }
+"""OpenSearch's parameter -> Elasticsearch's; "" for those that it lacks."""
 NAMES = {"max_analyzer_offset": "max_analyzed_offset"}
 TRANSLATED = {"_meta", "hybrid", "search_pipeline", "source", "knn", *NAMES}
 OF_PLUGIN = ("knn.", "index.knn")
-HOLDING, UNNAMED = (dict, list), (str, int, float, list)
-"""A body of soft terms has a thousand parts: that most of them are plain is seen at once."""
-VIEW = "_search/point_in_time"
-ABSENT = ("/_plugins/", "/_search/pipeline")
+CONTAINERS, PLAIN_VALUES = (dict, list), (str, int, float, list)
+"""A body of soft terms has a thousand values, most of them plain: these checks are fast."""
+PIT_PATH = "_search/point_in_time"
+UNSUPPORTED = ("/_plugins/", "/_search/pipeline")
 INT8 = {"confidence_interval": 1.0}
 LACKING = {
     "deploy": "`hybridr deploy`",
@@ -63,29 +64,32 @@ class Elastic(Dialect):
         self.version = version
 
     def translated_request(self, request: ApiRequest) -> ApiRequest:
-        """Return a request of OpenSearch's API as Elasticsearch understands it."""
+        """Return a request of OpenSearch's API as Elasticsearch understands it.
+
+        Raises NotFound for an API, and ClusterError for a query or vector field that Elasticsearch lacks.
+        """
         method, path, body, params = request
-        if path.startswith(ABSENT):
+        if path.startswith(UNSUPPORTED):
             raise NotFound(f"Elasticsearch has no {path.split('?')[0]}", status=404)
-        if path.endswith(VIEW):
-            path = path.removesuffix(VIEW) + "_pit"
-            body = {"id": body["pit_id"][0]} if method == "DELETE" else body
+        if path.endswith(PIT_PATH):
+            path = path.removesuffix(PIT_PATH) + "_pit"
+            body = {"id": body["pit_id"][0]} if method == "DELETE" else body  # hybridr closes one at a time
         elif path.endswith("/_msearch") and isinstance(body, bytes):
             lines = (self.translated(orjson.loads(line)) for line in body.splitlines() if line)
             body = b"".join(orjson.dumps(line) + b"\n" for line in lines)
-        elif isinstance(body, Mapping) and not any(part in path for part in NO_DIALECT):
+        elif isinstance(body, Mapping) and not any(part in path for part in DOCUMENT_PATHS):
             body = self.translated(body)
             if method == "PUT" and "mappings" in body and self.version >= HIDES_VECTORS:
                 body = {**body, "settings": {**body.get("settings", {}), WITHOUT_VECTORS: False}}
         renamed = {PARAMS.get(name, name): value for name, value in (params or {}).items()}
-        renamed.pop("", None)  # what it has not
+        renamed.pop("", None)  # the parameters that Elasticsearch lacks
         return ApiRequest(method, path, body, renamed or None)
 
     def translated_answer(self, request: ApiRequest, answer: Any) -> Any:
         """Return an answer of Elasticsearch as OpenSearch would have given it (points in time, index
         descriptions).
         """
-        if request.method == "POST" and request.path.endswith(f"/{VIEW}"):
+        if request.method == "POST" and request.path.endswith(f"/{PIT_PATH}"):
             return {**answer, "pit_id": answer["id"]}
         if request.method != "GET" or not isinstance(answer, Mapping):
             return answer
@@ -99,23 +103,23 @@ class Elastic(Dialect):
 
     def translated(self, value: Any) -> Any:
         """Return a value of a request body with all parts of it translated; lists of numbers stay."""
-        if isinstance(value, list) and value and isinstance(value[0], HOLDING):
+        if isinstance(value, list) and value and isinstance(value[0], CONTAINERS):
             return [self.translated(child) for child in value]
-        if isinstance(value, UNNAMED) or not isinstance(value, Mapping):
+        if isinstance(value, PLAIN_VALUES) or not isinstance(value, Mapping):
             return value
         if value.get("type") == "knn_vector" and "method" in value:
             return vector_field(value)
         translation: dict[str, Any] = {}
         for name, child in value.items():
             if name in TRANSLATED or name.startswith(OF_PLUGIN):
-                translation |= self.part(name, child)
+                translation |= self.translated_member(name, child)
             else:
                 translation[name] = self.translated(child)
         return translation
 
-    def part(self, name: str, value: Any) -> dict[str, Any]:
-        """Return one member of a request body by Elasticsearch's name and form; empty if it must be left
-        out.
+    def translated_member(self, name: str, value: Any) -> dict[str, Any]:
+        """Return one member of a request body with Elasticsearch's name and form; empty if it must be left
+        out. Raises ClusterError for the query `hybrid`.
         """
         if name == "_meta":
             return {name: value}
@@ -124,34 +128,35 @@ class Elastic(Dialect):
         if name == "search_pipeline":
             return {}
         if name == "source" and isinstance(value, str):
-            # A script compares the vector of a field, not that of a document's values.
+            # Elasticsearch's scripts take the name of a vector field, OpenSearch's take its doc values.
             return {name: BY_SCRIPT.sub(lambda m: f"{IN_SCRIPT[m[1]]}(params.{m[2]}, {m[3]})", value)}
         if (name == "knn" or name.startswith(OF_PLUGIN)) and not isinstance(value, Mapping):
             return {}  # a setting
         if name == "knn" and len(value) == 1:
             [(field, clause)] = value.items()
             if isinstance(clause, Mapping) and "vector" in clause:
-                return {name: self.near(field, clause)}
+                return {name: self.knn_clause(field, clause)}
         return {NAMES.get(name, name): self.translated(value)}
 
-    def near(self, field: str, clause: Mapping[str, Any]) -> dict[str, Any]:
+    def knn_clause(self, field: str, clause: Mapping[str, Any]) -> dict[str, Any]:
         """Return the body of Elasticsearch's `knn` query for OpenSearch's clause of one vector field."""
-        wide = clause.get("method_parameters", {}).get("ef_search", clause["k"])
+        candidates = clause.get("method_parameters", {}).get("ef_search", clause["k"])
         request: dict[str, Any] = {"field": field, "query_vector": clause["vector"]}
-        request |= {"num_candidates": min(max(clause["k"], wide), MOST_CANDIDATES)}
+        request |= {"num_candidates": min(max(clause["k"], candidates), MOST_CANDIDATES)}
         request |= {"k": clause["k"]} if self.version >= K_SINCE else {}
         request |= {"filter": self.translated(clause["filter"])} if "filter" in clause else {}
         return request | {name: clause[name] for name in ("_name", "boost") if name in clause}
 
 
 def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `dense_vector` mapping for a `knn_vector` mapping. Raises ClusterError for a form that it
-    lacks.
+    """Return the `dense_vector` mapping for a `knn_vector` mapping. Raises ClusterError for a form of vectors
+    that Elasticsearch lacks.
     """
     method = mapping["method"]
     if method["engine"] != "lucene" or "mode" in mapping:
         raise ClusterError(
-            "Elasticsearch keeps no vectors in this form", hint="--engine lucene --vectors float, byte or sq"
+            "Elasticsearch cannot store vectors in this form",
+            hint="use --engine lucene --vectors float, byte or sq",
         )
     parameters = method.get("parameters", {})
     graph = {name: parameters[name] for name in ("m", "ef_construction") if name in parameters}
@@ -163,8 +168,8 @@ def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_knn_fields(value: Any) -> Any:
-    """Return a mapping with each `dense_vector` field replaced by the equal `knn_vector` field, if there is
-    one.
+    """Return a mapping in which each `dense_vector` field is replaced by the equivalent `knn_vector` field,
+    if there is one.
     """
     if not isinstance(value, Mapping):
         return value

@@ -316,7 +316,7 @@ def outdated_model_deletions(cluster: Cluster, pipeline: str, new: Deployment | 
     deployment.
     """
     parts = [part for part in (new.model_id, new.connector_id) if part] if new else []
-    return pipeline_model_deletions(cluster, pipeline, besides=parts)
+    return pipeline_model_deletions(cluster, pipeline, keep=parts)
 
 
 def deployment_connector(info: IndexInfo, settings: DeploySettings, search: SearchSettings) -> dict[str, Any]:

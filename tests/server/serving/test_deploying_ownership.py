@@ -13,7 +13,6 @@ from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.default_pipeline import stored_pipeline
 from hybridr.cluster.destinations import resolve, write_record
 from hybridr.cluster.record_parts import Deployment
-from hybridr.cluster.remote_models import connector_id_of
 from hybridr.doctor.diagnosis import check_deployments
 from hybridr.errors import ClusterError, DataError, SettingsError
 from hybridr.indexing.reindexing import reindex
@@ -127,7 +126,8 @@ def test_23_what_killed_runs_left_is_found_and_deleted(cupboard, server, monkeyp
         deploy(cupboard, INDEX, settings_of(server), DEFAULTS)
         one = made(cupboard)
         [model] = one["models"] - before["models"]
-        kept, found = connector_id_of(cupboard, model), one["connectors"] - before["connectors"]
+        kept = cupboard.request("GET", remote_models.ml_path("models", model))["connector_id"]
+        found = one["connectors"] - before["connectors"]
         assert kept in found
         assert all(taken_for(kept, other) for other in found)
         assert not (one["models"] & left["models"]) - before["models"]
