@@ -337,7 +337,7 @@ class Index:
         from .indexing.stages.transfer import read_ready
         from .search.checks import find_encoder_folder
 
-        index_to_read(self.cluster.patient(settings.patience_s), self.name)
+        index_to_read(self.cluster.with_patience(settings.patience_s), self.name)
         making = read_ready(folder).making
         return load_encoder(
             find_encoder_folder(encoder or known_encoder_folder(making.encoder), progress),

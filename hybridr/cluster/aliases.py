@@ -68,7 +68,7 @@ def switch_actions(
     is_hidden = source is not None and source.settings.get("index.hidden") == "true"  # as its copies are
     if old is None and source is not None and not is_hidden:
         # Of two that make it at once, the later one has it alone. No pattern here stands for hidden indices.
-        none_yet = {"index": generations_of(source.name), "alias": alias, "must_exist": False}
+        none_yet = {"index": destination_pattern(source.name), "alias": alias, "must_exist": False}
         actions += [{"remove": none_yet}]
     elif old is not None and old.name != new:
         actions += [{"remove": {"index": old.name, "alias": alias, "must_exist": True}} for alias in moved]

@@ -130,16 +130,12 @@ class Cluster:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Return the server's version; for another product, the OpenSearch version whose requests it
-        takes.
-        """
+        """Return the server's version; for another product, that of OpenSearch whose requests it takes."""
         return self.dialect.like or version_in(self.info, self.url)
 
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:
-        """Return the cluster's nodes with their plugins, modules and attributes; empty without the right to
-        read them.
-        """
+        """Return the nodes with plugins, modules and attributes; empty without the right to read them."""
         try:
             response = self.request("GET", "/_nodes/plugins,settings")
         except AccessDenied:
@@ -148,9 +144,7 @@ class Cluster:
             return [dict(node) for node in response["nodes"].values()]
 
     def installed_parts(self, kind: str) -> frozenset[str]:
-        """Return the names of the "plugins" or "modules" (`kind`) that every node has; empty without the
-        right to read them.
-        """
+        """Return the "plugins" or "modules" (`kind`) that every node has; empty without the right to know."""
         with self.reading_answer("GET /_nodes"):
             sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
         return frozenset.intersection(*sets) if sets else frozenset()
@@ -429,7 +423,7 @@ def drop_index(cluster: Cluster, index: str) -> bool:
 def path_of(*parts: str) -> str:
     """Return the URL path made of these parts, percent-encoded. Raises DataError for `.` and `..`."""
     if not {".", ".."}.isdisjoint(parts):
-        raise DataError("'.' and '..' are no names")
+        raise DataError("'.' and '..' are not names")
     return "/" + "/".join(quote(part, safe=",*", errors="replace") for part in parts)
 
 

@@ -144,20 +144,20 @@ def require_source_index(cluster: Cluster, info: IndexInfo) -> IndexInfo:
             hint=f"hybridr reindex {shlex.quote(name)}",
         )
     require_known(info, source)
-    require_single(live(destinations(cluster, source)), source)
+    require_single(indices_in_use(destinations(cluster, source)), source)
     return source
 
 
 def require_known(info: IndexInfo, source: IndexInfo) -> None:
     """Raise DataError if the source does not list this destination, as it lists no clone of one."""
-    if not is_known_by(info, source):
+    if not is_destination_of(info, source):
         raise DataError(
             f"'{info.name}' says that it holds the vectors of '{source.name}', which does not know it",
             hint=f"hybridr status {source.name}   lists what belongs to it",
         )
 
 
-def live(indices: Iterable[IndexInfo]) -> list[IndexInfo]:
+def indices_in_use(indices: Iterable[IndexInfo]) -> list[IndexInfo]:
     """Return those of the indices that have the alias named in their record."""
     return [info for info in indices if info.record.alias in info.aliases]
 

@@ -268,7 +268,7 @@ def choose_by_contents(contents: Mapping[str, Contents], info: IndexInfo) -> Fie
     reasons = {name: why for name, content in contents.items() if (why := unfit_reason(name, content))}
     useful = {name: content for name, content in contents.items() if name not in reasons}
     for name in sorted(useful, key=lambda name: -useful[name].words):
-        others = {other: content for other, content in useful.items() if other != name}
+        others = {twin: content for twin, content in useful.items() if twin != name}
         if copied := copied_from(useful[name], others):
             reasons[name] = f"repeats {', '.join(copied)}"
             del useful[name]

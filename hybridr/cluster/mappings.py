@@ -127,7 +127,7 @@ def mapping_size(properties: Mapping[str, Any], depth: int = 1, *, is_stored: bo
     return dict(zip((TOTAL_FIELDS, NESTED_FIELDS, MAPPING_DEPTH, FIELD_NAME_LENGTH), counts, strict=True))
 
 
-SUMMED_LIMITS = (TOTAL_FIELDS, NESTED_FIELDS)
+SUMMED = (TOTAL_FIELDS, NESTED_FIELDS)
 """Limits of what a mapping has in all; the others are of each field, or of each document."""
 
 
@@ -142,10 +142,10 @@ def raised_limits(
     """
     there = copy or source
     used, more = mapping_size(source.properties, is_stored=True), mapping_size(added)
-    needed = {NESTED_OBJECTS: limit(source, NESTED_OBJECTS) + nested_objects}
+    needed = {NESTED_OBJECTS: index_limit(source, NESTED_OBJECTS) + nested_objects}
     for name, size in more.items():
         bound = index_limit(source, name)
-        needed[name] = max(bound, used[name]) + size if name in SUMMED_LIMITS else max(bound, size)
+        needed[name] = max(bound, used[name]) + size if name in SUMMED else max(bound, size)
     return {
         name: str(value)
         for name, value in needed.items()
@@ -198,8 +198,7 @@ def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacl
     new = {name: field for name, field in added.items() if name not in info.properties}
     more = mapping_size(new)
     needed = {
-        name: there[name] + more[name] if name in SUMMED_LIMITS else max(there[name], more[name])
-        for name in there
+        name: there[name] + more[name] if name in SUMMED else max(there[name], more[name]) for name in there
     }
     obstacles = []
     for name, value in needed.items():
@@ -334,13 +333,7 @@ def shard_obstacles(
 
 Fields = Mapping[str, Mapping[str, Any]]
 INNER_KEYS = ("properties", "fields")
-ROOT_PARAMETERS = (
-    "dynamic",
-    "dynamic_templates",
-    "date_detection",
-    "numeric_detection",
-    "dynamic_date_formats",
-)
+ROOT_KEYS = ("dynamic", "dynamic_templates", "date_detection", "numeric_detection", "dynamic_date_formats")
 """Keys of a mapping that apply to fields not mapped yet."""
 COMPUTED = ("runtime", "derived")
 """Sections of a mapping whose fields are computed by each search: Elasticsearch's, OpenSearch's."""
@@ -350,7 +343,7 @@ CHANGEABLE = frozenset(
     "search_quote_analyzer split_queries_on_whitespace".split()
 )
 """Parameters of a field that OpenSearch changes in an index that has documents."""
-IMPLIED_VALUES = {"analyzer": "default"}  # told only where the search analyser is another one
+IMPLIED = {"analyzer": "default"}  # told only where the search analyser is another one
 ANALYSIS = "index.analysis"
 
 
@@ -366,7 +359,7 @@ def extend_copy_mapping(cluster: Cluster, source: IndexInfo, copy: IndexInfo) ->
     fields = addable_fields(source.properties, copy.properties)
     whole = {
         name: source.mappings[name]
-        for name in ROOT_PARAMETERS
+        for name in ROOT_KEYS
         if name in source.mappings and source.mappings[name] != copy.mappings.get(name)
     }
     for section in COMPUTED:
@@ -450,7 +443,7 @@ def differing_fields(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
     """
     sections = ("properties", *COMPUTED)
     pairs = [(source.mappings.get(section, {}), copy.mappings.get(section, {})) for section in sections]
-    fields = tuple(sorted({name for pair in pairs for name in unlike_fields(*pair)}))
+    fields = tuple(sorted({name for pair in pairs for name in differing_names(*pair)}))
     return fields if analysis_of(source) == analysis_of(copy) else (*fields, ANALYSIS)
 
 
@@ -487,10 +480,7 @@ def is_changeable(field: Mapping[str, Any], mapping: Mapping[str, Any]) -> bool:
     differ).
     """
     fixed = (field.keys() | mapping.keys()) - CHANGEABLE
-    return all(
-        field.get(name, IMPLIED_VALUES.get(name)) == mapping.get(name, IMPLIED_VALUES.get(name))
-        for name in fixed
-    )
+    return all(field.get(name, IMPLIED.get(name)) == mapping.get(name, IMPLIED.get(name)) for name in fixed)
 
 
 def without_inner_fields(field: Mapping[str, Any]) -> dict[str, Any]:

@@ -302,7 +302,7 @@ def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
     Dotted names reach into objects; lists of strings are joined too. Half a surrogate pair becomes U+FFFD.
     """
     parts = [part for name in fields for part in _strings(_values_at(source, name))]
-    return whole_characters(" ".join(" ".join(parts).split()))
+    return replace_lone_surrogates(" ".join(" ".join(parts).split()))
 
 
 def replace_lone_surrogates(text: str) -> str:

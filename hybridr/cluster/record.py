@@ -45,7 +45,7 @@ NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vec
 
 
 def require_event_keys(event: dict[str, Any]) -> dict[str, Any]:
-    """Return an event of the history unchanged. Raises ValueError unless it has a name and a time."""
+    """Return an event of the history unchanged. Raises ValueError unless it has a time and a name."""
     if not all(isinstance(event.get(name), str) for name in ("at", "event")):
         raise ValueError("an event lacks its time or name")
     return event
@@ -54,7 +54,7 @@ def require_event_keys(event: dict[str, Any]) -> dict[str, Any]:
 HistoryEvent = Annotated[dict[str, Any], AfterValidator(require_event_keys)]
 """An event of the history."""
 Name = Annotated[str, AfterValidator(lambda name: require_name(name))]
-"""The name of an index or alias, or nothing: part of a request's path, and of a file's name."""
+"""The name of an index or alias, or "": it becomes part of requests' paths and of file names."""
 Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")]
 NO_NAME = re.compile(r"""^[-_+]|[ ,:#*?"<>|]""")
 Event = Literal[
@@ -82,10 +82,10 @@ class Record(Part):
     hybridr made or moved, `original` the index settings to restore after the fill, `synced` the position up
     to which each shard of the source was read. `token_bits` is the mean state from which the bits of tokens
     are computed (`encoders/bits.py`); empty without such bits. `refused` are documents that the engine
-    rejected and that are tried again, `accepted` those of them that the user allows to be missing. `target`
-    says where the vectors are if neither in place nor beside the source. The record of a source lists in
+    rejected and that every run tries again; the user allows the `accepted` ones to be missing. `target` says
+    where the vectors are if neither in place nor beside the source. The record of a source lists in
     `destinations` the uuids of the indices with its vectors (see `is_destination_of` in `destinations.py`).
-    `warning` says what was forced although it harms.
+    `warning` names a problem that the user chose to ignore.
     """
 
     role: Literal["source", "vectors"] | None = None
@@ -106,7 +106,7 @@ class Record(Part):
     precision: Literal["fp32", "bf16", "int8"] | None = None
     backend: Literal["onnx", "openvino", "torch"] | None = None
     arithmetic: str = ""
-    """Why documents are encoded so, where that was measured."""
+    """The measurements by which precision and backend were chosen; empty if none were made."""
     vector_field: str = ""
     fields: tuple[str, ...] = ()
     fields_named: bool = False
@@ -127,14 +127,13 @@ class Record(Part):
     original: dict[str, Any] = {}
     synced: dict[int, int] | None = None
     carried: dict[int, int] | None = None
-    """Position up to which clients' writes were carried on or discarded, in an index that was replaced."""
+    """In a replaced index: the position up to which clients' writes were carried over or discarded."""
     carried_into: Uuid = ""
-    """The uuid of that other index; none where it was copied to the source, or given up."""
+    """The uuid of the index that they were carried into; "" if they went to the source or were discarded."""
     not_carried: tuple[str, ...] = ()
-    """Documents before `carried` that were changed elsewhere too, and hence not carried."""
+    """Documents before `carried` that were not carried over because they were changed elsewhere too."""
     taken: dict[int, tuple[tuple[int, int], ...]] = {}
-    """Operations of the source behind `synced` that are in already, as a rollback copied them: by shard, the
-    first and the last of each range."""
+    """Operations of the source after `synced` that came from this index by a rollback: shard -> ranges."""
     rejected: int = 0
     refused: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
@@ -166,7 +165,7 @@ class Record(Part):
 
     @property
     def running_experiment(self) -> Experiment | None:
-        """Return the running experiment; None if it ended, or its first ranking was changed since."""
+        """Return the running experiment; None if it ended, or the index no longer ranks by its `a`."""
         experiment = self.experiment
         return (
             experiment if experiment and not experiment.ended and experiment.a.is_as(self.ranking) else None
@@ -180,7 +179,7 @@ class Record(Part):
     def changed(self, **changes: Any) -> Record:
         """Return the record with some values changed. Raises DataError for unknown names and wrong values."""
         if unknown := sorted(changes.keys() - type(self).model_fields.keys()):
-            raise DataError(f"a record holds no '{unknown[0]}'")
+            raise DataError(f"a record has no field '{unknown[0]}'")
         set_fields = {name: getattr(self, name) for name in self.model_fields_set}
         return parse_record({**set_fields, **changes}, "the new record")
 
@@ -202,19 +201,19 @@ class Record(Part):
 
 
 def require_name(name: str) -> str:
-    """Return the name of an index or alias unchanged, or "". Raises ValueError for an impossible name."""
+    """Return the name of an index or alias unchanged; "" passes. Raises ValueError for an impossible name."""
     if name and not can_be_name(name):
-        raise ValueError("no index or alias can be called so")
+        raise ValueError("no index or alias can have this name")
     return name
 
 
 def can_be_name(name: str) -> bool:
-    """Return whether the server takes a text as name of an index or alias: no pattern, list or path."""
+    """Return whether an index or alias can have this name: it is no pattern, list or path."""
     return is_file_name(name) and not NO_NAME.search(name)
 
 
 def parse_record(value: Any, whose: str) -> Record:
-    """Return the record made of these values. Raises DataError that names `whose` and what is wrong."""
+    """Return the record with these values. Raises DataError (about `whose` record) if some are wrong."""
     try:
         record = Record(**value)
     except TypeError as error:
@@ -225,20 +224,20 @@ def parse_record(value: Any, whose: str) -> Record:
         raise DataError(f"{whose} holds a wrong '{name}': {message}", hint=FOREIGN_RECORD) from None
     missing = [name for name in NEEDED if record.role == ROLE and not getattr(record, name)]
     if missing:
-        raise DataError(f"{whose} says nothing of {', '.join(missing)}", hint=FOREIGN_RECORD)
+        raise DataError(f"{whose} lacks {', '.join(missing)}", hint=FOREIGN_RECORD)
     return record
 
 
-FOREIGN_RECORD = "it was not hybridr that wrote this: look at `_meta` in GET /INDEX/_mapping"
-OTHER_VERSION = "hybridr remove NAME, by the hybridr that wrote it; then hybridr reindex NAME by this one"
+FOREIGN_RECORD = "hybridr did not write this: look at `_meta` in GET /INDEX/_mapping"
+OTHER_VERSION = "hybridr remove NAME with the version that wrote it, then hybridr reindex NAME with this one"
 
 
 @dataclass(frozen=True)
 class Scope:
     """The part of an index that an alias shows: documents that match `filter`, on the shards of `routing`.
 
-    Without both it is the whole index. The server applies filter and routing only if the alias itself is
-    asked, so the scope travels with the `IndexInfo`, and all reading of documents adds it to its requests.
+    Without both it is the whole index. The server applies filter and routing only if a request names the
+    alias, but hybridr's name the index: so every request that reads documents adds the scope of `IndexInfo`.
     """
 
     filter: Mapping[str, Any] | None = None
@@ -259,12 +258,12 @@ class Scope:
         query = body.get("query", {"match_all": {}})
         if "hybrid" not in query:
             return {**body, "query": {"bool": {"must": [query], "filter": [self.filter]}}}
-        # It stands at the top, or the server does not run it.
+        # A hybrid query must be the top-level query, so each of its queries is filtered.
         parts = [{"bool": {"must": [part], "filter": [self.filter]}} for part in query["hybrid"]["queries"]]
         return {**body, "query": {"hybrid": {**query["hybrid"], "queries": parts}}}
 
     def combined_filter(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return one filter query of a search's own filter and the scope's; None if there is neither."""
+        """Return one query for a search's own filter and the scope's; None if there is neither."""
         filters = [dict(clause) for clause in (self.filter, filter) if clause]
         return {"bool": {"filter": filters}} if len(filters) > 1 else next(iter(filters), None)
 
@@ -286,8 +285,8 @@ class MappedField(NamedTuple):
 class IndexInfo:
     """The description of one index: flat settings, mappings and alias definitions as the server gives them.
 
-    `scope` is the part of the index that the asked name shows. In the mappings the `semantic` fields are
-    text, as all reading of documents gives them back.
+    `scope` is the part of the index that the requested name shows. In `mappings` the `semantic` fields are
+    text, as in documents that are read. `turns` are the aliases of `writing_turn`.
     """
 
     name: str
@@ -305,9 +304,7 @@ class IndexInfo:
 
     @property
     def lineage(self) -> str:
-        """Return the history uuid: restoring a snapshot keeps the uuid, but changes this and counts `_seq_no`
-        anew.
-        """
+        """Return the history uuid: a restore over the index keeps `uuid`, changes this and all `_seq_no`."""
         return str(self.settings.get("index.history.uuid", ""))
 
     @property
@@ -332,7 +329,7 @@ class IndexInfo:
         stored = self.other_meta.get("hybridr", {})
         whose = f"hybridr's record in '{self.name}'"
         if not isinstance(stored, Mapping):
-            raise DataError(f"{whose} is no object but {type(stored).__name__}", hint=FOREIGN_RECORD)
+            raise DataError(f"{whose} is {type(stored).__name__}, not an object", hint=FOREIGN_RECORD)
         values = dict(stored)
         version = values.pop("version", None)
         if values and version != VERSION:
@@ -405,11 +402,11 @@ class IndexInfo:
 def leaf_fields(
     properties: Mapping[str, Any], prefix: str, default: str, *, nested: bool
 ) -> Iterator[MappedField]:
-    """Yield the leaf fields below `properties`, at the dotted path `prefix`; `default`: an analyser."""
+    """Yield the fields without inner fields; `default` is the analyser of text fields that name none."""
     for name, mapping in properties.items():
         if inner := mapping.get("properties"):
-            inside = nested or mapping.get("type") == "nested"
-            yield from leaf_fields(inner, f"{prefix}{name}.", default, nested=inside)
+            is_nested = nested or mapping.get("type") == "nested"
+            yield from leaf_fields(inner, f"{prefix}{name}.", default, nested=is_nested)
         elif "type" in mapping:
             analyzer = mapping.get("analyzer", default) if mapping["type"] in TEXT_TYPES else ""
             subfields = tuple(mapping.get("fields", ()))
@@ -451,7 +448,7 @@ def scope_of(name: str, info: IndexInfo) -> Scope:
         return scopes[name]
     if any(scopes.values()) and not any(fnmatchcase(info.name, part) for part in name.split(",")):
         raise ClusterError(
-            f"'{name}' stands for '{info.name}' by aliases, of which some show a part of it only",
+            f"'{name}' matches '{info.name}' by aliases, of which some show only a part of it",
             hint=f"name one alias: {', '.join(sorted(scopes))}",
         )
     return WHOLE
@@ -492,8 +489,8 @@ def sole_index(name: str, infos: Sequence[IndexInfo]) -> IndexInfo:
         )
     if name in {first.settings.get(setting) for setting in ROLLOVER}:
         raise ClusterError(
-            f"'{name}' rolls over: after '{first.name}' it will stand for other indices too",
-            hint=f"name the index itself, {first.name}, which is one part of it",
+            f"'{name}' is a rollover alias: after '{first.name}' it will stand for other indices too",
+            hint=f"name the index itself, {first.name}, which is one of them",
         )
     if first.settings.get(CLOSED) == "true":
         raise ClusterError(f"index '{first.name}' is closed", hint=f"open it: POST /{first.name}/_open")

@@ -1,6 +1,5 @@
-"""The parts of a record: one model for each matter that an index remembers (deployment, tuning, memory, rules
-…).
-"""
+"""The parts of a record: one model for each kind of state of an index (deployment, tuning, memory, rules
+…)."""
 
 from __future__ import annotations
 
@@ -12,22 +11,22 @@ from ..errors import DataError
 
 S = TypeVar("S", bound="RepresentationState")
 VERSION = 3
-"""The stamp of records: another one is not read."""
+"""The version of records; records of another version are not read."""
 Fingerprint = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.:+=@-]{0,127})?$")]
-"""64 hex digits, or the name that somebody's own encoder goes by."""
+"""64 hex digits, or the name that a user's own encoder gives itself."""
 
 
 class Part(BaseModel):
-    """Base of the record and its parts: immutable models that keep unknown values."""
+    """Base of the record and its parts: immutable models that preserve unknown values."""
 
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
 
 
 class Deployment(Part):
-    """How clients ask the index by plain REST (`hybridr deploy`): the way, pipeline and model.
+    """How clients search the index by plain REST (`hybridr deploy`): the way, pipeline and model.
 
-    `job` identifies what was deployed, `boost` is a formula, `cache_before` the index's own setting of its
-    request cache, which a pipeline that fuses replaces.
+    `job` identifies what was deployed, `boost` is a formula, `cache_before` is the index's own setting of its
+    request cache, which a fusing pipeline replaces.
     """
 
     way: str
@@ -41,14 +40,14 @@ class Deployment(Part):
 
     @property
     def fuses(self) -> bool:
-        """Return whether the pipeline fuses lists of the cluster's, for which the request cache is off."""
+        """Return whether the pipeline fuses result lists in the cluster; the request cache is off then."""
         return self.way != "transparent"
 
 
 class SemanticModels(Part):
-    """Fields of an index that the cluster embeds itself, asking hybridr's encoder behind a server: the
-    models for documents and for queries, and their connectors. `added` holds the embeddings of those that
-    the source keeps as text."""
+    """Fields of an index that the cluster embeds itself, by hybridr's encoder behind a server: the models for
+    documents and for queries, and their connectors. `added` names the fields with embeddings of fields that
+    are text in the source."""
 
     fields: tuple[str, ...] = Field(min_length=1)
     added: tuple[str, ...] = ()
@@ -118,11 +117,12 @@ class Remembered(Part):
 
 
 class Calibrated(Part):
-    """Best scores of queries that do not belong to the index, ascending percentiles, by which answers are
-    recognised.
+    """Best scores of queries that the index cannot answer, as ascending percentiles; higher scores mean
+    answers.
 
-    They were measured with `queries` queries when the index had so many `documents`; `answered` others were
-    left out since the index may answer them. `ranking` identifies the ranking that made the scores.
+    They were measured with `queries` queries when the index had `documents` documents; `answered` more
+    queries were left out because the index may answer them. `ranking` identifies the ranking that made the
+    scores.
     """
 
     ranking: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -177,7 +177,7 @@ class Load(Part):
 
 
 class RepresentationState(BaseModel):
-    """Base of what an index remembers, as JSON, of a representation made by an encoder of its own."""
+    """Base of the state, stored as JSON, of a representation that has its own encoder."""
 
     model_config = ConfigDict(frozen=True)
     about: ClassVar[str]
@@ -189,5 +189,5 @@ class RepresentationState(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            said = error.errors()[0]["msg"].lower()
-            raise DataError(f"hybridr's record says something odd of the {cls.about}: {said}") from None
+            problem = error.errors()[0]["msg"].lower()
+            raise DataError(f"hybridr's record of the {cls.about} is damaged: {problem}") from None

@@ -1,6 +1,6 @@
 """Writes documents by bulk requests of limited size, and checks the result of every document.
 
-Documents that the engine refuses are kept in a file on this machine, and named in the index's record.
+Documents that the engine refuses are written to a file on this machine, and named in the index's record.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Item = dict[str, Any]
 BULK_BYTES = 5_000_000  # of a body
 T = TypeVar("T")
 MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
-"""Limits on the refused documents named in a record, which is part of the cluster state: number, characters
-of all, characters of an id."""
+"""Limits on the refused documents named in a record, which is part of the cluster state: their number, the
+characters of all ids, the characters of one id."""
 STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
-"""Messages of items that failed because of the disk and not because of the document."""
+"""Matches the messages of items that failed because of the disk and not because of the document."""
 EMBEDDED_TOGETHER = re.compile("semantic field at path|remote service|empty docs")
-"""Messages of all items of a request in which one document has no text for a semantic field."""
+"""Matches the messages that all items of a request get if one document has no text for a semantic field."""
 
 
 class Action(NamedTuple):
@@ -63,33 +63,35 @@ class Rejects:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._own: set[str] = set()
+        self._noted: set[str] = set()
         self._written: set[str] | None = None
-        self._anew = False
+        self._is_new_run = False
 
     def clear(self) -> None:
-        """Start a new run; what earlier runs noted stays in the file until `save`, in case this run is
+        """Start a new run. The lines of earlier runs stay in the file until `save`, in case this run is
         killed.
         """
-        self._own, self._anew = set(), True
+        self._noted, self._is_new_run = set(), True
 
     def save(self) -> None:
-        """Write the file with only what was noted since `clear`; delete it if that is nothing."""
-        if not self._own:
+        """Write the file with only the lines noted since `clear`; delete it if there are none. Raises
+        DownloadError.
+        """
+        if not self._noted:
             self.delete()
             return
         with storing(self.file), replacing(self.file, private=True) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in sorted(self._own)), encoding="utf-8")
+            temporary.write_text("".join(f"{line}\n" for line in sorted(self._noted)), encoding="utf-8")
 
     def delete(self) -> None:
         """Delete the file, if it exists. Raises DownloadError."""
-        if self.file.is_file():  # where nothing may be written, nothing has to be deleted
+        if self.file.is_file():  # a folder that is not writable raises only if there is a file in it
             with storing(self.file):
                 self.file.unlink(missing_ok=True)
 
     def lines(self) -> set[str]:
-        """Return the lines of the file that name a document, and not what a killed writer left; none if there
-        is no file.
+        """Return the intact lines of the file, without those that a killed writer cut off; none if there is
+        no file.
         """
         if not self.file.is_file():
             return set()
@@ -97,32 +99,36 @@ class Rejects:
         return {line for line in lines if id_in_line(line) is not None}
 
     def add(self, action: Action, reason: str) -> None:
-        """Note a refused document with the server's reason; the same one is noted once only."""
-        source = action.body.partition(b"\n")[2].decode(errors="replace").strip()
-        record = {"_id": action.doc_id, "reason": reason, "source": source}
+        """Note a refused document with the server's reason; the same id, reason and body are noted once.
+
+        Raises DataError if the file cannot be written.
+        """
+        body = action.body.partition(b"\n")[2].decode(errors="replace").strip()
+        record = {"_id": action.doc_id, "reason": reason, "source": body}
         try:
             self.note(json.dumps(record, ensure_ascii=True))
         except OSError as error:
             raise DataError(
-                f"{self.file}, which keeps refused documents, cannot be written: {error.strerror}",
-                hint=f"make room there; '{action.doc_id}' was refused for: {shortened(reason)}",
+                f"{self.file}, the file of refused documents, cannot be written: {error.strerror}",
+                hint="free space or make the file writable, then run it again; "
+                f"'{action.doc_id}' was refused because of: {shortened(reason)}",
             ) from None
 
     def note(self, line: str) -> None:
-        """Note a refused document given as a JSON line, as a worker process sends it."""
-        self._own.add(line)
+        """Note a refused document given as a JSON line, as worker processes send it. Raises OSError."""
+        self._noted.add(line)
         self._written = self.lines() if self._written is None else self._written
         if line not in self._written:
             self._written.add(line)
             append_private(self.file, line)
 
     def take_lines(self) -> tuple[str, ...]:
-        """Return the lines held in memory only, and forget them; this class holds none."""
+        """Return the lines that are only in memory, and forget them; this class has none."""
         return ()
 
     def ids(self) -> list[str]:
         """Return the ids of the refused documents; after `clear` only those noted since."""
-        lines = self._own if self._anew else self._own | self.lines()
+        lines = self._noted if self._is_new_run else self._noted | self.lines()
         return sorted({doc_id for line in lines if (doc_id := id_in_line(line)) is not None})
 
 
@@ -134,11 +140,11 @@ class MemoryRejects(Rejects):
 
     def note(self, line: str) -> None:
         """Keep a JSON line in memory until `take_lines`."""
-        self._own.add(line)
+        self._noted.add(line)
 
     def take_lines(self) -> tuple[str, ...]:
         """Return the lines noted since the last call, and forget them."""
-        lines, self._own = tuple(sorted(self._own)), set()
+        lines, self._noted = tuple(sorted(self._noted)), set()
         return lines
 
 
@@ -150,8 +156,8 @@ def rejects_of(info: IndexInfo) -> Rejects:
 def refused_ids(info: IndexInfo) -> list[str]:
     """Return the ids of the documents that an index refused.
 
-    The record of a complete index says it if it names all of them: the file on this machine may be older.
-    Else they are those of both.
+    If the record of a complete index names all of them, these are returned: the file on this machine may be
+    older. Otherwise those of record and file are.
     """
     record = info.record
     if record.state == "complete" and len(record.refused) >= record.rejected:
@@ -162,7 +168,7 @@ def refused_ids(info: IndexInfo) -> list[str]:
 def accepted_ids(info: IndexInfo) -> frozenset[str]:
     """Return the refused documents that `--accept-rejects` allows to be missing.
 
-    If the record had no room for all of them, all refused documents are returned.
+    If the record has no room for all of them, all refused documents are returned.
     """
     accepted = info.record.accepted
     is_full = len(accepted) >= MAX_REFUSED or sum(map(len, accepted)) > MAX_CHARACTERS - MAX_ID
@@ -170,11 +176,11 @@ def accepted_ids(info: IndexInfo) -> frozenset[str]:
 
 
 def refusal_changes(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
-    """Return the changed values of a record for these refused documents, of which the `accepted` ones may be
-    missing.
+    """Return the values that change in an index's record for these refused documents, of which the `accepted`
+    ones may be missing.
     """
-    reasons = {"rejected": len(refused), "refused": cut_to_room(refused), "accepted": cut_to_room(accepted)}
-    return {name: value for name, value in reasons.items() if value != getattr(info.record, name)}
+    values = {"rejected": len(refused), "refused": cut_to_room(refused), "accepted": cut_to_room(accepted)}
+    return {name: value for name, value in values.items() if value != getattr(info.record, name)}
 
 
 def cut_to_room(refused: Collection[str]) -> tuple[str, ...]:
@@ -223,20 +229,22 @@ def write(
 ) -> Outcome:
     """Send bulk actions until each is written, in conflict or rejected, and return the counts.
 
-    Busy items and a cluster that is away are tried again with growing waits for `patience_s` seconds. Raises
-    ClusterError at once if the index is blocked (disk full, write block) or gone, Unreachable when the
-    patience ends.
+    While items are refused as busy, or the cluster is unreachable, this tries again with growing waits for
+    `patience_s` seconds, and then raises Unreachable. Raises at once: ClusterError if the index is blocked or
+    the disk is full, NotFound without the index, AccessDenied without the right to write, DataError if the
+    rejects file cannot be written.
     """
-    outcome, left = Outcome(), actions
+    outcome, unfinished = Outcome(), actions
 
     def send() -> Outcome:
-        """Send the actions that are left. Raises Unreachable if the cluster was too busy for some."""
-        nonlocal left
-        left = send_once(cluster, index, left, outcome, rejects, patience_s, params or {})
-        if left:
+        """Send the unfinished actions. Raises Unreachable if the cluster was too busy for some."""
+        nonlocal unfinished
+        unfinished = send_once(cluster, index, unfinished, outcome, rejects, patience_s, params or {})
+        if unfinished:
+            busy = quantity(len(unfinished), "document")
             raise Unreachable(
-                f"'{index}' has refused {quantity(len(left), 'document')} as too busy for {patience_s:.0f} s",
-                hint="run the same command again later; what is written stays",
+                f"'{index}' was too busy for {busy} for {patience_s:.0f} s",
+                hint="run the same command again later; documents already written stay",
             )
         return outcome
 
@@ -263,8 +271,9 @@ def send_once(
     patience_s: float,
     params: dict[str, str],
 ) -> list[Action]:
-    """Send one bulk request, count its items in `outcome`, and return the actions to try again; split it if
-    too large.
+    """Send one bulk request, count its items in `outcome`, and return the actions to try again.
+
+    A request that is too large (413), or whose items failed together, is split. Raises as `write`.
     """
     body = b"".join(action.body for action in actions)
     try:
@@ -280,7 +289,7 @@ def send_once(
     with cluster.reading_answer("_bulk"):
         busy, together = [], list[Action]()
         for action, answered in zip(actions, answer["items"], strict=True):
-            [item] = answered.values()  # under the name of the action
+            [item] = answered.values()  # its key is the name of the action
             status, reason = int(item["status"]), item.get("error")
             if status == 400 and len(actions) > 1 and EMBEDDED_TOGETHER.search(json.dumps(reason)):
                 together.append(action)
@@ -295,10 +304,11 @@ def send_once(
 def count_item(
     outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None
 ) -> list[Action]:
-    """Count the result of one bulk item in `outcome`; return its action in a list if it is worth another try.
+    """Count the result of one bulk item in `outcome`; return its action, in a list, if it should be tried
+    again.
 
     Raises ClusterError for a block and a full disk, AccessDenied for a missing right, NotFound for a missing
-    index. A document that is gone already (404) counts as written.
+    index. Deleting a document that does not exist (404) counts as written.
     """
     error = error or {}
     if error.get("type") == "cluster_block_exception":

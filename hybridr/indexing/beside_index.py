@@ -102,7 +102,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     named = view.index_info(name)
     alias = settings.alias or (named.record.alias if is_destination(named) else default_alias(name))
     if name != (source := named.record.source or named.name):
-        view = IndexView.of(cluster, name, source, generations_of(source), alias)
+        view = IndexView.of(cluster, name, source, destination_pattern(source), alias)
     info = index_to_read(view, name)
     check_named(named, name, alias)
     check_source(cluster, info, settings)
@@ -110,7 +110,7 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     target = check_alias(view, alias, info, discard=settings.discard)
     job = fingerprint([info.uuid, encoder.fingerprint, proposal.job_settings])
     current = index_of_job(cluster, view, info, job)
-    numbers = [number_of(generation) for generation in view.indices(generations_of(info.name))]
+    numbers = [generation_number(generation) for generation in view.indices(destination_pattern(info.name))]
     destination = current.name if current else f"{info.name}-hybridr-{max(numbers, default=0) + 1}"
     side_index = HOME + info.name if settings.term_table else ""
     limit_notes = check_limits(cluster, info, current=current, side_index=side_index)
@@ -200,7 +200,7 @@ def remarks_of(
     """
     settings = ", ".join(f"index.{name}" for name in settings_not_copied(info.settings))
     lines = [f"settings that are not copied from the source: {settings}"] if settings else []
-    if target is not None and is_known_by(target, info):
+    if target is not None and is_destination_of(target, info):
         names = differing_settings(target, info)
         names += [f"index.{FINAL}"] if pipeline_difference(target, info) else []
         start = f"settings that differ in '{target.name}'; the new index gets those of '{info.name}': "
@@ -223,7 +223,7 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
     if is_in_place(info):
         raise ClusterError(
             f"'{info.name}' holds its own vectors (in place)",
-            hint=f"{command_for(info)} continues in place; or remove them first: hybridr remove {info.name}",
+            hint=f"{reindex_command(info)}   continues in place; or first: hybridr remove {info.name}",
         )
     obstacles = [*alias_obstacles(cluster, info), *mapping_obstacles(info, {})]
     require_no_obstacle(obstacles, f"the entry in the mapping of '{info.name}' that names the new index")
@@ -253,8 +253,8 @@ def index_of_job(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -
         return cluster.count(claimant.name, query) == 0
 
     claims = []
-    for claimant in claimants(view, info.name):
-        is_unusable = is_restored(claimant, info) or is_beyond_change(info, claimant)
+    for claimant in claiming_indices(view, info.name):
+        is_unusable = is_restored(claimant, info) or is_incompatible(info, claimant)
         if claimant.record.job != job or is_unusable:
             continue
         history = claimant.record.history  # if it is full, older events may have been dropped
@@ -316,7 +316,7 @@ def check_alias(view: IndexView, alias: str, info: IndexInfo, *, discard: bool) 
             f"alias '{alias}' points to '{target.name}', which was not made from '{info.name}'",
             hint=f"--alias NAME chooses another name; or point it to '{info.name}' first, by POST /_aliases",
         )
-    if is_of_earlier_source(target, info) and not discard:
+    if is_of_replaced_source(target, info) and not discard:
         require_nothing_lost(view.cluster, target, info, f"leaves them in '{target.name}'")
     return target
 
@@ -330,7 +330,7 @@ def new_record(
     """
     settings = {name: proposal.info.settings.get(f"index.{name}") for name in DURING_FILL}
     previous = proposal.info.name  # a rollback returns to the index behind the alias now, else to the source
-    if target is not None and is_known_by(target, proposal.info):
+    if target is not None and is_destination_of(target, proposal.info):
         is_same = current is not None and target.name == current.name
         previous = previous_index(target, alias) if is_same else target.name
     origin = "moved" if target else "made"

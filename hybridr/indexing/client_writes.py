@@ -170,7 +170,7 @@ def require_nothing_lost(cluster: Cluster, old: IndexInfo, source: IndexInfo, fa
         return
     query = {"ids": {"values": ids[:NAMED_IDS]}}
     written = {"index": old.name, "query": query, "_source": {"excludes": sorted(own_fields(old))}}
-    body = as_json({"source": written, "dest": {"index": source.name}}).decode()
+    body = json_bytes({"source": written, "dest": {"index": source.name}}).decode()
     part = f" the first {NAMED_IDS}" if len(ids) > NAMED_IDS else ""
     raise ClusterError(
         f"'{source.name}' was built anew and lacks {quantity(len(ids), 'document')} as clients wrote them in "
@@ -235,7 +235,7 @@ def expected_count(cluster: Cluster, info: IndexInfo, missing: Collection[str]) 
     """
     lacking = 0
     for page in documents_in_pages(cluster, info.record.source, sorted(set(missing)), page=PAGE, whole=False):
-        lacking += len(page) - len(same_documents(cluster, info, page, whole=False))
+        lacking += len(page) - len(counterparts(cluster, info, page, whole=False))
     added = cluster.count(info.name, {"range": {SEQ_NO_FIELD: INSERTED}})
     return cluster.count(info.record.source) - lacking + added
 
@@ -303,7 +303,7 @@ class ClientWrites:
         the source's document (None if the source has none).
         """
         for page, stored in self.written_pages():
-            originals = same_documents(self.cluster, self.source_info, page)
+            originals = counterparts(self.cluster, self.source_info, page)
             pairs = []
             for document in page:
                 content, original = self.content_of(document), originals.get(document.key)
@@ -381,7 +381,7 @@ class ClientWrites:
             later |= {(hit["_id"], hit.get("_routing") or "") for hit in hits}
         later_ids = {doc_id for doc_id, _ in later}
         rerouted = [d for d in documents if d.doc_id in later_ids and d.key not in later]  # other routing
-        originals = same_documents(self.cluster, self.source_info, rerouted, whole=False) if rerouted else {}
+        originals = counterparts(self.cluster, self.source_info, rerouted, whole=False) if rerouted else {}
         replaced = {key for key, original in originals.items() if original.key in later}
         return replaced | {document.key for document in documents if document.key in later}
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..cluster.connection import Cluster, IndexView
-from ..cluster.destinations import name_destination
+from ..cluster.destinations import register_destination
 from ..cluster.failures import AGAIN
-from ..cluster.mappings import carry_over
+from ..cluster.mappings import extend_copy_mapping
 from ..cluster.reading import Position, Share, settled_position
 from ..cluster.settings import ClusterSettings
 from ..cluster.writing import Action, MemoryRejects, Outcome, write_past_pipelines
@@ -71,7 +71,7 @@ class SameCluster(NamedTuple):
         uuid = cluster.info.get("cluster_uuid")
         if uuid and self.uuid and uuid != self.uuid:
             raise SettingsError(f"{cluster.url} is not the cluster that the driver uses", hint=SAME_URL)
-        return cluster.patient(patience_s)
+        return cluster.with_patience(patience_s)
 
 
 class Work(NamedTuple):
@@ -182,8 +182,8 @@ def update_mapping(job: Job) -> None:
         view = IndexView.of(job.cluster, job.source, job.destination)
         source, destination = view.index_info(job.source), view.index_info(job.destination)
         if source.marks and destination.uuid not in source.record.destinations:
-            name_destination(job.cluster, destination)  # somebody overwrote it at the same moment
-        carry_over(job.cluster, source, destination)
+            register_destination(job.cluster, destination)  # somebody overwrote it at the same moment
+        extend_copy_mapping(job.cluster, source, destination)
 
 
 def fill_share(job: Job, work: Work, meter: Meter, share: Share) -> Filling:

@@ -137,7 +137,7 @@ def wrapper_for_new_index(cluster: Cluster, index: str, owners: str | None) -> I
     except HybridrError:
         with suppress(HybridrError):
             if owners and not cluster.exists(index):
-                send_all(cluster, delete_requests(cluster, index))
+                send_deletions(cluster, delete_requests(cluster, index))
         raise
 
 

@@ -130,7 +130,7 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
     require_whole_source(info)
     require_no_loss(view.cluster, info)
     # From here on: reasons that do not prevent a new index beside it.
-    if (has := view.cluster.parts("modules")) and PAINLESS not in has:
+    if (has := view.cluster.installed_parts("modules")) and PAINLESS not in has:
         raise ClusterError(
             f"no document could be freed of its vector again: a node lacks the module {PAINLESS}",
             hint=NO_SCRIPTS if final_pipeline(info) else way,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..cluster.connection import Cluster, Describing, as_json
+from ..cluster.connection import Cluster, IndexLookup, json_bytes
 from ..cluster.destinations import is_destination, require_known
 from ..cluster.fields import field_choice
 from ..cluster.reading import sample_documents
@@ -399,7 +399,7 @@ def require_words_found(proposal: Proposal) -> None:
     )
 
 
-def index_to_read(cluster: Describing, name: str) -> IndexInfo:
+def index_to_read(cluster: IndexLookup, name: str) -> IndexInfo:
     """Return the index to read: `name` itself, or the source of the index with vectors that `name` stands
     for. Raises DataError for an index that only claims to be one, such as a clone.
     """

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..cluster.connection import Cluster, as_json, path_of
-from ..cluster.destinations import generations_of
+from ..cluster.connection import Cluster, json_bytes, path_of
+from ..cluster.destinations import destination_pattern
 from ..cluster.mappings import (
     DEFAULTS,
     HIGH_WATERMARK,
@@ -21,9 +21,8 @@ from ..cluster.mappings import (
     cluster_obstacles,
     cluster_put,
     cluster_settings,
-    copies_of,
+    copies_per_shard,
     index_put,
-    kept_free,
     require_no_obstacle,
     room_for_shards,
     script_obstacles,
@@ -131,14 +130,14 @@ def check_templates(cluster: Cluster, index: str, source: IndexInfo) -> list[str
     except AccessDenied:
         return ["index templates could not be looked at: the right to read them is missing"]
     stored = stored_template(cluster, index) if templates else {}
-    empty = {"index_patterns": [generations_of(source.name)], "priority": stored.get("priority", 0) + 1}
+    empty = {"index_patterns": [destination_pattern(source.name)], "priority": stored.get("priority", 0) + 1}
     effects = []
     for template in templates:
         if reason := ruin(template, index, source) or stream(stored, index):
             raise ClusterError(
                 f"index {template.name} {reason}",
                 hint=f"let its index_patterns leave '{index}' out, or put an empty one over it: "
-                f"PUT /_index_template/{source.name}-hybridr {as_json(empty).decode()}",
+                f"PUT /_index_template/{source.name}-hybridr {json_bytes(empty).decode()}",
             )
         parts = {
             "settings": template.settings,
@@ -193,7 +192,7 @@ def stored_template(cluster: Cluster, index: str) -> dict[str, Any]:
         answer = cluster.request("GET", "/_index_template")
     except AccessDenied:
         return {"priority": 999}
-    with cluster.understood("GET /_index_template"):
+    with cluster.reading_answer("GET /_index_template"):
         templates = [entry["index_template"] for entry in answer["index_templates"]]
         matching = [template for template in templates if matches(index, template["index_patterns"])]
     return max(matching, key=lambda template: int(template.get("priority", 0)), default={})
@@ -228,7 +227,7 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
         policies = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
     except ClusterError:
         return lifecycles_for(cluster, index)
-    with cluster.understood("GET /_plugins/_ism/policies"):
+    with cluster.reading_answer("GET /_plugins/_ism/policies"):
         held = {
             policy["_id"]: policy["policy"].get("ism_template") or []
             for policy in policies.get("policies", ())

@@ -216,11 +216,11 @@ def move_alias_back(
     if before is not None:
         before.record(**NOTHING_CARRIED)
     ids = {doc_id for doc_id, _ in courier.tally.conflicts}
-    conflicts = with_room(ids)
+    conflicts = cut_to_room(ids)
     carried = left_at.seq_no if left_at and len(conflicts) == len(ids) else None
     changes: dict[str, Any] = {"carried": carried, "not_carried": conflicts}
     if others:  # clients still search it by these aliases, and the next rollback moves one of them
-        changes = {"alias": others[-1], "previous": previous_of(current, others[-1])}
+        changes = {"alias": others[-1], "previous": previous_index(current, others[-1])}
     details = {"alias": alias, "to": previous, "returned": courier.tally.counts()}
     record_event(cluster, current.name, "rolled back", details, **NOTHING_CARRIED | changes)
     return courier.tally
@@ -266,7 +266,7 @@ class OlderIndex:
         since, until = synced_position(self.info), settled_position(cluster, source)
         if since is None or until is None or is_restored(self.info, source):
             return
-        carry_over(cluster, source, cluster.index_info(self.info.name))
+        extend_copy_mapping(cluster, source, cluster.index_info(self.info.name))
         share, is_complete = Share(since=since, until=until), True
         for page in read_pages(cluster, source, page=PAGE, share=share):
             here = stored_states(cluster, self.info.name, page)
@@ -324,7 +324,7 @@ class OlderIndex:
         """
         cluster, index = self.cluster, self.info.name
         changed = sorted({doc_id for doc_id, _ in courier.tally.changed})
-        carry_over(cluster, cluster.index_info(courier.source), cluster.index_info(index))
+        extend_copy_mapping(cluster, cluster.index_info(courier.source), cluster.index_info(index))
         for page in documents_in_pages(cluster, courier.source_info, changed, page=PAGE):
             here = stored_states(cluster, index, page)
             new = [d for d in page if d.key in courier.tally.changed and self.taken.get(d.key) != d.seq_no]

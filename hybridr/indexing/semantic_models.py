@@ -43,8 +43,8 @@ def check_semantic(proposal: Proposal) -> None:
     encoder: ClusterError, DataError, FingerprintMismatch, SettingsError, Unreachable.
     """
     cluster, settings, encoder = proposal.cluster, proposal.settings, proposal.encoder
-    if cluster.version < MIN_VERSION or not cluster.parts("plugins") >= PLUGINS:
-        lacking = ", ".join(sorted(PLUGINS - cluster.parts("plugins"))) or "none of these"
+    if cluster.version < MIN_VERSION or not cluster.installed_parts("plugins") >= PLUGINS:
+        lacking = ", ".join(sorted(PLUGINS - cluster.installed_parts("plugins"))) or "none of these"
         raise ClusterError(
             f"--semantic needs OpenSearch 3.1 or later with {' and '.join(sorted(PLUGINS))} on every node; "
             f"this is {'.'.join(map(str, cluster.version))} and lacks {lacking}",
@@ -156,7 +156,9 @@ def semantic_fields(
     }
     options = {name: field.options for name, field in info.semantic.items()}
     parameters = {name: common | dict(options.get(name, {})) for name in models.fields}
-    return with_parameters(fields, parameters), {embeddings_field(info, name): INFO for name in models.fields}
+    return with_semantic_fields(fields, parameters), {
+        embeddings_field(info, name): INFO for name in models.fields
+    }
 
 
 @contextmanager
@@ -176,8 +178,8 @@ def created_models(cluster: Cluster, todo: Plan) -> Iterator[SemanticModels]:
     except HybridrError:
         there = cluster.index_info(index).record.semantic if cluster.exists(index) else None
         ids_there = there.model_dump(exclude={"fields", "added", "server"}).values() if there else ()
-        deletions = remote_models.deletions_of(cluster, models_name(index), besides=list(ids_there))
-        remote_models.send_all(cluster, deletions)
+        deletions = remote_models.pipeline_model_deletions(cluster, models_name(index), keep=list(ids_there))
+        remote_models.send_deletions(cluster, deletions)
         raise
 
 
@@ -228,4 +230,4 @@ def other_embeddings(
 def model_deletions(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict[str, Any]]:
     """Return the requests that delete the models and connectors of indices."""
     names = [models_name(info.name) for info in infos if info.record.semantic]
-    return [request for name in names for request in remote_models.deletions_of(cluster, name)]
+    return [request for name in names for request in remote_models.pipeline_model_deletions(cluster, name)]

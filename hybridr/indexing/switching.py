@@ -105,7 +105,7 @@ class Carrier(ClientWrites):
         self.cluster.refresh(self.target.name)
         for page in self.deleted_pages():
             self.delete(page)
-        number = number_of(self.info)
+        number = generation_number(self.info)
         for page in read_pages(self.cluster, self.target.name, where=CLIENT_WRITES, fields=()):
             # A document that was carried from here and is no longer here was deleted since.
             copies = stored_states(self.cluster, self.target.name, page)
@@ -127,7 +127,7 @@ class Carrier(ClientWrites):
         """
         for page, stored in self.written_pages(share):
             documents = [document for document in page if document.key in stored]
-            originals = same_documents(self.cluster, self.source_info, documents)
+            originals = counterparts(self.cluster, self.source_info, documents)
             changed_keys = set[Key]()
             if not self.source_restored:
                 changed_keys = self.changed_in_source([d for d in documents if d.key in originals])
@@ -185,7 +185,7 @@ class Carrier(ClientWrites):
         """Delete documents that clients deleted here from the target, unless clients wrote them there."""
         there = stored_states(self.cluster, self.target.name, gone)
         self.tally.deleted |= {document.key for document in gone if document.key not in there}
-        number = number_of(self.info)
+        number = generation_number(self.info)
         copies = [
             document
             for document in gone
@@ -205,7 +205,7 @@ class Carrier(ClientWrites):
         record cannot hold all conflicts.
         """
         ids = {doc_id for doc_id, _ in self.tally.conflicts}
-        contested = with_room(ids)
+        contested = cut_to_room(ids)
         if self.carried_until is None or self.rejected or len(contested) < len(ids):
             return
         carried = {"carried": self.carried_until.seq_no, "carried_into": self.target.uuid}
@@ -277,7 +277,7 @@ class Convoy:
         meter = Meter(progress, None, "carry clients' writes")
         return cls([Carrier(job, view, info, generations, meter) for info in others], meter)
 
-    def add_carriers(self, job: Job, view: Describing) -> bool:
+    def add_carriers(self, job: Job, view: IndexLookup) -> bool:
         """Add carriers for indices with vectors that another reindex has made meanwhile; return whether any
         were added.
         """
@@ -379,26 +379,26 @@ def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Ind
     earlier = target if target is not None and is_of_replaced_source(target, source) else None
     if earlier is not None and (before := earlier.record.deployment):
         deployment = Succession(before.way, None, deploy_command(info, before))
-    if target is not None and moves and is_known_by(target, source):
+    if target is not None and moves and is_destination_of(target, source):
         deployment = copy_deployment(cluster, target, info)
         if target.record.rules or info.record.rules:  # rules belong to the source: the newest ones hold
             rewrite(cluster, info.name, with_newest_rules(cluster, info, target.record.rules), settled=True)
         view = view.fetch_again()  # time has passed
         info = view.index_info(info.name)
-    name_destination(cluster, info, view)
-    carry_over(cluster, source, info)  # the source's mapping may have changed without a new document
+    register_destination(cluster, info, view)
+    extend_copy_mapping(cluster, source, info)  # the source's mapping may have changed without a new document
     convoy.add_carriers(job, view)
     info = final_pass(job, filling, convoy, info)
-    along = companions(alias, target, info.name, source)
-    switch(cluster, alias, target, info.name, source)
+    along = companion_aliases(alias, target, info.name, source)
+    switch_alias(cluster, alias, target, info.name, source)
     info = final_pass(job, filling, convoy, info)
     if target is None or moves:
         origin = target.name if target else None
         event = {"alias": alias, "from": origin, "back_to": todo.record.previous}
         event |= {"along": ", ".join(along)} if along else {}
         if info.record != view.index_info(info.name).record:  # the last pass wrote it
-            view = view.again()
-        switched = with_event("switched", event, **NOTHING_CARRIED)
+            view = view.fetch_again()
+        switched = event_change("switched", event, **NOTHING_CARRIED)
         view = rewrite_in_view(view, info.name, switched)
         info = view.index_info(info.name)
         if convoy.add_carriers(job, view):  # another run had made the alias meanwhile
@@ -434,10 +434,10 @@ def copy_deployment(cluster: Cluster, old: IndexInfo, new: IndexInfo) -> Success
     default = new.settings.get(DEFAULT, "_none")
     if not deployment or (new.record.deployment and default == pipeline):
         return None
-    body, has_other = found_pipeline(cluster, deployment.pipeline), default not in ("_none", pipeline)
+    body, has_other = stored_pipeline(cluster, deployment.pipeline), default not in ("_none", pipeline)
     if deployment.way != "client" or body is None or has_other:
         return Succession(deployment.way, None, deploy_command(new, deployment))
-    copied = {"pipeline": pipeline, "cache_before": cache_before(new)}
+    copied = {"pipeline": pipeline, "cache_before": earlier_cache_setting(new)}
     write_record(cluster, new.name, deployment=deployment.model_copy(update=copied))
     cluster.request("PUT", pipeline_path(pipeline), body)
     cluster.request("PUT", path_of(new.name, "_settings"), default_pipeline_settings(pipeline))

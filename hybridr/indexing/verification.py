@@ -258,7 +258,7 @@ def compare_documents(
         return []
     stored = {key[0]: state for key, state in stored_states(cluster, info.name, documents).items()}
     cluster.refresh(info.name)  # makes visible what another process may have just written
-    copies = same_documents(cluster, replace(info, semantic={}), documents)
+    copies = counterparts(cluster, replace(info, semantic={}), documents)
     copied: Bodies = {d.doc_id: copies[d.key].source if d.key in copies else {} for d in documents}
     # A document that the source has changed since is not compared: the next sync copies it.
     there = {

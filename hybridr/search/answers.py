@@ -140,7 +140,7 @@ def comparison_obstacle(context: SearchContext, reranking: Sequence[Any]) -> str
     """Return why scores of a search cannot be compared between queries; empty if they can."""
     if context.mode != HYBRID:
         return f"only hybrid searches have it, not mode {context.mode}"
-    if not context.fusion.true_scores:
+    if not context.fusion.scoring_clause:
         return f"the fusion '{context.fusion.name}' gives no true scores"
     relative = [name for name in reranking[0] if not load_member(RERANKERS, name).adds]
     return f"the re-ranker '{relative[0]}' gives no true scores" if relative else ""

@@ -126,7 +126,9 @@ def checked_encoder(info: IndexInfo, name: str, mode: Mode, candidate: Encoder |
             hint=f"hybridr reindex {quote(name)}   writes them, or use --mode lexical",
         )
     if info.record.state != "complete":
-        raise DataError(f"the vectors of '{name}' are not complete", hint=f"{command_for(info)}   continues")
+        raise DataError(
+            f"the vectors of '{name}' are not complete", hint=f"{reindex_command(info)}   continues"
+        )
     encoder = encoder_for(info, candidate)
     check_fingerprint(encoder.fingerprint, info)
     return encoder

@@ -406,7 +406,7 @@ class SearchContext:
             ]
         signals: list[dict[str, Weighted]] = [{} for _ in texts]
         if self.signals.members and readings is not None:
-            roots = [lexical_root(scale.idf_sum) for scale in scales]
+            roots = [lexical_divisor(scale.idf_sum) for scale in scales]
             signals = self.signals.clauses_for(list(map(QueryReading, texts, analysed, readings, roots)))
             if self.fusion.scripts and self.fusion.scripts.refused():
                 signals = [
@@ -418,7 +418,7 @@ class SearchContext:
             for number, (row, words, parts) in enumerate(zip(values, analysed, signals, strict=True)):
                 used = sum(leaf_clause_count(member.query(row[member.name], 1)) for member in represented)
                 signals[number] = cut_to_budget(parts, self.max_clauses - used - len(words.words))
-        filter, window = self.info.scope.both(filter), rescore_window(self.info)
+        filter, window = self.info.scope.combined_filter(filter), rescore_window(self.info)
         plain = CompiledQuery(
             self.fusion, self.retrievers, {}, depth, filter, window=window, max_clauses=max_clauses
         )
@@ -431,7 +431,7 @@ class SearchContext:
                 scales=scale,
                 signals=parts,
                 text=text,
-                leaf_clauses=max((member.clauses_of(len(words.words)) for member in lexical), default=0),
+                leaf_clauses=max((member.clause_count(len(words.words)) for member in lexical), default=0),
                 # The neighbours of a part number or error code that the index has are other parts or errors.
                 only_words_find=several
                 and (self.settings.recall == "lexical" or (words.known and is_identifier(text))),
@@ -455,7 +455,7 @@ class SearchContext:
             return self.readers[retriever.name](texts)
         assert readings is not None
         vectors = np.stack([reading.vector for reading in readings])
-        return list(as_kept(even_out(vectors, query_evening(self)), self.info.record.vectors))
+        return list(to_stored_values(even_out(vectors, query_evening(self)), self.info.record.vectors))
 
 
 def query_evening(context: SearchContext) -> Evening | None:

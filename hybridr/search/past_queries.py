@@ -76,8 +76,8 @@ def memories_of(cluster: Cluster, index: str) -> list[str]:
     """Return the names of all hidden indices of past queries of an index, also of unfinished jobs."""
     pattern = path_of(f"{index}{BESIDE}-*")
     indices = cluster.request("GET", pattern, params=PATTERNS)
-    with cluster.understood(f"GET {pattern}"):
-        infos = [as_described(name, index) for name, index in indices.items()]
+    with cluster.reading_answer(f"GET {pattern}"):
+        infos = [parse_index_info(name, index) for name, index in indices.items()]
     return sorted(info.name for info in infos if info.other_meta.get("owner") == OWNER)
 
 

@@ -231,6 +231,6 @@ class Embedder:
         if sum(map(len, texts)) <= COUNTED_HERE:
             return count(texts)
         counted: list[int] = []
-        for part in filled_up(texts, len, COUNTED_AT_ONCE):
+        for part in group_by_size(texts, len, COUNTED_AT_ONCE):
             counted += await self.run_beside(partial(count, part))
         return counted

@@ -258,13 +258,13 @@ class Proxy:
         self.searches.check_soon()
         return NotRanked("another_index")
 
-    async def send(self, request: Request, upstream: Relayed) -> Answered:
+    async def send(self, request: Request, upstream: ClientRequest) -> ClusterAnswer:
         """Return the cluster's answer; close the connection if the client leaves or time is up."""
         call = Call()
         work = self.searches.threads.run(partial(self.relay.send, upstream, call), call.end)
         return await client_result(request, work, self.relay.bounds.seconds)
 
-    async def rewrite(self, request: Request, upstream: Relayed, search: ClientSearch) -> RewriteResult:
+    async def rewrite(self, request: Request, upstream: ClientRequest, search: ClientSearch) -> RewriteResult:
         """Return the ranked body of a search, or the reason why it is not ranked; raises nothing."""
         snapshot, timeout_s = self.searches.now, self.settings.rank_timeout_s
         ranking = snapshot.rankings[self.settings.proxy or "lexical"]
@@ -293,7 +293,7 @@ class Proxy:
     async def ranked_body(
         self,
         request: Request,
-        upstream: Relayed,
+        upstream: ClientRequest,
         search: ClientSearch,
         snapshot: IndexSnapshot,
         ranking: BodyRanking,
@@ -313,7 +313,7 @@ class Proxy:
             ranked = await snapshot.threads.run(partial(ranking.rank, parsed, among=doc_ids))
         return ranked if isinstance(ranked, NotRanked) else self.translated(search, ranked.body)
 
-    def reason_to_pass_on(self, upstream: Relayed, search: ClientSearch) -> NotRanked | None:
+    def reason_to_pass_on(self, upstream: ClientRequest, search: ClientSearch) -> NotRanked | None:
         """Return the reason to pass a search on unread, for any index; None if there is none."""
         if upstream.header("authorization").startswith(AWS_SIGNATURE):
             return NotRanked("signed")
@@ -339,12 +339,11 @@ class Proxy:
     def translated(self, search: ClientSearch, body: Mapping[str, Any]) -> bytes:
         """Return a body in the form that the product accepts."""
         target = SearchAddress(search.name, "_search", {}).target
-        return orjson.dumps(
-            self.searches.cluster.dialect.translated_request(ApiRequest("POST", target, body, None)).body
-        )
+        search_request = ApiRequest("POST", target, body, None)
+        return orjson.dumps(self.searches.cluster.dialect.translated_request(search_request).body)
 
     async def find(
-        self, request: Request, upstream: Relayed, search: ClientSearch, body: Mapping[str, Any]
+        self, request: Request, upstream: ClientRequest, search: ClientSearch, body: Mapping[str, Any]
     ) -> Sequence[str]:
         """Return the ids that a first search by the client finds. Raises ValueError if it is refused."""
         parameters = {name: value for name, value in search.params.items() if name in SCOPE_PARAMETERS}
@@ -397,7 +396,7 @@ class NameScopes:
         return scope
 
 
-async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
+async def request_to_relay(request: Request) -> tuple[SearchAddress, ClientRequest]:
     """Return address and request to pass on: with a normalised URL, without hybridr's token, and otherwise
     unchanged.
 
@@ -409,7 +408,7 @@ async def request_to_relay(request: Request) -> tuple[SearchAddress, Relayed]:
     return address, ClientRequest(request.method, address.target, headers, await request.body())
 
 
-def unzipped(upstream: Relayed | Answered, limit: int) -> bytes:
+def unzipped(upstream: ClientRequest | ClusterAnswer, limit: int) -> bytes:
     """Return a body, unzipped if it is gzip; unchanged if that fails, or gives more than `limit` bytes."""
     if upstream.header("content-encoding") != "gzip":
         return upstream.body
@@ -421,7 +420,9 @@ def unzipped(upstream: Relayed | Answered, limit: int) -> bytes:
     return upstream.body if unpacking.unconsumed_tail else unpacked
 
 
-def search_at(address: SearchAddress, upstream: Relayed, limit: int) -> tuple[SearchAddress, ClientSearch]:
+def search_at(
+    address: SearchAddress, upstream: ClientRequest, limit: int
+) -> tuple[SearchAddress, ClientSearch]:
     """Return the search of a `_search` request, and its address without a body in the parameter `source`."""
     raw, source = unzipped(upstream, limit), source_parameter(address.params)
     if source is not None and not upstream.body:
@@ -429,7 +430,7 @@ def search_at(address: SearchAddress, upstream: Relayed, limit: int) -> tuple[Se
     return address, ClientSearch(address.index, address.params, raw)
 
 
-def with_body(upstream: Relayed, body: bytes) -> Relayed:
+def with_body(upstream: ClientRequest, body: bytes) -> ClientRequest:
     """Return the request with another body, not compressed."""
     changed = upstream.without("content-encoding")._replace(body=body)
     if changed.header("content-type"):
@@ -437,7 +438,7 @@ def with_body(upstream: Relayed, body: bytes) -> Relayed:
     return changed._replace(headers=(*changed.headers, ("content-type", PLAIN_JSON)))
 
 
-def json_search(upstream: Relayed, target: str, body: bytes) -> Relayed:
+def json_search(upstream: ClientRequest, target: str, body: bytes) -> ClientRequest:
     """Return a search request with a client's headers and so with its rights, to be answered in JSON; in that
     of a version of Elasticsearch if the client names one (`compatible-with=8`).
     """
@@ -465,10 +466,10 @@ def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:
 
 
 def with_searches(
-    upstream: Relayed,
+    upstream: ClientRequest,
     searches: Sequence[tuple[bytes, ClientSearch]],
     rewritten: Sequence[RewriteResult],
-) -> Relayed:
+) -> ClientRequest:
     """Return an `_msearch` with the rewritten bodies, to be answered uncompressed; unchanged without any."""
     if all(result.body is None for result in rewritten):
         return upstream
@@ -478,7 +479,7 @@ def with_searches(
     return with_body(upstream, b"".join(b"%b\n" % line for line in lines)).without("accept-encoding")
 
 
-def cluster_response(answer: Answered, reason: NotRanked | None, request: Request) -> Response:
+def cluster_response(answer: ClusterAnswer, reason: NotRanked | None, request: Request) -> Response:
     """Return the cluster's answer, counted in `/metrics` if the client may read it."""
     note_ranking(request, reason)
     if answer.status < BAD_REQUEST:
@@ -486,7 +487,7 @@ def cluster_response(answer: Answered, reason: NotRanked | None, request: Reques
     return response_of(answer)
 
 
-def response_of(answer: Answered) -> Response:
+def response_of(answer: ClusterAnswer) -> Response:
     """Return the cluster's answer. Raises ClusterError for headers that cannot be passed on."""
     pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     readable = all(HEADER_NAME.fullmatch(name) and HEADER_VALUE.fullmatch(value) for name, value in pairs)

@@ -22,12 +22,12 @@ missing or busy shard fails for any query.
 """
 
 
-def is_refusal(answer: Answered) -> bool:
+def is_refusal(answer: ClusterAnswer) -> bool:
     """Return whether the cluster refused a ranked search, or some shards did, whose hits are missing."""
     return answer.status in REFUSALS or bool(refused_places(answer, {0}))
 
 
-def refused_places(answer: Answered, places: set[int]) -> set[int]:
+def refused_places(answer: ClusterAnswer, places: set[int]) -> set[int]:
     """Return at which of these places of an `_msearch` the cluster refused the ranked search, or some shards
     did (a `_search` is at place 0); all places if the answer cannot be read.
     """

@@ -49,8 +49,8 @@ class ClientExchange(NamedTuple):
     """A client's request and the cluster's answer."""
 
     address: SearchAddress
-    upstream: Relayed
-    answer: Answered
+    upstream: ClientRequest
+    answer: ClusterAnswer
     took_ms: float
 
 
@@ -129,7 +129,7 @@ class ShadowingProxy(Proxy):
             send = self.search_function(upstream, search, target)
             yield compared_request(entry, search.body(), ids_of(own), took_ms, ranking, send)
 
-    def search_function(self, upstream: Relayed, search: ClientSearch, target: str) -> Send:
+    def search_function(self, upstream: ClientRequest, search: ClientSearch, target: str) -> Send:
         """Return a function that searches the index with vectors with the rights of a client."""
 
         def send(body: Mapping[str, Any]) -> dict[str, Any]:

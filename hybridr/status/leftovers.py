@@ -134,9 +134,9 @@ def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo]
     numbered = re.compile(rf"({re.escape(source)}-hybridr-\d+)(-.+)?")
     existing: dict[str, Any] = {}
     with suppress(AccessDenied, NotFound):
-        existing = cluster.request("GET", path_of(generations_of(source)), params=PATTERNS)
-    with cluster.understood(f"GET /{generations_of(source)}"):
-        infos = [as_described(name, index) for name, index in existing.items()]
+        existing = cluster.request("GET", path_of(destination_pattern(source)), params=PATTERNS)
+    with cluster.reading_answer(f"GET /{destination_pattern(source)}"):
+        infos = [parse_index_info(name, index) for name, index in existing.items()]
     ours = [info.name for info in infos if info.other_meta.get("owner") == OWNER]
     for kind in PIPELINES:
         with suppress(AccessDenied, NotFound):
@@ -171,7 +171,7 @@ def leftover_requests(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict
     for gone in infos:
         with suppress(AccessDenied):
             requests += deployment_cleanup(cluster, gone)
-            requests += deletions_of(cluster, models_name(gone.name))
+            requests += pipeline_model_deletions(cluster, models_name(gone.name))
         with suppress(AccessDenied):
             requests += delete_requests(cluster, gone.name)
     return requests

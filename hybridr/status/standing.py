@@ -156,12 +156,14 @@ def status(cluster: Cluster, name: str) -> Status:
     source_info = cluster.index_info(source) if cluster.exists(source) else None
     documents = cluster.count(source) if source_info else None
     others = [
-        info for info in claimants(cluster, source) if source_info and not is_known_by(info, source_info)
+        info
+        for info in claiming_indices(cluster, source)
+        if source_info and not is_destination_of(info, source_info)
     ]
-    earlier = [info.name for info in others if source_info and is_of_earlier_source(info, source_info)]
+    earlier = [info.name for info in others if source_info and is_of_replaced_source(info, source_info)]
     strangers = [info.name for info in others if info.name not in earlier]
     holdings = [index_status(cluster, info, source_info) for info in generations]
-    unsynced = [info.name for info in live(generations)[:-1]]
+    unsynced = [info.name for info in indices_in_use(generations)[:-1]]
     parts = partial_aliases(source_info) if source_info else {}
     lines = {info.name: pipeline_difference(info, source_info) for info in generations if source_info}
     pipelines = {name: line for name, line in lines.items() if line}
@@ -171,13 +173,13 @@ def status(cluster: Cluster, name: str) -> Status:
 
 
 def local_files(
-    cluster: Describing, source: str, source_info: IndexInfo | None, generations: Sequence[IndexInfo]
+    cluster: IndexLookup, source: str, source_info: IndexInfo | None, generations: Sequence[IndexInfo]
 ) -> tuple[list[Text], list[Text]]:
     """Return the local files with text of these indices, and those of indices with the same names that the
     cluster does not have: deleted ones, or another cluster's.
     """
     files, own = local_texts(source), {info.uuid for info in (source_info, *generations) if info is not None}
-    existing = own | {info.uuid for info in claimants(cluster, source)}
+    existing = own | {info.uuid for info in claiming_indices(cluster, source)}
     return [text for text in files if text.uuid in own], [text for text in files if text.uuid not in existing]
 
 
@@ -265,8 +267,8 @@ def remove(
     source, generations = removable_indices(cluster, name)
     source_info = cluster.index_info(source) if cluster.exists(source) else None
     if source_info:
-        require_single(live(generations), source_info)
-    view = IndexView.of(cluster, source, generations_of(source))  # as it is before aliases are taken off
+        require_single(indices_in_use(generations), source_info)
+    view = IndexView.of(cluster, source, destination_pattern(source))  # as it is before aliases are taken off
     files, others = local_files(view, source, source_info, generations)
     gone = gone_indices(cluster, source, generations)
     if not generations and not files and not has_leftovers(cluster, source, gone):
@@ -293,7 +295,7 @@ def remove(
     removed = target.remove(cluster, source, generations, final_check, dry_run=dry_run)
     parts = delete_sidecars(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
     if not dry_run:
-        send_all(cluster, [*models, *leftovers])
+        send_deletions(cluster, [*models, *leftovers])
         files = delete_texts(files)
     return {
         "source": source,

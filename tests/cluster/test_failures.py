@@ -46,6 +46,6 @@ def test_what_another_command_took_away_or_no_node_takes_has_a_hint(
     status: int, kind: str, next_step: str
 ) -> None:
     """Before, the second of two `remove` ended with "aliases [x] missing" alone."""
-    failure = error_of(status, {"type": kind, "reason": "aliases [x] missing"})
+    failure = error_from_answer(status, {"type": kind, "reason": "aliases [x] missing"})
     assert next_step in str(failure.hint)
     assert str(failure)

@@ -68,7 +68,7 @@ def test_changes_are_checked_and_what_is_not_named_stays() -> None:
     changed = record.changed(state="filling", synced=None)
     assert (changed.state, changed.synced, changed.encoder) == ("filling", None, "e1")
     assert changed.to_json().keys() == record.to_json().keys()
-    with pytest.raises(DataError, match="holds no 'colour'"):
+    with pytest.raises(DataError, match="has no field 'colour'"):
         record.changed(colour="red")
     with pytest.raises(DataError, match="wrong 'state'"):
         record.changed(state="somehow")

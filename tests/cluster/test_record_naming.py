@@ -14,7 +14,7 @@ from hybridr.errors import ClusterError
 def test_an_alias_that_rolls_over_is_refused_and_its_index_is_not(whose: str) -> None:
     settings = {f"index.{whose}.rollover_alias": "logs"}
     info = IndexInfo("logs-000001", settings, {}, {"logs": {"is_write_index": True}, "other": {}})
-    with pytest.raises(ClusterError, match="'logs' rolls over: after 'logs-000001'") as refused:
+    with pytest.raises(ClusterError, match="'logs' is a rollover alias: after 'logs-000001'") as refused:
         sole_index("logs", [info])
     assert "logs-000001" in str(refused.value.hint)
     assert sole_index("logs-000001", [info]).name == sole_index("other", [info]).name == "logs-000001"

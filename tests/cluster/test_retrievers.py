@@ -104,7 +104,7 @@ def test_the_sparse_leg_keeps_and_asks_weights() -> None:
     assert many["should"][0]["rank_feature"]["boost"] == 2_000.0
     assert SparseRetriever.unscaled(made) is None
     assert SparseRetriever.unscaled(Record()) == "the scores of its sparse retriever are not calibrated"
-    with pytest.raises(DataError, match="something odd of the sparse weights"):
+    with pytest.raises(DataError, match="record of the sparse weights is damaged"):
         SparseRetriever.unscaled(Record(representations={"sparse": "[]"}))
     assert SparseRetriever.obstacle(made.changed(state="filling")) == "its weights are not complete"
 

@@ -12,7 +12,7 @@ import pytest
 
 from hybridr.cluster.retrievers.lexical import LexicalRetriever
 from hybridr.cluster.token_field import bits_query
-from hybridr.cluster.word_fields import Searched
+from hybridr.cluster.word_fields import SearchedField
 from hybridr.errors import SettingsError
 from hybridr.families import OneOf, load_member, member_names
 from hybridr.records import Query

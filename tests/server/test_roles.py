@@ -212,7 +212,7 @@ def test_a_missing_right_is_no_bad_document(admin, bob):
     role = role_of("load", f"{INDEX}-right")
     role["index_permissions"][0]["allowed_actions"].remove("indices:data/write/bulk*")
     fill_index(admin, f"{INDEX}-right", 2)
-    cluster, rejects = bob(role), HeldRejects()
+    cluster, rejects = bob(role), MemoryRejects()
     with pytest.raises(AccessDenied, match="no permissions for"):
         write(cluster, f"{INDEX}-right", [bulk_action("index", "1", {"text": "x"})], rejects=rejects)
     assert rejects.ids() == []

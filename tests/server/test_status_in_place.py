@@ -8,7 +8,7 @@ import pytest
 
 from hybridr import Search
 from hybridr.cluster import writing
-from hybridr.cluster.default_pipeline import found_pipeline
+from hybridr.cluster.default_pipeline import stored_pipeline
 from hybridr.cluster.destinations import write_record
 from hybridr.cluster.record import MARK_FIELD
 from hybridr.cluster.record_parts import Tuned

@@ -42,9 +42,9 @@ def stop(
 ) -> None:
     """Stop a node; its data is kept."""
     from hybridr.cluster.embedded.process import stop as stop_node
-    from hybridr.cluster.embedded.state import nodes
+    from hybridr.cluster.embedded.state import node_states
 
-    names = [state.name for state in nodes()] if every else [settings.name]
+    names = [state.name for state in node_states()] if every else [settings.name]
     was_running = {name: stop_node(name, delete_data=delete_data) for name in names}
     for name, running in was_running.items():
         session.output.line(f"node '{name}' {'stopped' if running else 'was not running'}")
@@ -62,7 +62,7 @@ def status(
 
     states = [state for state in node_states() if name in (None, state.name)]
     if name is not None and not states:
-        others = ", ".join(state.name for state in nodes()) or "none"
+        others = ", ".join(state.name for state in node_states()) or "none"
         hint = f"hybridr node start --name {quote(name)}"
         raise NotFound(f"there is no node '{name}'; nodes: {others}", hint=hint)
     for error in damaged_states():
@@ -80,7 +80,7 @@ def logs(
     settings: Annotated[NodeSettings, Only("name")],
 ) -> None:
     """Show the last 200 log lines of a node."""
-    from hybridr.cluster.embedded.process import logs as read_logs
+    from hybridr.cluster.embedded.process import read_logs as read_logs
 
     lines = read_logs(settings.name)
     for line in lines:

@@ -303,7 +303,7 @@ def import_vectors(
     be the one that made the vectors. Raises the errors of `plan_import` and of `reindex`.
     """
     settings = settings or ReindexSettings()
-    cluster = cluster.patient(settings.patience_s)
+    cluster = cluster.with_patience(settings.patience_s)
     ready = read_ready(folder)
     chosen = import_settings(cluster, name, encoder, settings, ready)
     taken = Meter()

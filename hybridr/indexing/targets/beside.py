@@ -104,7 +104,7 @@ class Beside:
         if todo.exists and updated_record(planned, info.record) != info.record:
             info = rewrite(cluster, info.name, partial(updated_record, planned))
             view = view_of_plan(cluster, todo)
-        name_destination(cluster, info, view)
+        register_destination(cluster, info, view)
         cluster.wait_until_usable(todo.destination)
         return info
 
@@ -459,7 +459,7 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
     What the source changed after `until` is marked with an earlier state, so that the next round copies it.
     """
     documents = [pending.document for pending in page]
-    originals = same_documents(job.cluster, job.source_before, documents, whole=False)
+    originals = counterparts(job.cluster, job.source_before, documents, whole=False)
     read = keys_and_states(job, until, list(originals.values()))
     states = stored_states(job.cluster, job.destination, documents)
     actions = []

@@ -100,7 +100,7 @@ class InPlace:
         versions), ModelError (dimension), NotFound.
         """
         check_in_place_settings(settings)
-        view = IndexView.of(cluster, name, generations_of(name))
+        view = IndexView.of(cluster, name, destination_pattern(name))
         index_to_read(view, name)
         info = require_whole(view.index_info(name), name)
         check_index(view, info)
@@ -130,7 +130,7 @@ class InPlace:
             {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": proposal.documents},
         ]
         details = {"index": info.name, "consequences": CONSEQUENCES}
-        cautions = narrow_windows(info)
+        cautions = narrow_window_warnings(info)
         remarks = [*unknown, *CONSEQUENCES, *cautions]
         return Plan(
             proposal, info.name, record, in_place, live, requests, disk, remarks, details, cautions=cautions
@@ -174,7 +174,7 @@ class InPlace:
         info = cluster.index_info(todo.destination)
         require_verified(cluster, info, job.encoder, extent)
         accepted = refused if job.settings.accept_rejects else []
-        changes = record_changes(info, filling) | refusals(info, refused, accepted)
+        changes = record_changes(info, filling) | refusal_changes(info, refused, accepted)
         changes["state"] = "filling" if refused and not accepted else "complete"
         details = {"documents": cluster.count(info.name), "encoded": filling.encoded}
         info = record_event(cluster, info.name, "filled in place", details, **changes)
@@ -253,7 +253,7 @@ class InPlace:
             last_look()
             write_record(cluster, source, state="removing")
             remove_fields(cluster, info, held, fields)
-            rewrite(cluster, source, Record.bare)
+            rewrite(cluster, source, Record.load_only)
             forget_encoder(info.uuid)
         return {"indices": [], "actions": [], "documents": documents, "fields": fields}
 

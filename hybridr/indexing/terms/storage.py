@@ -351,7 +351,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     named = set()
     try:
         for info in cluster.indices("*"):
-            if readable(info) and (table := info.record.term_table):
+            if has_readable_record(info) and (table := info.record.term_table):
                 named.add((hidden_index(info), table.fingerprint))
     except ClusterError:  # no right, or a block of any index
         return []

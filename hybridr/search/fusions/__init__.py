@@ -220,7 +220,7 @@ class CompiledQuery:
         values = dict(self.values)
         for name, retriever in self.retrievers.items():
             if retriever.of_words:
-                plain = [retriever.true_scores(self.values[name], 1 - share)] if share < 1 else []
+                plain = [retriever.scoring_clause(self.values[name], 1 - share)] if share < 1 else []
                 values[name] = sum_query([*word_queries, *plain])
         return replace(
             query,
@@ -382,7 +382,7 @@ class Fusion(Protocol):
     has no score for). Made once a search: raises SettingsError for settings that this version of the server
     does not support. With `needs_scales`, queries and lists have their `Scales`; with `takes_signals`, the
     signals of the index; with `takes_boosts`, the boosts of its fields. `tune` tries the `grids`, without
-    boosts, because it judges relevance. `true_scores` says that a document has the same score among few
+    boosts, because it judges relevance. `scoring_clause` says that a document has the same score among few
     candidates as among many, `needs_scripts` that the request runs a script, which `scripts` may refuse.
     """
 

@@ -71,7 +71,7 @@ class LateInteraction(Reranker):
         ids = [[hit.doc_id for hit in listed.hits[: self.reach]] for listed in lists]
         doc_ids = sorted({*chain.from_iterable(ids)})
         pages = [doc_ids[start : start + FETCHED] for start in range(0, len(doc_ids), FETCHED)]
-        read = partial(held_bytes, self.access.cluster, self.access.info, field=TOKENS_FIELD)
+        read = partial(stored_bytes, self.access.cluster, self.access.info, field=TOKENS_FIELD)
         with ThreadPoolExecutor(1) as pool:  # the cluster answers while this process encodes
             reading = [pool.submit(read, page) for page in pages]
             queries = self.encoder.encode_queries([listed.query for listed in lists])

@@ -42,7 +42,7 @@ class MemorySignal(Signal):
         memory = place.info.record.memory
         assert memory is not None
         self.place, self.least = place, max(memory.least, likeness_threshold(place.encoder))
-        self.cluster = place.cluster.patient(0.0).hurried(LOOKUP_S)
+        self.cluster = place.cluster.with_patience(0.0).with_timeout(LOOKUP_S)
         self.credits: dict[str, tuple[float, Mapping[str, float]]] = {}  # text -> valid until, its credits
         self.silent_until = 0.0
 

@@ -140,7 +140,7 @@ def checked_plan(cluster: Cluster, target: Deployable, settings: DeploySettings)
         trusted_pattern(settings.server)
         check_model(cluster, info, settings, f"--way {settings.way}")
         missing = missing_settings(cluster, settings.server)
-        requests = connector_requests(deployment_connector(info, settings, search))
+        requests = creation_requests(deployment_connector(info, settings, search))
     body = pipeline_body(info, settings.way, search, cluster.version, MODEL_ID)
     requests += [*cache_requests(info, settings.way), *pipeline_requests(info, pipeline, body)]
     if missing:
@@ -166,7 +166,7 @@ def cache_requests(info: IndexInfo, way: str) -> list[dict[str, Any]]:
     """Return the request that restores the index's own setting of the request cache, which the way
     `transparent` does not change; none for other ways, or if nothing is to be restored.
     """
-    original = cache_put_back(info) if way == "transparent" else {}
+    original = restored_cache_setting(info) if way == "transparent" else {}
     return [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": original}] if original else []
 
 
@@ -193,7 +193,7 @@ def deploy(
     if plan.settings:
         set_model_settings(cluster, plan.settings, settings)
     if earlier and earlier.job == job and is_deployed(cluster, target, earlier):
-        send_all(cluster, outdated_model_deletions(cluster, plan.pipeline, earlier))
+        send_deletions(cluster, outdated_model_deletions(cluster, plan.pipeline, earlier))
         return plan
     needs_model = settings.way != "client"
     ids = asdict(create_model(cluster, deployment_connector(info, settings, search))) if needs_model else {}
@@ -201,7 +201,7 @@ def deploy(
     server |= {"boost": search.boost} if search.boost else {}
     new_deployment = Deployment(way=plan.way, pipeline=plan.pipeline, job=job, **ids, **server)
     put_deployment(cluster, target, new_deployment)
-    send_all(cluster, outdated_model_deletions(cluster, plan.pipeline, new_deployment))
+    send_deletions(cluster, outdated_model_deletions(cluster, plan.pipeline, new_deployment))
     if faults := list(deployment_faults(cluster, cluster.index_info(plan.index), new_deployment)):
         raise overtaken_error(plan.index, f": {'; '.join(faults)}")
     return replace(plan, changed=True)
@@ -213,7 +213,7 @@ def is_deployed(cluster: Cluster, target: Deployable, deployment: Deployment) ->
     body = pipeline_body(info, deployment.way, target.search, cluster.version, model_id)
     if (
         any(deployment_faults(cluster, info, deployment))
-        or found_pipeline(cluster, deployment.pipeline) != body
+        or stored_pipeline(cluster, deployment.pipeline) != body
     ):
         return False
     return default_pipeline_settings(deployment.pipeline, PHASE in body).items() <= info.settings.items()
@@ -230,7 +230,7 @@ def put_deployment(cluster: Cluster, target: Deployable, new_deployment: Deploym
     for request in cache_requests(info, new_deployment.way):
         cluster.request(request["method"], request["path"], request["body"])
     if new_deployment.fuses:
-        new_deployment = new_deployment.model_copy(update={"cache_before": cache_before(info)})
+        new_deployment = new_deployment.model_copy(update={"cache_before": earlier_cache_setting(info)})
     body = pipeline_body(
         info, new_deployment.way, target.search, cluster.version, new_deployment.model_id or ""
     )
@@ -243,10 +243,10 @@ def put_deployment(cluster: Cluster, target: Deployable, new_deployment: Deploym
         require_same_deployment(cluster, info, new_deployment)
     except ClusterError:
         current = cluster.index_info(info.name).record.deployment
-        if current == new_deployment and found_pipeline(cluster, new_deployment.pipeline) != body:
+        if current == new_deployment and stored_pipeline(cluster, new_deployment.pipeline) != body:
             write_record(cluster, info.name, deployment=earlier)
             current = earlier
-        send_all(cluster, outdated_model_deletions(cluster, new_deployment.pipeline, current))
+        send_deletions(cluster, outdated_model_deletions(cluster, new_deployment.pipeline, current))
         raise
 
 
@@ -303,7 +303,7 @@ def undeploy_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]
     requests: list[dict[str, Any]] = []
     stored = stored_pipeline(cluster, pipeline)
     if info.settings.get(DEFAULT, "_none") == pipeline or (deployment and DEFAULT not in info.settings):
-        original = {DEFAULT: None, **cache_put_back(info)}
+        original = {DEFAULT: None, **restored_cache_setting(info)}
         requests += [{"method": "PUT", "path": path_of(info.name, "_settings"), "body": original}]
     if stored is not None:
         require_ours(pipeline, stored)
@@ -384,7 +384,7 @@ def deployments(cluster: Cluster) -> list[tuple[IndexInfo, Deployed]]:
     for name, pipeline in default_pipelines(cluster).items():
         if pipeline.startswith("hybridr-") and name not in by_name:
             by_name[name] = cluster.index_info(name)
-    infos = [info for _, info in sorted(by_name.items()) if readable(info)]
+    infos = [info for _, info in sorted(by_name.items()) if has_readable_record(info)]
     return [(info, deployed) for info in infos if (deployed := deployment_of(cluster, info))]
 
 

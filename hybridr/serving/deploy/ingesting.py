@@ -91,7 +91,7 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
     requests: list[dict[str, Any]] = [
         {"method": "PUT", "path": path, "body": EMPTY_PIPELINE},
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: pipeline}},
-        *connector_requests(ingest_connector(pipeline, settings)),
+        *creation_requests(ingest_connector(pipeline, settings)),
         {"method": "PUT", "path": path, "body": body},
     ]
     return Ingesting(info.name, pipeline, requests)
@@ -117,7 +117,7 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
     for _ in range(TRIES):
         older_models = [
             request
-            for request in deletions_of(cluster, plan.pipeline)
+            for request in pipeline_model_deletions(cluster, plan.pipeline)
             if "/model_groups/" not in request["path"]  # the new model joins the group
         ]
         try:
@@ -134,7 +134,7 @@ def deploy_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Inge
         if not is_ours:
             delete_model(cluster, model)
             raise overtaken_error(plan.index)
-        send_all(cluster, older_models)
+        send_deletions(cluster, older_models)
         is_used = stored is not None and setting.get(DEFAULT_INGEST) == plan.pipeline
         if is_used and model_state(cluster, model.model_id) == DEPLOYED:
             return replace(plan, model_id=model.model_id)
@@ -153,14 +153,14 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
         return []
     require_own_ingest(cluster, pipeline)
     requests = [  # models first: the setting tells the next run what a killed one left
-        *deletions_of(cluster, pipeline),
+        *pipeline_model_deletions(cluster, pipeline),
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
         {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
     ]
-    send_all(cluster, [] if dry_run else requests)
+    send_deletions(cluster, [] if dry_run else requests)
     is_used = cluster.index_info(info.name).settings.get(DEFAULT_INGEST) == pipeline
     if not dry_run and is_used and stored_ingest(cluster, pipeline) is None:
-        send_all(cluster, requests[-2:-1])  # a `deploy` set it meanwhile: every write would fail
+        send_deletions(cluster, requests[-2:-1])  # a `deploy` set it meanwhile: every write would fail
     return requests
 
 

@@ -98,7 +98,7 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings, opt
 
     `option` is the one that needs the model: "--ingest", "--way neural" or "--way transparent".
     """
-    if PLUGIN not in cluster.parts("plugins"):
+    if PLUGIN not in cluster.installed_parts("plugins"):
         other_way = "hybridr sync --every 30s" if option == "--ingest" else "--way client"
         raise ClusterError(
             f"{option} needs the plugin {PLUGIN} on every node",
@@ -109,8 +109,8 @@ def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings, opt
             f"'{info.name}' stores byte vectors, and {option} sends floats",
             hint="hybridr sync --every 30s" if option == "--ingest" else "--way transparent",
         )
-    ask_server(settings.server, "/v1/models", token_of(settings))  # raises for a wrong token
-    health = ask_server(settings.server, "/healthz")
+    ask_embedding_server(settings.server, "/v1/models", token_of(settings))  # raises for a wrong token
+    health = ask_embedding_server(settings.server, "/healthz")
     if health.get("encoder") != info.record.encoder:
         raise FingerprintMismatch(
             f"{encoder_of_server(settings.server, health)}, the vectors of '{info.name}' were made by "
@@ -133,7 +133,7 @@ def check_served(
     Raises SettingsError if the server searches another index, or this one with another encoder, fields or
     term table than these settings.
     """
-    served = ask_server(settings.server, "/v1/index", token_of(settings))
+    served = ask_embedding_server(settings.server, "/v1/index", token_of(settings))
     served = served if "uuid" in served else {}  # without an index the server has no such route
     lexical = Search(cluster, info, mode=LexicalRetriever.name, settings=search)
     needed = requirements_of(lexical, info.record.encoder) | {"lost": ""}

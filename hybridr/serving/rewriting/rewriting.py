@@ -378,7 +378,7 @@ class BodyRanking:
         if not request.whole:
             return None
         words = self.queries.words(parsed.text) if parsed.words is None else ()
-        plain = self.search.context.words.clauses_of(len(words))
+        plain = self.search.context.words.clause_count(len(words))
         leaves = self.own_query(request).leaf_clauses + plain
         return NotRanked("clauses") if leaves > self.search.context.max_clauses else None
 

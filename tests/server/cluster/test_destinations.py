@@ -187,7 +187,7 @@ def test_an_index_that_a_killed_run_made_and_did_not_name_is_taken_up_while_empt
     true, info = cluster.index_info(f"{source}-hybridr-1"), cluster.index_info(source)
     put_record(cluster, info, info.record.changed(destinations=("of-another-one",)))
     info = cluster.index_info(source)
-    assert not is_known_by(true, info)
+    assert not is_destination_of(true, info)
     assert index_of_job(cluster, view_of(cluster, source), info, true.record.job) is None
     empty = f"{source}-hybridr-2"
     body = {"mappings": true.mappings, "settings": {"index": {"number_of_replicas": 0, "knn": True}}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridr.cluster.connection import path_of
-from hybridr.cluster.routing import shards_of
+from hybridr.cluster.routing import shards_for
 from support.corpus import bulk
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
-from hybridr.cluster.token_field import BITS_MAPPING, bits_query, bits_value, held_bytes
+from hybridr.cluster.token_field import BITS_MAPPING, bits_query, bits_value, stored_bytes
 from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, pack_bits
 from support.bits import late_interaction
 from support.corpus import bulk, create

@@ -55,7 +55,7 @@ def test_every_token_of_every_document_has_its_bits_and_keeps_them(cluster, sour
     destination = check_a_life(
         cluster, source, BESIDE, (24, 1), lambda: assert_bits_fit(cluster, source), "one"
     )
-    held = held_bytes(cluster, destination, ["emoji", "invisible", "long"])
+    held = stored_bytes(cluster, destination, ["emoji", "invisible", "long"])
     assert {doc: len(bits) // 8 for doc, bits in held.items()} == {"emoji": 6, "invisible": 2, "long": 600}
 
 

@@ -51,8 +51,8 @@ def model(ml_cluster: Cluster) -> Iterator[Meanings]:
 def wishes(model: Meanings) -> Iterator[Meanings]:
     yield model
     for info in model.cluster.indices(f"{INDEX}*"):
-        remote_models.send_all(
-            model.cluster, remote_models.deletions_of(model.cluster, models_name(info.name))
+        remote_models.send_deletions(
+            model.cluster, remote_models.pipeline_model_deletions(model.cluster, models_name(info.name))
         )
     drop_indices(model.cluster, f"{INDEX}*,.hybridr-*-{INDEX}*")
 
@@ -137,7 +137,7 @@ def fill(wishes: Meanings, mapping: Any, former: bool) -> dict[str, dict[str, An
 def made(cluster: Cluster, index: str = FIRST) -> list[str]:
     """Give all that ml-commons keeps for an index."""
     kinds = ("models", "connectors", "model_groups")
-    return [part for kind in kinds for part in made_for(cluster, kind, models_name(index))]
+    return [part for kind in kinds for part in search_ids(cluster, kind, models_name(index))]
 
 
 def names_in(cluster: Cluster) -> list[str]:
