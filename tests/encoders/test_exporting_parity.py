@@ -8,7 +8,7 @@ import pytest
 from hybridr.encoders.export.exporting import GENERATED, TEXTS, export, generated_texts
 from hybridr.encoders.opening import cosines_of, load_encoder
 from hybridr.errors import ModelError
-from hybridr.evaluation.label_free import gain, make_probes
+from hybridr.evaluation.label_free import make_probes, single_answer_ndcg
 from hybridr.files.local import read_manifest
 from support.tiny import tiny_corpus, tiny_retriever
 
@@ -28,7 +28,7 @@ def test_the_parity_holds_ndcg_of_every_form_on_the_documents(tmp_path: Path) ->
         encoder = load_encoder(folder, precision=precision)
         scores = encoder.encode_queries([probe.text for probe in probes]) @ encoder.encode_documents(texts).T
         gains = [
-            gain(list(np.argsort(-row, kind="stable")), probe.position)
+            single_answer_ndcg(list(np.argsort(-row, kind="stable")), probe.position)
             for row, probe in zip(scores, probes, strict=True)
         ]
         assert found[name] == pytest.approx(np.mean(gains))

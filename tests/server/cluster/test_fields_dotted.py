@@ -11,7 +11,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import text_of
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.indexing.verification import verify
-from hybridr.serving.deploy.ingesting import JOINING
+from hybridr.serving.deploy.ingesting import JOIN_SCRIPT
 from support.corpus import create, drop_indices, put, sources, text_number
 from support.hashing import HashingEncoder
 
@@ -40,7 +40,7 @@ def test_every_form_of_a_text_gets_a_vector(product: Cluster, name: str) -> None
 
 
 def test_the_ingest_pipeline_joins_the_same_texts(cluster: Cluster) -> None:
-    script = {"lang": "painless", "source": JOINING, "params": {"fields": ["a.b.c"], "text": "joined"}}
+    script = {"lang": "painless", "source": JOIN_SCRIPT, "params": {"fields": ["a.b.c"], "text": "joined"}}
     pipeline = {"processors": [{"script": script}]}
     documents = [{"_source": source} for source in FORMS.values()]
     answer = cluster.request("POST", "/_ingest/pipeline/_simulate", {"pipeline": pipeline, "docs": documents})

@@ -47,7 +47,7 @@ def test_the_index_is_read_and_stays_as_it_is(texts):
 
 def test_a_run_that_goes_on_takes_what_the_index_lacks(cluster, index_name, monkeypatch):
     monkeypatch.setattr(forecasting, "encoding_speed", lambda *_: 10.0)
-    monkeypatch.setattr(forecasting, "table_document_s", lambda *_: TABLE_S)
+    monkeypatch.setattr(forecasting, "table_s_per_document", lambda *_: TABLE_S)
     monkeypatch.setattr(forecasting, "calibration_s", lambda *_: 7.0)
     monkeypatch.setattr(storage, "LEAST_TERMS", 1)
     fill_index(cluster, index_name, 60)
@@ -74,7 +74,7 @@ def test_a_run_that_goes_on_takes_what_the_index_lacks(cluster, index_name, monk
     assert seconds(told) == pytest.approx(half, rel=0.1)
     again = seconds(ReindexSettings())
     assert again == pytest.approx(half + 60 * TABLE_S + 6, rel=0.1), "the table needs a pass of its own"
-    monkeypatch.setattr(forecasting, "encoded_tokens", lambda *_: 20.0)
+    monkeypatch.setattr(forecasting, "mean_encoded_tokens", lambda *_: 20.0)
     monkeypatch.setattr(forecasting, "MOST_TOKENS", 600)
     few = seconds(ReindexSettings())
     assert few == pytest.approx(half + 30 * TABLE_S + 3, rel=0.1), "which ends after so many tokens"
