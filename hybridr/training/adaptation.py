@@ -44,7 +44,7 @@ from ..relevance.gate import (
     compare_on_judged,
     read_evidence,
 )
-from .runs import STATE_FOLDER, Trained, manifest_of, recorded, result_of, thinned
+from .runs import STATE_FOLDER, Trained, intact_manifest, make_result, settings_record, thin_losses
 from .settings import ADAPTERS, OBJECTIVES, AdaptSettings
 from .token_cache import GateDocuments
 
@@ -141,10 +141,10 @@ def adapt(
         start = (start_from_adapter if settings.rem is None else start_from_dam)(
             documents, settings, progress
         )
-        values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings
+        values = settings_record(settings, without=NOT_RECORDED) | settings.objective_settings
         parts = {} if proof is None else {"judged": proof}
         key = fingerprint({**start.identity, "settings": values, "queries": list(log), **parts})
-        manifest = manifest_of(settings.out) or {}
+        manifest = intact_manifest(settings.out) or {}
         if manifest.get("adaptation", {}).get("key") == key:
             try:
                 load_encoder(settings.out)
@@ -167,7 +167,7 @@ def adapt(
                     progress=progress,
                 )
             entry = {"key": key, "gate": {**gate.record(), "query_log": len(log)}}
-            conclude(start, fitted, settings, gate, entry, progress)
+            export_chosen(start, fitted, settings, gate, entry, progress)
         if start.processes is not None:
             start.processes.wait()
         return read_result(settings.out, read_manifest(settings.out) or {}, reused=False)
@@ -281,7 +281,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
         names = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
         training = {name: getattr(dam, name) for name in names} | {
             "unseen_loss": [dam.unseen_loss_start, dam.unseen_loss_end],
-            "losses": thinned(dam.losses),
+            "losses": thin_losses(dam.losses),
         }
         candidate = between(old, new, strength)
         return Fitted(candidate, strength, training, candidate, old, {DAM_FOLDER: dam.folder})
@@ -302,7 +302,7 @@ def require_language(language: str, needed: str, model: str) -> None:
         )
 
 
-def conclude(
+def export_chosen(
     start: Start,
     fitted: Fitted,
     settings: AdaptSettings,
@@ -315,7 +315,7 @@ def conclude(
     """
     member, promoted = start.member, gate.passed or settings.force
     source = getattr(member, "source", "")
-    values = recorded(settings, without=NOT_RECORDED) | settings.objective_settings
+    values = settings_record(settings, without=NOT_RECORDED) | settings.objective_settings
     record = {
         "language": start.language,
         "objective": member.name,
@@ -348,4 +348,4 @@ def read_result(folder: Path, manifest: Mapping[str, Any], *, reused: bool) -> A
         judged=gate.get("judged", 0),
     )
     values = {name: entry[name] for name in ("promoted", "language", "objective")}
-    return result_of(AdaptResult, folder, entry["training"], reused=reused, gate=report, **values)
+    return make_result(AdaptResult, folder, entry["training"], reused=reused, gate=report, **values)

@@ -163,14 +163,12 @@ def number(part: Mapping[str, Any], option: str) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether `value` is a finite number (and no boolean)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return abs(value) < 1e300
+    """Return whether `value` is a finite number, not a boolean."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def refusal(option: str, value: Any, needed: str) -> ModelError:
-    """Return the ModelError that says which option of the REM is not supported."""
+    """Return a ModelError for an option of the REM that is not supported."""
     return ModelError(
         f"the REM has {option} {repr(value)[:80]}, which is not supported: {needed} is needed",
         hint="train it again with the supported options, or take one of `hybridr models`",

@@ -265,7 +265,7 @@ def read_dam(folder: Path) -> Dam:
     return Dam(
         folder=folder,
         model=model.float().eval(),
-        tokenizer=tokenizer_of(folder, config.model_type, config.vocab_size),
+        tokenizer=read_dam_tokenizer(folder, config.model_type, config.vocab_size),
         special_tokens={role: special_tokens[role] for role in ROLES},
         has_language_head=all(key in tensors or key.endswith(TIED) for key in needed),
         heads=heads,
@@ -308,7 +308,7 @@ def read_weights(folder: Path, kind: str) -> Tensors:
     return named
 
 
-def tokenizer_of(folder: Path, kind: str, vocabulary: int) -> str | None:
+def read_dam_tokenizer(folder: Path, kind: str, vocabulary: int) -> str | None:
     """Return the tokenizer as JSON; None if the folder has none.
 
     Raises ModelError if the tokenizer is damaged or has ids beyond the embeddings.

@@ -54,7 +54,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Examples:
-    """Queries and documents as tokens, with the numbers of positives and negatives of each query."""
+    """Queries and documents as tokens, with the numbers (rows of `documents`) of each query's positives and
+    negatives.
+    """
 
     queries: Rows
     documents: Rows
@@ -87,16 +89,17 @@ class Limits:
 def read_examples(
     judgements: Judged, negatives: Path | None, tokens: Tokens, limits: Limits, *, progress: Progress = silent
 ) -> Examples:
-    """Tokenise queries and corpus; without a file of negatives, these are drawn from the whole corpus later.
+    """Tokenise queries and corpus, and read the numbers of each query's positives and negatives.
 
-    Raises DataError for ids that the corpus lacks, and for a relevant document without text.
+    Without a file of `negatives`, training draws them from the whole corpus. Raises DataError for ids that
+    the corpus lacks, and for a relevant document without text.
     """
     documents, numbers = read_corpus_tokens(judgements, tokens, limits, progress)
-    positives = Rows.of([numbers[doc_id] for doc_id in listed] for listed in judgements.positives.values())
+    positives = Rows.of([numbers[doc_id] for doc_id in ids] for ids in judgements.positives.values())
     by_query = dict(read_negatives(negatives, judgements, numbers)) if negatives else {}
-    listed = Rows.of(by_query.get(query_id, []) for query_id in judgements.queries)
+    negative_rows = Rows.of(by_query.get(query_id, []) for query_id in judgements.queries)
     queries = Rows.of(tokens.rows(list(judgements.queries.values()), limits.query))
-    return Examples(queries, documents, positives, listed)
+    return Examples(queries, documents, positives, negative_rows)
 
 
 def read_distilled(
@@ -164,7 +167,7 @@ def read_corpus_tokens(
                     raise DataError(
                         f"{judgements.name}: document '{document.doc_id}', which is relevant to a query, has "
                         "no text",
-                        hint="take it out of the qrels, or give it its text",
+                        hint="remove it from the qrels, or add its text",
                     )
             first = len(numbers)
             numbers.update((document.doc_id, first + place) for place, document in enumerate(part))
@@ -257,8 +260,8 @@ class Batches:
             place = int(random.integers(len(self.examples.positives[query])))
             listed = len(self.examples.negatives[query])
             places.append((place, random.choice(listed, self.per_query, replace=False)))
-        numbers = taken(self.examples.positives, self.examples.negatives, chosen, places)
-        teacher = taken(*self.examples.scores, chosen, places)
+        numbers = values_at(self.examples.positives, self.examples.negatives, chosen, places)
+        teacher = values_at(*self.examples.scores, chosen, places)
         return Batch(step, chosen, numbers[:, 0], numbers[:, 1:], teacher)
 
 
@@ -276,14 +279,14 @@ class TargetTexts:
 
 @dataclass(frozen=True)
 class TargetBatch:
-    """The target's data of one step: numbers of n queries and of two documents beside each."""
+    """The target's data of one step: numbers of n queries and of two documents for each."""
 
     queries: Numbers
     """`(n,)`"""
     first: Numbers
-    """`(n,)`: that which the query was made from, or any"""
+    """`(n,)`: the document that the query was made from, or a random one"""
     second: Numbers
-    """`(n,)`: any"""
+    """`(n,)`: random documents"""
 
     def share(self, rank: int, count: int) -> TargetBatch:
         """Return the part for process `rank` of `count` processes: an equal range of the queries."""
@@ -312,10 +315,10 @@ class TargetBatches:
         return TargetBatch(queries, np.where(made_from >= 0, made_from, first), second)
 
 
-def taken(
+def values_at(
     positives: Rows, negatives: Rows, queries: Numbers, places: Sequence[tuple[int, Numbers]]
 ) -> NDArray[Any]:
-    """Return the values at the drawn places of each query's rows of positives and negatives, `(n, 1 + k)`."""
+    """Return the values at the drawn places in each query's rows of positives and negatives, `(n, 1 + k)`."""
     rows = [
         np.append(positives[query][first], negatives[query][others])
         for query, (first, others) in zip(queries.tolist(), places, strict=True)

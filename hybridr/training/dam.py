@@ -76,7 +76,7 @@ class DamRun:
         with torch.random.fork_rng():  # a fresh head is drawn
             torch.manual_seed(settings.seed)
             self.dam = read_dam(folder)
-        self.frame = frame_of(self.dam)
+        self.frame = read_frame(self.dam)
         weights = next(folder / name for name in WEIGHT_FILES if (folder / name).is_file())
         self.base = {
             "name": folder.name,
@@ -93,7 +93,7 @@ class DamRun:
         For a result `corpus` is the fingerprint of its texts; for the tokens of an unfinished run it
         describes their source.
         """
-        compared = runs.recorded(self.settings, without=NOT_COMPARED | self.member.unused)
+        compared = runs.settings_record(self.settings, without=NOT_COMPARED | self.member.unused)
         return fingerprint(
             [KEY_VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
         )
@@ -118,7 +118,7 @@ def fit_dam(
     DataError (no usable text), DownloadError (base, disk) and SettingsError.
     """
     with claimed_folder(settings.out):
-        runs.require_own(settings.out, STAGE, "DAM")
+        runs.require_own_folder(settings.out, STAGE, "DAM")
         plan = DamRun(settings, progress)
         progress = progress if plan.processes.is_main else silent
         cache = open_or_build_tokens(plan, documents, through, progress)
@@ -126,14 +126,14 @@ def fit_dam(
         finished = runs.read_finished(settings.out, STAGE, key)
         plan.processes.wait()
         if finished is None:
-            entry = trained(plan, cache, key, progress)
-            return runs.result_of(DamFit, settings.out, entry, reused=False)
+            entry = train_and_write(plan, cache, key, progress)
+            return runs.make_result(DamFit, settings.out, entry, reused=False)
         if plan.processes.is_main:
             shutil.rmtree(plan.state, ignore_errors=True)
-        return runs.result_of(DamFit, settings.out, finished[STAGE], reused=True)
+        return runs.make_result(DamFit, settings.out, finished[STAGE], reused=True)
 
 
-def frame_of(dam: Dam) -> Frame:
+def read_frame(dam: Dam) -> Frame:
     """Return the special tokens of a DAM's tokenizer. Raises ModelError if a needed one is missing."""
     if dam.tokenizer is None:
         raise ModelError(
@@ -159,12 +159,12 @@ def frame_of(dam: Dam) -> Frame:
         mask,
         special,
         int(dam.model.config.vocab_size),
-        stops=ids_that(tokenizer, is_full_stop),
-        rests=ids_that(tokenizer, goes_on(tokenizer)),
+        stops=matching_ids(tokenizer, is_full_stop),
+        rests=matching_ids(tokenizer, continues_word(tokenizer)),
     )
 
 
-def ids_that(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
+def matching_ids(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
     """Return the ids of the tokens for which `chosen` is true, ascending."""
     return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if chosen(token)))
 
@@ -175,7 +175,7 @@ def is_full_stop(token: str) -> bool:
     return bool(marks) and set(marks) <= SENTENCE_ENDS | BREAKLESS_ENDS
 
 
-def goes_on(tokenizer: Tokenizer) -> Callable[[str], bool]:
+def continues_word(tokenizer: Tokenizer) -> Callable[[str], bool]:
     """Return a function that tells whether a token continues the word before it.
 
     BERT marks such a token; RoBERTa marks the others by a blank, which punctuation may lack.
@@ -214,7 +214,7 @@ def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, prog
     return cache
 
 
-def trained(plan: DamRun, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
+def train_and_write(plan: DamRun, cache: TokenCache, key: str, progress: Progress) -> dict[str, Any]:
     """Train the model, write the DAM folder, and return its manifest entry, with the loss on unseen
     documents.
     """
@@ -247,7 +247,7 @@ def trained(plan: DamRun, cache: TokenCache, key: str, progress: Progress) -> di
             write_manifest(
                 folder,
                 stage=STAGE,
-                settings=runs.recorded(settings, without=NOT_RECORDED),
+                settings=runs.settings_record(settings, without=NOT_RECORDED),
                 inputs={"base": plan.base, "documents": cache.fingerprint},
                 outputs=outputs,
                 parents=[plan.base["weights"]],

@@ -42,7 +42,7 @@ RanksQueries: TypeAlias = Callable[[list[Query], int], Run]
 """Ranks the best k documents for each query, as `Search(...).run` does on a cluster."""
 FILE = "negatives.tsv"
 PART_FILE = ".negatives.part"
-MADE_BY = 1  # of the procedure; a change of its results makes finished files be mined anew
+MADE_BY = 1  # version of the procedure; a change of its results makes finished files be mined again
 BATCH = 256  # queries between two writes
 MINE_AGAIN = "the file must cover exactly the queries of the qrels; without a file they are mined"
 PICKLE = 0x80  # the first byte of a pickle
@@ -56,11 +56,11 @@ class Judged:
     queries: Mapping[str, str]
     """Text by query id, of those that have a relevant document."""
     positives: Mapping[str, tuple[str, ...]]
-    """Ids of the relevant documents by query id, never empty."""
+    """Ids of the relevant documents by query id, never empty; the same queries in the same order."""
     judged_ids: frozenset[str]
     """Ids of all judged queries, also of those without a relevant document."""
     documents: Callable[[], Iterator[Document]]
-    """Reads the corpus, anew at every call: it may be larger than the memory."""
+    """Reads the corpus again at every call, because it may not fit into memory."""
     fingerprint: str
     """Names the contents of the files, 64 hex digits."""
 
@@ -118,7 +118,7 @@ def read_judged_beir(folder: Path, split: str = "train") -> Judged:
     queries, qrels = read_topics(folder, split)
     files = [folder / "corpus.jsonl", folder / "queries.jsonl", qrels_file(folder, split)]
     texts = {query.query_id: query.text for query in queries}
-    return labelled(
+    return make_judged(
         folder.name,
         texts,
         qrels,
@@ -152,10 +152,10 @@ def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
             seen.add(doc_id)
             yield Document(doc_id, text)
 
-    return labelled(corpus.stem, texts, grades, documents, [corpus, queries, qrels])
+    return make_judged(corpus.stem, texts, grades, documents, [corpus, queries, qrels])
 
 
-def labelled(
+def make_judged(
     name: str,
     texts: Mapping[str, str],
     qrels: Qrels,

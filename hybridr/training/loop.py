@@ -35,7 +35,7 @@ with extra("train", "training a model"):
 
 CHECKPOINT = 3  # times the weights: themselves and two moments
 CHECKPOINTS = 2  # a new one is written before the former goes
-STILL_TO_COME = 3  # times the weights in memory beside themselves: gradients and two moments
+STILL_TO_COME = 3  # times the weights in memory that training adds: gradients and two moments
 CACHE_BYTES_PER_BYTE = 1.2  # 4 bytes for a token of about 4 letters, and what is kept of each document
 STATES_PER_LAYER = 20  # numbers of the width of a state that one token's backward pass keeps in each layer
 MASKED_SHARE = 0.2  # of the tokens; their logits are kept three times
@@ -55,7 +55,7 @@ def train(
     optimizer = make_optimizer(objective.weights, recipe)
     if processes.is_main:
         delete_leftovers(state)
-    run = restore(state, key, objective.weights, optimizer, memory)
+    run = read_checkpoint(state, key, objective.weights, optimizer, memory)
     log = state.parent / LOSSES_FILE
     if processes.is_main:
         write_steps(log, run)
@@ -72,7 +72,7 @@ def train(
                 file.write(run.line(len(run.losses)))
             if step % recipe.checkpoint_every == 0 or step == recipe.steps:
                 run.seconds = time.monotonic() - started
-                store(state, key, objective.weights, optimizer, run, memory)
+                write_checkpoint(state, key, objective.weights, optimizer, run, memory)
     objective.module.eval()
     processes.wait()
     return run
@@ -126,7 +126,7 @@ def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int)
         )
     weights = list(objective.weights.values())
     for weight in weights:
-        if weight.grad is None:  # unused in this step; it must still be added up in the same order
+        if weight.grad is None:  # unused in this step; all processes must still add up the same tensors
             weight.grad = torch.zeros_like(weight)
     processes.add_up(weight.grad for weight in weights if weight.grad is not None)
     norm = torch.nn.utils.clip_grad_norm_(weights, recipe.clip or torch.inf)
@@ -197,7 +197,7 @@ def choose_precision(precision: Literal["auto", "fp32", "bf16"], device: torch.d
     works = advertised and device.type == "cpu" and amx_works(cpu) is True
     if precision == "bf16" and advertised and not works:
         raise ModelError(
-            "bf16 is asked for and this processor's AMX does not work: the process would be killed",
+            "bf16 was requested, but AMX does not work on this processor: the process would be killed",
             hint="train with --precision fp32, or let it be chosen (auto)",
         )
     return "bf16" if works or precision == "bf16" else "fp32"
@@ -251,7 +251,7 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MEMORY, OBSERVED = "memory.", "observed."  # what names in a checkpoint begin with
 
 
-def store(
+def write_checkpoint(
     path: Path,
     key: str,
     weights: Mapping[str, torch.nn.Parameter],
@@ -259,11 +259,14 @@ def store(
     run: Training,
     memory: Memory | None = None,
 ) -> None:
-    """Write a checkpoint atomically: weights, optimiser, memory and losses so far. Raises DownloadError."""
+    """Write a checkpoint atomically: weights, optimiser, memory and losses so far.
+
+    Raises DownloadError if the disk is full or not writable.
+    """
     tensors = {f"weight.{name}": weight.detach().cpu().contiguous() for name, weight in weights.items()}
     for name, weight in weights.items():
         for part, value in optimizer.state.get(weight, {}).items():
-            if value is not None:  # plain descent has no momentum
+            if value is not None:  # SGD without momentum stores None
                 tensors[f"{part}.{name}"] = value.detach().cpu().contiguous()
     for name, value in (memory.tensors() if memory else {}).items():
         tensors[f"{MEMORY}{name}"] = value.detach().cpu().contiguous()
@@ -274,15 +277,16 @@ def store(
         save_file(tensors, temporary, metadata={"key": key, "seconds": str(run.seconds)})
 
 
-def restore(
+def read_checkpoint(
     path: Path,
     key: str,
     weights: Mapping[str, torch.nn.Parameter],
     optimizer: torch.optim.Optimizer,
     memory: Memory | None = None,
 ) -> Training:
-    """Load a checkpoint with the same `key` into weights, optimiser and memory, and return the losses so far;
-    else an empty run.
+    """Load a checkpoint with the same `key` into weights, optimiser and memory, and return its progress.
+
+    Return an empty `Training` if there is no checkpoint, or it is damaged or has another key.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -297,18 +301,18 @@ def restore(
         for name, weight in weights.items():
             weight.copy_(tensors[f"weight.{name}"])
     for name, weight in weights.items():
-        if f"step.{name}" in tensors:  # of AdamW; plain descent has no moments
+        if f"step.{name}" in tensors:  # of AdamW; SGD has no moments
             optimizer.state[weight] = {
                 part: moved(tensors[f"{part}.{name}"], part, weight) for part in MOMENTS
             }
     if memory is not None:
-        memory.take(beginning(MEMORY, tensors))
+        memory.take(tensors_with_prefix(MEMORY, tensors))
     losses = tensors["losses"].tolist()
-    observed = {name: values.tolist() for name, values in beginning(OBSERVED, tensors).items()}
+    observed = {name: values.tolist() for name, values in tensors_with_prefix(OBSERVED, tensors).items()}
     return Training(losses, len(losses), seconds, observed)
 
 
-def beginning(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def tensors_with_prefix(start: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the tensors whose names begin with `start`, by the rest of their names."""
     return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 

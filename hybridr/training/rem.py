@@ -258,8 +258,8 @@ def train_rem(
     with claimed_folder(settings.out):
         run = RemRun(judgements, settings, source, target, progress)
         if (finished := runs.read_finished(settings.out, STAGE, run.key)) is not None:
-            return runs.result_of(RemTraining, settings.out, finished[STAGE], reused=True)
-        return runs.result_of(RemTraining, settings.out, run.train(rank), reused=False)
+            return runs.make_result(RemTraining, settings.out, finished[STAGE], reused=True)
+        return runs.make_result(RemTraining, settings.out, run.train(rank), reused=False)
 
 
 class RemRun:
@@ -279,7 +279,7 @@ class RemRun:
         method = require_method(settings, invariant=target is not None)
         self.method: Any = load_member(OBJECTIVES, method) if method else None
         self.own = self.method.own_settings(**settings.method_settings) if self.method else None
-        runs.require_own(settings.out, STAGE, "REM")
+        runs.require_own_folder(settings.out, STAGE, "REM")
         self.settings, self.source, self.target = settings, source, target
         self.judgements = judgements.sample(settings.max_queries, settings.seed)
         self.processes = Processes(settings.device)
@@ -315,7 +315,7 @@ class RemRun:
             "processes": self.processes.count,
             "target": target and target.fingerprint,
         }
-        self.key = fingerprint(runs.recorded(settings, without=NOT_COMPARED) | inputs)
+        self.key = fingerprint(runs.settings_record(settings, without=NOT_COMPARED) | inputs)
 
     def state_of(self, episode: int) -> Path:
         """Return the folder of an episode's checkpoint, numbered from 0."""
@@ -436,7 +436,7 @@ class RemRun:
             write_manifest(
                 folder,
                 stage=STAGE,
-                settings=runs.recorded(settings, without=NOT_RECORDED),
+                settings=runs.settings_record(settings, without=NOT_RECORDED),
                 inputs={
                     "judged": self.judgements.fingerprint,
                     "collection": self.judgements.name,

@@ -18,7 +18,7 @@ from ..errors import HybridrError, ModelError
 from ..files.local import read_manifest, sha256_of, storing
 from ..settings import Stage
 
-STATE_FOLDER = ".training"  # in the folder of the result, until that is there
+STATE_FOLDER = ".training"  # in the folder of the result, until the run is finished
 STATE_FILE = "training.safetensors"
 LOSSES_FILE = "losses.jsonl"
 CURVE_POINTS = 200
@@ -53,8 +53,8 @@ class Training:
 
     def line(self, step: int) -> str:
         """Return a step, numbered from 1, as a JSON line for the log."""
-        more = {name: values[step - 1] for name, values in sorted(self.observed.items())}
-        return json.dumps({"step": step, "loss": self.losses[step - 1], **more}) + "\n"
+        values_by_name = {name: values[step - 1] for name, values in sorted(self.observed.items())}
+        return json.dumps({"step": step, "loss": self.losses[step - 1], **values_by_name}) + "\n"
 
     def record(self) -> dict[str, Any]:
         """Return the run as JSON for a manifest."""
@@ -63,7 +63,7 @@ class Training:
             "steps": len(self.losses),
             "loss_start": float(np.mean(self.losses[:tenth])),
             "loss_end": float(np.mean(self.losses[-tenth:])),
-            "losses": thinned(self.losses),
+            "losses": thin_losses(self.losses),
             "seconds": round(self.seconds, 1),
             "resumed_from": self.resumed_from,
         }
@@ -88,21 +88,23 @@ class Trained:
     reused: bool = False
 
 
-def thinned(losses: Sequence[float]) -> list[float]:
+def thin_losses(losses: Sequence[float]) -> list[float]:
     """Return 200 to 400 evenly spread losses for a manifest; all if there are fewer."""
     return list(losses[:: max(1, len(losses) // CURVE_POINTS)])
 
 
-def recorded(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
+def settings_record(settings: Stage, *, without: Collection[str]) -> dict[str, Any]:
     """Return the settings as JSON, without those named in `without`."""
     return {name: value for name, value in settings.record().items() if name not in without}
 
 
-def require_own(folder: Path, stage: str, what: str) -> None:
+def require_own_folder(folder: Path, stage: str, what: str) -> None:
     """Raise ModelError if `folder` holds anything but a result of `stage` or an unfinished run's state."""
     if not folder.exists() or (folder / STATE_FOLDER).is_dir():
         return
-    if not folder.is_dir() or (any(folder.iterdir()) and (manifest_of(folder) or {}).get("stage") != stage):
+    if not folder.is_dir() or (
+        any(folder.iterdir()) and (intact_manifest(folder) or {}).get("stage") != stage
+    ):
         raise ModelError(
             f"{folder} exists and is not a {what} that hybridr trained, so it is not replaced",
             hint="choose another folder with --out, or remove it",
@@ -110,17 +112,19 @@ def require_own(folder: Path, stage: str, what: str) -> None:
 
 
 def read_finished(folder: Path, stage: str, key: str) -> dict[str, Any] | None:
-    """Return the manifest of a finished run of `stage` with this key, if its files are intact; else None."""
-    manifest = manifest_of(folder) or {}
+    """Return the manifest of a finished run of `stage` with this key; None if there is none, or a file of it
+    is missing or changed.
+    """
+    manifest = intact_manifest(folder) or {}
+    # The manifest's section about the run has the name of the stage.
     if manifest.get("stage") != stage or manifest.get(stage, {}).get("key") != key:
         return None
-    for name, digest in manifest["outputs"].items():
-        if not (folder / name).is_file() or sha256_of(folder / name) != digest:
-            return None
-    return manifest
+    outputs = manifest.get("outputs", {})
+    intact = ((folder / n).is_file() and sha256_of(folder / n) == digest for n, digest in outputs.items())
+    return manifest if outputs and all(intact) else None
 
 
-def manifest_of(folder: Path) -> dict[str, Any] | None:
+def intact_manifest(folder: Path) -> dict[str, Any] | None:
     """Read a folder's manifest; None if there is none or it is damaged."""
     try:
         return read_manifest(folder)
@@ -128,13 +132,13 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def result_of(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **more: Any) -> R:
-    """Return a result of class `kind`, made of a manifest's `entry` and further values."""
+def make_result(kind: type[R], folder: Path, entry: Mapping[str, Any], *, reused: bool, **extra: Any) -> R:
+    """Return a result of class `kind` from a manifest's `entry` and `extra` values."""
     names = {field.name for field in fields(kind)}
     values = {name: value for name, value in entry.items() if name in names}
     if "unseen_loss" in entry:
         values["unseen_loss_start"], values["unseen_loss_end"] = entry["unseen_loss"]
-    values |= {"folder": folder, "reused": reused, "losses": tuple(entry["losses"]), **more}
+    values |= {"folder": folder, "reused": reused, "losses": tuple(entry["losses"]), **extra}
     return kind(**values)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from hybridr.training.backbone import read_dam
 from hybridr.training.loop import Processes, train
-from hybridr.training.objectives.coco import Spans, SpansAndMaskedLm, fill
+from hybridr.training.objectives.coco import Spans, SpansAndMaskedLm, fill_head
 from hybridr.training.settings import DamSettings
 from hybridr.training.token_cache import Frame, TokenCache, TokenWindows
 from support.projection import ProjectionHead
@@ -51,7 +51,7 @@ class Replayed(SpansAndMaskedLm):
         """Begin from weights that the case gives, by the names it gives them."""
         if self.condenser is not None:
             own = {name: value for name, value in start.items() if name.startswith("condenser.")}
-            fill(self.condenser, own, Path("batches.npz"))
+            fill_head(self.condenser, own, Path("batches.npz"))
         with torch.no_grad():
             for name, weight in named("head.", self.projection).items():
                 weight.copy_(start[name])

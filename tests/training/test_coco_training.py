@@ -16,7 +16,7 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.local import read_manifest
 from hybridr.records import Document
 from hybridr.training.backbone import read_dam
-from hybridr.training.dam import fit_dam, frame_of, goes_on, ids_that, is_full_stop
+from hybridr.training.dam import continues_word, fit_dam, is_full_stop, matching_ids, read_frame
 from hybridr.training.loop import Processes, make_optimizer, take_step
 from hybridr.training.objectives.coco import SpansAndMaskedLm, cut_spans, draw_pairs, sequence_contrastive
 from hybridr.training.rankers import assemble
@@ -34,7 +34,7 @@ STOP = 105  # the tiny tokenizer's full stop
 def objective(folder: Path, cache: TokenCache, precision: Any = "fp32", **changes: Any) -> SpansAndMaskedLm:
     dam = read_dam(folder)
     values = {"batch_size": 16, "max_tokens": 40, "seed": 1, "held_out": 20, "learning_rate": 1e-3} | changes
-    return SpansAndMaskedLm(dam, frame_of(dam), cache, DamSettings(**values), precision, Processes("cpu"))
+    return SpansAndMaskedLm(dam, read_frame(dam), cache, DamSettings(**values), precision, Processes("cpu"))
 
 
 def stepped(found: SpansAndMaskedLm, steps: int = 3) -> tuple[list[float], dict[str, torch.Tensor]]:
@@ -122,9 +122,9 @@ def test_the_tokenizer_tells_full_stops_and_word_pieces(kind: str) -> None:
     vocabulary = {word: number for number, word in enumerate(words)}
     given = {"vocab": vocabulary, "unk_token": words[0]} | ({"merges": []} if kind == "roberta" else {})
     tokenizer = Tokenizer(make(**given))
-    named = {words[number] for number in ids_that(tokenizer, is_full_stop)}
+    named = {words[number] for number in matching_ids(tokenizer, is_full_stop)}
     assert named == {"bert": {".", "##.", "...", "?", "。"}, "roberta": {".", "Ġ.", "...", "?"}}[kind]
-    rests = {words[number] for number in ids_that(tokenizer, goes_on(tokenizer))}
+    rests = {words[number] for number in matching_ids(tokenizer, continues_word(tokenizer))}
     assert rests == {"bert": {"##ing", "##."}, "roberta": {"ing", "a."}}[kind]
 
 

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from hybridr.training.backbone import read_dam
-from hybridr.training.dam import frame_of
+from hybridr.training.dam import read_frame
 from hybridr.training.loop import Processes
 from hybridr.training.objectives.mlm import IGNORED, MaskedLm
 from hybridr.training.settings import DamSettings
@@ -32,7 +32,7 @@ def objective(folder: Path, cache: TokenCache, **changes: Any) -> MaskedLm:
         "held_out": 0,
     } | changes
     processes = values.pop("processes", Processes("cpu"))
-    return MaskedLm(dam, frame_of(dam), cache, DamSettings(**values), "fp32", processes)
+    return MaskedLm(dam, read_frame(dam), cache, DamSettings(**values), "fp32", processes)
 
 
 def plain_loss(folder: Path, found: MaskedLm, step: int) -> Any:

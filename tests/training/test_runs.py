@@ -15,7 +15,7 @@ from hybridr.training.adaptation import adapt
 from hybridr.training.dam import fit_dam
 from hybridr.training.loop import Processes, train
 from hybridr.training.rem import train_rem
-from hybridr.training.runs import STATE_FILE
+from hybridr.training.runs import STATE_FILE, read_finished
 from hybridr.training.settings import AdaptSettings, DamSettings, RemSettings
 from support.toy_training import RECIPE, Regression, trained
 
@@ -26,6 +26,11 @@ def test_a_checkpoint_of_another_run_is_not_continued(tmp_path: Path) -> None:
     assert again.resumed_from == 0
     (tmp_path / STATE_FILE).write_bytes(b"damaged")
     assert trained(tmp_path, RECIPE)
+
+
+def test_a_manifest_without_outputs_is_no_finished_run(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"stage": "dam", "dam": {"key": "k"}}')
+    assert read_finished(tmp_path, "dam", "k") is None
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ class SpansAndMaskedLm(MaskedLm):
         self.span_tokens = settings.span_tokens
         usage = Usage(settings.pooling, "ip", {}, self.max_tokens)
         self.pool = BackboneModel(self.model.base_model, usage, None).pool
-        self.condenser = condenser_of(dam, settings.head_layers, settings.seed)
+        self.condenser = make_condenser(dam, settings.head_layers, settings.seed)
         self.projection: torch.nn.Module = torch.nn.Identity()
         layers = int(self.model.config.num_hidden_layers)
         self.skip_from = layers // 2 if settings.skip_from is None else settings.skip_from
@@ -318,7 +318,7 @@ class CondenserHead(torch.nn.Module):
         }
 
 
-def condenser_of(dam: Dam, count: int | None, seed: int) -> CondenserHead | None:
+def make_condenser(dam: Dam, count: int | None, seed: int) -> CondenserHead | None:
     """Return the Condenser head stored beside a DAM, or a new one of `count` layers drawn from the seed.
 
     `count` None takes as many layers as the DAM has; without any layers the result is None. Raises ModelError
@@ -338,11 +338,11 @@ def condenser_of(dam: Dam, count: int | None, seed: int) -> CondenserHead | None
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = CondenserHead(dam.model.config, layers)
-    fill(head, stored, path)
+    fill_head(head, stored, path)
     return head
 
 
-def fill(head: CondenserHead, stored: dict[str, Tensor], path: Path) -> None:
+def fill_head(head: CondenserHead, stored: dict[str, Tensor], path: Path) -> None:
     """Copy stored weights, if there are any, into a head. Raises ModelError if they do not fit."""
     weights = head.named()
     if stored and {name: tensor.shape for name, tensor in stored.items()} != {

@@ -318,7 +318,7 @@ class GroupGradients:
             for (module, read, _), delta in zip(calls, deltas, strict=True):
                 called.setdefault(module, []).append((read.float(), delta.float()))
             for module, uses in called.items():
-                for gradients in gradients_of(module, uses, own, present):
+                for gradients in group_gradients(module, uses, own, present):
                     self.processes.add_up([gradients])
                     products += gradients @ gradients.T
         whole = products.new_zeros(len(sizes), len(sizes))
@@ -326,7 +326,7 @@ class GroupGradients:
         return whole
 
 
-def gradients_of(
+def group_gradients(
     module: Any, uses: Sequence[tuple[Tensor, Tensor]], groups: Tensor, present: Tensor
 ) -> Iterator[Tensor]:
     """Yield for each weight of a module its gradients by group, `(groups present, values)`.

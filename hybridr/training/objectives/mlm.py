@@ -119,11 +119,11 @@ class MaskedLm:
         Sizes are rounded up, the width to at most the limit: oneDNN keeps a kernel and the allocator a block
         for each size that it meets, and with thousands of sizes memory grows to several times what is needed.
         """
-        widths = np.minimum(rounded(windows.lengths[own], WIDTHS), self.max_tokens)
+        widths = np.minimum(round_up(windows.lengths[own], WIDTHS), self.max_tokens)
         for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
             rows = own[group]
             lengths = windows.lengths[rows]
-            longest = min(rounded(int(lengths.max()), WIDTHS), self.max_tokens)
+            longest = min(round_up(int(lengths.max()), WIDTHS), self.max_tokens)
             ids = np.full((len(rows), longest), self.padding, dtype=np.int64)
             filled = np.arange(longest) < lengths[:, None]
             starts = np.cumsum(windows.lengths)[rows] - lengths
@@ -132,7 +132,7 @@ class MaskedLm:
             indices = np.searchsorted(windows.masked, places)
             hit = np.append(windows.masked, -1)[indices] == places
             positions, targets = np.flatnonzero(filled)[hit], windows.targets[indices[hit]]
-            unused, device = rounded(len(positions), MASKED) - len(positions), self.processes.device
+            unused, device = round_up(len(positions), MASKED) - len(positions), self.processes.device
             yield (
                 rows,
                 MicroBatch(
@@ -221,6 +221,6 @@ class MicroBatch(NamedTuple):
     """Masked tokens of the whole batch over all processes."""
 
 
-def rounded(size: Any, step: int) -> Any:
+def round_up(size: Any, step: int) -> Any:
     """Return a number, or each number of an array, rounded up to a multiple of `step`."""
     return -(-size // step) * step
