@@ -212,7 +212,7 @@ def test_a_manifest_that_says_nonsense_is_refused(entry, words, encoder, tmp_pat
 def test_a_manifest_of_another_shape_is_refused(name: str, encoder: Path, tmp_path: Path) -> None:
     folder = hostile.with_manifest(encoder, tmp_path / "encoder")
     damage_json(folder / "manifest.json", **{name: 5})
-    with pytest.raises(ModelError, match=f"holds a wrong '{name}'"):
+    with pytest.raises(ModelError, match=f"'{name}' is not an object"):
         load_encoder(folder)
 
 

@@ -190,7 +190,7 @@ def test_texts_that_are_not_all_there_are_refused(folder: Path, tmp_path: Path) 
     with pytest.raises(DataError, match="texts has 3 parts and no manifest: that stage has not ended"):
         encode_texts(folder, HashingEncoder())
     (folder / "texts" / "manifest.json").write_text("[1]")
-    with pytest.raises(DataError, match="manifest.json holds no manifest") as wrong:
+    with pytest.raises(DataError, match="manifest.json is not a JSON object") as wrong:
         encode_texts(folder, HashingEncoder())
     command = f"hybridr export-text NAME --out {folder}"
     assert wrong.value.hint == f"rm {folder / 'texts' / 'manifest.json'}; {command}"

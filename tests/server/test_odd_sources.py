@@ -109,7 +109,7 @@ def test_a_lost_pipeline_is_named_before_anything_is_made(cluster, index_name):
         reindex(cluster, index_name, HashingEncoder(), TEXT)
     assert (
         caught.value.hint
-        == f'PUT /{index_name}/_settings {{"{DEFAULT}": "_none"}}, or make the pipeline again'
+        == f'PUT /{index_name}/_settings {{"{DEFAULT}": "_none"}}, or create the pipeline again'
     )
     with pytest.raises(ClusterError, match="of-nobody is not defined") as caught:
         list(read_documents(cluster, index_name))
