@@ -28,9 +28,9 @@ LOOKED_AT = 200
 
 @dataclass(frozen=True)
 class Loading:
-    """The result of `load`; `loaded` is False if the index already held exactly this.
+    """The result of `load`; `loaded` is False if the index already held these documents.
 
-    `replaced` is the number of documents of the index that was deleted first, None if none was.
+    `replaced` counts the documents of the index that was deleted first; None if no index was deleted.
     """
 
     index: str
@@ -56,10 +56,10 @@ def load(
 
     Each document keeps its fields and gets `contents`, its text fields joined. The analyser follows the
     language unless the settings name one. With `dry_run` nothing is written.
-    Running it again with the same file and settings changes nothing. An index that `replace` deletes is
-    given to `before_deletion`, which may raise.
-    Raises DataError for unreadable input, an index of that name with other contents, or a name to replace
-    that is an alias; SettingsError for an analyser that the cluster lacks.
+    A second call with the same file and settings changes nothing. `before_deletion` gets the index that
+    `replace` is about to delete, and may raise.
+    Raises DataError for unreadable input, an index of that name with other contents, or an alias as the
+    name to replace. Raises SettingsError for an analyser that the cluster lacks.
     """
     path = Path(path)
     file = path / "corpus.jsonl" if path.is_dir() else path
@@ -71,35 +71,35 @@ def load(
     job = fingerprint([sha256_of(file), settings.record(), fields, language])
     total = sum(1 for _ in read_corpus(path))
     analyzer = settings.analyzer or analyzer_for(language)
-    begun = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
-    record = Record(role="source", lexical_fields=(CONTENTS,), **begun)
+    values = {"text_fields": fields, "language": language, "load": Load(job=job, state="filling")}
+    record = Record(role="source", lexical_fields=(CONTENTS,), **values)
     if is_loaded(cluster, settings, job, total):
         return Loading(settings.index, cluster.count(settings.index), 0, None, language, analyzer, False)
     replaced = None
-    if (former := index_to_replace(cluster, settings)) is not None:
-        before_deletion(former)
-        replaced = cluster.count(former.name)
+    if (old_index := index_to_replace(cluster, settings)) is not None:
+        before_deletion(old_index)
+        replaced = cluster.count(old_index.name)
     if dry_run:
         return Loading(settings.index, total, 0, None, language, analyzer, True, replaced)
-    create_index(cluster, settings, index_body(settings, analyzer, record), former)
-    if former is not None:
-        rejects_of(former).delete()
+    create_index(cluster, settings, index_body(settings, analyzer, record), old_index)
+    if old_index is not None:
+        rejects_of(old_index).delete()
     rejects = rejects_of(cluster.index_info(settings.index))
     rejects.clear()
     records = ({**record, CONTENTS: text_of(record, fields)} for record in read_corpus(path))
     actions = (bulk_action("index", record.pop("_id"), record) for record in records)
-    written = done = 0
+    stored = processed = 0
     progress("load", 0, total)
     for group in group_by_bytes(actions, BULK_BYTES):
-        written += write(cluster, settings.index, group, rejects=rejects).written
-        done += len(group)
-        progress("load", done, total)
+        stored += write(cluster, settings.index, group, rejects=rejects).written
+        processed += len(group)
+        progress("load", processed, total)
     cluster.refresh(settings.index)
     rejects.save()
-    refused = total - written
-    write_record(cluster, settings.index, load=Load(job=job, state="complete", rejected=refused))
-    file_of_refused = rejects.file if refused else None
-    return Loading(settings.index, written, refused, file_of_refused, language, analyzer, True, replaced)
+    reject_count = total - stored
+    write_record(cluster, settings.index, load=Load(job=job, state="complete", rejected=reject_count))
+    rejects_path = rejects.file if reject_count else None
+    return Loading(settings.index, stored, reject_count, rejects_path, language, analyzer, True, replaced)
 
 
 def index_body(settings: LoadSettings, analyzer: str, record: Record) -> dict[str, Any]:
@@ -115,9 +115,7 @@ def index_body(settings: LoadSettings, analyzer: str, record: Record) -> dict[st
 
 
 def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], file: Path) -> tuple[str, ...]:
-    """Return the names of the fields joined to `contents`. Raises DataError if the sample has none of
-    them.
-    """
+    """Return the names of the fields joined to `contents`. Raises DataError if the sample lacks one."""
     fields = chosen_fields or tuple(
         name for name in BEIR_FIELDS if any(text_of(record, [name]) for record in sample)
     )
@@ -135,7 +133,7 @@ def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], fi
 
 
 def is_loaded(cluster: Cluster, settings: LoadSettings, job: str, total: int) -> bool:
-    """Return whether the index holds all documents of this load; one that `replace` deletes does not.
+    """Return whether the index holds all documents of this load; False with `replace`.
 
     Raises DataError for an index of another load.
     """
@@ -153,8 +151,8 @@ def is_loaded(cluster: Cluster, settings: LoadSettings, job: str, total: int) ->
 
 
 def index_to_replace(cluster: Cluster, settings: LoadSettings) -> IndexInfo | None:
-    """Return the index that `replace` deletes; None if there is none. Raises DataError if the name is not its
-    own: an alias is another's, and what stands behind it may be in use.
+    """Return the index that `replace` deletes; None if there is none. Raises DataError for an alias, since
+    applications may use the index behind it.
     """
     if not settings.replace or not cluster.exists(settings.index):
         return None
@@ -169,15 +167,15 @@ def index_to_replace(cluster: Cluster, settings: LoadSettings) -> IndexInfo | No
 
 
 def create_index(
-    cluster: Cluster, settings: LoadSettings, body: dict[str, Any], former: IndexInfo | None
+    cluster: Cluster, settings: LoadSettings, body: dict[str, Any], old_index: IndexInfo | None
 ) -> None:
-    """Create the index unless an interrupted load of the same file left it; delete the `former` index first.
+    """Delete `old_index`, if given, and create the index, unless an interrupted load has created it.
 
     Raises SettingsError for an analyser that the cluster lacks.
     """
     index = settings.index
-    if former is not None:
-        cluster.request("DELETE", path_of(former.name))
+    if old_index is not None:
+        cluster.request("DELETE", path_of(old_index.name))
     elif cluster.exists(index):
         return
     try:

@@ -1,8 +1,8 @@
-"""Limits of an index and its cluster (fields, shards, windows, blocks), and which of them would stop some
-work; the mapping of an index compared with that of its copy, and fields that appeared in the source.
+"""Finds the limits of an index and its cluster (fields, shards, windows, blocks) that would stop a job.
+Compares the mapping of a copy with that of its source, and adds the fields that the copy lacks.
 
 The settings of an index come with its description (`IndexInfo`). Those of the cluster need the right
-`cluster:monitor/state`; without it they are unknown, and nothing is refused because of them.
+`cluster:monitor/state`. Without it they are unknown, and no job is refused because of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULTS = {
     TERMS_COUNT: 65_536,
     ANALYZED_OFFSET: 1_000_000,
 }
-"""Defaults of OpenSearch. Elasticsearch allows more nested fields; limits set by hand are copied to both."""
+"""Defaults of OpenSearch. Elasticsearch's default allows more nested fields."""
 CLAUSE_COUNT = "indices.query.bool.max_clause_count"
 USUAL_CLAUSES = 1_024
 SHARDS_PER_NODE = "cluster.max_shards_per_node"
@@ -42,12 +42,12 @@ USUAL_SHARDS_PER_NODE = 1_000
 ALLOCATED_PER_NODE = "routing.allocation.total_shards_per_node"  # of a cluster, and of an index
 ALLOCATION = "routing.allocation.enable"  # of a cluster, and of an index
 INDEX_BLOCKS = ("read_only", "read_only_allow_delete", "metadata", "read")
-"""Blocks of an index that is read, and whose mapping gets a note."""
+"""Blocks that stop reading an index, or changing its mapping and aliases."""
 ALLOWING_BLOCKS = ("read_only", "metadata", "read")
-"""The same in Elasticsearch, where `read_only_allow_delete` lets a mapping grow."""
+"""The same in Elasticsearch, where `read_only_allow_delete` allows changes of a mapping."""
 IN_PLACE_BLOCKS = (*INDEX_BLOCKS, "write")
 USUAL_WINDOW = 200
-"""Hits of a shard that a usual search of hybridr scores again."""
+"""Hits per shard that a search of hybridr usually rescores."""
 CLUSTER_BLOCKS = ("cluster.blocks.read_only", "cluster.blocks.read_only_allow_delete")
 CREATE_BLOCK = "cluster.blocks.create_index"
 UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
@@ -57,8 +57,8 @@ THRESHOLD = "cluster.routing.allocation.disk.threshold_enabled"
 
 
 def watermark_of(settings: Mapping[str, str], name: str) -> str:
-    """Return a disk watermark as the cluster is set: how full a disk may be (`95%`) or how much stays free
-    (`10gb`); `100%` if watermarks are off.
+    """Return a disk watermark of the cluster: how full a disk may be (`95%`), or the space to keep free
+    (`10gb`). `100%` if watermarks are off.
     """
     if str(settings.get(THRESHOLD)).lower() == "false":
         return "100%"
@@ -66,9 +66,7 @@ def watermark_of(settings: Mapping[str, str], name: str) -> str:
 
 
 def bytes_kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
-    """Return the bytes of a disk that a watermark keeps free, bounded by Elasticsearch's setting
-    `max_headroom`.
-    """
+    """Return the bytes of a disk that a watermark keeps free, at most Elasticsearch's `max_headroom`."""
     free = reserved_bytes(watermark_of(settings, name), total)
     headroom = settings.get(f"{name}.max_headroom", "-1")
     return free if headroom == "-1" else min(free, reserved_bytes(headroom, total))
@@ -96,7 +94,7 @@ def rescore_window(info: IndexInfo) -> int:
 
 
 def narrow_window_warnings(info: IndexInfo) -> list[str]:
-    """Return a warning, as a list of lines, if the index's windows are too narrow for usual searches."""
+    """Return a list of one warning if the index's windows are too narrow for usual searches, else none."""
     window = min(rescore_window(info), info.result_window)
     if window >= USUAL_WINDOW:
         return []
@@ -111,8 +109,8 @@ def narrow_window_warnings(info: IndexInfo) -> list[str]:
 def mapping_size(properties: Mapping[str, Any], depth: int = 1, *, is_stored: bool = False) -> dict[str, int]:
     """Return limit setting -> the value that a mapping needs (fields, nested fields, depth, name length).
 
-    Fields are counted as OpenSearch does: objects, multi-fields and aliases too. In a mapping that the
-    cluster has stored a name with a dot is one field (`subobjects: false`); else a dot makes objects.
+    Objects, multi-fields and aliases count as fields, as in OpenSearch. In a mapping that the cluster has
+    stored, a name with a dot is one field (`subobjects: false`). In a new mapping each dot makes an object.
     """
     fields = nested = longest = 0
     deepest = depth if properties else 0
@@ -128,7 +126,7 @@ def mapping_size(properties: Mapping[str, Any], depth: int = 1, *, is_stored: bo
 
 
 SUMMED = (TOTAL_FIELDS, NESTED_FIELDS)
-"""Limits of what a mapping has in all; the others are of each field, or of each document."""
+"""Limits of a whole mapping; the others apply to each field or each document."""
 
 
 def raised_limits(
@@ -136,29 +134,27 @@ def raised_limits(
 ) -> dict[str, str]:
     """Return the settings that a copy of an index needs so that it can take every document of its source.
 
-    `copy` None means a new index with the settings of the source. `added` are the fields that the copy has
-    besides, `nested_objects` how many nested objects a document gets besides. A limit that the source leaves
-    at its default is raised only for the copy's own fields.
+    `copy` None means a new index with the settings of the source. `added` holds the copy's extra fields,
+    `nested_objects` counts the extra nested objects of a document. A limit that the source leaves at its
+    default is raised only for the copy's own fields.
     """
-    there = copy or source
-    used, more = mapping_size(source.properties, is_stored=True), mapping_size(added)
+    target = copy or source
+    sizes, growth = mapping_size(source.properties, is_stored=True), mapping_size(added)
     needed = {NESTED_OBJECTS: index_limit(source, NESTED_OBJECTS) + nested_objects}
-    for name, size in more.items():
+    for name, size in growth.items():
         bound = index_limit(source, name)
-        needed[name] = max(bound, used[name]) + size if name in SUMMED else max(bound, size)
+        needed[name] = max(bound, sizes[name]) + size if name in SUMMED else max(bound, size)
     return {
         name: str(value)
         for name, value in needed.items()
-        if value > index_limit(there, name)
-        and (name in source.settings or used.get(name, 0) + more.get(name, 0) > index_limit(there, name))
+        if value > index_limit(target, name)
+        and (name in source.settings or sizes.get(name, 0) + growth.get(name, 0) > index_limit(target, name))
     }
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A limit that would stop the work: the setting, its value, what is needed, and the request that
-    helps.
-    """
+    """A limit that would stop a job: the setting, its value, the needed value, and the remedy."""
 
     setting: str
     value: str
@@ -169,13 +165,13 @@ class Obstacle:
         return f"{self.setting} is {self.value}, needed: {self.needed}"
 
 
-def require_no_obstacle(obstacles: Iterable[Obstacle], what: str) -> None:
-    """Raise ClusterError if there are obstacles to `what`; the message names each with its remedy."""
-    listed = list(obstacles)
-    if listed:
-        named = "; ".join(map(str, listed))
-        remedies = "; ".join(dict.fromkeys(obstacle.remedy for obstacle in listed))
-        raise ClusterError(f"limits would stop {what}: {named}", hint=remedies)
+def require_no_obstacle(obstacles: Iterable[Obstacle], job: str) -> None:
+    """Raise ClusterError if there are obstacles to `job`; the message names each with its remedy."""
+    obstacle_list = list(obstacles)
+    if obstacle_list:
+        problems = "; ".join(map(str, obstacle_list))
+        remedies = "; ".join(dict.fromkeys(obstacle.remedy for obstacle in obstacle_list))
+        raise ClusterError(f"limits would stop {job}: {problems}", hint=remedies)
 
 
 def index_put(index: str, setting: str, value: str) -> str:
@@ -189,16 +185,16 @@ def cluster_put(setting: str, value: str) -> str:
 
 
 def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacle]:
-    """Return the limits that keep an index from getting the fields `added` beside its own.
+    """Return the limits that keep an index from getting the fields `added`.
 
-    With no `added` fields: those that keep it from any change of its mapping, since a limit may be below what
-    the index has.
+    Without `added` fields: the limits that forbid any change of its mapping, since the index may already
+    exceed one.
     """
-    there = mapping_size(info.properties, is_stored=True)
-    new = {name: field for name, field in added.items() if name not in info.properties}
-    more = mapping_size(new)
+    size = mapping_size(info.properties, is_stored=True)
+    new_fields = {name: field for name, field in added.items() if name not in info.properties}
+    growth = mapping_size(new_fields)
     needed = {
-        name: there[name] + more[name] if name in SUMMED else max(there[name], more[name]) for name in there
+        name: size[name] + growth[name] if name in SUMMED else max(size[name], growth[name]) for name in size
     }
     obstacles = []
     for name, value in needed.items():
@@ -220,7 +216,7 @@ def block_obstacles(info: IndexInfo, blocks: Iterable[str]) -> list[Obstacle]:
 
 
 def alias_obstacles(cluster: Cluster, info: IndexInfo) -> list[Obstacle]:
-    """Return the blocks of an index that forbid moving an alias to or from it, and notes in its mapping."""
+    """Return the blocks of an index that forbid moving its aliases or writing the `_meta` of its mapping."""
     return block_obstacles(info, INDEX_BLOCKS if cluster.dialect.name == "plain" else ALLOWING_BLOCKS)
 
 
@@ -245,7 +241,7 @@ def cluster_obstacles(settings: Mapping[str, str], *, creates: bool) -> list[Obs
 
 
 def script_obstacles(settings: Mapping[str, Any]) -> list[Obstacle]:
-    """Return what forbids inline scripts in updates of documents; it is set in the configuration of nodes."""
+    """Return the settings, from the configuration of nodes, that forbid inline scripts in updates."""
     allowing = {"script.allowed_types": ("inline", "both"), "script.allowed_contexts": ("update",)}
     remedy = (
         "script.allowed_types: inline and script.allowed_contexts: update, in the configuration of each node"
@@ -260,7 +256,7 @@ def script_obstacles(settings: Mapping[str, Any]) -> list[Obstacle]:
 def clause_limit(cluster: Cluster) -> int:
     """Return how many clauses a query may have; the default value if this user may not read the setting.
 
-    Elasticsearch works its limit out by its heap, and takes more than the default.
+    Elasticsearch computes its limit from the heap; it is above the default.
     """
     try:
         settings = cluster_settings(cluster)
@@ -288,7 +284,7 @@ def shard_counts(cluster: Cluster) -> Shards:
 def copies_per_shard(settings: Mapping[str, Any]) -> int:
     """Return how many copies of each shard (primary and replicas) these flat index settings ask for.
 
-    Replicas that expand by themselves are counted against no limit when an index is created.
+    Auto-expanded replicas do not count, since no limit applies to them when an index is created.
     """
     expands = str(settings.get("index.auto_expand_replicas", "false")) != "false"
     return 1 if expands else 1 + int(settings.get("index.number_of_replicas", 1))
@@ -304,18 +300,18 @@ def shard_obstacles(
 ) -> list[Obstacle]:
     """Return the limits that keep a cluster from holding the new shards of an index.
 
-    `index` are its flat settings, `primaries` its new primary shards, `added` all its new shards with
-    replicas.
+    `index` holds its flat settings. `primaries` counts its new primary shards, `added` all its new shards
+    with replicas.
     """
     obstacles = []
     nodes = max(1, shards.data_nodes)
     on_nodes = f"on {nodes} data node" + "s" * (nodes > 1)
-    each = int(settings.get(SHARDS_PER_NODE, USUAL_SHARDS_PER_NODE))
+    per_node = int(settings.get(SHARDS_PER_NODE, USUAL_SHARDS_PER_NODE))
     if added > max(0, room_for_shards(settings, shards)):
-        raised = cluster_put(SHARDS_PER_NODE, str(-(-(shards.all + added) // nodes)))
-        value = f"{each:,} {on_nodes}, where {shards.all:,} shards are open"
+        request = cluster_put(SHARDS_PER_NODE, str(-(-(shards.all + added) // nodes)))
+        value = f"{per_node:,} {on_nodes}, where {shards.all:,} shards are open"
         needed = f"room for {added:,} more"
-        remedy = f"hybridr remove NAME deletes indices that hybridr status names, or {raised}"
+        remedy = f"hybridr remove NAME deletes indices that hybridr status names, or {request}"
         obstacles.append(Obstacle(SHARDS_PER_NODE, value, needed, remedy))
     name = f"cluster.{ALLOCATED_PER_NODE}"
     limit = int(settings.get(name, -1))
@@ -323,10 +319,10 @@ def shard_obstacles(
         value = f"{limit:,} {on_nodes}, which hold {shards.held:,} shards"
         needed = f"room for {primaries:,} more"
         obstacles.append(Obstacle(name, value, needed, cluster_put(name, "null")))
-    own, whole = index.get(f"index.{ALLOCATION}"), settings.get(f"cluster.{ALLOCATION}")
-    if primaries and (own or whole) == "none":
-        name = f"index.{ALLOCATION}" if own else f"cluster.{ALLOCATION}"
-        remedy = index_put("SOURCE", name, "null") if own else cluster_put(name, "null")
+    index_value, cluster_value = index.get(f"index.{ALLOCATION}"), settings.get(f"cluster.{ALLOCATION}")
+    if primaries and (index_value or cluster_value) == "none":
+        name = f"index.{ALLOCATION}" if index_value else f"cluster.{ALLOCATION}"
+        remedy = index_put("SOURCE", name, "null") if index_value else cluster_put(name, "null")
         obstacles.append(Obstacle(name, "none", "new_primaries or all, for a new index", remedy))
     return obstacles
 
@@ -342,66 +338,62 @@ CHANGEABLE = frozenset(
     "fielddata_frequency_filter ignore_above ignore_malformed max_input_length meta search_analyzer "
     "search_quote_analyzer split_queries_on_whitespace".split()
 )
-"""Parameters of a field that OpenSearch changes in an index that has documents."""
-IMPLIED = {"analyzer": "default"}  # told only where the search analyser is another one
+"""Parameters of a field that OpenSearch can change in an index with documents."""
+IMPLIED = {"analyzer": "default"}  # shown only if the search analyser differs
 ANALYSIS = "index.analysis"
 
 
 def extend_copy_mapping(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
-    """Add to a copy's mapping what its source's mapping has more, as far as the copy can take it (see
-    `differing_fields`).
+    """Add to a copy's mapping what it lacks of its source's; `differing_fields` names what cannot be added.
+
+    Limits are raised to those of the source, with room for the copy's own fields.
     """
-    # Limits are raised to those of the source, with room for the copy's own fields.
-    more = {name: field for name, field in copy.properties.items() if name not in source.properties}
+    own_fields = {name: field for name, field in copy.properties.items() if name not in source.properties}
     passages = copy.record.passages
-    if raised := raised_limits(source, copy, more, passages.most if passages else 0):
-        cluster.request("PUT", path_of(copy.name, "_settings"), raised)
+    if limits := raised_limits(source, copy, own_fields, passages.most if passages else 0):
+        cluster.request("PUT", path_of(copy.name, "_settings"), limits)
     fields = addable_fields(source.properties, copy.properties)
-    whole = {
+    changes = {
         name: source.mappings[name]
         for name in ROOT_KEYS
         if name in source.mappings and source.mappings[name] != copy.mappings.get(name)
     }
     for section in COMPUTED:
-        there = copy.mappings.get(section, {})
+        stored = copy.mappings.get(section, {})
         needed = source.mappings.get(section, {}).items()
-        if differing := {name: field for name, field in needed if there.get(name) != field}:
-            whole[section] = differing
-    if not (fields or whole):
+        if differences := {name: field for name, field in needed if stored.get(name) != field}:
+            changes[section] = differences
+    if not (fields or changes):
         return
-    if put_mapping(cluster, copy, whole | {"properties": fields}):
+    if put_mapping(cluster, copy, changes | {"properties": fields}):
         return
-    # One field that is refused, as for an analyser that the copy lacks, refuses the whole request.
-    each = ({"properties": {name: field}} for name, field in fields.items())
-    for part in [*({name: value} for name, value in whole.items()), *each]:
-        put_mapping(cluster, copy, part)
+    # A single refused field, say with an analyser that the copy lacks, makes the whole request fail.
+    field_changes = ({"properties": {name: field}} for name, field in fields.items())
+    for change in [*({name: value} for name, value in changes.items()), *field_changes]:
+        put_mapping(cluster, copy, change)
 
 
 def add_missing_fields(
     cluster: Cluster, target: IndexInfo, info: IndexInfo, ignored: Collection[str]
 ) -> None:
-    """Add to the mapping of the index `info` the fields that `target` has and it lacks, except the ignored
-    ones.
-    """
-    missing = {name: field for name, field in target.properties.items() if name not in ignored}
-    if fields := missing_fields(missing, info.properties):
-        if raised := raised_limits(info, None, fields):
-            cluster.request("PUT", path_of(info.name, "_settings"), raised)
+    """Add the fields that `target` has and `info` lacks to the mapping of `info`, except those `ignored`."""
+    candidates = {name: field for name, field in target.properties.items() if name not in ignored}
+    if fields := missing_fields(candidates, info.properties):
+        if limits := raised_limits(info, None, fields):
+            cluster.request("PUT", path_of(info.name, "_settings"), limits)
         for name, field in fields.items():
             put_mapping(cluster, info, {"properties": {name: field}})
     for section in COMPUTED:
-        there = info.mappings.get(section, {})
-        for name, field in missing_fields(target.mappings.get(section, {}), there).items():
+        stored = info.mappings.get(section, {})
+        for name, field in missing_fields(target.mappings.get(section, {}), stored).items():
             put_mapping(cluster, info, {section: {name: field}})
 
 
-def missing_fields(needed: Fields, there: Fields) -> dict[str, Any]:
-    """Return the fields of `needed` that `there` lacks; for an object that exists, those inside that are
-    lacking.
-    """
+def missing_fields(needed: Fields, existing: Fields) -> dict[str, Any]:
+    """Return the `needed` fields that do not exist; for an existing object its missing inner fields."""
     missing: dict[str, Any] = {}
     for name, field in needed.items():
-        mapping = there.get(name)
+        mapping = existing.get(name)
         if mapping is None:
             missing[name] = field
         elif inner := missing_fields(field.get("properties", {}), mapping.get("properties", {})):
@@ -420,65 +412,59 @@ def put_mapping(cluster: Cluster, info: IndexInfo, mapping: dict[str, Any]) -> b
     return True
 
 
-def addable_fields(needed: Fields, there: Fields) -> dict[str, Any]:
-    """Return the fields of `needed` that `there` lacks or maps otherwise, without those that cannot be
-    changed.
-    """
+def addable_fields(needed: Fields, existing: Fields) -> dict[str, Any]:
+    """Return the `needed` fields that are missing or mapped differently, if they can be added or changed."""
     added: dict[str, Any] = {}
     for name, field in needed.items():
-        mapping = there.get(name)
+        mapping = existing.get(name)
         if mapping is None:
             added[name] = field
         elif is_changeable(field, mapping):
             inner = {part: addable_fields(field.get(part, {}), mapping.get(part, {})) for part in INNER_KEYS}
-            more = {part: fields for part, fields in inner.items() if fields}
-            if more or without_inner_fields(field) != without_inner_fields(mapping):
-                added[name] = without_inner_fields(field) | more
+            inner_changes = {part: fields for part, fields in inner.items() if fields}
+            if inner_changes or without_inner_fields(field) != without_inner_fields(mapping):
+                added[name] = without_inner_fields(field) | inner_changes
     return added
 
 
 def differing_fields(source: IndexInfo, copy: IndexInfo) -> tuple[str, ...]:
-    """Return the names of fields that a copy lacks or maps otherwise than its source; also
-    `index.analysis`.
-    """
+    """Return the names of fields that a copy lacks or maps differently; `index.analysis` if that differs."""
     sections = ("properties", *COMPUTED)
     pairs = [(source.mappings.get(section, {}), copy.mappings.get(section, {})) for section in sections]
     fields = tuple(sorted({name for pair in pairs for name in differing_names(*pair)}))
     return fields if analysis_of(source) == analysis_of(copy) else (*fields, ANALYSIS)
 
 
-def differing_names(needed: Fields, there: Fields, below: str = "") -> Iterator[str]:
-    """Yield the dotted names of fields of `needed` that `there` lacks or maps otherwise."""
+def differing_names(needed: Fields, existing: Fields, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of `needed` fields that are missing or mapped differently."""
     for name, field in needed.items():
-        mapping = there.get(name)
+        mapping = existing.get(name)
         if mapping is None or without_inner_fields(field) != without_inner_fields(mapping):
-            yield below + name
+            yield prefix + name
         else:
             for part in INNER_KEYS:
-                yield from differing_names(field.get(part, {}), mapping.get(part, {}), f"{below}{name}.")
+                yield from differing_names(field.get(part, {}), mapping.get(part, {}), f"{prefix}{name}.")
 
 
 def is_incompatible(source: IndexInfo, copy: IndexInfo) -> bool:
-    """Return whether no change of its mapping can make a copy index documents as its source does."""
+    """Return whether a copy cannot index documents as its source does, however its mapping is changed."""
     return analysis_of(source) != analysis_of(copy) or has_clash(source.properties, copy.properties)
 
 
-def has_clash(needed: Fields, there: Fields) -> bool:
-    """Return whether `there` has a field of `needed` in a form that cannot be changed into the needed one."""
+def has_clash(needed: Fields, existing: Fields) -> bool:
+    """Return whether a `needed` field exists in a form that cannot be changed into the needed form."""
     return any(
-        name in there
+        name in existing
         and (
-            not is_changeable(field, there[name])
-            or any(has_clash(field.get(part, {}), there[name].get(part, {})) for part in INNER_KEYS)
+            not is_changeable(field, existing[name])
+            or any(has_clash(field.get(part, {}), existing[name].get(part, {})) for part in INNER_KEYS)
         )
         for name, field in needed.items()
     )
 
 
 def is_changeable(field: Mapping[str, Any], mapping: Mapping[str, Any]) -> bool:
-    """Return whether OpenSearch can change a field's mapping into `field` (only changeable parameters
-    differ).
-    """
+    """Return whether OpenSearch can change `mapping` into `field`: only changeable parameters differ."""
     fixed = (field.keys() | mapping.keys()) - CHANGEABLE
     return all(field.get(name, IMPLIED.get(name)) == mapping.get(name, IMPLIED.get(name)) for name in fixed)
 

@@ -1,7 +1,7 @@
 """Asks the cluster for a routing value of each shard.
 
-Only the cluster knows where a value leads. The target of a `_shrink` or `_split` routes by a number that no
-setting shows, and versions of Elasticsearch compute shards in several ways.
+Only the cluster knows the shard of a value. An index made by `_shrink` or `_split` routes by a number that no
+setting shows, and versions of Elasticsearch compute shards differently.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .record import IndexInfo, Scope
 from .routing import routing_values
 
 TRIES = 64
-"""Routing values that are tried for each shard, at most."""
+"""Most routing values that are tried per shard."""
 NOTHING = {"size": 0, "track_total_hits": False}
 
 
 def routing_by_shard(cluster: Cluster, info: IndexInfo) -> list[str]:
-    """Return a routing value for each shard in an index's scope. Raises ClusterError if there is none.
+    """Return a routing value for each shard in an index's scope. Raises ClusterError if one is missing.
 
-    Computed values are taken if the cluster leads them to all these shards; else values are tried.
+    Computed values are returned if they reach all these shards; else values are tried.
     """
 
     def reached(values: Sequence[str]) -> int:
@@ -39,14 +39,14 @@ def routing_by_shard(cluster: Cluster, info: IndexInfo) -> list[str]:
     shards = reached(scope) if scope else info.shards
     if len(values) == shards == reached(values) and (not scope or reached([*scope, *values]) == shards):
         return values
-    chosen, covered = list[str](), 0
+    selection, count = list[str](), 0
     for value in [*scope, *map(str, range(TRIES * info.shards))]:
-        if covered == shards:
-            return chosen
-        is_shown = not scope or reached([*scope, value]) == shards
-        if is_shown and (more := reached([*chosen, value])) > covered:
-            chosen, covered = [*chosen, value], more
+        if count == shards:
+            return selection
+        is_in_scope = not scope or reached([*scope, value]) == shards
+        if is_in_scope and (more := reached([*selection, value])) > count:
+            selection, count = [*selection, value], more
     raise ClusterError(
-        f"the cluster leads no routing value to {shards - covered} of the {shards} shards of '{info.name}'",
+        f"the cluster leads no routing value to {shards - count} of the {shards} shards of '{info.name}'",
         hint="hybridr doctor",
     )

@@ -1,9 +1,9 @@
 """Reads documents of an index that is in use: all of them, those by id, or a random sample.
 
-All documents are read with one point in time per shard, sorted by `_seq_no`: a cheap order on every
-supported version (`_doc` loses documents across shards, `_shard_doc` is missing before 3.x), and the place to
-go on from after a break, since an update moves its document to the end. A shrunk index has documents with
-equal numbers in one shard: a page never ends between them.
+All documents are read with one point in time per shard, sorted by `_seq_no`. This order is cheap on every
+supported version (`_doc` loses documents across shards, `_shard_doc` is missing before 3.x). An update moves
+its document to the end, so an interrupted reader can resume after the last number. In a shrunk index several
+documents of a shard may have one number; no page ends between them.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ from .stored_source import require_stored_source
 LOST_VIEW = "search_context_missing_exception"
 PAGE, ID_PAGE = 250, 1_000
 DEEPEST = 10_000
-"""Largest number of documents in a sample, where the index allows a search so many hits."""
+"""Most documents of a sample, if the index allows a search as many hits."""
 CHUNK = 1000
 SURROGATE = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
 Key: TypeAlias = "tuple[str, str]"
-"""Id and routing of a document ("" without one): the same id may stand in several shards."""
+"""Id and routing ("" if none) of a document; several shards may hold the same id."""
 
 
 class SourceDocument(NamedTuple):
-    """One document as it is stored, with version, sequence number and routing, so that it can be copied or
-    updated safely.
-    """
+    """A stored document with version, sequence number and routing, for safe copies and updates."""
 
     doc_id: str
     source: dict[str, Any]
@@ -53,9 +51,7 @@ class SourceDocument(NamedTuple):
 
     @property
     def as_read(self) -> dict[str, Any]:
-        """Return the options of a bulk action that succeeds only if the document has not changed since it was
-        read.
-        """
+        """Return the options of a bulk action that fails if the document has changed since it was read."""
         return {"routing": self.routing, "if_seq_no": self.seq_no, "if_primary_term": self.primary_term}
 
 
@@ -66,15 +62,13 @@ class Position:
     seq_no: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, later: Position | None) -> Position:
+    def at(cls, position: Position | None) -> Position:
         """Return a copy of a position; for None the start."""
-        return cls(dict(later.seq_no) if later else {})
+        return cls(dict(position.seq_no) if position else {})
 
 
 class Share(NamedTuple):
-    """A range of an index's documents by position: behind `since`, up to `until` (None: the start, the
-    end).
-    """
+    """A range of documents by position: after `since` (None: the start), up to `until` (None: the end)."""
 
     since: Position | None = None
     until: Position | None = None
@@ -95,8 +89,8 @@ def read_pages(
 ) -> Iterator[list[SourceDocument]]:
     """Yield pages of the documents of an index in the range `share`.
 
-    `position`, if given, is where to begin and is moved along with each page. Only documents that match the
-    query `where` are read. `fields` limits `_source`; None reads it whole. Raises DataError if `_source` is
+    Reading begins after `position`, if given, which each page moves on. Only documents that match the query
+    `where` are read. `fields` limits `_source`; None reads all of it. Raises DataError if `_source` is
     disabled.
     """
     info = index if isinstance(index, IndexInfo) else cluster.index_info(index)
@@ -106,11 +100,11 @@ def read_pages(
         last = until.seq_no.get(shard, -1) if until else None
         if last is not None and position.seq_no.get(shard, -1) >= last:
             continue
-        behind: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
+        range_filter: dict[str, Any] = {"range": {"_seq_no": {} if last is None else {"lte": last}}}
         body = {
             "size": min(page + 1, info.result_window),  # the last document shows where the page may end
             # A range filter is cheaper than search_after on large shards.
-            "query": {"bool": {"filter": [behind, where] if where else [behind]}},
+            "query": {"bool": {"filter": [range_filter, where] if where else [range_filter]}},
             "sort": [{"_seq_no": {"order": "asc", "unmapped_type": "long"}}],  # an index may map nothing
             **hit_options(fields, info),
         }
@@ -134,8 +128,8 @@ def shards_shown(cluster: Cluster, info: IndexInfo) -> list[int]:
 def settled_position(cluster: Cluster, index: str | IndexInfo) -> Position | None:
     """Return for each shard the `_seq_no` up to which every operation is finished and visible to searches.
 
-    The highest `_seq_no` seen does not say that: an operation can become visible after a later one. Below the
-    global checkpoint nothing is missing any more. Return None without the rights to read it or to refresh.
+    The highest visible `_seq_no` is not enough, since an operation can become visible after a later one. Up
+    to the global checkpoint all are finished. Return None without the rights to read it or to refresh.
     """
 
     def global_checkpoints() -> Position:
@@ -174,8 +168,8 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
     """Count the operations between two settled positions that left no document (deletes, overwritten
     versions).
 
-    Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between. Where documents
-    share a number, as the first ones of a shrunk index do, their excess is counted.
+    Every operation takes one `_seq_no`, so 0 proves that nothing was deleted in between. Documents that
+    share a number, such as the first ones of a shrunk index, are counted as excess.
     """
     hidden = 0
     for shard, last in until.seq_no.items():
@@ -187,14 +181,14 @@ def hidden_operations(cluster: Cluster, index: str, since: Position, until: Posi
 def _read_shard(
     cluster: Cluster, info: IndexInfo, shard: int, body: dict[str, Any], position: Position
 ) -> Iterator[list[SourceDocument]]:
-    """Yield the pages of one shard behind `position`, which moves along; halve a page that is too large."""
+    """Yield the pages of one shard after `position`, which moves on; halve a page that is too large."""
     while True:
         try:
             with cluster.point_in_time(info.name, preference=f"_shards:{shard}") as pit:
                 body["pit"] = {"id": pit, "keep_alive": cluster.view_keep_alive}
                 while True:
-                    behind = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
-                    behind["gt"] = position.seq_no.get(shard, -1)
+                    bounds = body["query"]["bool"]["filter"][0]["range"]["_seq_no"]
+                    bounds["gt"] = position.seq_no.get(shard, -1)
                     documents = _next_page(cluster, info, body)
                     if not documents:
                         return
@@ -203,23 +197,23 @@ def _read_shard(
         except ClusterError as error:
             if error.kind == TOO_LARGE and body["size"] > 1:
                 body["size"] //= 2
-            # A node that restarts loses its views: open a new one and go on behind the last document.
+            # A node that restarts loses its views: open a new one and continue after the last document.
             elif error.kind != LOST_VIEW:
                 raise
 
 
 def _next_page(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[SourceDocument]:
-    """Return the documents of the next page: of each `_seq_no` all or none."""
+    """Return the documents of the next page: all documents of a `_seq_no`, or none of them."""
     documents = view_documents(cluster, info, body)
     if len(documents) < body["size"]:
         return documents
     last = documents[-1].seq_no
-    if whole := [document for document in documents if document.seq_no != last]:
-        return whole
+    if complete := [document for document in documents if document.seq_no != last]:
+        return complete
     filters = [*body["query"]["bool"]["filter"], {"term": {"_seq_no": last}}]
-    same = {**body, "query": {"bool": {"filter": filters}}}
-    while rest := view_documents(cluster, info, {**same, "from": len(documents)}):
-        documents += rest
+    last_query = {**body, "query": {"bool": {"filter": filters}}}
+    while more := view_documents(cluster, info, {**last_query, "from": len(documents)}):
+        documents += more
     return documents
 
 
@@ -227,12 +221,12 @@ def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> l
     """Run a search of a point in time within the index's scope and return its documents; every shard must
     answer. Raises ClusterError (TOO_LARGE) at once if the node lacks memory for them.
     """
-    scoped, at_once = info.scope.body(body), cluster.with_patience(0.0)
+    scoped, without_retries = info.scope.body(body), cluster.with_patience(0.0)
 
     def ask() -> Any:
-        """Search without patience: a node that lacks the memory says 429, as one that is busy."""
+        """Search without retries: a node that lacks memory answers 429, like a busy one."""
         try:
-            return at_once.request("POST", "/_search", scoped, PLAIN, every_shard=True)
+            return without_retries.request("POST", "/_search", scoped, PLAIN, every_shard=True)
         except ClusterError as error:
             if error.kind == BREAKER and body["size"] > 1:
                 raise ClusterError(error.message, hint=error.hint, kind=TOO_LARGE) from None
@@ -244,10 +238,8 @@ def view_documents(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> l
 
 
 def hit_options(fields: Sequence[str] | None = None, info: IndexInfo | None = None) -> dict[str, Any]:
-    """Return the parts of a search body that `source_document` needs; `fields` limits `_source` (None: all of
-    it).
-    """
-    source: Any = True if fields is None else list(fields) or False  # an empty list would be all
+    """Return the search body that `source_document` needs; `fields` limits `_source` (None: all of it)."""
+    source: Any = True if fields is None else list(fields) or False  # an empty list would mean all fields
     if source and info is not None and info.semantic:
         stored = [semantic.stored for semantic in info.semantic.values()]
         source = {"includes": list(fields or ()), "excludes": stored}
@@ -260,9 +252,9 @@ def hit_options(fields: Sequence[str] | None = None, info: IndexInfo | None = No
 
 
 def random_order_query(query: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Return a query that orders what matches `query` at random, decided by the seed."""
-    chance = {"random_score": {"seed": seed, "field": "_seq_no"}, "boost_mode": "replace"}
-    return {"function_score": {"query": query, **chance}}
+    """Return a query that puts the matches of `query` into a random order, fixed by the seed."""
+    random_scores = {"random_score": {"seed": seed, "field": "_seq_no"}, "boost_mode": "replace"}
+    return {"function_score": {"query": query, **random_scores}}
 
 
 def source_document(hit: dict[str, Any], info: IndexInfo | None = None) -> SourceDocument:
@@ -297,7 +289,7 @@ def read_documents(
 
 
 def text_of(source: dict[str, Any], fields: Sequence[str]) -> str:
-    """Return the texts in the named fields of a document, joined by blanks; other values count as missing.
+    """Return the texts in the named fields of a document, joined by spaces; other values count as missing.
 
     Dotted names reach into objects; lists of strings are joined too. Half a surrogate pair becomes U+FFFD.
     """
@@ -321,9 +313,9 @@ def _values_at(source: Any, name: str) -> list[Any]:
     if not isinstance(source, dict):
         return []
     values = [source[name]] if name in source else []
-    for dot, sign in enumerate(name):
-        if sign == "." and name[:dot] in source:
-            values += _values_at(source[name[:dot]], name[dot + 1 :])
+    for position, character in enumerate(name):
+        if character == "." and name[:position] in source:
+            values += _values_at(source[name[:position]], name[position + 1 :])
     return values
 
 
@@ -345,10 +337,9 @@ def sample_documents(
     seed: int = 13,
     progress: Progress = silent,
 ) -> list[SourceDocument]:
-    """Return `size` random documents of an index, or all if it holds no more; at most `DEEPEST` of a larger
-    one.
+    """Return all documents of an index that has at most `size`, else a random sample (at most `DEEPEST`).
 
-    `fields` limits `_source`; None reads it whole. Raises DataError if `_source` is disabled.
+    `fields` limits `_source`; None reads all of it. Raises DataError if `_source` is disabled.
     """
     require_stored_source(info)
     if cluster.count(info) <= size:
@@ -362,8 +353,8 @@ def sample_documents(
             with cluster.point_in_time(info.name, scope=info.scope) as pit:
                 query["pit"] = {"id": pit, "keep_alive": cluster.view_keep_alive}
                 while len(sample) < size:
-                    place = {"from": len(sample), "size": min(page, size - len(sample))}
-                    documents = view_documents(cluster, info, query | place)
+                    window = {"from": len(sample), "size": min(page, size - len(sample))}
+                    documents = view_documents(cluster, info, query | window)
                     if not documents:
                         break
                     sample += documents
@@ -400,26 +391,27 @@ def documents_by_id(
 def counterparts(
     cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument], *, whole: bool = True
 ) -> dict[Key, SourceDocument]:
-    """Return, by the key of each of `documents`, what an index holds in its place: the same id, in the shard
-    to which the routing leads.
+    """Return key of each of `documents` -> the document of an index with the same id, in the shard of its
+    routing.
 
-    Read as by `documents_by_id`. Documents that the index lacks are left out.
+    Documents are read as by `documents_by_id`. Those that the index lacks are left out.
     """
     ids = list({document.doc_id: None for document in documents})
     pages = documents_in_pages(cluster, info, ids, page=CHUNK, whole=whole)
-    held = {document.key: document for page in pages for document in page}
-    by_id = {key[0]: key for key in held}
-    doubtful = [d.key for d in documents if d.doc_id in by_id and d.key not in held]
-    places = {key: by_id[key[0]] for key in doubtful if info.shards == 1}
-    for part in groups_of(doubtful if info.shards > 1 else [], CHUNK):
-        places |= counterpart_keys(cluster, info, part)  # another routing may lead to the same shard
-    there = {document.key: places.get(document.key, document.key) for document in documents}
-    return {key: held[place] for key, place in there.items() if place in held}
+    stored = {document.key: document for page in pages for document in page}
+    key_by_id = {key[0]: key for key in stored}
+    unmatched_keys = [d.key for d in documents if d.doc_id in key_by_id and d.key not in stored]
+    stored_keys = {key: key_by_id[key[0]] for key in unmatched_keys if info.shards == 1}
+    for part in groups_of(unmatched_keys if info.shards > 1 else [], CHUNK):
+        stored_keys |= counterpart_keys(cluster, info, part)  # another routing may lead to the same shard
+    sought_keys = {document.key: stored_keys.get(document.key, document.key) for document in documents}
+    return {key: stored[stored_key] for key, stored_key in sought_keys.items() if stored_key in stored}
 
 
 def counterpart_keys(cluster: Cluster, info: IndexInfo, keys: Sequence[Key]) -> dict[Key, Key]:
-    """Return, for each of the keys (id and routing), that of the document that an index holds in its place:
-    the same id, in the shard to which the routing leads. Places that hold no document are left out.
+    """Return key -> key of the index's document with the same id, in the shard to which the routing leads.
+
+    Its routing may differ. Keys without such a document are left out.
     """
     if info.mappings.get("_routing", {}).get("required"):
         keys = [(doc_id, routing) for doc_id, routing in keys if routing]
@@ -444,32 +436,31 @@ def hits_by_id(
     query: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the search hits of the documents with these ids, by as many searches as the result window needs:
-    several of an id that stands in several shards.
+    """Return the search hits of the documents with these ids, by as many searches as the result window needs.
 
-    `parts` are added to each search body. `query` scores the documents or leaves some out; None finds all of
-    them.
+    An id that several shards hold gives several hits. `parts` are added to each search body. `query` scores
+    the documents or leaves some out; None finds all of them.
     """
     limit = index.result_window if isinstance(index, IndexInfo) else DEEPEST
     hits: list[dict[str, Any]] = []
-    waiting = groups_of(doc_ids, max(1, limit))
-    while waiting:
-        group = waiting.pop(0)
+    queue = groups_of(doc_ids, max(1, limit))
+    while queue:
+        group = queue.pop(0)
         ids: dict[str, Any] = {"ids": {"values": list(group)}}
-        narrowed = {"bool": {"must": [query], "filter": [ids]}} if query else ids
-        body = {**parts, "query": narrowed, "track_total_hits": True}
-        ask = partial(cluster.search, index, params=params, every_shard=True)
+        full_query = {"bool": {"must": [query], "filter": [ids]}} if query else ids
+        body = {**parts, "query": full_query, "track_total_hits": True}
+        search = partial(cluster.search, index, params=params, every_shard=True)
         try:
-            answer = ask({"size": len(group), **body})["hits"]
+            answer = search({"size": len(group), **body})["hits"]
             total = answer.get("total", {}).get("value", 0)
             if len(group) < total <= limit:
-                answer = ask({"size": total, **body})["hits"]
+                answer = search({"size": total, **body})["hits"]
         except ClusterError as error:
             if error.kind not in (TOO_LARGE, BREAKER) or len(group) == 1:
                 raise
             total = limit + 1
         if len(group) > 1 and total > limit:
-            waiting[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
+            queue[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
         else:
             hits += answer["hits"]
     return hits
@@ -478,7 +469,7 @@ def hits_by_id(
 def documents_in_pages(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], *, page: int, whole: bool = True
 ) -> Iterator[list[SourceDocument]]:
-    """Yield the documents with these ids, of `page` ids at a time, as `documents_by_id` reads them."""
+    """Yield the documents with these ids in pages of `page` ids, as `documents_by_id` reads them."""
     info = index if isinstance(index, IndexInfo) else None
     for group in groups_of(doc_ids, page):
         hits = hits_by_id(cluster, index, group, hit_options(None if whole else (), info))
@@ -486,7 +477,7 @@ def documents_in_pages(
 
 
 def count_missing(cluster: Cluster, index: str | IndexInfo, doc_ids: Collection[str]) -> int:
-    """Count the ids of which a search of the index finds no document."""
+    """Count the ids without a document that a search of the index finds."""
     unique = sorted(set(doc_ids))
     pages = documents_in_pages(cluster, index, unique, page=CHUNK, whole=False)
     return len(unique) - len({document.doc_id for page in pages for document in page})

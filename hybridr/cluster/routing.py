@@ -1,7 +1,7 @@
 """Computes, as OpenSearch does, which shard a routing value leads to, and chooses which copy of each shard
 answers.
 
-That is a guess for an index that was shrunk or split; `placement` asks the cluster.
+The shard may be wrong for an index that was shrunk or split; `placement` asks the cluster.
 
 Source: OperationRouting.generateShardId, Murmur3HashFunction and MetadataCreateIndexService of OpenSearch.
 """
@@ -15,14 +15,13 @@ from zlib import crc32
 
 from .record import IndexInfo, parse_index_info
 
-SPLITS = 10  # an index can be split by 2 so often, up to 1,024 shards, unless its settings say otherwise
+SPLITS = 10  # default number of times that an index can be split in two, up to 1,024 shards
 PLACES, SPREAD = "number_of_routing_shards", "routing_partition_size"
 RESIZED = ("index.resize.", "index.shrink.")
-"""Settings of an index that a `_shrink`, `_split` or `_clone` made: it routes as the index that it was made
-of."""
+"""Prefixes of settings of an index made by `_shrink`, `_split` or `_clone`; it routes like its original."""
 SAME_SINCE, SAME_BEFORE = 7_000_000, 9_000_000
-"""Elasticsearch computes shards in other ways for indices made by versions outside of these; the numbers of
-all versions of OpenSearch are above `OPENSEARCH`."""
+"""Elasticsearch computes shards differently for indices of versions outside this range. All versions of
+OpenSearch have numbers above `OPENSEARCH`."""
 OPENSEARCH = 1 << 27
 
 
@@ -52,33 +51,32 @@ def shards_in(info: IndexInfo) -> list[int]:
 
 
 def has_same_layout(left: IndexInfo, right: IndexInfo) -> bool:
-    """Return whether the settings of two indices prove that a document stands in the same shard of both."""
+    """Return whether the settings of two indices prove that both put a document into the same shard."""
 
     def layout(info: IndexInfo) -> tuple[Any, ...]:
-        """Return what decides which shard a document is put into."""
+        """Return the settings that decide the shard of a document."""
         places, spread = (info.settings.get(f"index.{name}") for name in (PLACES, SPREAD))
         created = int(info.settings.get("index.version.created", OPENSEARCH))
-        usual = created >= OPENSEARCH or SAME_SINCE <= created < SAME_BEFORE
-        return info.shards, places, int(spread or 1), usual or created
+        is_usual = created >= OPENSEARCH or SAME_SINCE <= created < SAME_BEFORE
+        return info.shards, places, int(spread or 1), is_usual or created
 
     is_resized = any(name.startswith(RESIZED) for info in (left, right) for name in info.settings)
     return layout(left) == layout(right) and not is_resized
 
 
 def text_preference(text: str) -> dict[str, str]:
-    """Return the search parameter `preference` by which the same text is always answered by the same copies
-    of shards.
+    """Return the search parameter `preference` that sends equal texts to the same copies of shards.
 
-    Copies count deleted documents differently until they are merged away, and so score differently.
+    Copies score differently, since each counts deleted documents until it has merged them away.
     """
     return {"preference": f"hybridr-{crc32(text.encode('utf-8', 'surrogatepass')):08x}"}
 
 
 def parse_index_infos(response: Mapping[str, Any], segmented: set[str]) -> list[IndexInfo]:
-    """Return the descriptions in the cluster's answer to GET /INDEX, by name.
+    """Return the index descriptions in the cluster's answer to GET /INDEX, sorted by name.
 
-    The names and aliases of those whose replicas copy segments, and so show documents later than the primary,
-    are added to `segmented`. Raises as `parse_index_info`.
+    Adds to `segmented` the names and aliases of indices with segment replication, whose replicas show
+    documents later than the primary. Raises like `parse_index_info`.
     """
     infos = [parse_index_info(name, index) for name, index in sorted(response.items())]
     for info in infos:
@@ -88,8 +86,8 @@ def parse_index_infos(response: Mapping[str, Any], segmented: set[str]) -> list[
 
 
 def copies_preference(segmented: Collection[str], name: str, preference: str | None = None) -> dict[str, str]:
-    """Return the search parameter by which the copies that `preference` names answer: of an index whose name
-    is among the `segmented`, only primaries, as a refresh does not reach its replicas.
+    """Return the search parameter `preference`. It asks for primaries if the index is among the `segmented`,
+    since a refresh does not reach their replicas.
     """
     if name not in segmented:
         return {"preference": preference} if preference else {}
@@ -101,16 +99,16 @@ def murmur3(data: bytes) -> int:
     """Return the MurmurHash3 (x86, 32 bits, seed 0; Appleby 2011) of bytes, as a signed number."""
 
     def rotated(value: int, bits: int) -> int:
-        """Return a 32-bit value rotated to the left by some bits."""
+        """Return a 32-bit value rotated to the left."""
         return (value << bits | value >> 32 - bits) & 0xFFFFFFFF
 
     hashed = 0
     for start in range(0, len(data), 4):
-        part = data[start : start + 4]
+        block = data[start : start + 4]
         hashed ^= (
-            rotated(int.from_bytes(part, "little") * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+            rotated(int.from_bytes(block, "little") * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
         )
-        if len(part) == 4:
+        if len(block) == 4:
             hashed = (rotated(hashed, 13) * 5 + 0xE6546B64) & 0xFFFFFFFF
     hashed ^= len(data)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
