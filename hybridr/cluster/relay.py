@@ -1,6 +1,4 @@
-"""The relay: forwards requests of clients to the cluster with the clients' own headers, and returns the
-answers unchanged.
-"""
+"""The relay: forwards clients' requests to the cluster with their headers, and returns answers unchanged."""
 
 from __future__ import annotations
 
@@ -30,12 +28,12 @@ HOP_BY_HOP = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
     "transfer-encoding upgrade expect host content-length".split()
 )
-"""Headers of one connection alone."""
+"""Headers that apply to a single connection."""
 PROXY_HEADERS = re.compile(
     r"forwarded|x-forwarded-.*|x-real-ip|x-proxy-.*|_(opendistro|opensearch)_security.*"
 )
-"""Headers by which a cluster believes a proxy whom it asks for. The relay tells for nobody."""
-KEPT_OPEN = 64  # connections to a host that are kept
+"""Headers in which a trusted proxy names the user to the cluster. The relay removes them."""
+KEPT_OPEN = 64  # idle connections per host
 LONGEST_CONNECT_S = 10.0
 Headers = tuple[tuple[str, str], ...]
 
@@ -77,13 +75,11 @@ class Call:
                 raise CallEnded
 
     def end(self) -> None:
-        """Close the call's connection, so that reading or writing it fails at once and the cluster stops the
-        search.
-        """
+        """Close the call's connection: reading and writing fail at once, and the cluster stops the search."""
         with self.lock:
             self.ended = True
             if self.connection is not None and self.connection.call is self and self.connection.sock:
-                with suppress(OSError):  # of the plain socket: that of TLS is being read by another thread
+                with suppress(OSError):  # the plain socket, since another thread reads the TLS socket
                     socket.socket.shutdown(self.connection.sock, socket.SHUT_RDWR)
 
 
@@ -92,7 +88,7 @@ class CallEnded(Exception):
 
 
 class StrictResponse(HTTPResponse):
-    """An HTTP response that fails if its headers cannot be parsed, since then its end is unknown."""
+    """An HTTP response that fails if its headers cannot be parsed, since its end is then unknown."""
 
     def begin(self) -> None:
         """Read status and headers. Raises ClusterError for headers that cannot be parsed."""
@@ -158,14 +154,13 @@ class Relay:
         self.pool.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
     def send(self, request: ClientRequest, call: Call | None = None) -> ClusterAnswer:
-        """Send a request to the first host that can be connected, and return its answer; `call` can end it
-        meanwhile.
+        """Send a request to the first host that accepts a connection, and return its answer.
 
-        Raises Unreachable, and ClusterError for an answer that is too large or unreadable, or for a target
-        that the HTTP package would change.
+        Another thread can end the request through `call`. Raises Unreachable, and ClusterError for an answer
+        that is too large or unreadable, or for a target that the HTTP package would change.
         """
         call = call or Call()
-        before = Call.current.set(call)
+        token = Call.current.set(call)
         try:
             for host in self.hosts:
                 try:
@@ -176,16 +171,14 @@ class Relay:
                         raise
             raise AssertionError
         finally:
-            Call.current.reset(before)
+            Call.current.reset(token)
             with call.lock:
                 call.connection = None
 
     def _send(self, host: str, request: ClientRequest) -> ClusterAnswer:
-        """Send a request to one host and return its answer, without headers by which proxies vouch for
-        users.
-        """
-        unsaid = (name for name in ("user-agent", "accept-encoding") if not request.header(name))
-        headers = urllib3.HTTPHeaderDict(dict.fromkeys(unsaid, urllib3.util.SKIP_HEADER))
+        """Send a request to a host, without headers in which proxies name users, and return its answer."""
+        absent_names = (name for name in ("user-agent", "accept-encoding") if not request.header(name))
+        headers = urllib3.HTTPHeaderDict(dict.fromkeys(absent_names, urllib3.util.SKIP_HEADER))
         for name, value in forwarded_headers(request.headers):
             if not PROXY_HEADERS.fullmatch(name.lower()):
                 headers.add(name, value)
@@ -199,18 +192,16 @@ class Relay:
             preload_content=False,
             decode_content=False,
         )
-        read = read_answer(answer, self.bounds)
-        return ClusterAnswer(read.status, forwarded_headers(answer.headers.iteritems()), read.data)
+        complete = read_answer(answer, self.bounds)
+        return ClusterAnswer(complete.status, forwarded_headers(answer.headers.iteritems()), complete.data)
 
 
-@lru_cache(128)  # of most clients the addresses are few
+@lru_cache(128)  # most clients use few addresses
 def checked_url(host: str, target: str) -> str:
-    """Return the address of a request. Raises ClusterError for a target that the HTTP package would
-    change.
-    """
+    """Return the URL of a request. Raises ClusterError for a target that the HTTP package would change."""
     url, prefix = f"{host}{target}", parse_url(host).path or ""
-    as_read = parse_url(url).request_uri  # it ends at `#`, and `/../` is resolved
-    if as_read != f"{prefix}{target}" or not re.match("/[^/]", target):
+    parsed_target = parse_url(url).request_uri  # cut at `#`, with `/../` resolved
+    if parsed_target != f"{prefix}{target}" or not re.match("/[^/]", target):
         raise ClusterError(f"'{shortened(target)}' is no address that can be passed on")
     return url
 
@@ -233,33 +224,31 @@ def header_of(headers: Headers, name: str) -> str:
 
 
 def forwarded_headers(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Return the headers to forward: all but those of one connection (hop-by-hop) or named by
-    `Connection`.
-    """
+    """Return the headers to forward: all but hop-by-hop headers and those that `Connection` names."""
     pairs = tuple(headers)
-    named = {
+    connection_names = {
         header.strip().lower()
         for name, value in pairs
         if name.lower() == "connection"
         for header in value.split(",")
     }
-    left_out = HOP_BY_HOP | named
-    return tuple((name, value) for name, value in pairs if name.lower() not in left_out)
+    excluded = HOP_BY_HOP | connection_names
+    return tuple((name, value) for name, value in pairs if name.lower() not in excluded)
 
 
 @contextmanager
 def relay_errors(host: str) -> Iterator[None]:
-    """Run the block; turn errors of the package urllib3 into Unreachable or ClusterError about this host."""
-    named = urlsplit(host).netloc
+    """Run the block; turn errors of urllib3 into Unreachable or ClusterError about this host."""
+    address = urlsplit(host).netloc
     try:
         yield
     except CallEnded:
-        raise Unreachable(f"nobody waits for {named} any more", kind=LATE) from None
+        raise Unreachable(f"nobody waits for {address} any more", kind=LATE) from None
     except BoundsExceeded as cause:
-        raise ClusterError(f"the answer of {named} takes too many {cause}", kind=TOO_LARGE) from None
+        raise ClusterError(f"the answer of {address} takes too many {cause}", kind=TOO_LARGE) from None
     except exceptions.ConnectTimeoutError as error:
-        raise Unreachable(f"nothing answers at {named}: {shortened(error)}") from None
+        raise Unreachable(f"nothing answers at {address}: {shortened(error)}") from None
     except exceptions.TimeoutError:
-        raise Unreachable(f"{named} did not answer in time", kind=LATE) from None
+        raise Unreachable(f"{address} did not answer in time", kind=LATE) from None
     except exceptions.HTTPError as error:
-        raise Unreachable(f"nothing answers at {named}: {shortened(error)}") from None
+        raise Unreachable(f"nothing answers at {address}: {shortened(error)}") from None

@@ -1,4 +1,4 @@
-"""The hidden index of a source's rules: its name, and the version that a new index begins with."""
+"""The hidden index of a source's rules: its name, and its newest version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .record_parts import KeptRules
 
 BESIDE_SOURCE = "-hybridr-rules"
 NEWEST = {"version": {"order": "desc", "unmapped_type": "long"}}
-NAMED = ["version", "job", "rules.name"]  # a document may have megabytes
+NAMED = ["version", "job", "rules.name"]  # not the rules, which may be megabytes
 
 
 def rules_index(info: IndexInfo) -> str:
@@ -23,11 +23,10 @@ def rules_index(info: IndexInfo) -> str:
 
 
 def newest_rules(cluster: Cluster, source: IndexInfo) -> KeptRules | None:
-    """Return the newest rules of a source as a record names them; None if there are none, or without the
-    right to look.
+    """Return the newest rules of a source as a record holds them; None without rules or the right to read.
 
-    They outlive the indices with vectors that a rollback drops. Raises DataError if they are malformed:
-    without them banned documents would be shown.
+    Rules outlive the indices with vectors that a rollback deletes. Raises DataError if they are malformed,
+    since without them banned documents would be shown.
     """
     newest = newest_version(cluster, source)
     return newest if newest and newest.rules else None
@@ -36,14 +35,14 @@ def newest_rules(cluster: Cluster, source: IndexInfo) -> KeptRules | None:
 def with_newest_rules(
     cluster: Cluster, info: IndexInfo, fallback: KeptRules | None
 ) -> Callable[[Record], Record]:
-    """Return a change of a record that puts the newest rules of an index's source in force.
+    """Return a function that puts the newest rules of an index's source into a record.
 
-    They are read whenever the change is made: records are not written in the order of the versions. The
-    `fallback` is for where none are stored, or without the right to look.
+    It reads the rules at each call, since records are not written in the order of the versions. It uses
+    `fallback` if no rules are stored, or without the right to read them.
     """
 
     def change(record: Record) -> Record:
-        """Return the record with the rules that are the newest now."""
+        """Return the record with the newest rules."""
         newest = newest_version(cluster, info) or fallback
         return record.changed(rules=newest if newest and newest.rules else None)
 
@@ -53,7 +52,7 @@ def with_newest_rules(
 def newest_version(cluster: Cluster, info: IndexInfo) -> KeptRules | None:
     """Return the newest stored version of the rules of an index's source, which may have no rule.
 
-    None if none is stored, or without the right to look. Raises DataError if it is malformed.
+    None if none is stored, or without the right to read it. Raises DataError if it is malformed.
     """
     index, hits = rules_index(info), []
     with suppress(AccessDenied, NotFound):
@@ -63,8 +62,8 @@ def newest_version(cluster: Cluster, info: IndexInfo) -> KeptRules | None:
     if not hits:
         return None
     try:
-        held = hits[0]["_source"]
-        return KeptRules(version=held["version"], rules=len(held.get("rules", ())), job=held["job"])
+        stored = hits[0]["_source"]
+        return KeptRules(version=stored["version"], rules=len(stored.get("rules", ())), job=stored["job"])
     except (AttributeError, KeyError, TypeError, ValidationError):
         raise DataError(
             f"'{index}' holds what hybridr did not write", hint="mend it, or delete it and its rules"

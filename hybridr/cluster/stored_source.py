@@ -10,7 +10,7 @@ from ..errors import DataError
 from .record import IndexInfo
 
 DERIVED = "index.derived_source.enabled"
-"""Setting by which an index rebuilds `_source` from the values of fields at each request."""
+"""Setting with which an index rebuilds `_source` from field values at each request."""
 SOURCE_MODE, WITHOUT_VECTORS = "index.mapping.source.mode", "index.mapping.exclude_source_vectors"
 VECTOR_FIELD = rb'"(dense|knn)_vector"'
 RELOAD = "load the documents again from where they came, into an index whose _source is whole"
@@ -25,19 +25,19 @@ def require_stored_source(info: IndexInfo) -> None:
 def require_whole_source(info: IndexInfo) -> None:
     """Raise DataError unless the index stores its documents with all their fields.
 
-    A copy or update of documents would silently lose fields that `_source` leaves out, or that are made anew
-    from the index (synthetic `_source`).
+    A copy or update of documents would silently lose what `_source` leaves out or only rebuilds from fields
+    (synthetic `_source`).
     """
     require_stored_source(info)
-    lost = ""
+    loss = ""
     mode = info.mappings.get("_source", {}).get("mode") or info.settings.get(SOURCE_MODE)
-    mapped = orjson.dumps(info.properties)
+    mapping_json = orjson.dumps(info.properties)
     if str(mode).lower() == "synthetic":
-        lost = "keeps no documents, they are made anew of fields (synthetic _source)"
-    elif str(info.settings.get(WITHOUT_VECTORS)).lower() == "true" and re.search(VECTOR_FIELD, mapped):
-        lost = f"gives no vectors back ({WITHOUT_VECTORS})"
-    if lost:
-        raise DataError(f"index '{info.name}' {lost}: a copy would not be the same documents", hint=RELOAD)
+        loss = "keeps no documents, they are made anew of fields (synthetic _source)"
+    elif str(info.settings.get(WITHOUT_VECTORS)).lower() == "true" and re.search(VECTOR_FIELD, mapping_json):
+        loss = f"gives no vectors back ({WITHOUT_VECTORS})"
+    if loss:
+        raise DataError(f"index '{info.name}' {loss}: a copy would not be the same documents", hint=RELOAD)
     filters = ((kind, info.mappings.get("_source", {}).get(kind)) for kind in ("includes", "excludes"))
     if rules := [f"_source.{kind}: {', '.join(names)}" for kind, names in filters if names]:
         raise DataError(

@@ -1,9 +1,7 @@
-"""The fields of token vectors and token bits: the stored values, the query that scores by bits, and late
-interaction.
+"""The fields of token vectors and token bits: stored values, the query that scores bits, late interaction.
 
-Token vectors are doc values, which a client reads and compares: 50 documents of 150 vectors in some
-milliseconds. The k-NN plugin's `lateInteractionScore` reads them from the JSON of `_source`, in more than a
-hundred.
+Token vectors are doc values that the client reads and compares. 50 documents of 150 vectors take some
+milliseconds. The k-NN plugin's `lateInteractionScore` reads the JSON of `_source` and takes over 100 ms.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ from .record_parts import RepresentationState
 from .retrievers.dense import to_stored_values
 
 BITS_MAPPING: dict[str, Any] = {"type": "binary", "doc_values": True}
-SOURCE_BYTES = 4 / 3  # of base64 in `_source`, and in the copy for recovery where `_source` leaves it out
+SOURCE_BYTES = 4 / 3  # stored bytes per byte: base64 in `_source`, or in its copy for recovery
 BYTES_OF_LONG = 8
-# A script ends in an error after 1,000,000 turns of loops, which it counts for each function apart.
+# A script fails after 1,000,000 loop iterations, counted per function.
 SCRIPT = Template("""
 long[] unpacked(byte[] bytes, int start, int size) {
   long[] found = new long[size]; int at = start;
@@ -71,20 +69,19 @@ def bits_query(
     """Return the script query that scores documents by late interaction of their token bits with a query's.
 
     `query` is `(tokens, bytes)`, `weights` `(tokens,)`. The score is `factor` x the weighted sum, at least 0,
-    of 1 - 2 x hamming / width between each query token and its nearest token of the document; documents
-    without bits are not found. The script's text depends only on the width, so that a server compiles it
-    once.
+    of 1 - 2 x hamming / width between each query token and its nearest token of the document. Documents
+    without bits are not found. The script's text depends only on the width, so a server compiles it once.
     """
     longs = query.shape[1] // BYTES_OF_LONG
-    shifted = [f"((bytes[at + {i}] & 255L) << {56 - 8 * i})" for i in range(BYTES_OF_LONG)]
-    reads = [f"long q{i} = ((Number) query.get(at + {i})).longValue();" for i in range(longs)]
-    apart = [f"Long.bitCount(q{i} ^ tokens[i + {i}])" for i in range(longs)]
-    source = SCRIPT.substitute(  # its loops over the longs of a token are written out for speed
+    shifted_bytes = [f"((bytes[at + {i}] & 255L) << {56 - 8 * i})" for i in range(BYTES_OF_LONG)]
+    declarations = [f"long q{i} = ((Number) query.get(at + {i})).longValue();" for i in range(longs)]
+    distances = [f"Long.bitCount(q{i} ^ tokens[i + {i}])" for i in range(longs)]
+    source = SCRIPT.substitute(  # loops over the longs of a token are unrolled for speed
         field=BITS_FIELD,
         longs=longs,
-        long=" | ".join(shifted),
-        asked=" ".join(reads),
-        apart=" + ".join(apart),
+        long=" | ".join(shifted_bytes),
+        asked=" ".join(declarations),
+        apart=" + ".join(distances),
     )
     params = {"weights": weights.tolist(), "width": width, "factor": factor}
     params |= {"query": query.reshape(-1).view(">i8").tolist()}
@@ -95,9 +92,7 @@ def bits_query(
 def stored_bytes(
     cluster: Cluster, index: str | IndexInfo, doc_ids: Sequence[str], field: str = BITS_FIELD
 ) -> dict[str, bytes]:
-    """Return id -> binary doc value of a field, for those of the documents that have one; refresh the index
-    before.
-    """
+    """Return id -> binary doc value of a field, for documents that have one. Refresh the index first."""
     hits = hits_by_id(cluster, index, doc_ids, {"_source": False, "docvalue_fields": [field]})
     values = {hit["_id"]: hit["fields"][field][0] for hit in hits if "fields" in hit}
     return {doc_id: base64.b64decode(value + "==") for doc_id, value in values.items()}  # sent unpadded
@@ -132,43 +127,40 @@ class TokenState(RepresentationState):
 
 
 def tokens_value(vectors: NDArray[np.float32], values: TokenValues) -> dict[str, str]:
-    """Return the field of a document that holds its token vectors `(tokens, dim)` as base64, in floats or
-    bytes.
-    """
-    held = to_stored_values(vectors, values).astype(STORED_AS[values])
-    return {TOKENS_FIELD: base64.b64encode(held.tobytes()).decode()}
+    """Return the field of a document that holds its token vectors `(tokens, dim)`, as base64."""
+    stored = to_stored_values(vectors, values).astype(STORED_AS[values])
+    return {TOKENS_FIELD: base64.b64encode(stored.tobytes()).decode()}
 
 
-def token_vectors_in(held: bytes, state: TokenState) -> NDArray[np.float32]:
-    """Return the token vectors `(tokens, dim)` in a stored value; none if its length does not fit."""
-    each = state.bytes_a_token
-    rows = np.frombuffer(held if len(held) % each == 0 else b"", np.uint8).reshape(-1, each)
+def token_vectors_in(stored: bytes, state: TokenState) -> NDArray[np.float32]:
+    """Return the token vectors `(tokens, dim)` in a stored value; `(0, dim)` if its length does not fit."""
+    size = state.bytes_a_token
+    rows = np.frombuffer(stored if len(stored) % size == 0 else b"", np.uint8).reshape(-1, size)
     return rows.view(STORED_AS[state.values]).astype(np.float32)
 
 
 def max_sims(
     query: NDArray[np.float32], documents: Sequence[bytes], state: TokenState
 ) -> NDArray[np.float32]:
-    """Return late-interaction scores `(n,)`: for each document the sum over query tokens of the largest
-    cosine.
+    """Return late-interaction scores `(n,)`: per document the sum over query tokens of the largest cosine.
 
     `query` is `(tokens, dim)`. Documents without vectors get NaN.
     """
-    each = state.bytes_a_token
-    counts = np.array([len(stored) // each if len(stored) % each == 0 else 0 for stored in documents])
+    size = state.bytes_a_token
+    counts = np.array([len(stored) // size if len(stored) % size == 0 else 0 for stored in documents])
     sims = np.full(len(documents), np.nan, dtype=np.float32)
     if counts.any():
-        there = counts > 0
-        vectors = token_vectors_in(b"".join(compress(documents, there)), state)
+        has_vectors = counts > 0
+        vectors = token_vectors_in(b"".join(compress(documents, has_vectors)), state)
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        # In small blocks, which BLAS does in this thread: its own ones, waiting in circles beside those of
-        # the encoder, make it five times as long.
+        # BLAS multiplies small blocks in this thread. Its own threads busy-wait next to those of the encoder
+        # and take five times as long.
         blocks = -(-len(vectors) // BLOCK_VECTORS)
-        filled = np.zeros((blocks * BLOCK_VECTORS, vectors.shape[1]), dtype=np.float32)
-        filled[: len(vectors)] = vectors
-        products = filled.reshape(blocks, BLOCK_VECTORS, -1) @ query.T  # (blocks, BLOCK_VECTORS, m)
-        products = products.reshape(len(filled), -1)[: len(vectors)]
+        padded = np.zeros((blocks * BLOCK_VECTORS, vectors.shape[1]), dtype=np.float32)
+        padded[: len(vectors)] = vectors
+        products = padded.reshape(blocks, BLOCK_VECTORS, -1) @ query.T  # (blocks, BLOCK_VECTORS, m)
+        products = products.reshape(len(padded), -1)[: len(vectors)]
         cosines = products / np.maximum(lengths, 1e-12)[:, None]
-        starts = np.cumsum(counts[there]) - counts[there]
-        sims[there] = np.maximum.reduceat(cosines, starts, axis=0).sum(axis=1)
+        starts = np.cumsum(counts[has_vectors]) - counts[has_vectors]
+        sims[has_vectors] = np.maximum.reduceat(cosines, starts, axis=0).sum(axis=1)
     return sims

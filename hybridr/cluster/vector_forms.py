@@ -12,10 +12,10 @@ from .settings import VectorSettings
 
 BYTES_PER_NEIGHBOUR = 8  # 2 m links of 4 bytes each
 OVERHEAD = 1.1
-# A value's JSON in the stored source, compressed: measured on 2.19.1 and 3.6.0 with vectors of length 1.
+# Compressed JSON bytes per value in the stored source, measured on 2.19.1 and 3.6.0 with unit vectors.
 TEXT_BYTES = {"byte": 2}
 FLOAT_TEXT_BYTES = 9
-DERIVED_SOURCE: Version = (3, 0, 0)  # from here on only the copy for recovery holds vectors as text
+DERIVED_SOURCE: Version = (3, 0, 0)  # since then only the copy for recovery holds vectors as text
 ESTIMATE = "1.1 x (bytes of a vector + 8 m) each, the estimate of OpenSearch's documentation (HNSW memory)"
 
 
@@ -23,8 +23,8 @@ ESTIMATE = "1.1 x (bytes of a vector + 8 m) each, the estimate of OpenSearch's d
 class Form:
     """One way to store vectors, by OpenSearch's own names.
 
-    `bits` per value have to be in memory for a search, `disk_bits` lie on disk, where engines keep the floats
-    beside a compressed copy. `native` forms need libraries that an embedded node lacks.
+    `bits` per value must be in memory for a search. `disk_bits` per value are on disk, where engines keep the
+    floats and a compressed copy. `native` forms need libraries that an embedded node lacks.
     """
 
     vectors: str
@@ -41,7 +41,7 @@ class Form:
         return f"--engine {self.engine} --vectors {self.vectors}{level}"
 
 
-# The default level of on_disk stands first. faiss keeps its own copy beside Lucene's floats.
+# The default level of on_disk comes first. faiss keeps a second copy next to Lucene's floats.
 FORMS = (
     Form("float", None, "lucene", 32, 32, (0, 0, 0), False),
     Form("byte", None, "lucene", 8, 8, (2, 9, 0), False),
@@ -60,7 +60,7 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Cost:
-    """The bytes that a form takes: of one vector in memory, then of all vectors and their graph per copy of
+    """The bytes that a form takes: for one vector in memory, and for all vectors with their graph per copy of
     the index.
 
     `memory_bytes` is an estimate (`ESTIMATE`); `disk_bytes` includes the vectors as JSON text, which the
@@ -77,42 +77,42 @@ class Cost:
 
 
 def form_of(settings: VectorSettings) -> Form:
-    """Return the form that the settings name. Raises SettingsError if their engine has none such."""
+    """Return the form that the settings name. Raises SettingsError if their engine lacks it."""
     if settings.compression and settings.vectors != "on_disk":
         raise SettingsError(
             f"--compression is a level of on_disk, not of {settings.vectors}", hint="--vectors on_disk"
         )
-    named = [f for f in FORMS if f.engine == settings.engine and f.vectors == settings.vectors]
-    forms = [f for f in named if settings.compression in (None, f.compression)]
+    matches = [f for f in FORMS if f.engine == settings.engine and f.vectors == settings.vectors]
+    forms = [f for f in matches if settings.compression in (None, f.compression)]
     if not forms:
         wish = f"{settings.vectors} {settings.compression or ''}".strip()
-        near = [form for form in FORMS if form.vectors == settings.vectors]
-        same_level = [str(form) for form in near if settings.compression in (None, form.compression)]
-        hint = " or ".join(same_level) or str(near[0])
+        alternatives = [form for form in FORMS if form.vectors == settings.vectors]
+        same_level = [str(form) for form in alternatives if settings.compression in (None, form.compression)]
+        hint = " or ".join(same_level) or str(alternatives[0])
         raise SettingsError(f"--engine {settings.engine} has no {wish} vectors", hint=hint)
     return forms[0]
 
 
 def is_embedded(cluster: Cluster) -> bool:
     """Return whether the cluster is an embedded node of hybridr."""
-    marked = any("hybridr_embedded" in node.get("attributes", {}) for node in cluster.nodes)
-    return marked or any(node.running and node.url == cluster.url for node in node_states())
+    is_marked = any("hybridr_embedded" in node.get("attributes", {}) for node in cluster.nodes)
+    return is_marked or any(node.running and node.url == cluster.url for node in node_states())
 
 
 def lacks_native_libraries(cluster: Cluster) -> bool:
     """Return whether the cluster is an embedded node without the native libraries that faiss needs."""
-    embedded = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
-    return is_embedded(cluster) and not embedded
+    has_libraries = any(node.get("attributes", {}).get("hybridr_faiss") == "true" for node in cluster.nodes)
+    return is_embedded(cluster) and not has_libraries
 
 
 def obstacle(form: Form, similarity: str, version: Version, *, bare: bool) -> str | None:
     """Return why a cluster of this version cannot store vectors in this form; None if it can.
 
-    `bare` says that the cluster is an embedded node without native libraries.
+    `bare` means an embedded node without native libraries.
     """
     if version < form.since:
-        needed, running = (".".join(map(str, number)) for number in (form.since, version))
-        return f"{form} needs OpenSearch {needed}, this is {running}"
+        minimum, actual = (".".join(map(str, number)) for number in (form.since, version))
+        return f"{form} needs OpenSearch {minimum}, this is {actual}"
     if form.native and bare:
         return f"{form} would kill this embedded node: its k-NN plugin has no native library"
     if form.vectors == "byte" and similarity != "cosine":
@@ -125,10 +125,10 @@ def require_form(form: Form, similarity: str, version: Version, *, bare: bool) -
     reason = obstacle(form, similarity, version, bare=bare)
     if reason is None:
         return
-    free = [f for f in FORMS if obstacle(f, similarity, version, bare=bare) is None]
-    same = [f for f in free if f.vectors == form.vectors] or [f for f in free if f.bits < 32] or free
-    default = " (the default)" if same[0] == FORMS[0] else ""
-    raise ClusterError(reason, hint=f"{same[0]}{default}")
+    usable = [f for f in FORMS if obstacle(f, similarity, version, bare=bare) is None]
+    best = [f for f in usable if f.vectors == form.vectors] or [f for f in usable if f.bits < 32] or usable
+    default = " (the default)" if best[0] == FORMS[0] else ""
+    raise ClusterError(reason, hint=f"{best[0]}{default}")
 
 
 def cost_of(form: Form, count: int, dim: int, m: int, version: Version, *, chosen: bool = False) -> Cost:

@@ -1,7 +1,7 @@
 """Chooses the fields in which the words of a query are searched, and reads how the index scores them.
 
-A text field that is encoded need not be searchable: with `index: false` an application searches its words in
-a multi-field, or in the target of a `copy_to`.
+An encoded text field need not be searchable. With `index: false` an application searches its words in a
+multi-field, or in the target of a `copy_to`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANALYSERS = frozenset(
     "french galician german greek hindi hungarian indonesian irish italian latvian lithuanian norwegian "
     "persian portuguese romanian russian sorani spanish standard swedish turkish".split()
 )
-"""Built-in analysers that read each word for itself."""
+"""Built-in analysers that treat each word independently of its neighbours."""
 FILTERS = frozenset(
     "apostrophe arabic_normalization arabic_stem asciifolding brazilian_stem cjk_width czech_stem "
     "decimal_digit dutch_stem elision french_stem german_normalization german_stem icu_folding "
@@ -28,10 +28,10 @@ FILTERS = frozenset(
     "scandinavian_folding scandinavian_normalization snowball stemmer stemmer_override stop trim "
     "uppercase".split()
 )
-"""Filters that make at most one term of each."""
+"""Token filters that make at most one term of each term, independently of its neighbours."""
 BM25, DEFAULT = "BM25", "default"
 WITH_NORMS = {"text", "search_as_you_type"}
-"""Types of fields that BM25 scores by their length, unless their mapping switches that off."""
+"""Field types whose length counts in BM25, unless the mapping switches norms off."""
 
 
 class Similarity(NamedTuple):
@@ -50,10 +50,10 @@ class Similarity(NamedTuple):
 
 
 def similarity_of(info: IndexInfo, name: str = DEFAULT) -> Similarity | None:
-    """Return k1 and b of a similarity of the index, by name; None if that is no BM25."""
-    before = f"index.similarity.{name}."
+    """Return k1 and b of a similarity of the index, by name; None if it is not BM25."""
+    prefix = f"index.similarity.{name}."
     options = {
-        key.removeprefix(before): value for key, value in info.settings.items() if key.startswith(before)
+        key.removeprefix(prefix): value for key, value in info.settings.items() if key.startswith(prefix)
     }
     if options.get("type", BM25 if name == DEFAULT else name) != BM25:
         return None
@@ -61,7 +61,7 @@ def similarity_of(info: IndexInfo, name: str = DEFAULT) -> Similarity | None:
 
 
 def shared_similarity(info: IndexInfo, fields: Iterable[str]) -> Similarity | None:
-    """Return the BM25 parameters by which all these fields are scored; None if there are no common ones."""
+    """Return the BM25 parameters that score all these fields; None if they differ or norms are missing."""
     mappings = [info.mapping_of(field) for field in fields]
     if any(
         mapping.get("type", "text") not in WITH_NORMS or not mapping.get("norms", True)
@@ -75,12 +75,12 @@ def shared_similarity(info: IndexInfo, fields: Iterable[str]) -> Similarity | No
 def search_analyzer_of(info: IndexInfo, field: str) -> str:
     """Return the name of the analyser of queries if it may differ from that of documents; else "".
 
-    The index may have one for the queries of all texts, which comes before a field's own for documents.
+    A query analyser of the whole index (`default_search`) takes precedence over the field's `analyzer`.
     """
     mapping = info.mapping_of(field)
-    whole = any(key.startswith("index.analysis.analyzer.default_search.") for key in info.settings)
-    usual = "default_search" if whole and mapping.get("type") in TEXT_TYPES else ""
-    return str(mapping.get("search_analyzer", usual))
+    has_default = any(key.startswith("index.analysis.analyzer.default_search.") for key in info.settings)
+    default = "default_search" if has_default and mapping.get("type") in TEXT_TYPES else ""
+    return str(mapping.get("search_analyzer", default))
 
 
 def query_analyzer_of(info: IndexInfo, field: str) -> str:
@@ -89,26 +89,24 @@ def query_analyzer_of(info: IndexInfo, field: str) -> str:
 
 
 def reads_words_alone(info: IndexInfo, field: str) -> bool:
-    """Return whether a field's analyser for queries makes of each word the same term, whatever is beside
-    it.
-    """
+    """Return whether a field's query analyser makes the same term of a word in every context."""
     if info.mapping_of(field).get("type") != "text":
         return False
     name = query_analyzer_of(info, field)
-    before = f"index.analysis.analyzer.{name}."
-    own = {key.removeprefix(before): value for key, value in info.settings.items() if key.startswith(before)}
-    if not own:
+    start = f"index.analysis.analyzer.{name}."
+    parts = {key.removeprefix(start): value for key, value in info.settings.items() if key.startswith(start)}
+    if not parts:
         return name in ANALYSERS or name == "default"
-    if own.get("type", "custom") != "custom":
-        return own["type"] in ANALYSERS and "max_token_length" not in own
-    filters = own.get("filter", [])
+    if parts.get("type", "custom") != "custom":
+        return parts["type"] in ANALYSERS and "max_token_length" not in parts
+    filters = parts.get("filter", [])
     filters = [filters] if isinstance(filters, str) else filters
-    tokenizers = f"index.analysis.tokenizer.{own.get('tokenizer')}."
+    tokenizers = f"index.analysis.tokenizer.{parts.get('tokenizer')}."
     return (
-        own.get("tokenizer") == "standard"
+        parts.get("tokenizer") == "standard"
         and not any(key.startswith(tokenizers) for key in info.settings)
-        and not own.get("char_filter")
-        and own.keys() <= {"type", "tokenizer", "filter", "char_filter"}
+        and not parts.get("char_filter")
+        and parts.keys() <= {"type", "tokenizer", "filter", "char_filter"}
         and all(info.settings.get(f"index.analysis.filter.{part}.type", part) in FILTERS for part in filters)
     )
 
@@ -116,10 +114,10 @@ def reads_words_alone(info: IndexInfo, field: str) -> bool:
 def can_be_combined(info: IndexInfo, fields: Sequence[str]) -> bool:
     """Return whether `combined_fields` accepts these fields and scores as the index scores each field."""
     mappings = {field: info.mapping_of(field) for field in fields}
-    alike = {
+    analyses = {
         (query_analyzer_of(info, field), mapping.get("norms", True)) for field, mapping in mappings.items()
     }
-    return len(alike) == 1 and all(
+    return len(analyses) == 1 and all(
         mapping.get("type") == "text" and "similarity" not in mapping for mapping in mappings.values()
     )
 
@@ -155,8 +153,8 @@ def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
             copies[name] = [place for target in targets if (place := searchable_field(info, target))]
     while any(copies.values()):
         counts = Counter(target for targets in copies.values() for target in targets)
-        chosen = min(counts, key=lambda target: (-counts[target], *preference_key(info, target)))
-        places |= {name: chosen for name, targets in copies.items() if chosen in targets}
+        best_target = min(counts, key=lambda target: (-counts[target], *preference_key(info, target)))
+        places |= {name: best_target for name, targets in copies.items() if best_target in targets}
         copies = {name: targets for name, targets in copies.items() if name not in places}
     for name in copies:
         if info.mapping_of(name).get("type") in STRING_TYPES - TEXT_TYPES and is_indexed(info, name):
@@ -180,41 +178,41 @@ def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
 def chosen_word_fields(info: IndexInfo, choice: FieldChoice) -> tuple[str, ...]:
     """Return the fields in which words are searched, for a choice of text fields.
 
-    They are those that `hybridr load` made, else those recorded with vectors of the same fields, else
+    These are the fields that `hybridr load` made, else those recorded with vectors of the same fields, else
     `word_fields`.
     """
     if info.record.load and info.record.lexical_fields:
         return info.record.lexical_fields
-    same = choice.searched if choice.fields == choice.before else ()
-    if same and not any(unsearchable_reason(info, name) for name in same):
-        return same
+    recorded = choice.searched if choice.fields == choice.before else ()
+    if recorded and not any(unsearchable_reason(info, name) for name in recorded):
+        return recorded
     return word_fields(info, choice.fields)
 
 
 def indexed_texts(info: IndexInfo) -> str:
     """Return the names of all fields whose words can be searched, as a list for a message."""
     names = [field.name for field in info.mapped_fields]
-    below = [part for name in names for part in text_subfields(info, name)]
-    return ", ".join(name for name in [*names, *below] if is_indexed_text(info, name)) or "none"
+    subfields = [part for name in names for part in text_subfields(info, name)]
+    return ", ".join(name for name in [*names, *subfields] if is_indexed_text(info, name)) or "none"
 
 
 def searchable_field(info: IndexInfo, name: str) -> str:
     """Return the field itself if its words are indexed, else its best text multi-field, else ""."""
     if is_indexed_text(info, name):
         return name
-    below = [part for part in text_subfields(info, name) if is_indexed_text(info, part)]
-    return min(below, key=lambda part: preference_key(info, part), default="")
+    subfields = [part for part in text_subfields(info, name) if is_indexed_text(info, part)]
+    return min(subfields, key=lambda part: preference_key(info, part), default="")
 
 
 def preference_key(info: IndexInfo, name: str) -> tuple[bool, int, str]:
-    """Return a sort key that puts fields analysed into whole words before those of parts of words."""
+    """Return a sort key that puts fields of whole words before fields of word parts."""
     mapping = info.mapping_of(name)
     analyzer = str(mapping.get("analyzer", ""))
     prefix = f"index.analysis.analyzer.{analyzer}."
     parts = [str(value) for key, value in info.settings.items() if key.startswith(prefix)]
-    described = " ".join([name.rsplit(".", 1)[-1], analyzer, *parts]).lower()
-    whole = not any(part in described for part in PARTS_OF_WORDS)
-    return not whole, KINDS.index(mapping["type"]), name
+    description = " ".join([name.rsplit(".", 1)[-1], analyzer, *parts]).lower()
+    has_whole_words = not any(part in description for part in PARTS_OF_WORDS)
+    return not has_whole_words, KINDS.index(mapping["type"]), name
 
 
 def is_indexed_text(info: IndexInfo, name: str) -> bool:
@@ -223,24 +221,22 @@ def is_indexed_text(info: IndexInfo, name: str) -> bool:
 
 
 def is_indexed(info: IndexInfo, name: str) -> bool:
-    """Return whether a field is indexed, and no object above it is nested or disabled, so that queries see
-    it.
-    """
+    """Return whether queries see a field: it is indexed, and no object above it is nested or disabled."""
     if (semantic := info.semantic.get(name)) and not semantic.has_words:
         return False
     parts = name.split(".")
-    above = [info.mappings, *(info.mapping_of(".".join(parts[:length])) for length in range(1, len(parts)))]
-    switches = [str(mapping.get("enabled", True)) for mapping in above]
+    parents = [info.mappings, *(info.mapping_of(".".join(parts[:length])) for length in range(1, len(parts)))]
+    switches = [str(mapping.get("enabled", True)) for mapping in parents]
     switches.append(str(info.mapping_of(name).get("index", True)))
-    is_nested = any(mapping.get("type") == "nested" for mapping in above)
+    is_nested = any(mapping.get("type") == "nested" for mapping in parents)
     return not is_nested and "false" not in map(str.lower, switches)
 
 
 def searched_fields(info: IndexInfo, names: Sequence[str]) -> list[SearchedField]:
     """Return the fields and boosts of a setting such as `title^3` or `body`; an alias becomes its target.
 
-    Raises SettingsError for what is no text field, is not indexed, is inside nested objects, or has no
-    positive boost.
+    Raises SettingsError for a field that is not text, not indexed or inside nested objects, and for a boost
+    that is not positive.
     """
     searched = []
     for text in names:
