@@ -1,7 +1,7 @@
 """Dialects: how hybridr's requests in OpenSearch's REST API are translated for each product, one file each.
 
-All code outside `cluster` writes requests and reads answers as OpenSearch has them. A dialect translates both
-for its product, and raises ClusterError for what the product lacks.
+All code outside `cluster` uses OpenSearch's requests and answers. A dialect translates both for its product,
+and raises ClusterError for features that the product lacks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Dialect(Protocol):
 
     `like` is the version of OpenSearch whose requests the product understands (None: its own version).
     `lacking` maps features that the product lacks to a message. `most_dimensions` is the largest dimension of
-    a vector. `has_parts` says whether vectors need a plugin that nodes list. Before the version
-    `plain_scores` BM25 scores have Lucene's old factor k1 + 1 (None: in all versions).
+    a vector. `has_parts` says whether vectors need a plugin that nodes list. BM25 scores have Lucene's old
+    factor k1 + 1 before the version `plain_scores` (None: in all versions).
     """
 
     name: ClassVar[str]
@@ -52,8 +52,7 @@ class Dialect(Protocol):
     def translated_request(self, request: ApiRequest) -> ApiRequest:
         """Return a request of OpenSearch's API as the product understands it.
 
-        Raises NotFound for an API that the product lacks, and ClusterError for queries and fields that it
-        lacks.
+        Raises NotFound for an API that the product lacks, ClusterError for such a query or field.
         """
         return request
 

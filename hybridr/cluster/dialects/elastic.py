@@ -1,6 +1,4 @@
-"""Elasticsearch's dialect: translates vector fields, `knn` queries, points in time and parameters; refuses
-what it lacks.
-"""
+"""Elasticsearch's dialect: translates vector fields, `knn` queries, points in time and parameters."""
 
 from __future__ import annotations
 
@@ -15,26 +13,26 @@ from ..stored_source import WITHOUT_VECTORS
 from . import ApiRequest, Dialect, Version
 
 LIKE: Version = (3, 2, 0)
-"""The OpenSearch version that first has `combined_fields`, which Elasticsearch has too."""
-K_SINCE: Version = (8, 15, 0)  # before, a `knn` query has only `num_candidates`
-HIDES_VECTORS: Version = (9, 2, 0)  # from here on new indices return documents without their vectors
+"""The first OpenSearch version with `combined_fields`, which Elasticsearch has too."""
+K_SINCE: Version = (8, 15, 0)  # before that, a `knn` query only has `num_candidates`
+HIDES_VECTORS: Version = (9, 2, 0)  # since then new indices return documents without their vectors
 MOST_CANDIDATES = 10_000
 SIMILARITIES = {"cosinesimil": "cosine", "innerproduct": "max_inner_product"}
 SPACES = {similarity: space for space, similarity in SIMILARITIES.items()}
 BY_SCRIPT = re.compile(r"(cosineSimilarity|innerProduct)\(params\.(\w+), doc\[('[^']+')\]\)")
 IN_SCRIPT = {"cosineSimilarity": "cosineSimilarity", "innerProduct": "dotProduct"}
-DOCUMENT_PATHS = ("/_doc/", "/_create/", "/_update/")  # their bodies are documents, and never translated
+DOCUMENT_PATHS = ("/_doc/", "/_create/", "/_update/")  # bodies are documents, which are never translated
 PARAMS = {
     "cluster_manager_timeout": "master_timeout",
     "search_pipeline": "",
     "allow_partial_pit_creation": "",
 }
-"""OpenSearch's parameter -> Elasticsearch's; "" for those that it lacks."""
+"""OpenSearch's parameter -> Elasticsearch's; "" for parameters that Elasticsearch lacks."""
 NAMES = {"max_analyzer_offset": "max_analyzed_offset"}
 TRANSLATED = {"_meta", "hybrid", "search_pipeline", "source", "knn", *NAMES}
 OF_PLUGIN = ("knn.", "index.knn")
 CONTAINERS, PLAIN_VALUES = (dict, list), (str, int, float, list)
-"""A body of soft terms has a thousand values, most of them plain: these checks are fast."""
+"""Types for fast checks: a body of soft terms has a thousand values, most of them plain."""
 PIT_PATH = "_search/point_in_time"
 UNSUPPORTED = ("/_plugins/", "/_search/pipeline")
 INT8 = {"confidence_interval": 1.0}
@@ -102,7 +100,7 @@ class Elastic(Dialect):
         return indices
 
     def translated(self, value: Any) -> Any:
-        """Return a value of a request body with all parts of it translated; lists of numbers stay."""
+        """Return a value of a request body with all its parts translated; lists of numbers stay."""
         if isinstance(value, list) and value and isinstance(value[0], CONTAINERS):
             return [self.translated(child) for child in value]
         if isinstance(value, PLAIN_VALUES) or not isinstance(value, Mapping):
@@ -118,8 +116,9 @@ class Elastic(Dialect):
         return translation
 
     def translated_member(self, name: str, value: Any) -> dict[str, Any]:
-        """Return one member of a request body with Elasticsearch's name and form; empty if it must be left
-        out. Raises ClusterError for the query `hybrid`.
+        """Return a member of a request body in Elasticsearch's form; empty if Elasticsearch lacks it.
+
+        Raises ClusterError for the query `hybrid`.
         """
         if name == "_meta":
             return {name: value}
@@ -128,7 +127,7 @@ class Elastic(Dialect):
         if name == "search_pipeline":
             return {}
         if name == "source" and isinstance(value, str):
-            # Elasticsearch's scripts take the name of a vector field, OpenSearch's take its doc values.
+            # Scripts take the name of a vector field in Elasticsearch, its doc values in OpenSearch.
             return {name: BY_SCRIPT.sub(lambda m: f"{IN_SCRIPT[m[1]]}(params.{m[2]}, {m[3]})", value)}
         if (name == "knn" or name.startswith(OF_PLUGIN)) and not isinstance(value, Mapping):
             return {}  # a setting
@@ -149,9 +148,7 @@ class Elastic(Dialect):
 
 
 def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `dense_vector` mapping for a `knn_vector` mapping. Raises ClusterError for a form of vectors
-    that Elasticsearch lacks.
-    """
+    """Return the `dense_vector` mapping for a `knn_vector` mapping. Raises ClusterError if there is none."""
     method = mapping["method"]
     if method["engine"] != "lucene" or "mode" in mapping:
         raise ClusterError(
@@ -168,9 +165,7 @@ def vector_field(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_knn_fields(value: Any) -> Any:
-    """Return a mapping in which each `dense_vector` field is replaced by the equivalent `knn_vector` field,
-    if there is one.
-    """
+    """Return a mapping with each `dense_vector` field as the equivalent `knn_vector` field, if any."""
     if not isinstance(value, Mapping):
         return value
     if value.get("type") == "dense_vector":

@@ -15,4 +15,4 @@ class Native(Dialect):
     plain_scores = (3, 0, 0)
 
     def __init__(self, version: Version = (0, 0, 0)) -> None:
-        """Make the dialect; no version changes anything in it."""
+        """Make the dialect, which is the same for all versions."""

@@ -13,10 +13,10 @@ FAMILY = "cluster.retrievers"
 class Retriever(Protocol):
     """One way to find documents of an index; a search in the mode of its name uses it alone.
 
-    `reads` says what `query` takes: the text, the encoder's vector `(dim,)`, or what the representation of
-    the retriever's name makes of the text. Scores are the engine's own, best first. `part` is the name that
-    people see for the retriever's share of a score. `unseen` is the score of a document without a value. A
-    retriever `of_words` scores the words of a query: signals share its weight, feedback expands it, and a
+    `reads` says what `query` takes: the text, the encoder's vector `(dim,)`, or the output of the
+    representation with the retriever's name. Scores are the engine's own, best first. `part` is the name
+    that people see for the retriever's share of a score. `unseen` is the score of a document without a value.
+    A retriever `of_words` scores the words of a query. Signals share its weight, feedback expands it, and a
     client's own query replaces it.
     """
 
@@ -39,7 +39,7 @@ class Retriever(Protocol):
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> Retriever:
-        """Return the retriever for an index, by its record and the text fields that are searched."""
+        """Return the retriever for an index with this record, whose text fields `fields` are searched."""
 
     def query(
         self,
@@ -59,7 +59,7 @@ class Retriever(Protocol):
     def scoring_query(self, query: Any, doc_ids: Sequence[str]) -> dict[str, Any]:
         """Return the query that scores exactly these documents with their true scores.
 
-        Documents that get no score are not found: by default those that do not match the query.
+        Documents without a score are not found: by default those that do not match the query.
         """
         return among(doc_ids, self.query(query, len(doc_ids)))
 
@@ -71,21 +71,19 @@ class Retriever(Protocol):
         return self.query(query, 0, explain=explain, boost=None if weight == 1 else weight)
 
     def among(self, doc_ids: Sequence[str]) -> Retriever:
-        """Return a retriever for scoring only these documents, in a form that needs no script."""
+        """Return a retriever that scores only these documents and needs no script."""
         return self
 
     def spread_of(self, query: Any) -> float | None:
-        """Return the standard deviation of this retriever's scores for a query; None: that of the encoder's
-        cosines.
-        """
+        """Return the standard deviation of scores for a query; None means that of the encoder's cosines."""
         return None
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
         """Return the factor that brings this retriever's scores to the scale of (1 + cosine).
 
-        `idf_sum` is the sum of the idf of the query's terms; `spread` the factor for how widely scores
-        spread.
+        `idf_sum` is the sum of the idf of the query's terms. `spread` is the factor that equalises how widely
+        scores spread.
         """
 
 

@@ -16,7 +16,7 @@ from ..vector_forms import form_of
 from . import Retriever
 
 LARGEST_BYTE = 127
-SQ_NAMES_BITS: Version = (3, 6, 0)  # from here on the encoder `sq` must be told its bits
+SQ_NAMES_BITS: Version = (3, 6, 0)  # since then the mapping of the encoder `sq` must name its bits
 
 
 SPACES = {"cosine": "cosinesimil", "ip": "innerproduct"}
@@ -25,11 +25,11 @@ MAX_NEIGHBOURS = 10_000  # the largest k that OpenSearch takes
 
 @dataclass(frozen=True)
 class DenseRetriever(Retriever):
-    """Finds documents by the vectors of one field; takes a query vector `(dim,)` in the stored form
-    (`to_stored_values`).
+    """Finds documents by the vectors of one field; the query vector `(dim,)` is in the form of
+    `to_stored_values`.
 
-    With `most_passages` a document has up to that many vectors (of passages), and the best one counts. `only`
-    names the documents to score if the cluster runs no scripts.
+    With `most_passages` a document has up to that many passage vectors, and the best one counts. `only` names
+    the documents to score if the cluster runs no scripts.
     """
 
     settings: VectorSettings
@@ -45,7 +45,7 @@ class DenseRetriever(Retriever):
 
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> DenseRetriever:
-        """Return the retriever for the vectors that an index's record describes; `fields` play no part."""
+        """Return the retriever for the vectors that an index's record describes; `fields` is ignored."""
         named = {"vector_field": record.vector_field, "engine": record.engine}
         settings = VectorSettings(**named, vectors=record.vectors, compression=record.compression)
         limit = record.passages.most if record.passages else None
@@ -79,40 +79,37 @@ class DenseRetriever(Retriever):
     def scoring_query(
         self, vector: np.ndarray, doc_ids: Sequence[str], *, passages: bool = False
     ) -> dict[str, Any]:
-        """Return the query that scores exactly these documents; with `passages` hits report their best
-        passage.
+        """Return the query that scores exactly these documents; with `passages` hits report the best passage.
 
-        The engine compares every vector, instead of walking its graph, if k covers all documents of the
-        filter.
+        If k covers all documents of the filter, the engine compares every vector and walks no graph.
         """
-        each = self.most_passages or 1
-        many = max(1, MAX_NEIGHBOURS // each)
+        vectors_each = self.most_passages or 1
+        group_size = max(1, MAX_NEIGHBOURS // vectors_each)
         queries: list[dict[str, Any]] = []
-        for start in range(0, max(1, len(doc_ids)), many):
-            group = list(doc_ids[start : start + many])
+        for start in range(0, max(1, len(doc_ids)), group_size):
+            group = list(doc_ids[start : start + group_size])
             query = dense_query(
                 as_numbers(vector),
                 self.field,
-                max(1, len(group) * each),
+                max(1, len(group) * vectors_each),
                 passages=self.most_passages is not None,
                 filter={"ids": {"values": group}},
             )
-            # Two inner hits of one name are refused.
+            # The cluster refuses inner hits with equal names.
             queries.append(with_passages(query, f"passages {len(queries)}") if passages else query)
         return queries[0] if len(queries) == 1 else {"bool": {"should": queries}}
 
     def scoring_clause(
         self, query_vector: np.ndarray, weight: float = 1.0, *, explain: bool = False
     ) -> dict[str, Any]:
-        """Return the clause that scores every document by its vector (or best passage), by a script, times a
-        weight.
+        """Return the clause that scores every document by its vector (or best passage) times a weight.
 
-        A document without a vector gets .5 times the weight.
+        A script computes it unless `only` is set. A document without a vector gets .5 times the weight.
         """
         vector, name = as_numbers(query_vector), self.name if explain else None
-        held: dict[str, Any] = {"exists": {"field": self.field}}
+        has_vector: dict[str, Any] = {"exists": {"field": self.field}}
         if self.most_passages is not None:
-            held = {"nested": {"path": self.field, "ignore_unmapped": True, "query": {"match_all": {}}}}
+            has_vector = {"nested": {"path": self.field, "ignore_unmapped": True, "query": {"match_all": {}}}}
         if self.only is not None:
             query: dict[str, Any] = {"must": [self.scoring_query(query_vector, self.only)], "boost": weight}
             query, name = {"bool": query}, None
@@ -120,14 +117,14 @@ class DenseRetriever(Retriever):
             return exact_scores(vector, self.field, self.similarity, weight, name)
         else:
             exact = exact_scores(vector, f"{self.field}.{PASSAGE_VECTOR}", self.similarity, weight)
-            inside = {"path": self.field, "ignore_unmapped": True, "query": exact, "score_mode": "max"}
-            query = with_passages({"nested": inside}) if explain else {"nested": inside}
-        unseen = {"filter": {"bool": {"must_not": held}}, "boost": weight * self.unseen}
+            nested = {"path": self.field, "ignore_unmapped": True, "query": exact, "score_mode": "max"}
+            query = with_passages({"nested": nested}) if explain else {"nested": nested}
+        unseen = {"filter": {"bool": {"must_not": has_vector}}, "boost": weight * self.unseen}
         named = {"_name": name} if name else {}
         return {"bool": {"should": [query, {"constant_score": unseen}], **named}}
 
     def among(self, doc_ids: Sequence[str]) -> DenseRetriever:
-        """Return the retriever for scoring only these documents, without a script."""
+        """Return a retriever that scores only these documents and needs no script."""
         return replace(self, only=tuple(doc_ids))
 
     @classmethod
@@ -137,8 +134,9 @@ class DenseRetriever(Retriever):
 
 
 def engine_scores(similarity: str, near: np.ndarray) -> np.ndarray:
-    """Return the engine's scores for cosines or inner products: always above 0, and 1 for an inner product of
-    0.
+    """Return the engine's scores for cosines or inner products `near`: always above 0.
+
+    (1 + cosine) / 2, or for inner products 1 / (1 - near) below 0 and 1 + near from 0.
     """
     if similarity == "cosine":
         return (1 + near) / 2
@@ -152,7 +150,7 @@ ENGINE_SCORES = {
         "engine(innerProduct(params.vector, {}))",
     ),
 }
-"""`engine_scores` in a script: what it begins with, and what scores the vector of a document."""
+"""`engine_scores` as parts of a script: its beginning, and the score of a document's vector."""
 
 
 def exact_scores(
@@ -162,11 +160,11 @@ def exact_scores(
 
     A document without a vector gets .5; the script also works in indices that lack the field.
     """
-    unseen = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
-    before, near = ENGINE_SCORES[similarity]
+    has_none = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
+    beginning, near = ENGINE_SCORES[similarity]
     formula = near.format(f"doc['{field}']")
     script = {
-        "source": f"{before}params.dense * ({unseen} ? {DenseRetriever.unseen} : {formula})",
+        "source": f"{beginning}params.dense * ({has_none} ? {DenseRetriever.unseen} : {formula})",
         "params": {"dense": weight, "vector": list(vector)},
     }
     query = {"match_all": {"boost": 0.0}}
@@ -184,8 +182,8 @@ def to_stored_values(vectors: np.ndarray, source: str) -> np.ndarray:
     """Return vectors `(n, dim)` in the values that are stored: int8 if `source` is "byte", else unchanged.
 
     Each vector is scaled so that its largest value becomes 127 or -127. Cosine ignores lengths, so the score
-    stays (1 + cosine) / 2; a fixed factor would leave most values of a unit vector only a few steps. Raises
-    ModelError for NaN or infinity.
+    stays (1 + cosine) / 2. With a fixed factor most values of a unit vector would take only a few steps.
+    Raises ModelError for NaN or infinity.
     """
     if not np.isfinite(vectors).all():
         raise ModelError("the encoder gives no numbers (NaN or infinity)", hint="export it again")
@@ -199,9 +197,7 @@ def to_stored_values(vectors: np.ndarray, source: str) -> np.ndarray:
 def vector_mapping(
     dim: int, similarity: str, settings: VectorSettings, version: tuple[int, int, int]
 ) -> dict[str, Any]:
-    """Return the mapping of a k-NN field; it always names the engine, since the server's default is not safe
-    everywhere.
-    """
+    """Return the mapping of a k-NN field. It names the engine, since not every server's default is safe."""
     form = form_of(settings)
     parameters: dict[str, Any] = {"m": settings.m, "ef_construction": settings.ef_construction}
     options: dict[str, Any] = {}
@@ -210,7 +206,7 @@ def vector_mapping(
     elif form.vectors == "byte":
         options = {"data_type": "byte"}
     elif form.vectors == "sq":
-        # The default interval cuts off what matters: cranfield's top ten agree to .91 then, to .99 with all.
+        # The default confidence interval loses precision: cranfield's top ten agree to .91, with 1.0 to .99.
         quantised: dict[str, Any] = {"bits": 7, "confidence_interval": 1.0}
         if form.engine == "faiss":
             quantised = {"bits": 16} if version >= SQ_NAMES_BITS else {"type": "fp16"}
@@ -231,26 +227,24 @@ def dense_query(
 ) -> dict[str, Any]:
     """Return the query for the `k` nearest documents of each shard; with `passages` by their best passage.
 
-    `name` makes hits report the query, `filter` is what documents must match, `boost` multiplies the scores.
+    `name` makes hits report the query. Documents must match `filter`. `boost` multiplies the scores.
     """
     named = {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
-    # A walk of the graph as wide as k alone missed the nearest of all on an open collection.
-    wide = {"ef_search": min(2 * k, MAX_NEIGHBOURS)}
-    query: dict[str, Any] = {"vector": list(vector), "k": k, "method_parameters": wide}
-    # Who searches several indices at once loses no hit of one without vectors.
-    alone: dict[str, Any] = {"ignore_unmapped": True}
+    # With ef_search = k the walk of the graph missed the nearest document of an open collection.
+    width = {"ef_search": min(2 * k, MAX_NEIGHBOURS)}
+    query: dict[str, Any] = {"vector": list(vector), "k": k, "method_parameters": width}
+    # A search of several indices keeps the hits of those without vectors.
+    unmapped: dict[str, Any] = {"ignore_unmapped": True}
     if filter is not None:
         query["filter"] = filter
     if not passages:
-        return {"knn": {field: {**query, **alone, **named}}}
+        return {"knn": {field: {**query, **unmapped, **named}}}
     near = {"knn": {f"{field}.{PASSAGE_VECTOR}": query}}
-    return {"nested": {"path": field, "query": near, "score_mode": "max", **alone, **named}}
+    return {"nested": {"path": field, "query": near, "score_mode": "max", **unmapped, **named}}
 
 
 def with_passages(query: dict[str, Any], name: str = "passages") -> dict[str, Any]:
-    """Return the nested query of passages so that hits report the best passage, as inner hits of this
-    name.
-    """
+    """Return the nested query of passages with inner hits of this name, which report the best passage."""
     nested = query["nested"]
     places = [f"{nested['path']}.{end}" for end in ("start", "end")]
     return {"nested": {**nested, "inner_hits": {"name": name, "size": 1, "_source": places}}}

@@ -16,17 +16,17 @@ from . import Retriever
 
 PLACE = "{{query}}"
 TIE_BREAKER = 0.3
-COMBINED_FIELDS = (3, 2, 0)  # the version that has them
-SCALE = 4.0  # times the root of the idf of a query's terms: what BM25 is divided by
-MOST_MARKED = 100_000  # characters of a field in which words are marked
-WRAPPING_QUERIES = ("function_score", "script_score", "boosting")  # what changes the scores of a query inside
+COMBINED_FIELDS = (3, 2, 0)  # first version with `combined_fields`
+SCALE = 4.0  # BM25 is divided by this times the root of the summed idf of a query's terms
+MOST_MARKED = 100_000  # first characters of a field in which words are marked
+WRAPPING_QUERIES = ("function_score", "script_score", "boosting")  # these change the scores of an inner query
 
 
 @dataclass(frozen=True)
 class Template:
-    """A user's own query, in whose strings `{{query}}` stands for the searched text.
+    """A user's own query with `{{query}}` in its strings as placeholder of the searched text.
 
-    Scores are divided by `scale`, so that they are as large as those of the plain BM25 query.
+    Scores are divided by `scale`, which makes them as large as those of the plain BM25 query.
     """
 
     body: Mapping[str, Any]
@@ -34,9 +34,7 @@ class Template:
 
     @classmethod
     def read(cls, file: Path) -> Template:
-        """Read a query, or a search body with one, from a JSON file. Raises SettingsError that says what is
-        wrong.
-        """
+        """Read a query, or a search body with one, from a JSON file. Raises SettingsError otherwise."""
         try:
             value = parsed_json(read_within(file))
             texts = list(texts_in(value))
@@ -54,19 +52,18 @@ class Template:
         return cls(body)
 
     def filled(self, text: str) -> dict[str, Any]:
-        """Return the query with the text in its placeholders (inside parsed JSON, so the text stays a
-        string).
-        """
+        """Return the query with the text in its placeholders; in parsed JSON the text stays a string."""
         query: dict[str, Any] = fill_placeholders(self.body, text)
         return query if self.scale == 1 else {"bool": {"must": [query], "boost": 1 / self.scale}}
 
     def with_conditions(self, filter: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return a filter query of `filter` and the template's own conditions that do not depend on the text;
-        None without.
+        """Return `filter` joined with the template's conditions that do not depend on the text.
+
+        None if there is neither.
         """
-        conditions, unwanted = conditions_of(self.body)
+        conditions, exclusions = conditions_of(self.body)
         conditions += [] if filter is None else [filter]
-        parts = {"filter": conditions, "must_not": unwanted}
+        parts = {"filter": conditions, "must_not": exclusions}
         present = {name: part for name, part in parts.items() if part}
         return {"bool": present} if present else None
 
@@ -75,9 +72,7 @@ SHAPE = 'it looks like {"query": {"multi_match": {"query": "{{query}}", "fields"
 
 
 def texts_in(value: Any, *, in_script: bool = False) -> Iterator[tuple[str, bool]]:
-    """Yield every string value of a query, and whether it is inside a script (`params` of scripts do not
-    count).
-    """
+    """Yield every string value of a query, and whether it is in a script (but not in its `params`)."""
     if isinstance(value, str):
         yield value, in_script
     elif isinstance(value, dict):
@@ -106,10 +101,10 @@ def conditions_of(query: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         return [], []
 
     def fixed(name: str) -> list[Any]:
-        """Return the clauses of this kind in the `bool` query that hold no placeholder."""
+        """Return the clauses of the `bool` query's section `name` that hold no placeholder."""
         clauses = body.get(name, [])
-        listed = clauses if isinstance(clauses, list) else [clauses]
-        return [clause for clause in listed if not any(PLACE in text for text, _ in texts_in(clause))]
+        clause_list = clauses if isinstance(clauses, list) else [clauses]
+        return [clause for clause in clause_list if not any(PLACE in text for text, _ in texts_in(clause))]
 
     return fixed("filter"), fixed("must_not")
 
@@ -123,7 +118,7 @@ def lexical_divisor(idf_sum: float) -> float:
 class LexicalRetriever(Retriever):
     """Finds documents by BM25 over some text fields, or by a user's own query template.
 
-    `query` takes a text, or the query that feedback made of it.
+    `query` takes a text, or the expanded query that feedback made from it.
     """
 
     fields: tuple[SearchedField, ...]
@@ -148,9 +143,7 @@ class LexicalRetriever(Retriever):
         version: tuple[int, int, int],
         template: Template | None = None,
     ) -> LexicalRetriever:
-        """Return a retriever for these fields of an index; it uses `combined_fields` if server and fields
-        allow that.
-        """
+        """Return a retriever for these fields; it uses `combined_fields` if server and fields allow it."""
         names = [field.name for field in fields]
         return cls(tuple(fields), template, version >= COMBINED_FIELDS and can_be_combined(info, names))
 
@@ -163,9 +156,7 @@ class LexicalRetriever(Retriever):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Return the query that matches the words of the text; `k` plays no part (the search's size
-        counts).
-        """
+        """Return the query that matches the words of the text; `k` is ignored, the search's size counts."""
         if not isinstance(query, str):
             clause = dict(query)
         elif self.template:
@@ -176,11 +167,9 @@ class LexicalRetriever(Retriever):
 
     @classmethod
     def scale(cls, idf_sum: float, spread: float) -> float:
-        """Return the factor from BM25 scores to the scale of (1 + cosine): 1 / (4 x root of idf sum), or
-        0.
-        """
-        root = lexical_divisor(idf_sum)
-        return 1 / root if root else 0.0
+        """Return the factor from BM25 to the scale of (1 + cosine): 1 / (4 x root of `idf_sum`), 0 for 0."""
+        divisor = lexical_divisor(idf_sum)
+        return 1 / divisor if divisor else 0.0
 
     @property
     def in_pieces(self) -> bool:
@@ -188,7 +177,7 @@ class LexicalRetriever(Retriever):
         return len(self.fields) > 1 and self.template is None
 
     def clause_count(self, words: int) -> int:
-        """Return at most how many clauses the cluster makes of so many words counted over all fields."""
+        """Return the most clauses that the cluster makes of `words`, which are counted once per field."""
         return words // len(self.fields) if self.as_one else words
 
     def pieces_query(self, pieces: Mapping[str, float]) -> dict[str, Any]:
@@ -205,16 +194,15 @@ def lexical_query(text: str, fields: Sequence[str]) -> dict[str, Any]:
 def words_query(
     text: str, fields: Sequence[SearchedField], as_one: bool = False, boost: float = 1.0
 ) -> dict[str, Any]:
-    """Return the query that matches the words of a text in one field, or in several as if they were one
-    field.
+    """Return the query that matches the words of a text in one field, or in several fields as one.
 
-    `as_one` uses `combined_fields`, which is BM25 of the joined text; else `cross_fields` counts each word
-    mainly in the field where it scores best.
+    `as_one` uses `combined_fields`: BM25 of the joined text. Else `cross_fields` counts each word mainly in
+    the field where it scores best.
     """
     if len(fields) == 1:
         return {"match": {fields[0].name: {"query": text}}}
     match: dict[str, Any] = {"query": text} | ({"boost": round(boost, 6)} if boost != 1 else {})
-    if as_one:  # it takes no weight below 1
+    if as_one:  # `combined_fields` refuses boosts below 1
         return {
             "combined_fields": match
             | {"fields": boosted_fields(fields, min(field.boost for field in fields))}
@@ -234,7 +222,7 @@ def named_query(
     filter: dict[str, Any] | None = None,
     boost: float | None = None,
 ) -> dict[str, Any]:
-    """Return a query with a name (reported by hits), a filter and a boost; without any of them unchanged."""
+    """Return a query with a name (reported by hits), a filter and a boost; unchanged if all are None."""
     added = {"filter": None if filter is None else [filter], "_name": name, "boost": boost}
     options = {key: value for key, value in added.items() if value is not None}
     return {"bool": {"must": [query], **options}} if options else query
@@ -245,17 +233,17 @@ def highlight(
 ) -> dict[str, Any]:
     """Return the `highlight` part of a search: the query's words marked in the best fragment of each field.
 
-    HTML of the document is escaped. Only the beginning of a field is analysed, since a field longer than the
-    index allows would fail the search. If words cannot be searched in one of `fields`, the words that match
+    HTML of the document is escaped. Only the beginning of a field is analysed, since the search fails for a
+    field longer than the index allows. If the words of one of `fields` are not indexed, the words that match
     in the `searched` fields are marked.
     """
-    elsewhere = bool(searched) and not all(is_indexed_text(info, field) for field in fields)
+    uses_searched = bool(searched) and not all(is_indexed_text(info, field) for field in fields)
     allowed = int(info.settings.get("index.highlight.max_analyzed_offset", MOST_MARKED))
     fragment = {"number_of_fragments": 1, "fragment_size": 160, "no_match_size": 160}
     return {
         "encoder": "html",
         "max_analyzer_offset": min(allowed, MOST_MARKED),
-        "highlight_query": lexical_query(text, searched if elsewhere else fields),
+        "highlight_query": lexical_query(text, searched if uses_searched else fields),
         "fields": dict.fromkeys(fields, fragment),
-        **({"require_field_match": False} if elsewhere else {}),
+        **({"require_field_match": False} if uses_searched else {}),
     }

@@ -15,14 +15,14 @@ from ..record_parts import RepresentationState
 from . import Retriever
 
 SPARSE_FIELD = "hybridr_sparse"
-MOST_ASKED = 400  # tokens of a query, the heaviest; OpenSearch takes 1,024 clauses in all
+MOST_ASKED = 400  # heaviest tokens of a query that are searched; OpenSearch takes 1,024 clauses
 UNSAFE = re.compile(r"[.%*\s\x00-\x1f]")
-"""Characters that a feature's name must not hold: a dot begins another field, `%` begins our escapes."""
+"""Characters forbidden in a feature's name: a dot separates fields, `%` begins hybridr's escapes."""
 
 
 @dataclass(frozen=True)
 class SparseRetriever(Retriever):
-    """Finds documents by the sum of products of token weights; takes token -> weight of the query.
+    """Finds documents by the sum of products of token weights; a query is token -> weight.
 
     `spread` is the standard deviation of scores in this index for queries of length 1; None if unmeasured.
     """
@@ -40,7 +40,7 @@ class SparseRetriever(Retriever):
 
     @classmethod
     def obstacle(cls, record: Record) -> str | None:
-        """Return why sparse search is not possible (no weights, or incomplete ones); None if it is."""
+        """Return why sparse search is impossible (weights missing or incomplete); None if it is possible."""
         if cls.name not in record.representations:
             return "the index has no weights of tokens, which hybridr reindex --sparse-encoder DIR writes"
         return None if record.state == "complete" else "its weights are not complete"
@@ -59,9 +59,7 @@ class SparseRetriever(Retriever):
         explain: bool = False,
         boost: float | None = None,
     ) -> dict[str, Any]:
-        """Return the query that matches documents which share a token; `k` plays no part (the search's size
-        counts).
-        """
+        """Return the query for documents that share a token; `k` is ignored, the search's size counts."""
         heaviest = sorted(weights, key=lambda token: -weights[token])[:MOST_ASKED]
         if not heaviest:
             return {"match_none": {}}
@@ -76,9 +74,7 @@ class SparseRetriever(Retriever):
         return {"bool": {"should": clauses, "minimum_should_match": 1, **options}}
 
     def spread_of(self, weights: Mapping[str, float]) -> float | None:
-        """Return the standard deviation of scores for this query: that of the index times the query's
-        length.
-        """
+        """Return the standard deviation of scores for this query: the index's times the query's length."""
         return (self.spread or 0.0) * math.sqrt(sum(weight * weight for weight in weights.values()))
 
     @classmethod
@@ -88,8 +84,8 @@ class SparseRetriever(Retriever):
 
 
 class SparseState(RepresentationState):
-    """State of an index's token weights: their encoder, the pruning (how many weights of a document are kept,
-    and the least as a share of its largest), and the spread of scores for queries of length 1.
+    """State of an index's token weights: their encoder, the pruning (how many weights a document keeps, and
+    the smallest as a share of its largest), and the spread of scores for queries of length 1.
     """
 
     about = "sparse weights"
@@ -98,15 +94,11 @@ class SparseState(RepresentationState):
 
 
 def spread_in(record: Record) -> float | None:
-    """Return the spread of sparse scores in an index's record; None without weights or if it was not
-    measured.
-    """
+    """Return the spread of sparse scores in an index's record; None without weights or measurement."""
     text = record.representations.get(SparseRetriever.name)
     return SparseState.read(text).spread if text else None
 
 
 def feature_name(token: str) -> str:
-    """Return a token as a valid name of a `rank_features` feature: forbidden signs as %XX, an empty token as
-    %0.
-    """
+    """Return a token as the name of a `rank_features` feature: forbidden characters as %XX, "" as %0."""
     return UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", token) or "%0"
