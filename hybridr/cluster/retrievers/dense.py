@@ -160,11 +160,11 @@ def exact_scores(
 
     A document without a vector gets .5; the script also works in indices that lack the field.
     """
-    has_none = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
+    unseen = f"!doc.containsKey('{field}') || doc['{field}'].size() == 0"
     beginning, near = ENGINE_SCORES[similarity]
     formula = near.format(f"doc['{field}']")
     script = {
-        "source": f"{beginning}params.dense * ({has_none} ? {DenseRetriever.unseen} : {formula})",
+        "source": f"{beginning}params.dense * ({unseen} ? {DenseRetriever.unseen} : {formula})",
         "params": {"dense": weight, "vector": list(vector)},
     }
     query = {"match_all": {"boost": 0.0}}
