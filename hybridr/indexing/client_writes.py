@@ -169,8 +169,8 @@ def require_nothing_lost(cluster: Cluster, old: IndexInfo, source: IndexInfo, fa
     if not ids:
         return
     query = {"ids": {"values": ids[:NAMED_IDS]}}
-    written = {"index": old.name, "query": query, "_source": {"excludes": sorted(own_fields(old))}}
-    body = json_bytes({"source": written, "dest": {"index": source.name}}).decode()
+    selection = {"index": old.name, "query": query, "_source": {"excludes": sorted(own_fields(old))}}
+    body = json_bytes({"source": selection, "dest": {"index": source.name}}).decode()
     part = f" the first {NAMED_IDS}" if len(ids) > NAMED_IDS else ""
     raise ClusterError(
         f"'{source.name}' was built anew and lacks {quantity(len(ids), 'document')} as clients wrote them in "
@@ -252,14 +252,14 @@ class OtherIndex:
         content.
         """
         self.cluster.refresh(self.info.name)
-        here = counterparts(self.cluster, replace(self.info, semantic={}), documents)
-        contents = {key: content_of(document.source, self.info) for key, document in here.items()}
+        copies = counterparts(self.cluster, replace(self.info, semantic={}), documents)
+        contents = {key: content_of(document.source, self.info) for key, document in copies.items()}
         return [document for document in documents if contents.get(document.key) != document.source]
 
     def copied_documents(self, documents: Sequence[SourceDocument]) -> list[SourceDocument]:
         """Return those documents of the source that this index holds as copies, not as writes of a client."""
-        here = stored_states(self.cluster, self.info.name, documents)
-        return [d for d in documents if d.key in here and not here[d.key].written_here]
+        states = stored_states(self.cluster, self.info.name, documents)
+        return [d for d in documents if d.key in states and not states[d.key].written_here]
 
 
 Pair = tuple[SourceDocument, SourceDocument | None]
@@ -286,7 +286,7 @@ class ClientWrites:
         self.synced = Position(dict(synced)) if synced and not self.source_restored else None
         self.taken = info.record.taken
         self.returned_hashes: dict[Key, str] = {}
-        # A document that was refused cannot be told from a deleted one without the list of refused ones.
+        # Without the whole list of refused documents, they cannot be distinguished from deleted ones.
         is_exact = self.synced is not None and len(self.refused) >= info.record.rejected
         self.tally = Writes(deletes_known=is_exact)
 
@@ -295,8 +295,8 @@ class ClientWrites:
         """Return whether nothing was written here since all writes of clients were carried to another
         index.
         """
-        is_whole = self.carried_until is not None and not self.info.record.not_carried
-        return is_whole and settled_position(self.cluster, self.info) == self.carried_until
+        is_carried = self.carried_until is not None and not self.info.record.not_carried
+        return is_carried and settled_position(self.cluster, self.info) == self.carried_until
 
     def written_pairs(self) -> Iterator[list[Pair]]:
         """Yield pages of documents that clients wrote here and that differ from the source, each paired with
@@ -310,10 +310,10 @@ class ClientWrites:
                 state = stored.get(document.key)
                 if original is not None:
                     is_different = original.source != content
-                else:  # what the source deleted after hybridr saw it there stays deleted
+                else:  # deleted in the source after hybridr copied it: stays deleted
                     is_different = state is None or not state.came_from_source
                 is_returned = self.returned_hashes.get(document.key) == fingerprint(content)
-                if is_different and not is_returned:  # a returned one was changed in the source since
+                if is_different and not is_returned:  # the source has changed a returned one since
                     pairs.append((document._replace(source=content), original))
             if pairs:
                 yield pairs
@@ -372,18 +372,18 @@ class ClientWrites:
         if self.synced is None:
             return {document.key for document in documents}
         ids = list({document.doc_id: None for document in documents})
-        later: set[Key] = set()
+        keys: set[Key] = set()
         for shard, last in self.synced.seq_no.items():
-            after = {"range": {"_seq_no": {"gt": last}}}
-            query = {"bool": {"must": [after], "must_not": self.taken_queries(shard)}}
+            later_range = {"range": {"_seq_no": {"gt": last}}}
+            query = {"bool": {"must": [later_range], "must_not": self.taken_queries(shard)}}
             params = {"preference": f"_shards:{shard}"}
             hits = hits_by_id(self.cluster, self.source, ids, {"_source": False}, query, params)
-            later |= {(hit["_id"], hit.get("_routing") or "") for hit in hits}
-        later_ids = {doc_id for doc_id, _ in later}
-        rerouted = [d for d in documents if d.doc_id in later_ids and d.key not in later]  # other routing
+            keys |= {(hit["_id"], hit.get("_routing") or "") for hit in hits}
+        later_ids = {doc_id for doc_id, _ in keys}
+        rerouted = [d for d in documents if d.doc_id in later_ids and d.key not in keys]  # other routing
         originals = counterparts(self.cluster, self.source_info, rerouted, whole=False) if rerouted else {}
-        replaced = {key for key, original in originals.items() if original.key in later}
-        return replaced | {document.key for document in documents if document.key in later}
+        replaced = {key for key, original in originals.items() if original.key in keys}
+        return replaced | {document.key for document in documents if document.key in keys}
 
     def taken_queries(self, shard: int) -> list[dict[str, Any]]:
         """Return queries for the operations of a source shard that the record lists in `taken`."""
@@ -411,8 +411,8 @@ class ClientWrites:
         if self.synced is None or not self.tally.deletes_known or is_given_up:
             return
         for page in self.doubtful_pages(self.synced):
-            here = stored_states(self.cluster, self.info.name, page)
-            missing = [d for d in page if d.key not in here and d.doc_id not in self.refused]
+            states = stored_states(self.cluster, self.info.name, page)
+            missing = [d for d in page if d.key not in states and d.doc_id not in self.refused]
             if missing:
                 yield missing
 

@@ -153,20 +153,20 @@ def fill_in_passes(task: Fill, since: Position | None, passes: int, total: Filli
     """Fill the index with all operations after `since`, in at most `passes` passes, until a pass finds no new
     ones; add the counts to `total`.
     """
-    job, position, chosen = task.job, Position.at(since), runner(task.job.settings)
+    job, position, share_runner = task.job, Position.at(since), runner(task.job.settings)
     for _ in range(passes):
         settled = settled_position(job.cluster, job.source_before)
         until = settled or visible_position(job.cluster, job.source_before)
         shares = cut_into_shares(job.cluster, job.source, position, until)
         if shares:
             update_mapping(job)
-        for filling in chosen.run(task, shares):
+        for filling in share_runner.run(task, shares):
             total.add(filling)
             for line in filling.refused:
                 job.rejects.note(line)
-        before, position = position, until
+        previous, position = position, until
         total.until, total.settled = until, settled is not None
-        if position == before:
+        if position == previous:
             break
 
 
@@ -246,12 +246,12 @@ def encoded_pages(
                 continue
             readings, without_states = [], []
             for entry in part:
-                text = entry.encoded
-                if text and STATES in text.kept:
+                output = entry.encoded
+                if output and STATES in output.kept:
                     if listener.samples(entry.document.doc_id):
-                        readings.append((entry.document.source, text.kept[STATES][0]))
-                    others = {name: values for name, values in text.kept.items() if name != STATES}
-                    entry = entry._replace(encoded=text._replace(kept=others))
+                        readings.append((entry.document.source, output.kept[STATES][0]))
+                    remaining = {name: values for name, values in output.kept.items() if name != STATES}
+                    entry = entry._replace(encoded=output._replace(kept=remaining))
                 without_states.append(entry)
             listener.add(len(part), readings)
             yield without_states
@@ -263,11 +263,11 @@ def parts_by_length(recipe: TextRecipe, pages: Iterator[list[Pending]]) -> Itera
 
     Pages are joined only for an encoder that takes more documents at once than usual.
     """
-    together = offers_of(recipe.encoder).documents_at_once
-    for page in joined_pages(pages, together if together > ENCODED_TOGETHER else 1):
+    batch_size = offers_of(recipe.encoder).documents_at_once
+    for page in joined_pages(pages, batch_size if batch_size > ENCODED_TOGETHER else 1):
         page = [pending._replace(text=recipe.text_of(pending.document.source)) for pending in page]
         page.sort(key=lambda pending: len(pending.text or ""))
-        yield from (page[start : start + together] for start in range(0, len(page), together))
+        yield from (page[start : start + batch_size] for start in range(0, len(page), batch_size))
 
 
 def encode(
@@ -298,10 +298,10 @@ def prefetched(items: Iterable[T], size: int = 3) -> Generator[T, None, None]:
     item, and this function waits for that: a thread inside native code must not outlive the interpreter.
     """
     iterator = iter(items)
-    ahead = map_in_threads(lambda _: next(iterator, END), repeat(None), size + 1, threads=1)
+    results = map_in_threads(lambda _: next(iterator, END), repeat(None), size + 1, threads=1)
     try:
-        with closing(ahead):
-            yield from takewhile(lambda item: item is not END, ahead)
+        with closing(results):
+            yield from takewhile(lambda item: item is not END, results)
     finally:
         if hasattr(items, "close"):
             items.close()

@@ -27,13 +27,13 @@ from .terms.fitting import TermTableBuilder
 
 CHECK_S = 5.0
 LONGEST_PAUSE_S = 30.0
-FEWEST_QUERIES = 5  # a mean of fewer says nothing about how long users wait
+FEWEST_QUERIES = 5  # a mean of fewer queries is too noisy
 COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting", "from_clients")
 GENERATIONS = 1 << 14
-"""Marks that each state of a source has, one for each generation that a document may be carried from."""
+"""Marks reserved for each state of a source: one per generation that a document may be carried from."""
 INSERTED = {"gte": -GENERATIONS, "lt": 0}
-"""Marks of what clients wrote and the source did not have."""
-SLOWER = 5.0  # searches that take so many times as long as before count as slow
+"""Range of the marks of documents that clients wrote and the source never had."""
+SLOWER = 5.0  # searches are slow if they take this many times as long as before
 
 
 class Stored(NamedTuple):
@@ -100,17 +100,17 @@ def stored_states(
     answer = cluster.request("POST", path, {"docs": requests}, params, every_shard=True)
     with cluster.reading_answer("_mget"):
         stored = {}
-        for asked_for, document in zip(documents, answer["docs"], strict=True):
+        for requested, document in zip(documents, answer["docs"], strict=True):
             if not document.get("found"):
                 continue
             fields = document.get("fields", {})
             encoder, (number,) = fields.get(ENCODER_FIELD, [None]), fields.get(SEQ_NO_FIELD, [None])
-            seen = (document["_version"], document["_seq_no"], document["_primary_term"], encoder[0])
-            state = Stored(*seen, number, written_here=number is None)
+            state_values = (document["_version"], document["_seq_no"], document["_primary_term"], encoder[0])
+            state = Stored(*state_values, number, written_here=number is None)
             if number is not None and number < 0:
                 origin, generation = divmod(-1 - number, GENERATIONS)
-                state = Stored(*seen, origin - 1, written_here=True, carried_from=generation)
-            stored[asked_for.key] = state
+                state = Stored(*state_values, origin - 1, written_here=True, carried_from=generation)
+            stored[requested.key] = state
         return stored
 
 
@@ -221,12 +221,12 @@ class Job:
 
     @cached_property
     def source_before(self) -> IndexInfo:
-        """Return the description of the source as it was when the job began."""
+        """Return the description of the source from when the job began."""
         return self._before(self.source)
 
     @cached_property
     def destination_before(self) -> IndexInfo:
-        """Return the description of the destination as it was when the job began."""
+        """Return the description of the destination from when the job began."""
         return self._before(self.destination)
 
     def _before(self, name: str) -> IndexInfo:
@@ -278,10 +278,10 @@ class SearchLoad(NamedTuple):
     queries: int
     milliseconds: int
 
-    def mean_ms(self, before: SearchLoad) -> float | None:
-        """Return the mean milliseconds per query since `before`; None if there were too few queries."""
-        queries = self.queries - before.queries
-        return (self.milliseconds - before.milliseconds) / queries if queries >= FEWEST_QUERIES else None
+    def mean_ms(self, earlier: SearchLoad) -> float | None:
+        """Return the mean milliseconds per query since `earlier`; None if there were too few queries."""
+        queries = self.queries - earlier.queries
+        return (self.milliseconds - earlier.milliseconds) / queries if queries >= FEWEST_QUERIES else None
 
 
 NO_LOAD = SearchLoad(0, 0)
@@ -337,8 +337,8 @@ class Pace:
                     self._pause_s /= 2
                 self._checked_at = self._clock()
             if self._per_second:
-                now = self._clock()
-                begin = max(now, self._free_at)
+                clock_s = self._clock()
+                begin = max(clock_s, self._free_at)
                 self._free_at = begin + documents / self._per_second
-                if begin > now:
-                    self._sleep(begin - now)
+                if begin > clock_s:
+                    self._sleep(begin - clock_s)

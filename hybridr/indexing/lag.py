@@ -31,17 +31,17 @@ from ..errors import ClusterError
 from .job import INSERTED, Stored, stored_states
 
 STRETCH, MOST_STRETCHES = 1 << 18, 1000
-"""Operations that are looked at in one go, so that memory does not grow with the index; more where clients
-write the same documents over and over."""
+"""Operations compared at a time, so that memory does not grow with the index. If updates have used up very
+many operations, stretches are longer instead of more than 1,000."""
 PARTS = (1 << 6, 1 << 10, 1 << 14)
-"""Windows of a stretch: of 4,096 operations, and where these differ of 256, then of 16."""
+"""Windows per stretch: of 4,096 operations first, then of 256 and of 16 within those that differ."""
 WINDOWS_AT_ONCE = 4096
 CLAUSES = 512
 WITHIN = "_value % params.width"
 NO_SCRIPTS = "script"
-"""Stands in what a cluster says that runs none."""
+"""Part of the error message of a cluster that runs no scripts."""
 SHARE = 2000
-"""Documents of a share, at least."""
+"""Smallest number of documents in a share."""
 MOST_SHARES = 1000
 LAST = 2**62
 Outdated: TypeAlias = Callable[[Sequence[SourceDocument], Mapping[Key, Stored], str], list[SourceDocument]]
@@ -73,17 +73,17 @@ class NumberedIndex:
         y is the operation modulo the width of the span, or the operation itself where the cluster runs no
         scripts.
         """
-        width, plain = max(span.high - span.low for span in spans), {"field": self.field}
+        width, field_values = max(span.high - span.low for span in spans), {"field": self.field}
         modulus = {"source": WITHIN, "params": {"width": width}}
         try:
-            buckets = self._added_up(shard, spans, {**plain, "script": modulus})
+            buckets = self._added_up(shard, spans, {**field_values, "script": modulus})
         except ClusterError as error:
             if NO_SCRIPTS not in error.message:
                 raise
-            buckets = self._added_up(shard, spans, plain)
+            buckets = self._added_up(shard, spans, field_values)
         with self.cluster.reading_answer("_search"):
             counted = [(bucket["doc_count"], bucket["numbers"]) for bucket in buckets]
-            return [(count, added["sum"] or 0.0, added["sum_of_squares"] or 0.0) for count, added in counted]
+            return [(count, sums["sum"] or 0.0, sums["sum_of_squares"] or 0.0) for count, sums in counted]
 
     def _added_up(self, shard: int, spans: Sequence[Operations], values: Mapping[str, Any]) -> list[Any]:
         """Return statistics of `values` for each span of operations in a shard, by one aggregation."""
@@ -126,10 +126,10 @@ def differing_spans(
             windows = [window for span in spans for window in span.cut(width // parts)]
             spans = []
             for start in range(0, len(windows), WINDOWS_AT_ONCE):
-                together = windows[start : start + WINDOWS_AT_ONCE]
-                sums = left.sums(shard, together), right.sums(shard, together)
-                pairs = zip(together, *sums, strict=True)
-                spans += [window for window, here, there in pairs if here != there]
+                chunk = windows[start : start + WINDOWS_AT_ONCE]
+                sums = left.sums(shard, chunk), right.sums(shard, chunk)
+                pairs = zip(chunk, *sums, strict=True)
+                spans += [window for window, left_sums, right_sums in pairs if left_sums != right_sums]
         joined: list[Operations] = []
         for span in spans:
             if joined and span.low == joined[-1].high:
@@ -209,17 +209,17 @@ def measure_lag(cluster: Cluster, info: IndexInfo, since: Position | None, outda
     source = cluster.index_info(info.record.source)
     settled = settled_position(cluster, source)
     refused = refused_ids(info)
-    written = read_pages(cluster, source, page=ID_PAGE, share=Share(since=since), fields=())
-    others = ([document for document in page if document.doc_id not in refused] for page in written)
-    late = count_outdated(cluster, info, others, outdated)
-    again_read = documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False)
-    failed = count_outdated(cluster, info, again_read, outdated)
-    late += failed
-    deletes, again = 0, failed.total()
+    changed_pages = read_pages(cluster, source, page=ID_PAGE, share=Share(since=since), fields=())
+    pages = ([document for document in page if document.doc_id not in refused] for page in changed_pages)
+    counts = count_outdated(cluster, info, pages, outdated)
+    refused_pages = documents_in_pages(cluster, source, refused, page=ID_PAGE, whole=False)
+    refused_counts = count_outdated(cluster, info, refused_pages, outdated)
+    counts += refused_counts
+    deletes, refused_total = 0, refused_counts.total()
     if not (since and settled and not hidden_operations(cluster, source.name, since, settled)):
         until = settled or visible_position(cluster, source)
         deletes = sum(map(len, vanished_pages(cluster, source, info, until)))
-    return Lag(late["inserts"], late["updates"], deletes, again)
+    return Lag(counts["inserts"], counts["updates"], deletes, refused_total)
 
 
 def count_outdated(
@@ -245,10 +245,10 @@ def vanished_pages(
     """
     cluster.refresh(destination.name)
     for page in doubtful_pages(cluster, source, destination, until):
-        there = counterparts(cluster, source, page, whole=False)
-        gone = [document for document in page if document.key not in there]
-        copied = stored_states(cluster, destination.name, gone)
-        yield [d for d in gone if d.key in copied and copied[d.key].came_from_source]
+        originals = counterparts(cluster, source, page, whole=False)
+        gone = [document for document in page if document.key not in originals]
+        states = stored_states(cluster, destination.name, gone)
+        yield [d for d in gone if d.key in states and states[d.key].came_from_source]
 
 
 def doubtful_pages(
@@ -263,6 +263,6 @@ def doubtful_pages(
     originals = NumberedIndex(cluster, source, "_seq_no")
     for shard, spans in differing_spans(copies, originals, until):
         yield from copies.pages(Share(until=Position({shard: LAST})), spans)
-    seen_here, last = {"lt": INSERTED["gte"]}, max(until.seq_no.values(), default=-1)
-    others = {"bool": {"should": [{"range": {SEQ_NO_FIELD: bounds}} for bounds in (seen_here, {"gt": last})]}}
-    yield from read_pages(cluster, destination, page=ID_PAGE, where=others, fields=())
+    marks, last = {"lt": INSERTED["gte"]}, max(until.seq_no.values(), default=-1)
+    query = {"bool": {"should": [{"range": {SEQ_NO_FIELD: bounds}} for bounds in (marks, {"gt": last})]}}
+    yield from read_pages(cluster, destination, page=ID_PAGE, where=query, fields=())

@@ -33,9 +33,9 @@ from .settings import ReindexSettings
 HITS = 10
 NUMBER_BYTES = {"byte": 3.3}
 FLOAT_BYTES = 12.2
-"""Characters of a number of a vector in an answer, in the mean of normal numbers, with its comma."""
+"""Mean characters of one vector value in a response, comma included, for normally distributed values."""
 SPLIT_DOCUMENTS = 200
-MEASURED_DOCUMENTS = 32  # by which the encoder's number format is chosen
+MEASURED_DOCUMENTS = 32  # to choose the encoder's number format
 PROBED_DOCUMENTS, PROBED_TEXTS, PROBED_WORDS = 64, 5, 20
 JOB_SETTINGS = ("vector_field", "engine", "vectors", "m", "ef_construction", "max_tokens")
 
@@ -52,9 +52,9 @@ def added_fields(named: ReindexSettings | Record) -> list[str]:
 def answer_size_note(cluster: Cluster, index: IndexInfo, record: Record) -> str:
     """Return a line with the measured size of a response, with and without the fields that hybridr added."""
     fields = added_fields(record)
-    whole, without = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
+    full, filtered = answer_bytes(cluster, index), answer_bytes(cluster, index, fields)
     return (
-        f"an answer of {HITS} whole documents has {kilobytes(whole)}, {kilobytes(without)} without what was "
+        f"an answer of {HITS} whole documents has {kilobytes(full)}, {kilobytes(filtered)} without what was "
         f"added; {source_filter_advice(fields)}"
     )
 
@@ -98,7 +98,7 @@ class Proposal:
     warning: str = ""
     alias_notes: tuple[str, ...] = ()
     texts: dict[int, list[str]] = field(default_factory=dict, repr=False, compare=False)
-    """Samples that were read, by their size."""
+    """Texts of the samples read so far, by sample size."""
 
     @cached_property
     def recipe(self) -> TextRecipe:
@@ -141,12 +141,12 @@ class Proposal:
         supports.
         """
         version, encoder, m = self.cluster.version, self.encoder, self.settings.m
-        chosen, bare = form_of(self.settings), lacks_native_libraries(self.cluster)
-        others = (form for form in FORMS if form != chosen)
-        free = [form for form in others if not obstacle(form, encoder.similarity, version, bare=bare)]
+        own_form, bare = form_of(self.settings), lacks_native_libraries(self.cluster)
+        others = (form for form in FORMS if form != own_form)
+        supported = [form for form in others if not obstacle(form, encoder.similarity, version, bare=bare)]
         return [
-            cost_of(form, self.vectors, encoder.dim, m, version, chosen=form == chosen)
-            for form in (chosen, *free)
+            cost_of(form, self.vectors, encoder.dim, m, version, chosen=form == own_form)
+            for form in (own_form, *supported)
         ]
 
     @cached_property
@@ -167,12 +167,12 @@ class Proposal:
         as text, aliases that stay where they are.
         """
         words = f"words are searched in {', '.join(self.lexical_fields)}"
-        elsewhere = set(self.lexical_fields) != set(self.fields)
+        differ = set(self.lexical_fields) != set(self.fields)
         semantic = replaced_fields(self.info, self.settings)
         copied = f"copied as text, without embeddings: {fields_with_models(semantic)}" if semantic else ""
-        named, server = ", ".join(self.settings.semantic), self.settings.server
-        embedded = f"semantic fields, embedded by the cluster, which asks {server}: {named}" if named else ""
-        lines = (self.fields_change, words if elsewhere else "", copied, embedded, *self.alias_notes)
+        names, server = ", ".join(self.settings.semantic), self.settings.server
+        embedded = f"semantic fields, embedded by the cluster, which asks {server}: {names}" if names else ""
+        lines = (self.fields_change, words if differ else "", copied, embedded, *self.alias_notes)
         return [line for line in lines if line]
 
     @property
@@ -214,7 +214,7 @@ class Proposal:
         states.
 
         Fitted states are those of the `record` of an earlier run. Without one they are fitted now, and the
-        source's rules are added, which an earlier index may have left.
+        newest rules that earlier indices of the source have are added.
         """
         states: dict[str, Any] = {FURTHER: {}}
         for representation in self.recipe.representations:
@@ -286,11 +286,11 @@ class Plan:
         fields = added_fields(self.record)
         numbers = proposal.encoder.dim * proposal.vectors / proposal.documents
         numbers *= 1 + len(self.record.semantic.added if self.record.semantic else ())
-        each = NUMBER_BYTES.get(proposal.settings.vectors, FLOAT_BYTES)
-        now = answer_bytes(proposal.cluster, proposal.info, fields)
+        value_bytes = NUMBER_BYTES.get(proposal.settings.vectors, FLOAT_BYTES)
+        size = answer_bytes(proposal.cluster, proposal.info, fields)
         return (
-            f"an answer of {HITS} whole documents grows from {kilobytes(now)} to about "
-            f"{kilobytes(now + round(HITS * numbers * each))}; {source_filter_advice(fields)}"
+            f"an answer of {HITS} whole documents grows from {kilobytes(size)} to about "
+            f"{kilobytes(size + round(HITS * numbers * value_bytes))}; {source_filter_advice(fields)}"
         )
 
     @property
@@ -379,8 +379,8 @@ def require_words_found(proposal: Proposal) -> None:
     texts = sorted(proposal.sample(PROBED_DOCUMENTS), key=len)[-PROBED_TEXTS:]
     words = [first_words(text, PROBED_WORDS) for text in reversed(texts) if text]
     info, fields = proposal.info, proposal.lexical_fields
-    in_copy_alone = {name for name, semantic in info.semantic.items() if not semantic.has_words}
-    if not words or in_copy_alone.intersection(fields):
+    wordless_fields = {name for name, semantic in info.semantic.items() if not semantic.has_words}
+    if not words or wordless_fields.intersection(fields):
         return
     reason = "words of its own documents find nothing there"
     try:
@@ -407,6 +407,6 @@ def index_to_read(cluster: IndexLookup, name: str) -> IndexInfo:
     if not is_destination(info):
         return replace(info, scope=WHOLE)
     source = cluster.index_info(info.record.source)
-    if source.name != info.name and source.uuid == info.record.source_uuid:  # else it was built anew
+    if source.name != info.name and source.uuid == info.record.source_uuid:  # else it was rebuilt
         require_known(info, source)
     return source

@@ -53,13 +53,13 @@ CHANGED_HERE = (
     *("mapping.*", "knn.*", "default_pipeline", "final_pipeline", "search.default_pipeline"),
     "requests.cache.enable",
 )
-"""Settings of a copy that hybridr sets otherwise than those of its source."""
+"""Settings that hybridr sets differently in a copy than in its source."""
 RUINOUS = "analysis.* similarity.* blocks.* hidden mapping.* sort.* routing_partition_size".split()
-"""Settings of an index template that change what a copy finds or takes, or that it is not made at all."""
+"""Template settings that change which documents a copy finds or accepts, or that prevent its creation."""
 LIFECYCLE = "index.lifecycle.name"
 UNKNOWN_LIMITS = "limits of the cluster are unknown: this user may not read"
 LANGUAGE_SAMPLE = 200  # documents
-FOREIGN = 2 / 3  # of all texts that were read, told to be in a language that the encoder does not know
+FOREIGN = 2 / 3  # share of the texts that are in a language unknown to the encoder
 
 
 def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def copied_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_not_copied(settings: Mapping[str, Any]) -> list[str]:
-    """Return the names of settings that somebody set on the index and that its copy does not get."""
+    """Return the names of settings that a user set on the index and that its copy does not get."""
     usual = {("replication.type", "DOCUMENT")}
     named = ((name.removeprefix("index."), value) for name, value in settings.items())
     return sorted(
@@ -80,9 +80,9 @@ def settings_not_copied(settings: Mapping[str, Any]) -> list[str]:
 
 
 def differing_settings(copy: IndexInfo, source: IndexInfo) -> list[str]:
-    """Return the names of settings that an owner has set on a copy of an index, or on the index since."""
-    here, there = copied_settings(copy.settings), copied_settings(source.settings)
-    names = {name for name in here.keys() | there.keys() if here.get(name) != there.get(name)}
+    """Return the names of settings that somebody changed on a copy or on its source after copying."""
+    copied, original = copied_settings(copy.settings), copied_settings(source.settings)
+    names = {name for name in copied.keys() | original.keys() if copied.get(name) != original.get(name)}
     return sorted(f"index.{name}" for name in names if not matches(name, CHANGED_HERE))
 
 
@@ -150,9 +150,7 @@ def check_templates(cluster: Cluster, index: str, source: IndexInfo) -> list[str
 
 
 def ruin(template: MatchingTemplate, index: str, source: IndexInfo) -> str:
-    """Return how a template would make a new index another one than its source, or stop it; "" if it would
-    not.
-    """
+    """Return how a template would make a new index differ from its source, or prevent it; "" if neither."""
     if template.aliases:
         alias = min(template.aliases)
         return f"would put '{index}' behind the alias '{alias}': searches of it would find documents twice"
@@ -185,8 +183,8 @@ def stream(stored: Mapping[str, Any], index: str) -> str:
 
 
 def stored_template(cluster: Cluster, index: str) -> dict[str, Any]:
-    """Return the composable template that wins for this name, as it is stored; {} if there is none. Without
-    the right to read it that is one of a high priority.
+    """Return the stored composable template that applies to an index of this name; {} if there is none.
+    Without the right to read templates it is a mere high priority, for a new template to exceed.
     """
     try:
         answer = cluster.request("GET", "/_index_template")
@@ -199,7 +197,7 @@ def stored_template(cluster: Cluster, index: str) -> dict[str, Any]:
 
 
 def matching_templates(cluster: Cluster, index: str) -> list[MatchingTemplate]:
-    """Return the composable template that wins for this name, else every legacy template whose pattern
+    """Return the composable template that applies to this name, else every legacy template whose pattern
     matches.
     """
     simulated = cluster.request("POST", path_of("_index_template", "_simulate_index", index))
@@ -228,18 +226,18 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
     except ClusterError:
         return lifecycles_for(cluster, index)
     with cluster.reading_answer("GET /_plugins/_ism/policies"):
-        held = {
+        templates_by_policy = {
             policy["_id"]: policy["policy"].get("ism_template") or []
             for policy in policies.get("policies", ())
         }
-        taking = [
+        matching = [
             name
-            for name, templates in sorted(held.items())
+            for name, templates in sorted(templates_by_policy.items())
             if any(matches(index, template["index_patterns"]) for template in templates)
         ]
     return [
         f"policy '{name}' of index state management will take '{index}': let its ism_template leave it out"
-        for name in taking
+        for name in matching
     ]
 
 
@@ -324,8 +322,8 @@ def check_limits(
         return [f"{UNKNOWN_LIMITS} how many shards it has (cluster:monitor/health)"]
     added = 0
     if not inside:
-        there = copies_per_shard(current.settings) if current else 0
-        added = source.shards * max(0, copies_per_shard(source.settings) - there)
+        existing_copies = copies_per_shard(current.settings) if current else 0
+        added = source.shards * max(0, copies_per_shard(source.settings) - existing_copies)
         primaries = source.shards if creates else 0
         obstacles += shard_obstacles(settings, shards, source.settings, primaries, added)
     require_no_obstacle(obstacles, f"vectors for '{source.name}'")

@@ -30,8 +30,8 @@ from .representations import (
 )
 from .settings import ReindexSettings
 
-STATES = "states"  # what an encoded document keeps the reading of a text as
-FEWEST_MEASURED, ASKED_WORDS = 32, 12  # texts whose cosines say how those of an index lie; words of a query
+STATES = "states"  # key under which an encoded document keeps the reading of its text
+FEWEST_MEASURED, ASKED_WORDS = 32, 12  # texts needed to measure cosines; words of a query
 COMPARED = 128  # documents of an index whose cosines are measured
 MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
@@ -47,29 +47,29 @@ def spread_and_mean(cosines: NDArray[np.float64]) -> tuple[float, float]:
 def measured_cosines(
     encoder: Encoder, texts: Sequence[str], vectors: Vectors, firsts: NDArray[np.intp] | None = None
 ) -> Cosines | None:
-    """Return mean and spread of an encoder's cosines on an index, measured on different texts with these
-    vectors; None for fewer than 32 texts.
+    """Return mean and spread of an encoder's cosines between different texts of an index; None for fewer than
+    32 texts.
 
-    `firsts` are the places of each text's first passage in `vectors`; None: every text has one vector. The
-    middle of each text is the query; its cosines with all other texts count. If the encoder compares by
-    cosine they are measured again with queries that are evened out.
+    The middle words of each text are a query, which is compared with all other texts. `firsts` are the places
+    of each text's first passage in `vectors`; None: every text has one vector. If the encoder compares by
+    cosine, the cosines of evened-out queries are measured too.
     """
     if len(texts) < FEWEST_MEASURED:
         return None
     firsts = np.arange(len(texts)) if firsts is None else firsts
     queries = encoder.encode_queries([middle_words(text, ASKED_WORDS) for text in texts])
-    measured = spread_to_queries(cosines_of(encoder, queries, vectors, firsts))
-    if measured is None:
+    moments = spread_to_queries(cosines_of(encoder, queries, vectors, firsts))
+    if moments is None:
         return None
     evening = Evening.fitted(vectors) if encoder.similarity == "cosine" else None
     after = spread_to_queries(cosines_of(encoder, evening.of(queries), vectors, firsts)) if evening else None
     evened = Evened(directions=evening.text, **after) if evening and after else None
-    return Cosines(**measured, evened=evened)
+    return Cosines(**moments, evened=evened)
 
 
 def spread_to_queries(cosines: NDArray[np.float64]) -> dict[str, float] | None:
-    """Return spread and mean of the cosines of each text's query with all texts but its own; None where the
-    spread, as it is kept, is none.
+    """Return spread and mean of the cosines of each text's query with all texts but its own; None if
+    the rounded spread is zero.
     """
     np.fill_diagonal(cosines, np.nan)
     spread, mean = (round(value, 5) for value in spread_and_mean(cosines))
@@ -79,7 +79,7 @@ def spread_to_queries(cosines: NDArray[np.float64]) -> dict[str, float] | None:
 def cosines_of(
     encoder: Encoder, queries: Vectors, vectors: Vectors, firsts: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """Return the cosines of query vectors with texts, by the vectors of their passages.
+    """Return the cosines `(queries, texts)` of query vectors; the best passage of a text counts.
 
     For an encoder that compares by inner product, engine scores are taken as (1 + cosine) / 2.
     """
@@ -101,11 +101,11 @@ class TextRecipe:
 
     @classmethod
     def of(cls, record: Record, encoder: Encoder, settings: ReindexSettings | None = None) -> TextRecipe:
-        """Return the recipe that a record describes. Of `settings` only those count that do not change the
+        """Return the recipe that a record describes; `settings` add only what does not change the
         vectors.
         """
-        chosen = {name: getattr(record, name) for name in MADE_WITH} | settings_in(record)
-        options = (settings or ReindexSettings()).model_copy(update=chosen)
+        record_settings = {name: getattr(record, name) for name in MADE_WITH} | settings_in(record)
+        options = (settings or ReindexSettings()).model_copy(update=record_settings)
         return cls(encoder, options, tuple(record.fields), fitted_states(record))
 
     @cached_property
@@ -152,24 +152,24 @@ class TextRecipe:
         With `states`, each result keeps the `Reading` of its first window, unless a representation reads
         tokens.
         """
-        splits, together = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
-        batch = together if self.keeping else max(ENCODED_AT_ONCE, together)
+        splits, per_call = [self.spans(text) for text in texts], offers_of(self.encoder).documents_at_once
+        batch = per_call if self.keeping else max(ENCODED_AT_ONCE, per_call)
         documents: list[EncodedDocument | None] = []
         for part in slices_by_passages(splits, batch):
             pairs = list(zip(texts[part], splits[part], strict=True))
             passages = [text[start:end] for text, (spans, _) in pairs for start, end in spans]
             vectors, windows = self.encode(passages, states=states)
-            whole = [text for text, (spans, _) in pairs if spans]
-            read = [(kind.name, kind.read(whole)) for kind in self.representations]
-            own = [(name, iter(values)) for name, values in read if values is not None]
+            non_empty = [text for text, (spans, _) in pairs if spans]
+            outputs = [(kind.name, kind.read(non_empty)) for kind in self.representations]
+            own_outputs = [(name, iter(values)) for name, values in outputs if values is not None]
             first = 0
             for _, pieces in pairs:
                 if not pieces.spans:
                     documents.append(None)
                     continue
-                held = windows[first] if windows else [{}]
-                by_name = {name: [values[name] for values in held] for name in held[0]}
-                by_name |= {name: [next(values)] for name, values in own}
+                window_values = windows[first] if windows else [{}]
+                by_name = {name: [values[name] for values in window_values] for name in window_values[0]}
+                by_name |= {name: [next(values)] for name, values in own_outputs}
                 end = first + len(pieces.spans)
                 documents.append(EncodedDocument(vectors[first:end], pieces, by_name))
                 first = end
@@ -186,7 +186,7 @@ class TextRecipe:
             return encoder.encode_documents(parts, max_tokens=limit), []
         if not self.keeping:
             readings = encoder.read_documents(parts, max_tokens=limit)
-            return np.stack([read.vector for read in readings]), [[{STATES: read}] for read in readings]
+            return np.stack([item.vector for item in readings]), [[{STATES: item}] for item in readings]
 
         def keep(text: str, reading: Reading) -> dict[str, Any]:
             """Return what each representation keeps of a text's token states."""
@@ -195,7 +195,7 @@ class TextRecipe:
         return read_to_end(encoder, parts, keep, max_tokens=limit)
 
     def cosines(self, texts: Sequence[str]) -> Cosines | None:
-        """Measure mean and spread of the encoder's cosines on an index from some of its texts; None for too
+        """Return mean and spread of the encoder's cosines between these texts of an index; None for too
         few texts.
 
         Repeated texts count once.

@@ -91,11 +91,11 @@ def rollback(
     alias, previous = current.record.alias, current.record.previous
     to_source = previous == current.record.source
     older = cluster.index_info(previous)
-    before = None if to_source else OlderIndex(cluster, older, current)
-    seen = settled_position(cluster, current.name)
-    writes = find_writes(cluster, current, before.info if before else None)
-    if before is not None:
-        writes.deleted |= {document.key for page in before.deleted_later() for document in page}
+    older_index = None if to_source else OlderIndex(cluster, older, current)
+    settled = settled_position(cluster, current.name)
+    writes = find_writes(cluster, current, older_index.info if older_index else None)
+    if older_index is not None:
+        writes.deleted |= {document.key for page in older_index.deleted_later() for document in page}
 
     def check() -> None:
         """Raise ClusterError if a block forbids the move, or if writes of clients would be lost."""
@@ -108,8 +108,8 @@ def rollback(
     refusal = caught_refusal(check, dry_run=dry_run)
     actions = switch_actions(alias, current, previous)
     along = companion_aliases(alias, current, previous)
-    given_up = None if copy_back or discard else seen
-    returned = Writes() if dry_run else move_alias_back(cluster, current, before, copy_back, given_up)
+    carried = None if copy_back or discard else settled
+    returned = Writes() if dry_run else move_alias_back(cluster, current, older_index, copy_back, carried)
     return {
         "alias": alias,
         "from": current.name,
@@ -141,10 +141,10 @@ def missing_operations(cluster: Cluster, info: IndexInfo) -> dict[str, int] | No
 
     None if the cluster cannot be asked.
     """
-    waiting = {"bool": {"must_not": {"term": {ENCODER_FIELD: info.record.encoder}}}}
+    no_current_vector = {"bool": {"must_not": {"term": {ENCODER_FIELD: info.record.encoder}}}}
     try:
         lag = target_of(info.record).state(cluster, info).lag
-        no_vector = cluster.count(info.name, waiting)
+        no_vector = cluster.count(info.name, no_current_vector)
     except ClusterError:  # the alias has moved already: the rollback must not fail now
         return None
     if lag is None:
@@ -187,17 +187,17 @@ def index_to_leave(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def move_alias_back(
-    cluster: Cluster, current: IndexInfo, before: OlderIndex | None, copy_back: bool, seen: Position | None
+    cluster: Cluster, current: IndexInfo, before: OlderIndex | None, copy_back: bool, until: Position | None
 ) -> Writes:
     """Copy writes of clients to the source if `copy_back`, move the alias, copy what was written meanwhile;
     return what was copied.
 
-    What clients write after the position `seen` (by default: after the move) counts as not carried over:
+    What clients write after the position `until` (by default: after the move) counts as not carried over:
     `reindex` carries it, `remove` refuses.
     """
     alias, previous = current.record.alias, current.record.previous
-    moved = {alias, *companion_aliases(alias, current, previous)}
-    others = [name for name in moved_aliases(current) if name not in moved]
+    moving_aliases = {alias, *companion_aliases(alias, current, previous)}
+    other_aliases = [name for name in moved_aliases(current) if name not in moving_aliases]
     courier = Courier(cluster, current)
     if copy_back:
         courier.return_all()
@@ -208,7 +208,7 @@ def move_alias_back(
             before.take(courier, writes.changed | writes.conflicts)
         before.record()
     switch_alias(cluster, alias, current, previous)
-    left_at = seen or settled_position(cluster, current.name)
+    position = until or settled_position(cluster, current.name)
     if copy_back:
         courier.return_all()
         if before is not None:
@@ -217,10 +217,10 @@ def move_alias_back(
         before.record(**NOTHING_CARRIED)
     ids = {doc_id for doc_id, _ in courier.tally.conflicts}
     conflicts = cut_to_room(ids)
-    carried = left_at.seq_no if left_at and len(conflicts) == len(ids) else None
+    carried = position.seq_no if position and len(conflicts) == len(ids) else None
     changes: dict[str, Any] = {"carried": carried, "not_carried": conflicts}
-    if others:  # clients still search it by these aliases, and the next rollback moves one of them
-        changes = {"alias": others[-1], "previous": previous_index(current, others[-1])}
+    if other_aliases:  # clients still search it by these aliases, and the next rollback moves one of them
+        changes = {"alias": other_aliases[-1], "previous": previous_index(current, other_aliases[-1])}
     details = {"alias": alias, "to": previous, "returned": courier.tally.counts()}
     record_event(cluster, current.name, "rolled back", details, **NOTHING_CARRIED | changes)
     return courier.tally
@@ -252,9 +252,9 @@ class OlderIndex:
         for page in read_pages(
             self.cluster, self.info, page=PAGE, share=until, where=CLIENT_WRITES, fields=()
         ):
-            carried = stored_states(self.cluster, self.later.name, page)
+            states = stored_states(self.cluster, self.later.name, page)
             contested = self.info.record.not_carried
-            yield [d for d in page if d.key not in carried and d.doc_id not in contested]
+            yield [d for d in page if d.key not in states and d.doc_id not in contested]
 
     def catch_up(self, courier: Courier, pending: set[Key]) -> None:
         """Copy here what the source changed since the synced position, and delete what it deleted, except
@@ -269,11 +269,11 @@ class OlderIndex:
         extend_copy_mapping(cluster, source, cluster.index_info(self.info.name))
         share, is_complete = Share(since=since, until=until), True
         for page in read_pages(cluster, source, page=PAGE, share=share):
-            here = stored_states(cluster, self.info.name, page)
-            late = self.stale_here(page, here)
-            free = replaceable_documents(late, here, pending)
-            missed, rejected = courier.write(self.copy_actions(free, here), self.info.name)
-            is_complete &= len(free) == len(late) and not missed and not rejected
+            stored = stored_states(cluster, self.info.name, page)
+            stale = self.stale_here(page, stored)
+            replaceable = replaceable_documents(stale, stored, pending)
+            missed, rejected = courier.write(self.copy_actions(replaceable, stored), self.info.name)
+            is_complete &= len(replaceable) == len(stale) and not missed and not rejected
         if hidden_operations(cluster, source.name, since, until):
             for page in vanished_pages(cluster, source, self.info, until):
                 is_complete &= self.delete(courier, page, pending)
@@ -292,9 +292,9 @@ class OlderIndex:
         kept_keys = {d.key for d in theirs} - changed
         return [d for d in stale if d.key not in kept_keys]
 
-    def copy_actions(self, documents: Sequence[SourceDocument], here: Mapping[Key, Stored]) -> list[Action]:
+    def copy_actions(self, documents: Sequence[SourceDocument], stored: Mapping[Key, Stored]) -> list[Action]:
         """Return bulk actions that write documents of the source, without vectors, each only over the state
-        seen here.
+        that was read here.
         """
         return [
             bulk_action(
@@ -302,7 +302,7 @@ class OlderIndex:
                 document.doc_id,
                 {**stored_form(document.source, self.info.semantic), SEQ_NO_FIELD: document.seq_no},
                 routing=document.routing,
-                **replacement_options(here.get(document.key)),
+                **replacement_options(stored.get(document.key)),
             )
             for document in documents
         ]
@@ -311,10 +311,10 @@ class OlderIndex:
         """Delete documents in the state that was read, except those that may not be replaced; return whether
         all were deleted.
         """
-        free = replaceable_documents(page, stored_states(self.cluster, self.info.name, page), pending)
-        actions = [bulk_action("delete", document.doc_id, **document.as_read) for document in free]
+        replaceable = replaceable_documents(page, stored_states(self.cluster, self.info.name, page), pending)
+        actions = [bulk_action("delete", document.doc_id, **document.as_read) for document in replaceable]
         missed, _ = courier.write(actions, self.info.name)
-        return len(free) == len(page) and not missed
+        return len(replaceable) == len(page) and not missed
 
     def take(self, courier: Courier, pending: set[Key] | None = None) -> None:
         """Write and delete here what the courier copied back to the source, only over the states seen here.
@@ -326,11 +326,11 @@ class OlderIndex:
         changed = sorted({doc_id for doc_id, _ in courier.tally.changed})
         extend_copy_mapping(cluster, cluster.index_info(courier.source), cluster.index_info(index))
         for page in documents_in_pages(cluster, courier.source_info, changed, page=PAGE):
-            here = stored_states(cluster, index, page)
+            stored = stored_states(cluster, index, page)
             new = [d for d in page if d.key in courier.tally.changed and self.taken.get(d.key) != d.seq_no]
-            free = replaceable_documents(new, here, pending)
-            missed = courier.send(self.copy_actions(free, here), index)
-            self.taken |= {d.key: d.seq_no for d in free if d.doc_id not in missed}
+            replaceable = replaceable_documents(new, stored, pending)
+            missed = courier.send(self.copy_actions(replaceable, stored), index)
+            self.taken |= {d.key: d.seq_no for d in replaceable if d.doc_id not in missed}
         for page in chain(self.held_pages(courier.tally.deleted), self.deleted_later()):
             self.delete(courier, page, pending)
 
@@ -343,8 +343,8 @@ class OlderIndex:
     def record(self, **changes: Any) -> None:
         """Write `changes` into this index's record, and which operations of the source are already here."""
         source = self.cluster.index_info(str(self.info.record.source))
-        before = dict(self.info.record.taken)
-        taken = {} if is_restored(self.info, source) or self.position else before
+        former_spans = dict(self.info.record.taken)
+        spans = {} if is_restored(self.info, source) or self.position else former_spans
         for shard in shards_in(source) if self.taken else ():
             numbers = set()
             for part in groups_of(sorted({doc_id for doc_id, _ in self.taken}), PAGE):
@@ -355,28 +355,28 @@ class OlderIndex:
             if not numbers:
                 continue
             joined: list[tuple[int, int]] = []  # adjacent and overlapping spans become one
-            for first, last in sorted([*taken.get(shard, ()), *((number, number) for number in numbers)]):
+            for first, last in sorted([*spans.get(shard, ()), *((number, number) for number in numbers)]):
                 if joined and first <= joined[-1][1] + 1:
                     joined[-1] = joined[-1][0], max(last, joined[-1][1])
                 else:
                     joined.append((first, last))
-            taken[shard] = tuple(joined[-MOST_SPANS:])
+            spans[shard] = tuple(joined[-MOST_SPANS:])
         if self.position:
             changes["synced"] = self.position.seq_no
-        if taken != before:
-            changes["taken"] = taken
+        if spans != former_spans:
+            changes["taken"] = spans
         if changes:
             write_record(self.cluster, self.info.name, **changes)
 
 
 def replaceable_documents(
-    documents: Sequence[SourceDocument], here: Mapping[Key, Stored], pending: Collection[Key] | None
+    documents: Sequence[SourceDocument], stored: Mapping[Key, Stored], pending: Collection[Key] | None
 ) -> list[SourceDocument]:
     """Return those documents that may be replaced in an older index: those not in `pending`, which is by
     default what clients wrote there.
     """
     if pending is None:
-        pending = {key for key, state in here.items() if state.written_here}
+        pending = {key for key, state in stored.items() if state.written_here}
     return [document for document in documents if document.key not in pending]
 
 
@@ -423,16 +423,16 @@ class Courier(ClientWrites):
         """
         conflicts = self.conflicting_keys(pairs)
         self.tally.conflicts |= conflicts
-        chosen = [pair for pair in pairs if pair[0].key not in conflicts]
-        if chosen and not self.is_mapped:
+        copyable = [pair for pair in pairs if pair[0].key not in conflicts]
+        if copyable and not self.is_mapped:
             self.add_mapping()
         actions = []
-        for document, original in chosen:
+        for document, original in copyable:
             options = original.as_read if original else replacement_options(None)
             options["routing"] = document.routing
             actions.append(bulk_action("index", document.doc_id, document.source, **options))
         missed = self.send(actions)
-        copied = {d.key: fingerprint(d.source) for d, _ in chosen if d.doc_id not in missed}
+        copied = {d.key: fingerprint(d.source) for d, _ in copyable if d.doc_id not in missed}
         self.returned_hashes |= copied
         self.tally.changed |= copied.keys()
         return len(copied)
@@ -444,10 +444,10 @@ class Courier(ClientWrites):
         strict, or if this user may not change it.
         """
         self.is_mapped = True
-        here, there = (self.cluster.index_info(name) for name in (self.info.name, self.source))
-        if str(there.mappings.get("dynamic", "true")).lower() != "strict":
+        own_info, source_info = (self.cluster.index_info(name) for name in (self.info.name, self.source))
+        if str(source_info.mappings.get("dynamic", "true")).lower() != "strict":
             with suppress(AccessDenied):
-                add_missing_fields(self.cluster, here, there, own_fields(self.info))
+                add_missing_fields(self.cluster, own_info, source_info, own_fields(self.info))
 
     def delete(self, gone: Sequence[SourceDocument]) -> int:
         """Delete documents from the source in the state that was read; return how many were deleted."""
@@ -483,10 +483,10 @@ class Courier(ClientWrites):
 
     def mapping_hint(self, index: str) -> str:
         """Return the mapping request that adds the fields that an index lacks; empty if it lacks none."""
-        here, there = (self.cluster.index_info(name) for name in (self.info.name, index))
-        ours = own_fields(self.info)
-        missing = {name: field for name, field in here.properties.items() if name not in ours}
-        lacking = missing_fields(missing, there.properties)
+        own_info, other_info = (self.cluster.index_info(name) for name in (self.info.name, index))
+        own_names = own_fields(self.info)
+        client_fields = {name: field for name, field in own_info.properties.items() if name not in own_names}
+        lacking = missing_fields(client_fields, other_info.properties)
         if not lacking:
             return ""
         body = json_bytes({"properties": lacking}).decode()

@@ -95,10 +95,10 @@ class Carrier(ClientWrites):
             return Filling()
         settled, self.incomplete = settled_position(self.cluster, self.info), False
         view = IndexView.of(self.cluster, self.info.name, self.target.name)
-        here, there = (view.index_info(index.name) for index in (self.info, self.target))
-        if not is_live(there):  # another reindex may have moved the alias
-            self.info = here
-        add_missing_fields(self.cluster, here, there, own_fields(here))
+        own_info, target_info = (view.index_info(index.name) for index in (self.info, self.target))
+        if not is_live(target_info):  # another reindex may have moved the alias
+            self.info = own_info
+        add_missing_fields(self.cluster, own_info, target_info, own_fields(own_info))
         work = Work(self.pending_pages, carrying_actions, self.leave_to_next_pass)
         filling = fill_share(self.job, work, self.meter, Share(since=self.carried_until, until=settled))
         filling.from_clients = filling.encoded
@@ -107,7 +107,7 @@ class Carrier(ClientWrites):
             self.delete(page)
         number = generation_number(self.info)
         for page in read_pages(self.cluster, self.target.name, where=CLIENT_WRITES, fields=()):
-            # A document that was carried from here and is no longer here was deleted since.
+            # A document carried from this index and no longer in it was deleted here since.
             copies = stored_states(self.cluster, self.target.name, page)
             originals = stored_states(self.cluster, self.info.name, page)
             deleted = [document for document in page if document.key not in originals]
@@ -133,16 +133,16 @@ class Carrier(ClientWrites):
                 changed_keys = self.changed_in_source([d for d in documents if d.key in originals])
             targets, pending, contested = stored_states(self.cluster, self.target.name, documents), [], []
             for document in documents:
-                key, mine = document.key, stored[document.key]
+                key, state = document.key, stored[document.key]
                 original, target = originals.get(key), targets.get(key)
                 content = document._replace(source=self.content_of(document))
                 is_changed = key in changed_keys if self.synced else None
-                if not self.source_restored and not client_wins(mine, original, is_changed):
+                if not self.source_restored and not client_wins(state, original, is_changed):
                     if original is not None and original.source != content.source:
                         self.tally.conflicts.add(key)
                     continue
-                if target is not None and target.written_here and not self.is_older(document, mine, target):
-                    if not (mine.carried_from and target.carried_from):
+                if target is not None and target.written_here and not self.is_older(document, state, target):
+                    if not (state.carried_from and target.carried_from):
                         contested.append(content)
                     continue
                 mark = written_here_mark(original.seq_no if original else -1, generation_number(self.info))
@@ -166,11 +166,11 @@ class Carrier(ClientWrites):
                 mine.carried_from in (0, generation_number(self.info))
                 or target.carried_from != mine.carried_from
             )
-        number, seen = target.carried_from, {generation_number(self.target)}
-        while number not in seen:
+        number, visited = target.carried_from, {generation_number(self.target)}
+        while number not in visited:
             if number == generation_number(self.info):
                 return True
-            seen.add(number)
+            visited.add(number)
             if number not in self.others:
                 return False
             state = stored_states(self.cluster, self.others[number].name, [document]).get(document.key)
@@ -183,16 +183,16 @@ class Carrier(ClientWrites):
 
     def delete(self, gone: Sequence[SourceDocument]) -> None:
         """Delete documents that clients deleted here from the target, unless clients wrote them there."""
-        there = stored_states(self.cluster, self.target.name, gone)
-        self.tally.deleted |= {document.key for document in gone if document.key not in there}
+        states = stored_states(self.cluster, self.target.name, gone)
+        self.tally.deleted |= {document.key for document in gone if document.key not in states}
         number = generation_number(self.info)
         copies = [
             document
             for document in gone
-            if (state := there.get(document.key)) and (not state.written_here or state.carried_from == number)
+            if (copy := states.get(document.key)) and (not copy.written_here or copy.carried_from == number)
         ]
         actions = [
-            bulk_action("delete", d.doc_id, routing=d.routing, **replacement_options(there[d.key]))
+            bulk_action("delete", d.doc_id, routing=d.routing, **replacement_options(states[d.key]))
             for d in copies
         ]
         if send_in_bulk(self.job, actions).conflicts:
@@ -374,16 +374,16 @@ def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Ind
     cluster, alias = job.cluster, todo.record.alias
     source, info = view.index_info(job.source), view.index_info(todo.destination)
     target = check_alias(view, alias, source, discard=job.settings.discard)
-    moves = target is not None and target.name != todo.destination
+    alias_moves = target is not None and target.name != todo.destination
     deployment = None
     earlier = target if target is not None and is_of_replaced_source(target, source) else None
-    if earlier is not None and (before := earlier.record.deployment):
-        deployment = Succession(before.way, None, deploy_command(info, before))
-    if target is not None and moves and is_destination_of(target, source):
+    if earlier is not None and (former_deployment := earlier.record.deployment):
+        deployment = Succession(former_deployment.way, None, deploy_command(info, former_deployment))
+    if target is not None and alias_moves and is_destination_of(target, source):
         deployment = copy_deployment(cluster, target, info)
         if target.record.rules or info.record.rules:  # rules belong to the source: the newest ones hold
             rewrite(cluster, info.name, with_newest_rules(cluster, info, target.record.rules), settled=True)
-        view = view.fetch_again()  # time has passed
+        view = view.fetch_again()  # the snapshot is old by now
         info = view.index_info(info.name)
     register_destination(cluster, info, view)
     extend_copy_mapping(cluster, source, info)  # the source's mapping may have changed without a new document
@@ -392,7 +392,7 @@ def move_alias(job: Job, todo: Plan, filling: Filling, convoy: Convoy, view: Ind
     along = companion_aliases(alias, target, info.name, source)
     switch_alias(cluster, alias, target, info.name, source)
     info = final_pass(job, filling, convoy, info)
-    if target is None or moves:
+    if target is None or alias_moves:
         origin = target.name if target else None
         event = {"alias": alias, "from": origin, "back_to": todo.record.previous}
         event |= {"along": ", ".join(along)} if along else {}

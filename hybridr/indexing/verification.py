@@ -126,40 +126,40 @@ def compare_with_source(
     cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
 ) -> list[Finding]:
     """Return the findings of comparing an index with its source. Raises NotFound if the source is gone."""
-    there = extent.source or cluster.index_info(info.record.source)
-    source = there.name
+    source_info = extent.source or cluster.index_info(info.record.source)
+    source = source_info.name
     cluster.refresh(info.name)
-    seen = check_in_shares(
-        cluster, source, extent, partial(check_states, cluster, there, info, extent.rejected)
+    sightings = check_in_shares(
+        cluster, source, extent, partial(check_states, cluster, source_info, info, extent.rejected)
     )
-    deleted = set(seen.wrong.pop(DELETED, ()))
-    findings, suspects = seen.findings(MISSING, OLDER, FOREIGN), seen.suspects
+    deleted = set(sightings.wrong.pop(DELETED, ()))
+    findings, suspects = sightings.findings(MISSING, OLDER, FOREIGN), sightings.suspects
     if deleted:
         findings.append(Finding(DELETED, len(deleted)))
-    drawn = random_documents(cluster, there, extent.sample, extent.seed)
-    stored = stored_states(cluster, info.name, drawn)
-    chosen = [d for d in drawn if d.key in stored and d.doc_id not in extent.rejected]
-    if extent.until is None:  # else the source goes on, and the last pass before the switch brings that in
-        fields = there.properties
-        mapping = Finding("mapping", len(fields), list(differing_fields(there, info)), of="fields")
-        # With every id of the source there, equal numbers mean equal ids.
+    sample = random_documents(cluster, source_info, extent.sample, extent.seed)
+    stored = stored_states(cluster, info.name, sample)
+    comparable = [d for d in sample if d.key in stored and d.doc_id not in extent.rejected]
+    if extent.until is None:  # else the source is still written: the last pass copies that
+        fields = source_info.properties
+        mapping = Finding("mapping", len(fields), list(differing_fields(source_info, info)), of="fields")
+        # Every id of the source is present, so equal counts mean equal ids.
         expected, count = expected_count(cluster, info, extent.rejected | deleted), cluster.count(info.name)
         differs = f"{count:,} in '{info.name}', {expected:,} expected from '{source}'"
         findings[:0] = [Finding("count", expected, detail="" if count == expected else differs), mapping]
-    if is_restored(info, there):
+    if is_restored(info, source_info):
         findings.insert(0, Finding("lineage", 0, detail=f"'{source}' was restored from a snapshot since"))
-    documents = {document.doc_id: document for document in [*suspects, *chosen]}
-    findings += compare_documents(cluster, there, info, list(documents.values()), encoder)
+    documents = {document.doc_id: document for document in [*suspects, *comparable]}
+    findings += compare_documents(cluster, source_info, info, list(documents.values()), encoder)
     if info.record.semantic:
-        whole = Extent(progress=extent.progress)
-        embedded = check_in_shares(cluster, info.name, whole, partial(check_embeddings, cluster, info))
+        whole_index = Extent(progress=extent.progress)
+        embedded = check_in_shares(cluster, info.name, whole_index, partial(check_embeddings, cluster, info))
         findings += embedded.findings(NOT_EMBEDDED)
         if encoder is not None:
             sampled = random_documents(cluster, info, extent.sample, extent.seed)
             doc_ids = [document.doc_id for document in sampled]
             different = other_embeddings(cluster, info, doc_ids, encoder)
             findings.append(Finding("embedding", len(doc_ids), different))
-    return [*findings, probe_query(cluster, info, [document.doc_id for document in chosen], encoder)]
+    return [*findings, probe_query(cluster, info, [document.doc_id for document in comparable], encoder)]
 
 
 def check_states(
@@ -171,10 +171,10 @@ def check_states(
     Rejected ids are skipped. In an index that clients search, a missing document that was copied before
     counts as deleted by clients.
     """
-    seen = Sightings()
+    sightings = Sightings()
     for page in read_pages(cluster, source, page=ID_PAGE, share=share, fields=()):
         states = stored_states(cluster, info.name, page)
-        seen.looked_at += len(page)
+        sightings.looked_at += len(page)
         missing = [d for d in page if d.key not in states and d.doc_id not in rejected]
         deleted = (
             ClientWrites(cluster, info).deleted_by_clients(missing) if missing and is_live(info) else set()
@@ -183,18 +183,18 @@ def check_states(
         for document in page:
             stored = states.get(document.key)
             if document.key in deleted:
-                seen.note(DELETED, document)
+                sightings.note(DELETED, document)
             elif document.doc_id in rejected:
                 continue
             elif stored is None:
-                seen.note(MISSING, document)
+                sightings.note(MISSING, document)
             elif stored.encoder != info.record.encoder:
-                seen.note(FOREIGN, document)
+                sightings.note(FOREIGN, document)
             elif document.key in stale:
-                seen.note(OLDER, document)
+                sightings.note(OLDER, document)
             elif stored.version != document.version:
-                seen.suspects.append(document)
-    return seen
+                sightings.suspects.append(document)
+    return sightings
 
 
 @dataclass
@@ -224,21 +224,21 @@ class Sightings:
 
 
 def check_in_shares(
-    cluster: Cluster, index: str, extent: Extent, look: Callable[[Share], Sightings]
+    cluster: Cluster, index: str, extent: Extent, check: Callable[[Share], Sightings]
 ) -> Sightings:
-    """Check every share of an index with `look`, several at once; return the joined results."""
-    seen, total = Sightings(), cluster.count(index)
+    """Check every share of an index with `check`, several at once; return the joined results."""
+    total_sightings, total = Sightings(), cluster.count(index)
     shares = cut_into_shares(cluster, index, None, extent.until or visible_position(cluster, index))
     extent.progress("verify", 0, total)
-    with closing(map_in_threads(look, shares, READERS)) as sightings:
+    with closing(map_in_threads(check, shares, READERS)) as sightings:
         for part in sightings:
-            seen.add(part)
-            extent.progress("verify", seen.looked_at, max(total, seen.looked_at))
-    return seen
+            total_sightings.add(part)
+            extent.progress("verify", total_sightings.looked_at, max(total, total_sightings.looked_at))
+    return total_sightings
 
 
 def random_documents(cluster: Cluster, info: IndexInfo, count: int, seed: int | None) -> list[SourceDocument]:
-    """Return randomly drawn documents of an index, without text; without a `seed` others in each call."""
+    """Return randomly drawn documents of an index, without text; a `seed` makes the draw repeatable."""
     number = random.Random(seed).randrange(2**31)
     size = min(count, info.result_window)
     body = {"size": size, "query": random_order_query({"match_all": {}}, number), **hit_options(())}
@@ -261,61 +261,61 @@ def compare_documents(
     copies = counterparts(cluster, replace(info, semantic={}), documents)
     copied: Bodies = {d.doc_id: copies[d.key].source if d.key in copies else {} for d in documents}
     # A document that the source has changed since is not compared: the next sync copies it.
-    there = {
+    sources = {
         doc_id: document.source
         for (doc_id, _), document in counterparts(cluster, source, documents).items()
         if doc_id not in stored or stored[doc_id].source_seq_no in (None, document.seq_no)
     }
-    contents = {doc_id: content_of(copied[doc_id], info) for doc_id in there}
-    # What clients wrote here, and a sync has seen, stays: its vector must be that of the clients' text.
-    theirs = {
+    contents = {doc_id: content_of(copied[doc_id], info) for doc_id in sources}
+    # Clients' writes that a sync has seen stay: their vectors must be those of the clients' text.
+    kept_ids = {
         doc_id
-        for doc_id in there
+        for doc_id in sources
         if doc_id in stored and stored[doc_id].written_here and stored[doc_id].source_seq_no is not None
     }
-    written = {doc_id: stored_form(body, info.semantic) for doc_id, body in there.items()}
-    changed = [doc_id for doc_id in there if doc_id not in theirs and written[doc_id] != contents[doc_id]]
-    there |= {doc_id: contents[doc_id] for doc_id in theirs}
+    bodies = {doc_id: stored_form(body, info.semantic) for doc_id, body in sources.items()}
+    changed = [doc_id for doc_id in sources if doc_id not in kept_ids and bodies[doc_id] != contents[doc_id]]
+    sources |= {doc_id: contents[doc_id] for doc_id in kept_ids}
     findings = [Finding("document", len(documents), changed)]
     if encoder is not None:
-        findings += compare_with_encoder(cluster, info, there, copied, encoder)
+        findings += compare_with_encoder(cluster, info, sources, copied, encoder)
     return findings
 
 
 def check_embeddings(cluster: Cluster, info: IndexInfo, share: Share) -> Sightings:
     """Note the documents of a share of the destination that have a text without an embedding by its model."""
     assert (models := info.record.semantic)
-    seen, fields = Sightings(), [info.semantic[name].stored for name in models.fields]
+    sightings, fields = Sightings(), [info.semantic[name].stored for name in models.fields]
     for page in read_pages(
         cluster, replace(info, semantic={}), share=share, fields=[*models.fields, *fields]
     ):
-        seen.looked_at += len(page)
+        sightings.looked_at += len(page)
         for document in page:
             texts = (embedded_texts(document.source, name, info.semantic[name]) for name in models.fields)
             if any(embedding_model_id(stored) != models.model_id for _, stored in chain(*texts)):
-                seen.note(NOT_EMBEDDED, document)
-    return seen
+                sightings.note(NOT_EMBEDDED, document)
+    return sightings
 
 
 def compare_with_encoder(
-    cluster: Cluster, info: IndexInfo, there: Bodies, copied: Bodies, encoder: Encoder
+    cluster: Cluster, info: IndexInfo, originals: Bodies, copied: Bodies, encoder: Encoder
 ) -> list[Finding]:
     """Compare what is stored for each document with its text encoded again; a document without text must have
     no vector.
     """
     recipe = TextRecipe.of(info.record, encoder)
-    texts = {doc_id: recipe.text_of(source) for doc_id, source in there.items()}
-    again = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
+    texts = {doc_id: recipe.text_of(source) for doc_id, source in originals.items()}
+    encoded_by_id = dict(zip(texts, recipe.read(list(texts.values())), strict=True))
     findings = []
     for representation in recipe.representations:
-        held = representation.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in there})
+        stored = representation.held(cluster, info.name, {doc_id: copied[doc_id] for doc_id in originals})
         wrong = []
-        for doc_id in there:
-            encoded, value = again[doc_id], held.get(doc_id)
+        for doc_id in originals:
+            encoded, value = encoded_by_id[doc_id], stored.get(doc_id)
             is_bare = encoded is None and value is None
             if not is_bare and (encoded is None or value is None or not representation.fits(encoded, value)):
                 wrong.append(doc_id)
-        findings.append(Finding(representation.compared, len(there), wrong))
+        findings.append(Finding(representation.compared, len(originals), wrong))
     return findings
 
 
@@ -325,8 +325,8 @@ def probe_query(
     """Search lexically, and with an encoder by vector too, for words of the longest text; report a search
     without hits.
     """
-    there = sources_by_id(cluster, info.name, doc_ids)
-    texts = (text_of(source, info.record.fields) for source in there.values())
+    sources = sources_by_id(cluster, info.name, doc_ids)
+    texts = (text_of(source, info.record.fields) for source in sources.values())
     text = max(texts, key=len, default="")
     if not text:
         return Finding("probe query", 0)
