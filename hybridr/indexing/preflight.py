@@ -184,7 +184,7 @@ def stream(stored: Mapping[str, Any], index: str) -> str:
 
 def stored_template(cluster: Cluster, index: str) -> dict[str, Any]:
     """Return the stored composable template that applies to an index of this name; {} if there is none.
-    Without the right to read templates it is a mere high priority, for a new template to exceed.
+    Without the right to read templates, only a high `priority` is returned.
     """
     try:
         answer = cluster.request("GET", "/_index_template")

@@ -187,7 +187,7 @@ def index_to_leave(cluster: Cluster, name: str) -> IndexInfo:
 
 
 def move_alias_back(
-    cluster: Cluster, current: IndexInfo, before: OlderIndex | None, copy_back: bool, until: Position | None
+    cluster: Cluster, current: IndexInfo, older: OlderIndex | None, copy_back: bool, until: Position | None
 ) -> Writes:
     """Copy writes of clients to the source if `copy_back`, move the alias, copy what was written meanwhile;
     return what was copied.
@@ -201,20 +201,20 @@ def move_alias_back(
     courier = Courier(cluster, current)
     if copy_back:
         courier.return_all()
-    if before is not None:
-        writes = find_writes(cluster, before.info, current)
-        before.catch_up(courier, writes.changed | writes.conflicts)
+    if older is not None:
+        writes = find_writes(cluster, older.info, current)
+        older.catch_up(courier, writes.changed | writes.conflicts)
         if copy_back:
-            before.take(courier, writes.changed | writes.conflicts)
-        before.record()
+            older.take(courier, writes.changed | writes.conflicts)
+        older.record()
     switch_alias(cluster, alias, current, previous)
     position = until or settled_position(cluster, current.name)
     if copy_back:
         courier.return_all()
-        if before is not None:
-            before.take(courier)
-    if before is not None:
-        before.record(**NOTHING_CARRIED)
+        if older is not None:
+            older.take(courier)
+    if older is not None:
+        older.record(**NOTHING_CARRIED)
     ids = {doc_id for doc_id, _ in courier.tally.conflicts}
     conflicts = cut_to_room(ids)
     carried = position.seq_no if position and len(conflicts) == len(ids) else None

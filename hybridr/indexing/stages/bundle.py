@@ -50,15 +50,15 @@ FINGERPRINT_FORM = r"^[0-9a-f]{64}$"
 LOCKING = "machines that share the folder need a file system that locks for all of them, such as NFS 4"
 PART = re.compile(r"\d{5}-\d{6}\.parquet")  # shard, running number
 LABEL = b"hybridr"
-MOST_BYTES = 4 << 30  # of a part, unpacked; the largest that export-text writes has a small part of it
-ROWS_AT_ONCE = 16  # what a page holds but once may be in each of its rows
+MOST_BYTES = 4 << 30  # of a part, unpacked; far more than export-text writes
+ROWS_AT_ONCE = 16  # few, because a page may store once what all of its rows repeat
 PLAINLY = {"PLAIN", "RLE", "BIT_PACKED"}
-"""Encodings that `write_part` writes; by all others a value is stored once and stands in a million rows."""
+"""Encodings that `write_part` uses. Any other could store a value once for a million rows."""
 DIGEST_BYTES = 16
 TEXTS = pa.schema(
     [("id", pa.string()), ("seq_no", pa.int64()), ("routing", pa.string()), ("text", pa.large_string())]
 )
-ROW_BYTES = 128  # of offsets and marks of missing values, in memory only
+ROW_BYTES = 128  # of offsets and null flags, in memory only
 MAY_LACK = ("routing",)
 FULL = "free some space, then run the same command again: finished parts stay"
 
@@ -135,23 +135,23 @@ class VectorsLabel(TextsLabel):
     texts: str = Field(pattern=FINGERPRINT_FORM)
 
 
-def check_making(stored: Making, expected: Making, place: str, again: str) -> None:
+def check_making(stored: Making, expected: Making, place: str, remedy: str) -> None:
     """Raise an error if stored vectors were made in another way than this run makes them.
 
-    FingerprintMismatch for another encoder, DataError for other settings. `place` names the vectors and
-    `again` the command to make them anew, both for the message.
+    FingerprintMismatch for another encoder, DataError for other settings. The message names
+    their `place`, and the `remedy`: the command that makes them again.
     """
     if stored.encoder != expected.encoder:
         raise FingerprintMismatch(
             f"{place} was made by encoder {stored.encoder[:12]}, the encoder here is {expected.encoder[:12]}",
-            hint=f"--encoder FOLDER of {stored.encoder[:12]}, or {again}",
+            hint=f"--encoder FOLDER of {stored.encoder[:12]}, or {remedy}",
         )
     differing = [name for name in Making.model_fields if getattr(stored, name) != getattr(expected, name)]
     if differing:
         name = differing[0]
         raise DataError(
             f"{place} was made with {name} {getattr(stored, name)}, {getattr(expected, name)} is wanted",
-            hint=f"give the options that it was made with, or {again}",
+            hint=f"give the options that it was made with, or {remedy}",
         )
 
 
@@ -243,10 +243,10 @@ class StageFolder:
 
     def compare(self) -> None:
         """Raise DataError if a part is not the file that an existing manifest names."""
-        written = (self.manifest() or {}).get("outputs", {})
+        digests = (self.manifest() or {}).get("outputs", {})
         for name in self.parts():
-            if name in written:
-                self.unchanged(name, written[name])
+            if name in digests:
+                self.unchanged(name, digests[name])
 
     def reopen(self) -> None:
         """Delete the manifest while parts are being written."""
@@ -269,9 +269,9 @@ class StageFolder:
 def claimed(file: Path) -> Iterator[bool]:
     """Lock a file that is to be written, for this block; yield False if another process has the lock.
 
-    Leftovers of a killed process are deleted. The lock file is deleted at the end; another process that had
-    opened it before then locks a file without a name, and so tries again. Raises DownloadError where nothing
-    can be locked.
+    Leftovers of a killed process are deleted. The lock file is deleted at the end; another process that
+    had it open then locks a deleted file, notices that, and tries again. Raises DownloadError if the file
+    system cannot lock.
     """
     if sys.platform == "win32":
         yield True
@@ -296,9 +296,9 @@ def claimed(file: Path) -> Iterator[bool]:
         yield False
         return
     with stream:
-        for left in file.parent.glob(f".{file.name}.*"):
-            if left != lock:
-                left.unlink(missing_ok=True)
+        for leftover in file.parent.glob(f".{file.name}.*"):
+            if leftover != lock:
+                leftover.unlink(missing_ok=True)
         try:
             yield True
         finally:
@@ -363,10 +363,8 @@ def write_part(file: Path, label: Label, schema: pa.Schema, tables: Iterable[pa.
 
 
 @contextmanager
-def undamaged(file: Path, again: str) -> Iterator[None]:
-    """Turn errors of reading a damaged file into a DataError; `again` is the command that writes the file
-    anew.
-    """
+def undamaged(file: Path, remedy: str) -> Iterator[None]:
+    """Turn errors of reading a damaged file into a DataError; `remedy` is the command that writes it."""
     try:
         yield
         return
@@ -375,31 +373,31 @@ def undamaged(file: Path, again: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
         reason = str(error)
     first = next(iter(reason.strip().splitlines()), "it is damaged")
-    raise DataError(f"{file} cannot be read: {first}", hint=f"rm {file}; {again}") from None
+    raise DataError(f"{file} cannot be read: {first}", hint=f"rm {file}; {remedy}") from None
 
 
-def read_label(file: Path, kind: type[L], again: str) -> L:
+def read_label(file: Path, kind: type[L], remedy: str) -> L:
     """Return the label of a part. Raises DataError."""
-    with undamaged(file, again), pq.ParquetFile(require_regular(file)) as part:
-        written = (part.schema_arrow.metadata or {}).get(LABEL)
-        if written is None:
+    with undamaged(file, remedy), pq.ParquetFile(require_regular(file)) as part:
+        label = (part.schema_arrow.metadata or {}).get(LABEL)
+        if label is None:
             raise ValueError("hybridr did not write it: it has no label")
-        return kind.model_validate_json(written)
+        return kind.model_validate_json(label)
 
 
-def count_rows(file: Path, again: str) -> int:
+def count_rows(file: Path, remedy: str) -> int:
     """Return the number of documents of a part. Raises DataError."""
-    with undamaged(file, again), pq.ParquetFile(require_regular(file)) as part:
+    with undamaged(file, remedy), pq.ParquetFile(require_regular(file)) as part:
         return int(part.metadata.num_rows)
 
 
-def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
-    """Yield the row groups of a part as tables; `again` is the command that writes it anew.
+def read_part(file: Path, schema: pa.Schema, remedy: str) -> Iterator[pa.Table]:
+    """Yield the row groups of a part as tables; `remedy` is the command that writes it again.
 
     Raises DataError for damage, other columns, missing values, and more data than the part declares.
     """
     with (
-        undamaged(file, again),
+        undamaged(file, remedy),
         pq.ParquetFile(require_regular(file), page_checksum_verification=True) as part,
     ):
         stored = part.schema_arrow
@@ -415,14 +413,14 @@ def read_part(file: Path, schema: pa.Schema, again: str) -> Iterator[pa.Table]:
         if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
             raise ValueError(f"it unpacks to {size / 1e9:,.1f} GB, {MOST_BYTES / 1e9:,.1f} GB are the limit")
         for number in range(part.num_row_groups):
-            left = 2 * part.metadata.row_group(number).total_byte_size  # lists without offsets
+            remaining = 2 * part.metadata.row_group(number).total_byte_size  # lists without offsets
             batches = []
             for batch in part.iter_batches(ROWS_AT_ONCE, [number], schema.names, use_threads=False):
                 batch.validate(full=True)
                 if empty := [n for n in schema.names if n not in MAY_LACK and batch[n].null_count]:
                     raise ValueError(f"its column '{empty[0]}' lacks values")
-                left -= batch.nbytes - ROW_BYTES * len(batch)
-                if left < 0:
+                remaining -= batch.nbytes - ROW_BYTES * len(batch)
+                if remaining < 0:
                     raise ValueError("it unpacks to more than it declares")
                 batches.append(batch)
             yield pa.Table.from_batches(batches).combine_chunks() if batches else schema.empty_table()

@@ -85,7 +85,7 @@ class TextsExported(Reported):
     """The result of an export of texts: documents and parts in the folder, and how many were there before.
 
     Since the texts were read, the index took `written` documents, and `gone` of those in the folder were
-    changed or deleted. The third stage sees to both.
+    changed or deleted. The third stage handles both.
     """
 
     folder: Path
@@ -138,16 +138,16 @@ def export_text(
     if cluster.count(info.name) == 0:
         raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
     stored = origin_in(texts)
-    begun = stored.fields if stored and stored.uuid == info.uuid else ()
-    fields = choose_text_fields(cluster, info, settings.fields or begun)
+    earlier_fields = stored.fields if stored and stored.uuid == info.uuid else ()
+    fields = choose_text_fields(cluster, info, settings.fields or earlier_fields)
     expected = Origin(index=info.name, uuid=info.uuid, fields=fields)
-    with claimed(texts.folder / "texts") as ours:
-        if not ours:
+    with claimed(texts.folder / "texts") as is_claimed:
+        if not is_claimed:
             raise DataError(
                 f"another process writes texts into {texts.folder}", hint="wait until it has ended"
             )
-        for left in texts.folder.glob(".*.parquet.*"):  # of a process that was killed
-            left.unlink()
+        for leftover in texts.folder.glob(".*.parquet.*"):  # of a process that was killed
+            leftover.unlink()
         texts.compare()
         origin = origin_for(cluster, expected, texts)
         texts.reopen()
@@ -223,8 +223,8 @@ def export_shard(export: Export, shard: int) -> None:
         if last is None or last <= since:
             continue
         begin, size = max(since, -1 if first is None else first), export.settings.read_documents
-        left = Share(since=Position({shard: begin}), until=Position({shard: last}))
-        pages = read_pages(export.cluster, export.info, page=size, share=left, fields=fields)
+        remaining = Share(since=Position({shard: begin}), until=Position({shard: last}))
+        pages = read_pages(export.cluster, export.info, page=size, share=remaining, fields=fields)
         tables_of_pages = (page_table(page, fields) for page in pages)
         for first_table in tables_of_pages:
             if export.stop.is_set():
@@ -305,10 +305,10 @@ def import_vectors(
     settings = settings or ReindexSettings()
     cluster = cluster.with_patience(settings.patience_s)
     ready = read_ready(folder)
-    chosen = import_settings(cluster, name, encoder, settings, ready)
+    options = import_settings(cluster, name, encoder, settings, ready)
     taken = Meter()
     fill = partial(fill_from, ready, taken=taken, progress=progress)
-    todo = prepare(cluster, name, encoder, chosen)
+    todo = prepare(cluster, name, encoder, options)
     done = reindex_planned(todo, fill=fill, progress=progress)
     return Imported(**{field.name: getattr(done, field.name) for field in fields(done)}, taken=taken.done)
 
@@ -324,9 +324,9 @@ def plan_import(
     of `plan`.
     """
     ready = read_ready(folder)
-    chosen = import_settings(cluster, name, encoder, settings, ready)
+    options = import_settings(cluster, name, encoder, settings, ready)
     rows = (count_rows(ready.vectors.file(part), ready.vectors.command) for part in ready.digests)
-    return plan(cluster, name, encoder, chosen), sum(rows)
+    return plan(cluster, name, encoder, options), sum(rows)
 
 
 def read_ready(folder: Path) -> Ready:
@@ -361,20 +361,20 @@ def import_settings(
         "max_tokens": ready.making.max_tokens,
         "precision": None,  # that of the encoder, which made the vectors
     }
-    chosen = settings.model_copy(update=record_settings)
+    import_options = settings.model_copy(update=record_settings)
     check_making(
         ready.making,
-        Making.of(TextRecipe(encoder, chosen, ready.origin.fields)),
+        Making.of(TextRecipe(encoder, import_options, ready.origin.fields)),
         str(ready.vectors.folder),
         f"encode again: rm -r {ready.vectors.folder}; {ready.vectors.command}",
     )
-    return chosen
+    return import_options
 
 
 def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progress) -> Filling:
     """Write the documents of all parts, then whatever else the source holds; return the counts."""
     total, meter = Filling(), Meter(progress, job.cluster.count(job.source))
-    job.pace.wait(0)  # looks how long searches take before the work begins
+    job.pace.wait(0)  # measures searches before the load begins
     work = partial(import_part, ready, job, meter, taken)
     for filling in in_threads(work, sorted(ready.digests), job.settings.workers, job.stop):
         total.add(filling)
@@ -383,10 +383,10 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
         """Report progress on documents that changed since the export."""
         progress("since the export", done, total, note)
 
-    # What an earlier run wrote, and the source deleted before the export, is found by looking at everything.
+    # Copies of an earlier run that the source deleted before the export are found only by a full pass.
     since = None if todo.exists else ready.origin.position
     rest = Beside().fill(job, since=since, progress=report_changes)
-    if since is None:  # then everything was counted there once more, with what was just written
+    if since is None:  # the full pass counted everything again, with what was just written
         written = total.encoded + total.without_text
         total.skipped, rest.skipped = max(total.skipped, rest.skipped - written), 0
         total.rejected = 0
@@ -398,8 +398,8 @@ def fill_from(ready: Ready, job: Job, todo: Plan, taken: Meter, progress: Progre
 def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -> Filling:
     """Write the documents that the source still holds in the range of a part; return the counts.
 
-    `taken` counts documents that get a vector from the folder. Raises DataError if the part is not the one in
-    the manifest.
+    `taken` counts documents that get a vector from the folder. Raises DataError if the part is not the one
+    in the manifest.
     """
     command, file = ready.vectors.command, ready.vectors.unchanged(name, ready.digests[name])
     label = read_label(file, VectorsLabel, command)
@@ -410,8 +410,8 @@ def import_part(ready: Ready, job: Job, meter: Meter, taken: Meter, name: str) -
         for table in read_part(file, vectors_schema(ready.making.dim), command):
             rows |= read_rows(table, ready.making.dim)
     filling = Filling(until=Position.at(label.share.since))
-    read = pages_to_copy(job, label.share, filling, meter)
-    with closing(prefetched(with_known_vectors(job, read, rows, taken))) as pages:
+    copies = pages_to_copy(job, label.share, filling, meter)
+    with closing(prefetched(with_known_vectors(job, copies, rows, taken))) as pages:
         write_pages(job, COPYING, pages, filling, meter)
     return filling
 
@@ -422,19 +422,19 @@ def read_rows(table: pa.Table, dim: int) -> dict[str, Row]:
     """
     columns = (table[name].to_pylist() for name in ("id", "digest", "whole", "start", "end"))
     rows = {}
-    for doc_id, digest, whole, start, end, own in zip(*columns, vectors_in(table, dim), strict=True):
+    for doc_id, digest, is_whole, start, end, group in zip(*columns, vectors_in(table, dim), strict=True):
         spans = tuple(zip(start, end, strict=True))
-        if len(spans) != len(own) or not np.isfinite(own).all():
-            counts = f"{quantity(len(own), 'vector')} for {quantity(len(spans), 'span')}"
+        if len(spans) != len(group) or not np.isfinite(group).all():
+            counts = f"{quantity(len(group), 'vector')} for {quantity(len(spans), 'span')}"
             raise ValueError(f"document '{doc_id}' has {counts}, or no numbers")
-        rows[doc_id] = Row(digest, own, Split(spans, whole))
+        rows[doc_id] = Row(digest, group, Split(spans, is_whole))
     return rows
 
 
 def with_known_vectors(
     job: Job, pages: Iterator[list[Pending]], rows: dict[str, Row], taken: Meter
 ) -> Iterator[list[Pending]]:
-    """Yield the pages with vectors: from the part where the text is the same, else encoded now."""
+    """Yield the pages with vectors: those of the part if the text is unchanged, else encoded now."""
     for page in pages:
         entries: list[Pending] = []
         others: list[Pending] = []
@@ -442,8 +442,8 @@ def with_known_vectors(
             row, text = rows.get(pending.document.doc_id), job.recipe.text_of(pending.document.source)
             pending = pending._replace(text=text)
             if row is not None and row.fits(text):
-                said = EncodedDocument(row.vectors, row.split) if row.split.spans else None
-                entries.append(pending._replace(encoded=said))
+                output = EncodedDocument(row.vectors, row.split) if row.split.spans else None
+                entries.append(pending._replace(encoded=output))
             else:
                 others.append(pending)
         taken.add(sum(pending.encoded is not None for pending in entries))

@@ -115,10 +115,10 @@ def encode_texts(
     recipe = TextRecipe(encoder, settings, (TEXT,))
     task = Encoding(texts, vectors, recipe, Making.of(recipe), manifest["outputs"])
     vectors.compare()
-    done = set(made_parts(task))
+    done_parts = set(made_parts(task))
     sizes = {name: count_rows(texts.file(name), texts.command) for name in task.digests}
-    waiting = [name for name in sizes if name not in done]
-    before, total = sum(sizes[name] for name in done), sum(sizes.values())
+    waiting = [name for name in sizes if name not in done_parts]
+    before, total = sum(sizes[name] for name in done_parts), sum(sizes.values())
     meter = Meter(progress, total, "encode")
     meter.add(before)
     if waiting:
@@ -153,8 +153,8 @@ def encode_part(task: Encoding, meter: Meter, name: str) -> None:
     exist.
     """
     file, digest, dim = task.vectors.file(name), task.digests[name], task.making.dim
-    with claimed(file) as ours:
-        if not ours or file.exists():
+    with claimed(file) as is_claimed:
+        if not is_claimed or file.exists():
             return
         command, texts = task.texts.command, task.texts.unchanged(name, digest)
         label = read_label(texts, TextsLabel, command)
@@ -197,16 +197,16 @@ def vector_tables(entries: list[Pending], dim: int) -> Iterator[pa.Table]:
 
 def vector_table(group: list[Pending], dim: int) -> pa.Table:
     """Return encoded documents as one Parquet table."""
-    nothing = EncodedDocument(np.zeros((0, dim), dtype=np.float32), Split(()))
-    said = [pending.encoded or nothing for pending in group]
+    no_output = EncodedDocument(np.zeros((0, dim), dtype=np.float32), Split(()))
+    outputs = [pending.encoded or no_output for pending in group]
     columns = {
         "id": [pending.document.doc_id for pending in group],
         "seq_no": [pending.document.seq_no for pending in group],
         "digest": [digest_of_text(str(pending.document.source[TEXT])) for pending in group],
-        "whole": [entry.split.whole for entry in said],
-        "start": [[start for start, _ in entry.split.spans] for entry in said],
-        "end": [[end for _, end in entry.split.spans] for entry in said],
-        "vectors": lists_of_vectors([entry.vectors for entry in said], dim),
+        "whole": [entry.split.whole for entry in outputs],
+        "start": [[start for start, _ in entry.split.spans] for entry in outputs],
+        "end": [[end for _, end in entry.split.spans] for entry in outputs],
+        "vectors": lists_of_vectors([entry.vectors for entry in outputs], dim),
     }
     return parquet_table(columns, vectors_schema(dim))
 

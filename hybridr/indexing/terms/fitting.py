@@ -1,7 +1,7 @@
 """Fits the term table of an index: mean encoder states of its terms, from a sample of documents.
 
 The states come from the pass that makes the vectors (`TermTableBuilder`), or for an existing index from a
-pass of their own (`fit_term_table`). The index is only read. The encoder reads each text up to its limit, and
+separate pass (`fit_term_table`). The index is only read. The encoder reads each text up to its limit, and
 the cluster analyses it with the analysers of the searched fields, so that terms are those of the index.
 """
 
@@ -34,7 +34,7 @@ from .terms import character_places
 
 SEED = 13  # of the sample that every table is fitted to
 SAMPLE, MOST_TOKENS = 3_000, 300_000
-"""Documents, and tokens of them that a pass of its own reads at most: those take about 40 s on two cores.
+"""Sampled documents, and most tokens that a separate pass reads: these take about 40 s on two cores.
 With 1,000 documents soft terms gain half as much on some collections."""
 LEAST_SEEN = 0.9  # share of an index's documents; those that a run did not encode may differ in kind
 MOST_TERMS = 6_000
@@ -42,13 +42,12 @@ MOST_TERMS = 6_000
 they help where texts are short or code."""
 TABLE_BYTES = 9_500_000
 USUAL_OWN_COSINE = 0.78
-"""Mean cosine of a word with its own occurrences where no term occurs twice; the packaged encoder's on open
-collections."""
+"""Default of `own_cosine` if no term occurs twice: the value of the packaged encoder on open collections."""
 COLLECTED = 60_000
-"""Different terms that are collected: five times what a table holds, met in random order."""
+"""Most distinct terms that are collected: ten times the terms of a table, in random order."""
 WORDS_OF_A_TEXT = 2_000
 READ_TOGETHER = 32
-BEHIND_LIMIT = 100  # characters that are analysed behind the last token, so that its word is whole
+BEHIND_LIMIT = 100  # characters analysed after the last token, to complete its word
 
 
 class Content(NamedTuple):
@@ -97,13 +96,13 @@ def fit_term_table(
     origin = table_origin(cluster, info)
     fields, searched = origin["inputs"]["fields"], origin["inputs"]["searched"]
     sampled = sample_documents(cluster, info, SAMPLE, fields=fields, seed=SEED, progress=progress)
-    texts = [laid for document in sampled if (laid := lay_out(document.source, fields, searched)).text]
-    Random(SEED).shuffle(texts)  # those of the first tokens stand for all
+    texts = [layout for document in sampled if (layout := lay_out(document.source, fields, searched)).text]
+    Random(SEED).shuffle(texts)  # so that the texts read first represent all
     sums = StateSums(encoder.width)
     for start in range(0, len(texts), READ_TOGETHER):
         progress("term table", start, len(texts))
         part = texts[start : start + READ_TOGETHER]
-        readings = encoder.read_documents([laid.text for laid in part], max_tokens=info.record.max_tokens)
+        readings = encoder.read_documents([layout.text for layout in part], max_tokens=info.record.max_tokens)
         sums.add_all(cluster, info.name, part, readings)
         if sums.tokens >= MOST_TOKENS:
             break
@@ -126,8 +125,8 @@ class TermTableBuilder:
 
     def samples(self, doc_id: str) -> bool:
         """Return whether a document is in the sample."""
-        drawn = int.from_bytes(blake2b(doc_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
-        return not self.failed and drawn < self._share * 2**64
+        digest = int.from_bytes(blake2b(doc_id.encode("utf-8", "replace"), digest_size=8).digest(), "big")
+        return not self.failed and digest < self._share * 2**64
 
     @contextmanager
     def giving_up_on_errors(self) -> Iterator[None]:
@@ -194,16 +193,16 @@ def lay_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[st
 
     A searched field outside `fields`, such as the target of a `copy_to`, is taken to hold the whole text.
     """
-    own = {name: text_of(source, (name,)) for name in fields}
+    field_texts = {name: text_of(source, (name,)) for name in fields}
     starts, length = {}, 0
-    for name, text in own.items():
+    for name, text in field_texts.items():
         starts[name] = length
         length += len(text) + 1 if text else 0
-    whole, contents = text_of(source, fields), []
+    joined, contents = text_of(source, fields), []
     for name in searched:
         field = next((field for field in fields if f"{name}.".startswith(f"{field}.")), name)
-        contents.append(Content(name, field, starts.get(field, 0), own.get(field, whole)))
-    return Layout(whole, tuple(content for content in contents if content.text))
+        contents.append(Content(name, field, starts.get(field, 0), field_texts.get(field, joined)))
+    return Layout(joined, tuple(content for content in contents if content.text))
 
 
 def read_occurrences(cluster: Cluster, index: str, texts: Sequence[Layout]) -> list[list[Occurrence]]:
@@ -212,7 +211,7 @@ def read_occurrences(cluster: Cluster, index: str, texts: Sequence[Layout]) -> l
     contents = [content for text in texts for content in text.contents]
     if not contents:
         return [[] for _ in texts]
-    # Some indices take no document without routing; any will do.
+    # Some indices require a routing value; any will do.
     docs = [
         {"doc": {content.of: content.text}, "fields": [content.field], "routing": "0", **options}
         for content in contents
@@ -230,7 +229,7 @@ def field_occurrences(answer: dict[str, Any], content: Content) -> list[Occurren
     """Return the terms of a field with their places in characters; the server counts UTF-16 units."""
     place_of = character_places(content.text)
     return [
-        Occurrence(term, *(content.start + place_of(token[f"{at}_offset"]) for at in ("start", "end")))
+        Occurrence(term, *(content.start + place_of(token[f"{edge}_offset"]) for edge in ("start", "end")))
         for field in answer.get("term_vectors", {}).values()
         for term, entry in field["terms"].items()
         for token in entry["tokens"]
@@ -255,24 +254,24 @@ class StateSums:
         first = np.searchsorted(ends, [word.start for word in words], side="right")
         last = np.searchsorted(starts, [word.end for word in words], side="left")
         rows = np.array([self.row_of(word.term) for word in words], dtype=np.int64)
-        seen = (last > first) & (rows >= 0)
-        rows, first, last = rows[seen], first[seen], last[seen]
+        is_covered = (last > first) & (rows >= 0)
+        rows, first, last = rows[is_covered], first[is_covered], last[is_covered]
         if not len(rows):
             return
-        until = np.vstack([np.zeros(self.width), reading.states.cumsum(axis=0, dtype=np.float64)])
+        cumulative = np.vstack([np.zeros(self.width), reading.states.cumsum(axis=0, dtype=np.float64)])
         order = np.argsort(rows, kind="stable")
-        different, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
-        states = unit_length(until[last[order]] - until[first[order]])
-        self.sums[different] += np.add.reduceat(states, starts, axis=0)
-        self.occurrences[different] += counts
-        self.documents[different] += 1
+        distinct, starts, counts = np.unique(rows[order], return_index=True, return_counts=True)
+        states = unit_length(cumulative[last[order]] - cumulative[first[order]])
+        self.sums[distinct] += np.add.reduceat(states, starts, axis=0)
+        self.occurrences[distinct] += counts
+        self.documents[distinct] += 1
 
     def add_all(
         self, cluster: Cluster, index: str, texts: Sequence[Layout], readings: Sequence[Reading]
     ) -> None:
         """Add texts with their token states; the index's analysers split them into words."""
-        read = [laid.upto(analysed_length(reading)) for laid, reading in zip(texts, readings, strict=True)]
-        for reading, words in zip(readings, read_occurrences(cluster, index, read), strict=True):
+        cut = [layout.upto(analysed_length(reading)) for layout, reading in zip(texts, readings, strict=True)]
+        for reading, words in zip(readings, read_occurrences(cluster, index, cut), strict=True):
             self.add(reading, words)
 
     def row_of(self, term: str) -> int:
@@ -284,16 +283,16 @@ class StateSums:
     def table(self, encoder: str, origin: dict[str, Any]) -> TermTable:
         """Return the term table of the sums. Raises DataError if no word was added."""
         terms = list(self.rows)
-        seen = [row for row in range(len(terms)) if self.occurrences[row]]
-        often = sorted(seen, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
-        sizes = accumulate(2 * self.width + len(json.dumps(terms[row])) + 2 for row in often)
-        rows = [row for row, size in zip(often, sizes, strict=True) if size <= TABLE_BYTES]
+        occurring = [row for row in range(len(terms)) if self.occurrences[row]]
+        frequent = sorted(occurring, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
+        sizes = accumulate(2 * self.width + len(json.dumps(terms[row])) + 2 for row in frequent)
+        rows = [row for row, size in zip(frequent, sizes, strict=True) if size <= TABLE_BYTES]
         if not rows:
             raise DataError("no word of the sampled documents was read: there is no term table")
-        vectors, own = unit_length(self.sums[rows]).astype(np.float16), USUAL_OWN_COSINE
-        if several := [row for row in rows if self.occurrences[row] > 1]:
-            own = float(np.mean(cosines_with_others(self.sums[several], self.occurrences[several])))
-        return TermTable(tuple(terms[row] for row in rows), vectors, own, encoder, origin)
+        vectors, own_cosine = unit_length(self.sums[rows]).astype(np.float16), USUAL_OWN_COSINE
+        if repeated := [row for row in rows if self.occurrences[row] > 1]:
+            own_cosine = float(np.mean(cosines_with_others(self.sums[repeated], self.occurrences[repeated])))
+        return TermTable(tuple(terms[row] for row in rows), vectors, own_cosine, encoder, origin)
 
 
 def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -301,7 +300,8 @@ def cosines_with_others(sums: Vectors, counts: NDArray[np.int64]) -> NDArray[np.
     occurrences.
 
     `sums` `(n, width)` are sums of `counts` `(n,)` states of length 1. The occurrence itself is left out,
-    else terms with two or three occurrences would score too high. Norms are averaged first.
+    else terms with two or three occurrences would score too high. The cosine of a sum
+    s of n states is (|s|²/n - 1) / sqrt(|s|² (1 - 2/n) + 1): the norm is a root mean square.
     """
     squares = np.sum(sums.astype(np.float64) ** 2, axis=1)
     cosines = (squares / counts - 1) / np.sqrt(squares * (1 - 2 / counts) + 1)
@@ -361,7 +361,7 @@ def provide_term_table(
         named, note = keep_term_table(cluster, info, table)
         progress("term table", 1, 1)
         return Provision(named, fitted, note, collected is not None)
-    except Exception as error:  # whatever runs an encoder raises classes of its own
+    except Exception as error:  # libraries that run an encoder have exceptions of their own
         note = error.message if isinstance(error, HybridrError) else repr(error)
         hint = error.hint if isinstance(error, HybridrError) else None
         return Provision(None, note=f"{note} ({hint})" if hint else note)

@@ -43,7 +43,7 @@ from ...files.staging import staged_folder
 FILE = "term_table.safetensors"
 MOST_BYTES = 10_000_000
 ROUNDING = 0.01
-LEAST_TERMS = 300  # among fewer the 30th nearest is not far enough to tell near from far
+LEAST_TERMS = 300  # with fewer, even the 30th nearest term is too near to compare with
 FREQUENT = 200  # terms
 AGAIN = "fit it again: hybridr tune NAME"
 HOME = ".hybridr-terms-"
@@ -54,7 +54,7 @@ MISSING_S = 1.0
 MOST_OPEN = 8
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 PART = re.compile(r"[0-9a-f]{64}-[0-9]+")
-"""The id of a part. Whoever may write the hidden index chooses ids as he likes: others are no parts."""
+"""Form of a part's id. Other writers of the hidden index can choose any id: such documents are ignored."""
 MOST_PARTS = 10_000
 _open: dict[str, TermTable] = {}
 _missing: dict[tuple[str, str], float] = {}
@@ -108,9 +108,7 @@ class TermTable:
             return []
         cosines = self.rows @ self.rows[self.places[term]]  # (terms,)
         place = min(count, len(cosines))
-        near = np.flatnonzero(
-            cosines >= np.partition(cosines, -place)[-place]
-        )  # few, so they are soon sorted
+        near = np.flatnonzero(cosines >= np.partition(cosines, -place)[-place])
         best = near[np.argsort(-cosines[near], kind="stable")][:count]
         return [(self.terms[place], float(cosines[place])) for place in best]
 
@@ -123,10 +121,10 @@ class TermTable:
         """Return the table as the bytes of one safetensors file; equal tables give equal bytes."""
         from safetensors.numpy import save
 
-        about = {"terms": list(self.terms), "own_cosine": self.own_cosine}
-        about |= {"encoder": self.encoder, "origin": self.origin}
+        metadata = {"terms": list(self.terms), "own_cosine": self.own_cosine}
+        metadata |= {"encoder": self.encoder, "origin": self.origin}
         # In a tensor: safetensors writes its own metadata in no fixed order.
-        text = np.frombuffer(json.dumps(about, sort_keys=True).encode(), dtype=np.uint8)
+        text = np.frombuffer(json.dumps(metadata, sort_keys=True).encode(), dtype=np.uint8)
         vectors = np.ascontiguousarray(self.vectors, dtype=np.float16)
         return save({"about": text, "vectors": vectors})
 
@@ -135,7 +133,7 @@ class TermTable:
         folder.
         """
         with staged_folder(folder) as new:
-            (new / FILE).touch(mode=0o600)  # words of documents
+            (new / FILE).touch(mode=0o600)  # private: it holds words of documents
             (new / FILE).write_bytes(self.packed())
             origin = {name: self.origin.get(name, {}) for name in ("settings", "inputs")}
             write_manifest(new, stage="term table", **origin, outputs=[FILE])
@@ -168,9 +166,9 @@ def unpacked(data: bytes) -> TermTable:
         raise ModelError(f"{len(data):,} bytes are no term table: {MOST_BYTES:,} are the most", hint=AGAIN)
     try:
         tensors = load(data)
-        about = json.loads(tensors["about"].tobytes())
-        about |= {"terms": tuple(about["terms"]), "vectors": tensors["vectors"]}
-        table = TermTable(**about)
+        metadata = json.loads(tensors["about"].tobytes())
+        metadata |= {"terms": tuple(metadata["terms"]), "vectors": tensors["vectors"]}
+        table = TermTable(**metadata)
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"the term table is damaged: {error}", hint=AGAIN) from error
     if wrong := flaw(table):
@@ -266,7 +264,7 @@ def fetched_table(cluster: Cluster, info: IndexInfo, named: FittedTable) -> Term
         ) from None
     except (NotFound, ModelError):
         return None
-    with suppress(DownloadError):  # a copy saves the next process a request, no more
+    with suppress(DownloadError):  # the copy only saves the next process a request
         table.save(folder_of_table(named.fingerprint))
     return table
 
@@ -340,11 +338,11 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
     """Delete the tables made for these indices that no index names any more; return their fingerprints.
 
     The table `used` stays. A copy of an index may name the same table. A hidden index is deleted with its
-    last part. Where not all indices can be seen nothing is deleted.
+    last part. Nothing is deleted if this user cannot see all indices.
     """
-    before = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
+    recorded = {info.record.term_table.fingerprint for info in infos if info.record.term_table}
     parts = part_ids_by_home(cluster, infos)
-    fingerprints = before | {part.partition("-")[0] for parts in parts.values() for part in parts}
+    fingerprints = recorded | {part.partition("-")[0] for parts in parts.values() for part in parts}
     fingerprints.discard(used)
     if not fingerprints:
         return []
@@ -361,10 +359,10 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
         folder = folder_of_table(fingerprint)
         delete_below(folder.parent, folder.name)
     for home, part_ids in parts.items():
-        useless = [part for part in part_ids if (home, part.partition("-")[0]) not in named]
-        if not useless:
+        unused = [part for part in part_ids if (home, part.partition("-")[0]) not in named]
+        if not unused:
             continue
-        body = b"".join(bulk_action("delete", part).body for part in useless)
+        body = b"".join(bulk_action("delete", part).body for part in unused)
         with suppress(AccessDenied, NotFound):
             cluster.request("POST", path_of(home, "_bulk"), body, {"refresh": "true"})
             if cluster.count(home) == 0:
@@ -373,13 +371,13 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
 
 
 def table_fingerprints(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-    """Return the fingerprints of the tables that these indices name, and of those that others of their
-    sources left which are gone (here without a uuid).
+    """Return the fingerprints of the tables that these indices name. An index without a uuid is deleted:
+    it counts for all tables stored for its source.
     """
     named = [info.record.term_table.fingerprint for info in infos if info.record.term_table]
     parts = part_ids_by_home(cluster, [info for info in infos if not info.uuid])
-    left = sorted(part.partition("-")[0] for part_ids in parts.values() for part in part_ids)
-    return list(dict.fromkeys([*named, *left]))
+    stored = sorted(part.partition("-")[0] for part_ids in parts.values() for part in part_ids)
+    return list(dict.fromkeys([*named, *stored]))
 
 
 def part_ids_by_home(cluster: Cluster, infos: Sequence[IndexInfo]) -> dict[str, list[str]]:
@@ -392,10 +390,10 @@ def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[st
     """Return the ids of the stored parts written for indices with these uuids; empty without the right to
     look.
 
-    An index that is gone has the uuid "", which stands for all that were ever written.
+    A deleted index has the uuid "", which selects all parts of the hidden index.
     """
-    written: dict[str, Any] = {"terms": {"index_uuid": sorted(uuids)}}
-    query = {"match_all": {}} if "" in uuids else written
+    by_uuid: dict[str, Any] = {"terms": {"index_uuid": sorted(uuids)}}
+    query = {"match_all": {}} if "" in uuids else by_uuid
     request = {"size": MOST_PARTS, "_source": False, "query": query}
     try:
         if not cluster.exists(home):

@@ -1,7 +1,7 @@
 """Analyses texts as an index does: their terms, positions, and idf in the whole index.
 
-Texts of words whose terms the index has given are analysed here, without a request. Only for analysers that
-read each word for itself: the standard tokenizer and filters of single terms. A text that is not plainly
+Texts whose words the cluster has analysed before are analysed here, without a request. This needs analysers
+that treat each word by itself: the standard tokenizer and filters of single terms. A text that is more than
 words and gaps between them is left to the cluster.
 """
 
@@ -53,8 +53,8 @@ class WordSpan(NamedTuple):
 class KnownWords:
     """Analysed words of an index's searched fields: for each field the term and its document frequency.
 
-    Learnt from answers of the cluster, where it is `usable`: each field reads each word for itself. If an
-    answer shows that this is not so, nothing is known from then on.
+    They are learnt from answers of the cluster if it is `usable`: each field analyses each word by itself.
+    Once an answer shows the contrary, all words are forgotten, and no more are learnt.
     """
 
     def __init__(self, limit: int, *, usable: bool) -> None:
@@ -67,7 +67,7 @@ class KnownWords:
         self._documents: dict[str, int] = {}
 
     def learn(self, text: str, shards: Sequence[TermVectors]) -> None:
-        """Take up the words of a text from its term vectors in all shards."""
+        """Learn the words of a text from its term vectors in all shards."""
         spans = word_spans(text) if self.usable else None
         if spans is None:
             return
@@ -77,15 +77,15 @@ class KnownWords:
             documents[field] += max(vector.get("field_statistics", {}).get("doc_count", 0), 0)
             for term, entry in vector["terms"].items():
                 frequency[field, term] += entry.get("doc_freq", 0)
-        read: list[dict[str, tuple[str, int]]] = [{} for _ in spans]
-        terms_at = {(place, span.start, span.end): read[place] for place, span in enumerate(spans)}
+        fields_of: list[dict[str, tuple[str, int]]] = [{} for _ in spans]
+        terms_at = {(place, span.start, span.end): fields_of[place] for place, span in enumerate(spans)}
         for field, term, place in tokens_of(shards):
             terms = terms_at.get(place)
             if terms is None or terms.setdefault(field, (term, frequency[field, term]))[0] != term:
                 self.usable = False
                 return self.clear()
         self._documents |= documents
-        self._terms |= {span.word: terms for span, terms in zip(spans, read, strict=True)}
+        self._terms |= {span.word: terms for span, terms in zip(spans, fields_of, strict=True)}
         while len(self._terms) > self.limit:
             self._terms.popitem(last=False)
 
@@ -100,13 +100,13 @@ class KnownWords:
         for position, (word, start, end) in enumerate(spans):
             if (terms := self._terms.get(word)) is None:
                 return None
-            at = {"position": position, "start_offset": start, "end_offset": end}
+            token = {"position": position, "start_offset": start, "end_offset": end}
             for field, (term, frequency) in terms.items():
                 if field not in vectors:
                     documents = {"doc_count": self._documents.get(field, 0)}
                     vectors[field] = {"field_statistics": documents, "terms": {}}
-                held = vectors[field]["terms"].setdefault(term, {"doc_freq": frequency, "tokens": []})
-                held["tokens"].append(at)
+                entry = vectors[field]["terms"].setdefault(term, {"doc_freq": frequency, "tokens": []})
+                entry["tokens"].append(token)
         return vectors
 
 
@@ -114,8 +114,8 @@ def tokens_of(shards: Sequence[TermVectors]) -> Iterator[tuple[str, str, tuple[i
     """Yield field and term of each token, and its place: position, start and end."""
     for field, vector in chain.from_iterable(vectors.items() for vectors in shards):
         for term, entry in vector["terms"].items():
-            for at in entry["tokens"]:
-                yield field, term, (at["position"], at["start_offset"], at["end_offset"])
+            for token in entry["tokens"]:
+                yield field, term, (token["position"], token["start_offset"], token["end_offset"])
 
 
 def word_spans(text: str) -> list[WordSpan] | None:
@@ -133,13 +133,13 @@ def word_spans(text: str) -> list[WordSpan] | None:
 
 REMEMBERED = 10_000  # queries
 ASKED_AT_ONCE, TERMS_AT_ONCE = 800, 100  # texts, once for each shard; terms
-REMEMBERED_S = 60.0  # statistics change while an index is written, most of all those of words it lacked
+REMEMBERED_S = 60.0  # statistics change while an index is written, above all those of new words
 ODD_TEXT = {"mapper_parsing_exception", "illegal_argument_exception", "parsing_exception"}
 SAME_COPY = {"preference": "hybridr"}  # replicas count deleted documents differently
 BESIDE_ENCODER = ThreadPoolExecutor(8, thread_name_prefix="hybridr-words")
 
 HeldTerm: TypeAlias = tuple[str, tuple[str, ...]]
-"""A term, and the fields that are looked into."""
+"""A term, and the fields in which its documents are counted."""
 NO_HOLDERS: Mapping[str, float] = MappingProxyType({})
 
 
@@ -176,7 +176,7 @@ class Analysis:
 
     One request to every shard analyses the texts like queries and returns statistics. For an alias with
     routing these are the shards that it reaches. Results are cached for a minute, and so are words: a new
-    text of these needs no request where the fields read each word for itself.
+    text of cached words needs no request if the fields analyse each word by itself.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
@@ -187,7 +187,7 @@ class Analysis:
         self._words = KnownWords(REMEMBERED, usable=all(reads_words_alone(info, field) for field in fields))
 
     def remembers(self, text: str) -> bool:
-        """Return whether the analysis of a text is cached, or made of known words by now."""
+        """Return whether the analysis of a text is cached, or can be composed from known words."""
         self._forget_after(REMEMBERED_S)
         if text not in self._known and (composed := self._composed(text)) is not None:
             self._known[text] = composed
@@ -196,19 +196,19 @@ class Analysis:
 
     def of(self, texts: Sequence[str]) -> list[Analysed]:
         """Return the analysis of each text; a text without terms has no words."""
-        self._forget_after(REMEMBERED_S + 1)  # not between `remembers` and this
-        # Another thread may forget one meanwhile.
+        self._forget_after(REMEMBERED_S + 1)  # later than `remembers`, so that nothing expires in between
+        # Another thread may clear the cache meanwhile.
         cached = {text: self._known.get(text) or self._composed(text) for text in texts}
         unknown = [text for text, analysis in cached.items() if analysis is None]
         size = max(1, ASKED_AT_ONCE // len(self._routing))
         parts = (unknown[start : start + size] for start in range(0, len(unknown), size))
-        analysed = {
+        answers = {
             text: analysis for part in parts for text, analysis in zip(part, self._read(part), strict=True)
         }
-        read = {text: analysis for text, analysis in cached.items() if analysis is not None} | analysed
-        self._known |= read
+        results = {text: analysis for text, analysis in cached.items() if analysis is not None} | answers
+        self._known |= results
         drop_oldest(self._known, self.remembered)
-        return [read[text] for text in texts]
+        return [results[text] for text in texts]
 
     def begin(self, texts: Sequence[str]) -> Future[list[Analysed]] | None:
         """Start to analyse texts in a thread, while the encoder reads them; None if no request is needed."""
@@ -233,8 +233,8 @@ class Analysis:
     def _read(self, texts: Sequence[str]) -> list[Analysed]:
         """Return the analysed words of texts, by a request for their term vectors in every shard."""
         shards, sources = len(self._routing), [source_field(self.info, field) for field in self.fields]
-        own = {field: name for field in self.fields if (name := search_analyzer_of(self.info, field))}
-        analysers = {"per_field_analyzer": own} if own else {}
+        named = {field: name for field in self.fields if (name := search_analyzer_of(self.info, field))}
+        analysers = {"per_field_analyzer": named} if named else {}
         requests = [
             {"doc": dict.fromkeys(sources, text), "routing": value, **analysers}
             for text in texts
@@ -252,7 +252,7 @@ class Analysis:
         """Return the number of documents that hold a term in any field, for terms that occur in several
         fields.
 
-        Statistics of single fields do not tell, because a document may hold a term in several of them.
+        Statistics of single fields do not show this, because a document may hold a term in several of them.
         """
         cached = {pair: self._holders.get(pair) for pair in self._shared(vectors)}
         missing = [pair for pair, count in cached.items() if count is None]
@@ -318,18 +318,18 @@ def analysed(text: str, shards: Sequence[TermVectors], holders: Mapping[str, flo
     weights = idf_of(shards, holders)
     words = [
         Word(
-            *(field, term, at["position"], place_of(at["start_offset"]), place_of(at["end_offset"])),
+            *(field, term, place["position"], place_of(place["start_offset"]), place_of(place["end_offset"])),
             *weights[term],
         )
         for field, terms in by_field.items()
         for term, entry in terms.items()
-        for at in entry["tokens"]
+        for place in entry["tokens"]
     ]
     words.sort(key=lambda word: (word.field, word.position, word.start, word.end))
     sums = (math.fsum(weights[term][0] for term in terms) for terms in by_field.values())
     total = max(sums, default=0.0)
-    held = (entry for vectors in shards for field in vectors.values() for entry in field["terms"].values())
-    return Analysed(tuple(words), total, any(token.get("doc_freq") for token in held))
+    entries = (entry for vectors in shards for field in vectors.values() for entry in field["terms"].values())
+    return Analysed(tuple(words), total, any(token.get("doc_freq") for token in entries))
 
 
 def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[str, tuple[float, float]]:
@@ -347,16 +347,16 @@ def idf_of(shards: Sequence[TermVectors], holders: Mapping[str, float]) -> dict[
                 frequency[term, field] += entry.get("doc_freq", 0)
     highest: dict[str, tuple[int, int]] = {}
     for (term, field), entry in frequency.items():
-        before = highest.get(term, (0, 0))
-        highest[term] = max(entry, before[0]), max(count[field], before[1])
+        former = highest.get(term, (0, 0))
+        highest[term] = max(entry, former[0]), max(count[field], former[1])
     joined = {
         term: min(max(holder, highest[term][0]), highest[term][1])
         for term, holder in holders.items()
         if term in highest
     }
     return {
-        term: (idf(joined.get(term, held), count), idf(held, count))
-        for term, (held, count) in highest.items()
+        term: (idf(joined.get(term, documents), count), idf(documents, count))
+        for term, (documents, count) in highest.items()
     }
 
 
@@ -406,9 +406,9 @@ def term_vectors(
         # A field that cannot hold a text has no words there; any other error is that of a shard.
         errors = (document for document in documents if "error" in document)
         failures = [failed for failed in errors if kind_and_reason(failed["error"])[0] not in ODD_TEXT]
-        if failures:  # without its words a text would be ranked otherwise, and that remembered
+        if failures:  # without its words a text would rank differently, and that would be cached
             raise shard_failure({"docs": failures}) or TypeError("an error that says nothing")
-        for document in documents:  # an error is raised unless these are terms with their statistics
+        for document in documents:  # raises for anything but terms with their statistics
             for field in document.get("term_vectors", {}).values():
                 int(field.get("field_statistics", {}).get("doc_count", 0))
                 for term in field["terms"].values():
