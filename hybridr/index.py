@@ -1,4 +1,4 @@
-"""`Index`: one index of a cluster and everything that can be done with it, as the command line does it."""
+"""`Index`: an index of a cluster, with a method for each command that works on an index."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 
 class Connection(Cluster):
-    """A connected cluster whose indices are opened by name.
+    """A connection to a cluster, which opens its indices by name.
 
     >>> docs = hybridr.connect("https://search.example:9200", user="me").index("docs")
     """
 
     def index(self, name: str) -> Index:
-        """Return the index or alias of that name; it need not exist yet.
+        """Return the index or alias `name`, which need not exist yet. Sends no request.
 
         >>> hybridr.connect().index("docs").name
         'docs'
@@ -69,10 +69,11 @@ class Connection(Cluster):
 
 
 def connect(url: str | None = None, **auth: Any) -> Connection:
-    """Connect to OpenSearch >= 2.19 or Elasticsearch >= 8.12; `auth`: other fields of ClusterSettings.
+    """Connect to OpenSearch 2.19 or later, or to Elasticsearch 8.12 or later.
 
-    Without a url: `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
-    Raises Unreachable, AccessDenied, ClusterError (neither, or too old), SettingsError.
+    The default `url` is `HYBRIDR_URL`, else the running embedded node, else localhost:9200.
+    `auth` are other fields of ClusterSettings, such as `user`. Raises Unreachable, AccessDenied,
+    SettingsError, and ClusterError for another product or an older version.
 
     >>> docs = hybridr.connect().index("docs")
     """
@@ -81,10 +82,13 @@ def connect(url: str | None = None, **auth: Any) -> Connection:
 
 
 class Index:
-    """An index or alias of a cluster. Each command of `hybridr` that works on an index is a method.
+    """An index or alias of a cluster, with a method for each command of `hybridr` that works on an index.
 
-    `encoder` is a folder, a name of `hybridr models` or an opened encoder; without one it is the encoder
-    that wrote the vectors, else the one that `adapt` made for the index, else the packaged MiniLM.
+    `encoder` is a folder, a name that `hybridr models` lists, or an opened encoder. The default is the
+    encoder that wrote the vectors, else the one that `adapt` made, else the packaged MiniLM.
+    `progress` is called with the name of a step, the work done, and the total work. Methods raise
+    NotFound for an index that does not exist, and Unreachable, AccessDenied or ClusterError for a
+    request that fails.
 
     >>> docs = hybridr.connect().index("docs")
     """
@@ -103,7 +107,7 @@ class Index:
 
     @property
     def experiment(self) -> IndexExperiment:
-        """Return the experiment that compares two rankings by clicks."""
+        """Return the experiment of the index, which compares two rankings by clicks."""
         return IndexExperiment(self.cluster, self.name)
 
     # Documents and vectors
@@ -116,10 +120,11 @@ class Index:
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> Loading:
-        """Fill this index, which must be new, from a BEIR folder or a file of JSON. See `hybridr load`.
+        """Create this index from a BEIR folder or a JSONL file; return what was loaded.
 
-        With `replace` in the settings an index of this name is deleted first. Raises ClusterError if clients
-        wrote into an index with its vectors what it lacks.
+        `replace` in the settings deletes an existing index of this name first. Repeating a finished load
+        changes nothing. Raises DataError for unreadable input, or if the index holds other documents;
+        ClusterError if the deletion would lose documents that clients wrote only into its index with vectors.
 
         >>> docs.load("docs-beir").documents
         120
@@ -128,8 +133,8 @@ class Index:
         from .cluster.settings import LoadSettings
         from .indexing.client_writes import require_none_of
 
-        own = LoadSettings(index=self.name)
-        chosen = settings.model_copy(update={"index": self.name}) if settings else own
+        defaults = LoadSettings(index=self.name)
+        chosen = settings.model_copy(update={"index": self.name}) if settings else defaults
         check = partial(require_none_of, self.cluster)
         return load(self.cluster, path, chosen, before_deletion=check, dry_run=dry_run, progress=progress)
 
@@ -140,10 +145,10 @@ class Index:
         encoder: Path | str | None = None,
         progress: Progress = silent,
     ) -> Inspection:
-        """Describe fields, lengths, language and duplicates. Changes nothing.
+        """Return the fields, text lengths, language and duplicates of the index. Writes nothing.
 
-        Lengths are in tokens of the model `encoder`, a folder or a name, else of the packaged one; in words
-        where that cannot be downloaded, which the advice then says.
+        Lengths are in tokens of `encoder`, by default the packaged one. If it cannot be downloaded, they
+        are in words, and `advice` says so. Raises DataError for an index without documents or text fields.
 
         >>> docs.inspect().language.code
         'en'
@@ -158,7 +163,7 @@ class Index:
         languages = PACKAGED_LANGUAGES
         try:
             folder = model_folder(encoder or PACKAGED, progress=progress)
-            if not folder.exists():  # OWNER/NAME of the model hub
+            if not folder.exists():  # a name OWNER/NAME on the model hub
                 folder = encoder_folder(folder, progress=progress)
             counter, languages = FolderTokens(folder), declared_languages(folder)
         except DownloadError as error:
@@ -181,9 +186,10 @@ class Index:
         fields: Sequence[str] = (),
         progress: Progress = silent,
     ) -> EncoderComparison:
-        """Compare encoders, folders or names, on 2,000 documents of the index. Changes nothing.
+        """Compare encoders, given as folders or names, on 2,000 documents of the index. Writes nothing.
 
-        With 30 judged queries (`judgements` as in `adapt`) those decide, else queries made from documents.
+        30 or more judged queries (`judgements` as in `adapt`) decide; with fewer, queries are made from
+        documents. Raises SettingsError without encoders, DataError if too few queries can be made.
 
         >>> docs.compare(["docs-encoder"]).choice
         'docs-encoder'
@@ -192,11 +198,11 @@ class Index:
         from .relevance.gate import compare_on_index
         from .search.checks import find_encoder_folder
 
-        opened = {str(encoder): load_encoder(find_encoder_folder(encoder, progress)) for encoder in encoders}
-        if not opened:
+        models = {str(encoder): load_encoder(find_encoder_folder(encoder, progress)) for encoder in encoders}
+        if not models:
             raise SettingsError("no encoder is named", hint="--encoders all-MiniLM-L6-v2,bge-small-en-v1.5")
         queries = read_judged(judgements)
-        return compare_on_index(self.cluster, self.name, opened, queries, fields=fields, progress=progress)
+        return compare_on_index(self.cluster, self.name, models, queries, fields=fields, progress=progress)
 
     def plan_reindex(
         self,
@@ -206,7 +212,9 @@ class Index:
         search: SearchSettings | None = None,
         progress: Progress = silent,
     ) -> Plan:
-        """Return what `reindex` would send, how long it takes and what it costs. Nothing is sent.
+        """Return the requests that `reindex` would send, its duration, and the disk space it needs.
+
+        Writes nothing. Raises the errors of `reindex`.
 
         >>> docs.plan_reindex(encoder=encoder).destination
         'docs-hybridr-1'
@@ -224,10 +232,10 @@ class Index:
         search: SearchSettings | None = None,
         progress: Progress = silent,
     ) -> ReindexResult:
-        """Write vectors into a new index beside this one, verify it and move an alias to it.
+        """Write documents and their vectors into a new index, verify it and point an alias to it.
 
-        Then measure what scores mean, by the ranking of `search`, whose `lexical_fields` hold here too.
-        Running it again goes on where it stopped.
+        Afterwards the confidence of scores is calibrated for the ranking of `search`, whose `lexical_fields`
+        also apply to the reindex. A repeated call continues an interrupted one.
         Raises ClusterError, DataError, SettingsError, ModelError.
 
         >>> done = docs.reindex(encoder=encoder)
@@ -238,18 +246,17 @@ class Index:
 
         started = monotonic()
         model, settings = self._document_encoder(encoder, reindex_settings(settings, search), progress)
-        todo = prepare(self.cluster.with_patience(settings.patience_s), self.name, model, settings)
-        result = reindex_planned(todo, progress=progress)
-        confidence = self._calibrate(result, todo.proposal.encoder, search, progress)
+        prepared = prepare(self.cluster.with_patience(settings.patience_s), self.name, model, settings)
+        result = reindex_planned(prepared, progress=progress)
+        confidence = self._calibrate(result, prepared.proposal.encoder, search, progress)
         return replace(result, confidence=confidence, seconds=monotonic() - started)
 
     def _document_encoder(
         self, encoder: Encoder | Path | str | None, settings: ReindexSettings, progress: Progress
     ) -> tuple[Encoder, ReindexSettings]:
-        """Return the encoder for documents, opened if only its folder or name is given, and the settings for
-        it.
+        """Return the opened encoder for documents, and the settings to use with it.
 
-        For an encoder that is open already the settings lose their precision, since the encoder has its own.
+        The precision in the settings is dropped for an encoder that is already open: it has its own.
         """
         from .indexing.planning import index_to_read
         from .search.checks import encoder_for
@@ -269,8 +276,9 @@ class Index:
     def _calibrate(
         self, result: ReindexResult, encoder: Encoder, search: SearchSettings | None, progress: Progress
     ) -> str | None:
-        """Measure what scores of the new vectors mean; return a sentence with the result, or why it
-        failed.
+        """Calibrate the confidence of scores; return the result or the reason of a failure as a sentence.
+
+        Returns None if rejected documents kept the alias from being switched.
         """
         from .relevance.answering import calibrate
 
@@ -286,7 +294,11 @@ class Index:
     def export_text(
         self, folder: Path, settings: ReindexSettings | None = None, *, progress: Progress = silent
     ) -> TextsExported:
-        """Write the texts of all documents as Parquet: the first of three stages of a reindex by files."""
+        """Write the texts of all documents into `folder` as Parquet: stage one of a reindex by files.
+
+        The stages are `export_text`, `hybridr encode`, and `import_vectors`. A repeated call continues
+        an interrupted one. Raises DataError if the folder has other texts, DownloadError for a full disk.
+        """
         from .indexing.stages.transfer import export_text
 
         return export_text(self.cluster, self.name, folder, settings, progress=progress)
@@ -299,7 +311,10 @@ class Index:
         settings: ReindexSettings | None = None,
         search: SearchSettings | None = None,
     ) -> tuple[Plan, int]:
-        """Return what `import_vectors` would send, and how many documents have their vectors in `folder`."""
+        """Return the plan of `import_vectors`, and the number of documents with vectors in `folder`.
+
+        Writes nothing. Raises the errors of `import_vectors`.
+        """
         from .indexing.stages.transfer import plan_import
 
         settings = reindex_settings(settings, search)
@@ -315,8 +330,11 @@ class Index:
         search: SearchSettings | None = None,
         progress: Progress = silent,
     ) -> Imported:
-        """Write vectors from Parquet files into a new index: the last stage. Documents changed since are
-        encoded here.
+        """Write documents and the vectors in `folder` into a new index: stage three of a reindex by files.
+
+        Documents that were changed since the export are encoded here. Raises DataError for vectors that
+        are incomplete or belong to another index, FingerprintMismatch for those of another encoder, and
+        the errors of `reindex`.
         """
         from .indexing.stages.transfer import import_vectors
 
@@ -353,10 +371,10 @@ class Index:
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> SyncResult:
-        """Bring later changes into the index with vectors: those of its source, and those that clients wrote
-        into it.
+        """Copy changes of the source into the index with vectors, and encode what clients wrote into it.
 
-        With `dry_run` the counts are those of a round that began now, and nothing is written.
+        Returns the counts of documents. `dry_run` writes nothing and counts what a round would change.
+        Raises DataError without a complete index with vectors, FingerprintMismatch for another encoder.
 
         >>> docs.sync().copied
         0
@@ -377,9 +395,9 @@ class Index:
         missed: Callable[[ClusterError], None] = lambda _: None,
         progress: Progress = silent,
     ) -> Iterator[SyncResult]:
-        """Yield the result of one `sync` every so many seconds, until the caller stops.
+        """Yield the result of a `sync` every `seconds`, until the caller stops.
 
-        `missed` is called with the error of a round that failed; the next one takes what it left.
+        `missed` is called with the error of a failed round; the next round repeats its work.
         """
         from .indexing.reindexing import sync_rounds
         from .indexing.settings import ReindexSettings
@@ -394,7 +412,7 @@ class Index:
         settings: ReindexSettings | None = None,
         progress: Progress = silent,
     ) -> Encoder:
-        """Open the encoder that wrote the vectors, in the arithmetic that it wrote them in."""
+        """Open the encoder that wrote the vectors, with the precision and backend that wrote them."""
         from .cluster.destinations import resolve
         from .search.checks import encoder_for
 
@@ -416,7 +434,9 @@ class Index:
         sample: int = 64,
         progress: Progress = silent,
     ) -> Verification:
-        """Compare the index with vectors with its source; `sample` documents are compared completely.
+        """Compare the index with vectors with its source, and `sample` documents field by field.
+
+        Returns the differences; `ok` is whether there are none. Raises DataError if the index has no vectors.
 
         >>> docs.verify().ok
         True
@@ -434,9 +454,11 @@ class Index:
         sample: int = 64,
         progress: Progress = silent,
     ) -> Recall:
-        """Compare searches of the vector graph with exact ones, for queries and `sample` documents.
+        """Return the recall of vector search: its hits compared with those of exact search.
 
-        `queries` are texts, or a file with one a line.
+        Searches are made for `sample` documents and for `queries`, which are texts or a file with one
+        a line; by default queries are made from documents. Raises DataError for too few vectors,
+        ClusterError if the cluster refuses scripts.
         """
         from .doctor.recall import measure_recall
         from .files.formats import read_query_log
@@ -447,9 +469,9 @@ class Index:
         return measure_recall(self.cluster, self.name, model, texts=texts, sample=sample, progress=progress)
 
     def status(self) -> Status:
-        """Return how up to date the vectors are, what was made for the index, and its history.
+        """Return the state of the index and of each index with vectors made from it, with their history.
 
-        >>> [(one.index, one.current) for one in docs.status().holdings]
+        >>> [(holding.index, holding.current) for holding in docs.status().holdings]
         [('docs-hybridr-1', 120)]
         """
         from .status.standing import status
@@ -459,11 +481,11 @@ class Index:
     def rollback(
         self, *, copy_back: bool = False, discard: bool = False, drop: bool = False, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Point the alias back to what it stood for before the last reindex.
+        """Point the alias back to the index that it pointed to before the last reindex.
 
-        `copy_back` copies what clients wrote since to the source first, `discard` gives it up, `drop` also
-        deletes the index that is left, its deployment, and what is stored beside it alone; rules stay. Raises
-        ClusterError where clients' writes would be lost.
+        `copy_back` first copies documents that clients wrote since then to the source; `discard` loses them.
+        Without either, ClusterError is raised if there are any. `drop` also deletes the abandoned index, its
+        deployment and its sidecars; rules stay. Returns names and counts as `hybridr rollback --json` does.
 
         >>> docs.rollback()["to"]
         'docs'
@@ -477,9 +499,10 @@ class Index:
     def remove(
         self, *, copy_back: bool = False, discard: bool = False, dry_run: bool = False
     ) -> dict[str, Any]:
-        """Delete all that was made for the index and put its aliases back; the source stays.
+        """Delete everything that was made for the index, and point its aliases back; the source stays.
 
-        `copy_back` and `discard` as in `rollback`.
+        `copy_back` and `discard` work as in `rollback`. Returns names and counts, as `hybridr remove --json`
+        does. Raises NotFound if nothing was made.
 
         >>> docs.remove()["indices"]
         ['docs-hybridr-1']
@@ -489,8 +512,9 @@ class Index:
         return remove(self.cluster, self.name, copy_back=copy_back, discard=discard, dry_run=dry_run)
 
     def unfinished(self) -> str:
-        """Return a line about what searches lack until a reindex ends or `tune` runs; "" if nothing is
-        missing.
+        """Return a line about what searches still lack, such as a term table; "" if nothing is missing.
+
+        It names the command that completes the index.
         """
         from .cluster.destinations import resolve
         from .search.answers import missing_parts_remark
@@ -506,7 +530,10 @@ class Index:
         encoder: Encoder | Path | None = None,
         settings: SearchSettings | None = None,
     ) -> Search:
-        """Return a search to ask many times: `search(text, k)`. `mode` is hybrid, lexical, dense, …
+        """Return a `Search` that stays open for many queries: `search(text, k)`.
+
+        `mode` is the retriever or combination to use: hybrid, lexical, dense and others. Raises
+        SettingsError for an unknown mode or a setting that the index cannot use, ModelError without encoder.
 
         >>> search = docs.open_search()
         >>> [hit.rank for hit in search("basket", k=2)]
@@ -529,10 +556,10 @@ class Index:
         encoder: Encoder | Path | None = None,
         settings: SearchSettings | None = None,
     ) -> Hits:
-        """Return the best `k` documents for a text, from `offset` on, with the score of each retriever.
+        """Return the best `k` documents for a text after the first `offset`, with each retriever's score.
 
-        `filter` is a query that every document has to match. Opens the index anew: ask many times by
-        `open_search`.
+        `filter` is a query in query DSL that every hit must match. Each call opens the index and its encoder;
+        for several queries use `open_search`, whose errors this raises.
 
         >>> [hit.rank for hit in docs.search("basket", k=2)]
         [1, 2]
@@ -552,7 +579,9 @@ class Index:
         encoder: Encoder | Path | None = None,
         settings: SearchSettings | None = None,
     ) -> Explanation:
-        """Search, and return what each part adds to the scores, which rules hold and what is left out.
+        """Search, and return the parts of each score, the rules that apply, and the signals left out.
+
+        Parameters and errors are those of `search`.
 
         >>> list(docs.explain("basket").hits[0].parts)[:2]
         ['words', 'cosine']
@@ -569,10 +598,12 @@ class Index:
         judgements: Judged | None = None,
         progress: Progress = silent,
     ) -> AdaptResult:
-        """Fit an encoder to the documents without labels; the next `reindex` takes it.
+        """Fit an encoder to the documents, without labels; the next `reindex` uses it.
 
-        `judgements` is a BEIR folder, or queries and qrels. With 30 queries the adapted encoder is kept
-        only if it is shown to rank them better.
+        `judgements` is a BEIR folder, or queries and qrels. With 30 or more judged queries the adapted
+        encoder is kept only if it ranks them better. A repeated call continues an interrupted one.
+        Raises DataError for too few documents or another language, ModelError, SettingsError, DownloadError,
+        and MissingExtra without the extra `train`.
 
         >>> settings = hybridr.AdaptSettings(out="adapted")
         >>> docs.adapt(settings).folder.name
@@ -589,7 +620,10 @@ class Index:
         return result
 
     def judgements(self, split: str = "test") -> JudgedQueries:
-        """Return the queries that people judged in the page of `hybridr serve`. Raises SettingsError."""
+        """Return the queries that were judged on the page of `hybridr serve`, with their judgements.
+
+        Judgements are stored on the machine of the server. Raises SettingsError if this machine has none.
+        """
         from .cluster.destinations import resolve
         from .evaluation.evaluation import JudgedQueries
         from .serving.page.judgements import Judgements
@@ -611,10 +645,11 @@ class Index:
         report: Path | None = None,
         progress: Progress = silent,
     ) -> Evaluation:
-        """Measure named systems, and run files, on judged queries: intervals and paired tests.
+        """Return means of measures for systems and run files on judged queries, with intervals and tests.
 
-        `report` is a file to write them into: .md, or .html with the best ten documents of each query. With
-        `Compared(against=FILE)` the result has `falls` below an earlier evaluation, a `Compared(write=FILE)`.
+        `report` is a file for a report, .md or .html; the latter shows the best ten documents of each query.
+        `Compared(write=FILE)` stores the evaluation. `Compared(against=FILE)` compares with a stored one: the
+        measures that fell are in `falls`. Raises DataError for unreadable input, SettingsError without qrels.
 
         >>> sorted(docs.evaluate("docs-beir").systems)
         ['bm25', 'dense', 'hybrid']
@@ -640,7 +675,10 @@ class Index:
         search: SearchSettings | None = None,
         progress: Progress = silent,
     ) -> TuneResult:
-        """Choose how retrievers are joined by judged queries; only what is shown to gain is kept.
+        """Choose the weights of the ranking by judged queries, and store them if they rank better.
+
+        Weights that do not gain significantly are not stored. `judgements` as in `adapt`.
+        Raises DataError for fewer than 10 judged queries, FingerprintMismatch for another encoder.
 
         >>> docs.tune("docs-beir").index
         'docs-hybridr-1'
@@ -659,7 +697,7 @@ class Index:
         )
 
     def reset_tuning(self, *, dry_run: bool = False) -> Reset:
-        """Rank by the defaults again.
+        """Delete what `tune` stored, so that searches use the default weights; return what was deleted.
 
         >>> docs.reset_tuning().index
         'docs-hybridr-1'
@@ -676,7 +714,10 @@ class Index:
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> LearnResult:
-        """Remember judged queries: searches like them find their relevant documents higher.
+        """Store judged queries, so that similar queries rank their relevant documents higher.
+
+        They replace those learnt before. `dry_run` writes nothing and only measures the effect. Raises
+        SettingsError without judgements, DataError without relevant documents.
 
         >>> docs.learn("docs-beir").queries
         13
@@ -689,7 +730,7 @@ class Index:
         return learn(self.cluster, self.name, queries, encoder=encoder, dry_run=dry_run, progress=progress)
 
     def forget(self, *, dry_run: bool = False) -> Forgetting:
-        """Forget all that `learn` remembered.
+        """Delete the judged queries that `learn` stored. Raises DataError while an experiment uses them.
 
         >>> docs.forget().index
         'docs-hybridr-1'
@@ -705,13 +746,19 @@ class Index:
         encoder: Encoder | Path | None = None,
         progress: Progress = silent,
     ) -> Assessment:
-        """Let a language model judge documents; its judgements are stored beside people's."""
+        """Let a language model judge the best documents of each query of the page, and return the counts.
+
+        Its judgements are stored with those of people. A repeated call continues an interrupted one.
+        Raises SettingsError without endpoint, model or queries, Unreachable if the model does not answer.
+        """
         from .serving.page.judgements import assess
 
         return assess(self.cluster, self.name, settings, encoder=encoder, progress=progress)
 
     def clicks(self, log: Path | None = None, *, progress: Progress = silent) -> Clicks:
-        """Return what clicks say of documents: those that UBI keeps in the cluster, or of a log file.
+        """Return relevance judgements derived from clicks, in a log file or else in the UBI indices.
+
+        Raises NotFound without UBI indices, DataError for a log that is unreadable or has too few clicks.
 
         >>> from pathlib import Path
         >>> docs.clicks(Path("clicks.jsonl")).report.clients
@@ -722,9 +769,7 @@ class Index:
         return read_clicks(self.cluster, self.name, log, progress=progress)
 
     def changes_since_learnt(self, clicks: Clicks) -> Changes | None:
-        """Compare judgements from clicks with those that the index has learnt; None if it has learnt
-        nothing.
-        """
+        """Compare judgements from clicks with those that `learn` stored; return None if there are none."""
         from .relevance.learning import compare_with_learnt
 
         return compare_with_learnt(self.cluster, self.name, (clicks.queries, clicks.qrels))
@@ -738,7 +783,10 @@ class Index:
         search: SearchSettings | None = None,
         ingest: bool = False,
     ) -> tuple[DeployResult, Ingesting | None]:
-        """Return what `deploy` would send. Nothing is sent."""
+        """Return the requests that `deploy` would send, after its checks. Writes nothing.
+
+        Returns and raises the same as `deploy`.
+        """
         from .search.settings import SearchSettings
         from .serving.deploy.deploying import plan_deployment
         from .serving.deploy.ingesting import plan_ingest
@@ -755,7 +803,11 @@ class Index:
         search: SearchSettings | None = None,
         ingest: bool = False,
     ) -> tuple[DeployResult, Ingesting | None]:
-        """Let applications get hybrid results by plain REST; with `ingest` writes get vectors at once.
+        """Install a search pipeline, so that applications get hybrid results from the cluster's `_search`.
+
+        `ingest` also installs an ingest pipeline, which encodes documents as they are written; the second
+        result is None without it. Raises DataError without vectors, ClusterError for a missing plugin or
+        another default pipeline, Unreachable if the embedding server does not answer.
 
         >>> deployed, ingest = docs.deploy()
         >>> deployed.pipeline
@@ -766,11 +818,13 @@ class Index:
         from .serving.settings import DeploySettings
 
         settings = settings or DeploySettings()
-        done = deploy(self.cluster, self.name, settings, search)
-        return done, deploy_ingest(self.cluster, self.name, settings) if ingest else None
+        deployed = deploy(self.cluster, self.name, settings, search)
+        return deployed, deploy_ingest(self.cluster, self.name, settings) if ingest else None
 
     def undeploy(self, *, dry_run: bool = False) -> list[dict[str, Any]]:
-        """Take away what `deploy` made, and return the requests; the vectors stay.
+        """Delete the pipelines and models that `deploy` made; return the requests. The vectors stay.
+
+        Raises DataError if nothing is deployed.
 
         >>> [request["method"] for request in docs.undeploy()]
         ['PUT', 'DELETE']
@@ -784,7 +838,7 @@ class Index:
         return requests + undeploy(self.cluster, self.name, dry_run=dry_run)
 
     def deployment_problems(self) -> list[str]:
-        """Return in which ways a deployment no longer fits the index, each with the command that mends it."""
+        """Return each way in which a deployment no longer fits the index, with the command that fixes it."""
         from .cluster.destinations import resolve
         from .indexing.switching import deploy_command
         from .serving.deploy.deploying import deployment_faults
@@ -798,7 +852,10 @@ class Index:
     def explain_requests(
         self, file: Path, settings: DeploySettings | None = None, *, search: SearchSettings | None = None
     ) -> Explained:
-        """Return which requests of an application, one a line of `file`, `deploy` would rank, and why not."""
+        """Return which requests in `file` a deployment would rank, and for the others the reason.
+
+        The file has a request body a line. Raises DataError for an unreadable file.
+        """
         from .search.settings import SearchSettings
         from .serving.rewriting.explaining import explain_file
         from .serving.settings import DeploySettings
@@ -817,11 +874,12 @@ class Index:
         page: Path | None = None,
         progress: Progress = silent,
     ) -> ShadowReport:
-        """Return what the ranking with vectors changes for an application's requests; no user sees it.
+        """Return how the ranking with vectors differs from an application's own, without users seeing it.
 
-        `file` holds one request a line, as for `explain_requests`, or a text: both rankings answer each. None
-        stands for those that `hybridr serve --shadow` kept on this machine. Where a text is a query
-        of `judgements` both are measured. `page` is an HTML file for the report.
+        `file` has a request body or a text a line; both rankings answer each. Without a file, the requests
+        are those that `hybridr serve --shadow` recorded on this machine. Texts that are queries of
+        `judgements` are also measured. `page` is an HTML file for the report.
+        Raises DataError without requests.
 
         >>> docs.shadow("requests.jsonl").difference.requests
         3
@@ -830,10 +888,10 @@ class Index:
         from .serving.rewriting.explaining import shadow_report
         from .serving.settings import DeploySettings
 
-        opened = open_search(self.cluster, self.name, encoder=encoder, settings=search)
+        open_index_search = open_search(self.cluster, self.name, encoder=encoder, settings=search)
         recall, file = (settings or DeploySettings()).recall, Path(file) if file else None
         return shadow_report(
-            opened, file, recall, judgements=read_judged(judgements), page=page, progress=progress
+            open_index_search, file, recall, judgements=read_judged(judgements), page=page, progress=progress
         )
 
 
@@ -845,7 +903,9 @@ class IndexRules:
         self.name = name
 
     def list(self, version: int | None = None) -> RulesVersion:
-        """Return the rules as they are, or as they were in a `version` that is still kept.
+        """Return the rules in force, or those of an earlier `version`.
+
+        Raises NotFound for a version that is not stored, DataError for an index without vectors.
 
         >>> [rule.name for rule in docs.rules.list().rules]
         ['sale']
@@ -855,7 +915,10 @@ class IndexRules:
         return rules_of(self.cluster, self.name, version)
 
     def add(self, rules: Iterable[Rule], *, by: str | None = None, dry_run: bool = False) -> RulesChange:
-        """Add rules, each in the place of the one of its name; `by` says who decided so.
+        """Add rules, each replacing the rule of the same name; searches apply them at once.
+
+        `by` is the author, by default the cluster's user. Returns the rules and the pinned or banned ids
+        that the index lacks (`missing`). Raises DataError for a rule that cannot be applied.
 
         >>> docs.rules.add([hybridr.Rule(name="sale", text="basket", pin=["d7"])]).missing
         ()
@@ -865,7 +928,7 @@ class IndexRules:
         return add_rules(self.cluster, self.name, rules, by=by, dry_run=dry_run)
 
     def remove(self, names: Sequence[str], *, by: str | None = None, dry_run: bool = False) -> RulesChange:
-        """Remove rules by name.
+        """Remove rules by name; return the rules before and after. Raises NotFound for an unknown name.
 
         >>> docs.rules.remove(["sale"]).now.rules
         ()
@@ -876,7 +939,7 @@ class IndexRules:
 
 
 class IndexExperiment:
-    """Two rankings of an index shown in one list, compared by the clicks of its users."""
+    """An experiment that interleaves two rankings of an index in one list and compares them by clicks."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
@@ -885,7 +948,9 @@ class IndexExperiment:
     def start(
         self, a: str, b: str, *, encoder: Encoder | Path | None = None, dry_run: bool = False
     ) -> ExperimentStep:
-        """Show rankings `a` and `b` (today, learnt, tuned or a settings file) in one list.
+        """Interleave rankings `a` and `b` in one list; each is today, learnt, tuned or a settings file.
+
+        Raises DataError if an experiment is running, a ranking does not exist, or both are equal.
 
         >>> docs.experiment.start("today", "learnt").ranks
         'today'
@@ -895,7 +960,9 @@ class IndexExperiment:
         return start_experiment(self.cluster, self.name, a, b, encoder=encoder, dry_run=dry_run)
 
     def report(self, *, progress: Progress = silent) -> ExperimentReport:
-        """Return which ranking people clicked more in, and whether that is decided.
+        """Return the clicks on each ranking, the winner, and whether the difference is significant.
+
+        Raises DataError without an experiment, NotFound without UBI indices.
 
         >>> docs.experiment.report().clicks
         0
@@ -905,7 +972,7 @@ class IndexExperiment:
         return report_experiment(self.cluster, self.name, progress=progress)
 
     def stop(self, *, dry_run: bool = False) -> ExperimentStep:
-        """End the experiment: the index ranks as before it.
+        """End the experiment and restore the ranking before it. Raises DataError if none is running.
 
         >>> docs.experiment.stop().ranks
         'before'
@@ -917,7 +984,9 @@ class IndexExperiment:
     def promote(
         self, winner: Contender | None = None, *, undo: bool = False, dry_run: bool = False
     ) -> ExperimentStep:
-        """Rank by the winner, by default the one that the report names; `undo` takes it back.
+        """End the experiment and rank by `winner`, by default the one in the report.
+
+        `undo` restores the ranking before the promotion. Raises DataError without a winner.
 
         >>> docs.experiment.promote("b").ranks
         'learnt'
@@ -932,7 +1001,7 @@ class IndexExperiment:
 def reindex_settings(
     given_settings: ReindexSettings | None, search: SearchSettings | None
 ) -> ReindexSettings:
-    """Return the settings of a reindex, with the `lexical_fields` of `search` if they name none."""
+    """Return the settings of a reindex, with the `lexical_fields` of `search` unless they have their own."""
     from .indexing.settings import ReindexSettings
 
     settings = given_settings or ReindexSettings()
@@ -942,7 +1011,7 @@ def reindex_settings(
 
 
 def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
-    """Return `JudgedQueries` for a BEIR folder, or the given ones unchanged; None stands for none."""
+    """Return `JudgedQueries` of a BEIR folder, or those given; None becomes an empty JudgedQueries."""
     from .evaluation.evaluation import JudgedQueries
 
     return (
@@ -951,7 +1020,7 @@ def judged_queries(queries: JudgedQueries | Path | str | None) -> JudgedQueries:
 
 
 def read_judged(queries: Judged | None) -> tuple[list[Query], Qrels] | None:
-    """Return queries and qrels, read from a folder if they are not given themselves; None for None."""
+    """Return queries and qrels, read from a folder if one is given; None without judgements."""
     from .evaluation.evaluation import JudgedQueries
 
     if isinstance(queries, tuple) and not isinstance(queries, JudgedQueries):

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 INDEX = "pydocs"
 QUESTION = "change the extension of a file name"
 UNANSWERED, AT_LEAST = "prune a rose bush in winter", 0.95
-"""A question that no documentation of a programming language answers."""
+"""A question that this corpus cannot answer, and the least confidence of hits shown for it."""
 QUERIES = 500
-"""Summary lines of documents, fewer where so many are not fit; 200 cannot tell .01 from chance."""
+"""Number of queries, fewer if too few summaries are suitable. 200 are too few to detect .01 nDCG."""
 
 
 @dataclass(frozen=True)
@@ -77,30 +77,30 @@ def demonstrate(
     `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
     Steps done by an earlier run are not repeated. Raises what the steps raise.
     """
-    clock, node_wish = Clock(), node_settings or NodeSettings()
+    clock, requested_node = Clock(), node_settings or NodeSettings()
     folder = data_folder() / "demo"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     settings = (adapt_settings or AdaptSettings()).model_copy(update={"out": folder / "encoder"})
-    fetching = Thread(target=fetch_encoders, args=(settings,), daemon=True)
-    with clock.timing("node"), ThreadPoolExecutor(1) as pool:  # what needs no node is done while it starts
-        fetching.start()
+    download = Thread(target=fetch_encoders, args=(settings,), daemon=True)
+    with clock.timing("node"), ThreadPoolExecutor(1) as pool:  # the corpus and the encoders need no node
+        download.start()
         collection = pool.submit(write_collection, folder, documents)
-        node = start(node_wish, progress=progress)
+        node = start(requested_node, progress=progress)
         index = Connection.connect(ClusterSettings(url=node.url)).index(INDEX)
     with clock.timing("load"):
         collection.result()
-        analyzer = "standard" if node_wish.is_core else None  # that of a language is in a module
-        into = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
-        loading = index.load(folder, into, progress=progress)
+        analyzer = "standard" if requested_node.is_core else None  # analysers of languages are in a module
+        load_settings = LoadSettings(index=INDEX, language="en", analyzer=analyzer)
+        loading = index.load(folder, load_settings, progress=progress)
     with clock.timing("adapt"):
-        fetching.join()
+        download.join()
         adaptation = index.adapt(settings, progress=progress)
     with clock.timing("reindex"):
         reindexing = index.reindex(progress=progress)
     with clock.timing("search"):
         search = index.open_search()
-        careful = search.requiring(AT_LEAST) if search.answers.calibration else search
-        hits, foreign = search(QUESTION, 2), careful(UNANSWERED, 2)
+        strict_search = search.requiring(AT_LEAST) if search.answers.calibration else search
+        hits, foreign = search(QUESTION, 2), strict_search(UNANSWERED, 2)
     with clock.timing("evaluate"):
         compared = Compared(("bm25", "dense", "hybrid-plain", "hybrid"))
         evaluation = index.evaluate(JudgedQueries(folder), compared, progress=progress)
@@ -113,7 +113,7 @@ def write_collection(folder: Path, documents: int) -> None:
 
 
 def fetch_encoders(settings: AdaptSettings) -> None:
-    """Download the encoders that are joined, while the node starts; what fails here is said by `adapt`."""
+    """Download the encoders of the ensemble, while the node starts. `adapt` reports any error."""
     with suppress(HybridrError):
         second_retriever(settings.base)
         second_retriever(EnsembleSettings(**(settings.objective_settings or {})).second)
@@ -134,7 +134,7 @@ class Clock:
 
 
 MIN_WORDS = 20
-"""Shorter docstrings (and shorter rests after a summary was removed) say too little to be found."""
+"""Fewest words of a docstring, and of its rest without the summary; shorter ones say too little."""
 
 SUMMARY_WORDS = (5, 25)
 """Fewest and most words of a summary that serves as a query."""
@@ -153,7 +153,7 @@ SKIPPED = frozenset(
         "turtledemo",
     }
 )
-"""Folders that hold tests, other people's packages, or what later Pythons have dropped."""
+"""Folders with tests, third-party packages, or modules that later Python versions removed."""
 
 UNFIT = re.compile(
     r"\b(deprecated|obsolete|override|overridden|see|same as|like|similar to|above|below|this)\b"
@@ -204,16 +204,16 @@ def read_pydocs(
             hint="use a Python that is installed with its .py files, or: hybridr load FOLDER --index NAME",
         )
     entries = _sample(unique, max_documents, seed)
-    uses = Counter(_folded(part) for entry in unique for part in (entry.summary, entry.body))
-    fit = [
+    occurrences = Counter(_folded(part) for entry in unique for part in (entry.summary, entry.body))
+    suitable = [
         entry
         for entry in entries
-        if is_query(entry) and uses[_folded(entry.summary)] == uses[_folded(entry.body)] == 1
+        if is_query(entry) and occurrences[_folded(entry.summary)] == occurrences[_folded(entry.body)] == 1
     ]
-    targets = sorted(_sample(fit, queries, seed + 1))
-    removed = {entry.name for entry in targets}
+    targets = sorted(_sample(suitable, queries, seed + 1))
+    query_names = {entry.name for entry in targets}
     documents = [
-        Document(entry.name, entry.body if entry.name in removed else entry.docstring, entry.title)
+        Document(entry.name, entry.body if entry.name in query_names else entry.docstring, entry.title)
         for entry in sorted(entries)
     ]
     topics = [Query(f"q{i:03d}", entry.summary.rstrip(".")) for i, entry in enumerate(targets, 1)]
@@ -225,12 +225,12 @@ def is_query(entry: Entry) -> bool:
     """Return whether the summary is a query that can be answered from the rest of the docstring, without the
     object's name.
     """
-    fewest, most_words = SUMMARY_WORDS
-    enough = fewest <= len(entry.summary.split()) <= most_words and len(entry.body.split()) >= MIN_WORDS
-    own = entry.name.rsplit(".", 1)[-1]
-    names_itself = re.search(rf"\b{re.escape(own)}\b", entry.summary, re.IGNORECASE) is not None
+    fewest, most = SUMMARY_WORDS
+    long_enough = fewest <= len(entry.summary.split()) <= most and len(entry.body.split()) >= MIN_WORDS
+    own_name = entry.name.rsplit(".", 1)[-1]
+    names_itself = re.search(rf"\b{re.escape(own_name)}\b", entry.summary, re.IGNORECASE) is not None
     repeated = _folded(entry.summary) in _folded(entry.body)
-    return enough and not names_itself and not repeated and not UNFIT.search(entry.summary)
+    return long_enough and not names_itself and not repeated and not UNFIT.search(entry.summary)
 
 
 def _read_library(root: Path) -> Iterator[Entry]:
@@ -242,7 +242,7 @@ def _read_library(root: Path) -> Iterator[Entry]:
         try:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
-            continue  # unreadable files and code written for another Python: not ours to judge
+            continue  # unreadable, or written for another version of Python
         name = ".".join(part for part in parts if part != "__init__")
         yield from _entries(tree, (name,))
 

@@ -172,12 +172,12 @@ def check_engines(cluster: Cluster) -> Check:
 def check_deployments(cluster: Cluster) -> list[Check]:
     """Check that every deployment is complete: its pipeline, its model, its embedding server."""
     try:
-        deployed = deployments(cluster)
+        deployed_indices = deployments(cluster)
     except ClusterError as error:
         fix = grant_advice("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
         return [Check("deployments", None, refusal_text(error), fix)]
     checks = []
-    for info, deployment in deployed:
+    for info, deployment in deployed_indices:
         title = f"deployment {info.name}"
         if deployment.missing and info.record.deployment:
             problems = f"{deployment.way}: {'; '.join(deployment.missing)}"
@@ -278,10 +278,10 @@ def check_hybrid(cluster: Cluster, name: str) -> Check:
     except ClusterError as error:
         return Check("hybrid search", False, refusal_text(error), error.hint or "")
     score = hits[0]["_score"] if hits else 0.0
-    fused = score is not None and 0.99 < score <= 1.01
+    is_fused = score is not None and 0.99 < score <= 1.01
     state = f"one document by both retrievers, fused score {score:.2f}"
     fix = "reinstall opensearch-neural-search: its search pipeline does not work"
-    return Check("hybrid search", fused, state, fix)
+    return Check("hybrid search", is_fused, state, fix)
 
 
 def try_step(step: Callable[[], Any]) -> str | None:

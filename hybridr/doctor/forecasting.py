@@ -55,7 +55,7 @@ from ..search.signals.soft_terms import MOST_CLAUSES, NEAREST, USED
 
 PROBED_DOCUMENTS, PROBED_QUERIES = 64, 32
 SEED = 13
-WIDTH = 384  # of states, where an encoder shows none
+WIDTH = 384  # of token states, if the encoder does not give them
 
 
 def table_s_per_document(proposal: Proposal) -> float:
@@ -74,8 +74,8 @@ def table_s_per_document(proposal: Proposal) -> float:
     sums = StateSums(encoder.width)
     sums.add_all(cluster, info.name, texts[:2], readings[:2])  # not timed: the first request is slower
     started = time.perf_counter()
-    for first in range(0, len(texts), READ_TOGETHER):
-        part = slice(first, first + READ_TOGETHER)
+    for start in range(0, len(texts), READ_TOGETHER):
+        part = slice(start, start + READ_TOGETHER)
         sums.add_all(cluster, info.name, texts[part], readings[part])
     return (time.perf_counter() - started) / len(texts)
 
@@ -90,9 +90,8 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
     queries = unanswerable_queries(PROBED_QUERIES)
     length = mean_word_count([text[:LONGEST] for text in texts]) / mean_word_count(queries)
-    query_count = ASKED + min(DRAWN, proposal.documents) * max(
-        1.0, length
-    )  # a search takes time by its words
+    # The time of a search grows with its number of words.
+    query_count = ASKED + min(DRAWN, proposal.documents) * max(1.0, length)
     analysis = Analysis(cluster, info, fields)
     proposal.encoder.encode_queries(queries[:1])  # not timed: the first calls are slower
     cluster.msearch(info, [probe_body(info, fields, queries[0], [])])
@@ -157,11 +156,11 @@ def probe_body(
     return {"size": 1, "_source": False, "query": lexical, "rescore": rescore}
 
 
-READ_S = 2.5e-4  # by the clock, a document: its page is searched, and its state looked up in the target
-INDEX_S = 3.7e-4  # of processors, a document: it is read, written without its vector, and verified
-STEP_S = 8.6e-5  # of processors: one of the log2(n) steps that insert a vector of DIMENSIONS into the graph
+READ_S = 2.5e-4  # wall time per document: reading its page, looking up its state in the target
+INDEX_S = 3.7e-4  # processor time per document: reading, writing without its vector, verifying
+STEP_S = 8.6e-5  # processor time of each of the log2(n) steps that insert a vector of DIMENSIONS
 DIMENSIONS = 384
-VERIFY_S = 6e-5  # by the clock, a document: four threads compare its state on both sides
+VERIFY_S = 6e-5  # wall time per document: four threads compare its state on both sides
 ENCODED_AGAIN = 64  # documents whose texts are encoded again, to compare the vectors
 START_S = 2.5
 """Seconds that do not depend on the size: starting the process, opening the encoder, creating the index,
@@ -201,7 +200,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Duration:
-    """The estimated seconds of a reindex by the clock; reading, encoding and writing overlap.
+    """The estimated wall seconds of a reindex; reading, encoding and writing overlap.
 
     `total` includes the start and the end of a run. `table` is the time of the term table, `calibrating` that
     of the calibration.
@@ -288,12 +287,12 @@ def estimated_plan(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         done = target_of(settings).state(cluster, target).current
         has_table = target.record.term_table is not None
         has_cosines = has_cosines or target.record.cosines is not None
-    measured = encoding_speed(proposal, texts)
-    speed = Speed(measured, is_embedded(cluster), settings.max_docs_per_second)
+    encoder_speed = encoding_speed(proposal, texts)
+    speed = Speed(encoder_speed, is_embedded(cluster), settings.max_docs_per_second)
     table = 0.0 if has_table else table_s(proposal, speed, texts, done)
     calibrating = seconds_or_zero(partial(calibration_s, proposal, texts))
     if not has_cosines:
-        calibrating += min(COMPARED, proposal.documents) / measured
+        calibrating += min(COMPARED, proposal.documents) / encoder_speed
     quantity = Quantity(proposal.documents, proposal.vectors, proposal.encoder.dim)
     try:
         nodes = cluster.request("GET", "/_nodes/os")["nodes"].values()
@@ -349,16 +348,16 @@ def encoding_speed(proposal: Proposal, texts: Sequence[str]) -> float:
         """Yield the batches, repeatedly, until enough time was measured."""
         nonlocal encoded
         for batch in cycle(batches):
-            took = time.perf_counter() - started
-            if took > TIMED_S or (encoded >= len(by_length) and took > LEAST_S):
+            elapsed_s = time.perf_counter() - started
+            if elapsed_s > TIMED_S or (encoded >= len(by_length) and elapsed_s > LEAST_S):
                 return
             encoded += len(batch)
             yield batch
 
     encoded_batches = map_in_threads(lambda batch: encode(batch)[0], repeated_batches(), offers.calls_at_once)
     vectors = sum(map(len, encoded_batches))
-    took = time.perf_counter() - started
-    return proposal.documents * vectors / (took * proposal.vectors)
+    elapsed_s = time.perf_counter() - started
+    return proposal.documents * vectors / (elapsed_s * proposal.vectors)
 
 
 def mean_encoded_tokens(proposal: Proposal, texts: Sequence[str]) -> float:

@@ -91,8 +91,8 @@ def vector_checks(cluster: Cluster) -> Iterator[Check]:
         names = sorted(cluster.request("GET", "/_all/_mapping", params=with_record))
         infos = [info for name in names if has_readable_record(info := cluster.index_info(name))]
         infos = [info for info in infos if info.record.role == ROLE]  # those with vectors in place too
-        joined = ",".join(info.name for info in infos)
-        answer = cluster.request("GET", path_of(joined, "_stats")) if infos else {}
+        joined_names = ",".join(info.name for info in infos)
+        answer = cluster.request("GET", path_of(joined_names, "_stats")) if infos else {}
     except ClusterError as error:
         fix = grant_advice("the indices you use") if isinstance(error, AccessDenied) else error.hint or ""
         yield Check("vectors", None, refusal_text(error), fix)
@@ -243,8 +243,8 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
 def check_local_disk(name: str, folder: Path) -> Check:
     """Check that the disk of a folder, which may not exist yet, has the NEEDED_BYTES of `name`."""
     needed = NEEDED_BYTES[name]
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(existing).free
+    existing_folder = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing_folder).free
     room = f"{free / 1e9:.1f} GB free for {folder}"
     fix = f"free {(needed - free) / 1e9:.1f} GB, or set HYBRIDR_HOME to another disk"
     return Check(f"{name} disk", free >= needed, room, fix)

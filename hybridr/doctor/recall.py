@@ -37,9 +37,8 @@ WIDTHS = (NEIGHBOURS, DEFAULT_WIDTH, 2 * DEFAULT_WIDTH, 5 * DEFAULT_WIDTH)
 OVERSAMPLE_FACTORS = (2.0, 5.0)
 COMPRESSED = ("on_disk", "sq")
 ENOUGH_RECALL = 0.95
-SPARE_FOR_TIES = (
-    20  # further hits of exact search: any document with the score of the last one counts as found
-)
+# Further hits of exact search: a document with the same score as the last of them counts as nearest too.
+SPARE_FOR_TIES = 20
 SCORE_TOLERANCE = 1e-6
 PROGRESS_EVERY = 20
 AskedVector: TypeAlias = tuple[str, NDArray[Any]]
@@ -181,14 +180,14 @@ def walk_shares(
     exact, _ = nearest_scores(cluster, info, probes, exact_body, progress, f"{kind}: exact")
     for walk in walks(info):
         body, stage = partial(graph_body, walk), f"{kind}: {walk.name}"
-        neighbours, took = nearest_scores(cluster, info, probes, body, progress, stage)
+        neighbours, mean_ms = nearest_scores(cluster, info, probes, body, progress, stage)
         for k in (k for k in CUTOFFS if all(len(exact_hits) >= k for exact_hits in exact)):
             values = np.array(
-                [[found_share(true, hits, k)] for true, hits in zip(exact, neighbours, strict=True)]
+                [[found_share(nearest, hits, k)] for nearest, hits in zip(exact, neighbours, strict=True)]
             )
             low, high = interval(values)
             bounds = float(low[0]), float(high[0])
-            yield WalkShare(kind, walk.name, k, float(values.mean()), *bounds, len(values), round(took, 1))
+            yield WalkShare(kind, walk.name, k, float(values.mean()), *bounds, len(values), round(mean_ms, 1))
 
 
 def walks(info: IndexInfo) -> list[Walk]:

@@ -169,17 +169,17 @@ def create_app(
     add_error_handlers(app)
     add_embeddings(app, settings)
     if cluster is not None and settings.index is not None:
-        hurried = cluster.with_timeout(settings.search_timeout_s)
-        hurried.watch = metrics.calls
+        limited_cluster = cluster.with_timeout(settings.search_timeout_s)
+        limited_cluster.watch = metrics.calls
         from .searching import add_searching
         from .snapshots import Searches
 
-        app.state.searches = searches = Searches(hurried, app.state, settings, search)
+        app.state.searches = searches = Searches(limited_cluster, app.state, settings, search)
         if settings.ubi:
             from ..relevance.clicks.ubi import UbiWriter
             from .searching import add_events
 
-            app.state.keeper = UbiWriter(hurried, searches.index, metrics.count_kept)
+            app.state.keeper = UbiWriter(limited_cluster, searches.index, metrics.count_kept)
             add_events(app, app.state.keeper)
         add_searching(app, searches)
         if settings.proxy:
@@ -187,7 +187,7 @@ def create_app(
             from .proxy import Proxy, add_proxy
             from .shadow_proxy import ShadowingProxy
 
-            relay = Relay(hurried.settings or ClusterSettings(url=hurried.url), metrics.calls)
+            relay = Relay(limited_cluster.settings or ClusterSettings(url=limited_cluster.url), metrics.calls)
             shadow = settings.shadow
             add_proxy(app, ShadowingProxy(searches, relay, shadow) if shadow else Proxy(searches, relay))
     add_probes(app, settings.index, metrics)
@@ -245,20 +245,20 @@ def api_page(schema: Mapping[str, Any]) -> str:
     """
     title = escape(schema["info"]["title"])
     routes = [(path, *entry) for path, methods in schema["paths"].items() for entry in methods.items()]
-    parts = ""
+    sections = ""
     for path, method, route in routes:
         summary = escape(route.get("summary", ""))
-        parts += f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{summary}</p>"
+        sections += f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{summary}</p>"
         if "requestBody" not in route:
             continue
-        sent = route["requestBody"]["content"]["application/json"]["schema"]
-        body = schema["components"]["schemas"][sent.get("items", sent)["$ref"].rpartition("/")[2]]
+        reference = route["requestBody"]["content"]["application/json"]["schema"]
+        body = schema["components"]["schemas"][reference.get("items", reference)["$ref"].rpartition("/")[2]]
         rows = ""
         for name, field in body["properties"].items():
-            needed = "needed" if name in body.get("required", ()) else f"default {field.get('default')}"
+            default = "needed" if name in body.get("required", ()) else f"default {field.get('default')}"
             description = escape(field.get("description", ""))
-            rows += f"<tr><td><code>{escape(name)}</code><td>{escape(needed)}<td>{description}</tr>"
-        parts += f"<table>{rows}</table>"
-    raw = '<p>The same for machines: <a href="openapi.json">openapi.json</a></p>'
+            rows += f"<tr><td><code>{escape(name)}</code><td>{escape(default)}<td>{description}</tr>"
+        sections += f"<table>{rows}</table>"
+    openapi_link = '<p>The same for machines: <a href="openapi.json">openapi.json</a></p>'
     head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{STYLE}</style>"
-    return f"{head}<h1>{title}</h1>{raw}{parts}</html>"
+    return f"{head}<h1>{title}</h1>{openapi_link}{sections}</html>"

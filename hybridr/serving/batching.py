@@ -39,14 +39,14 @@ class EncodingJob:
         self.urgent = side != "passage" and sum(tokens) <= SHORT_TOKENS
 
     def take(self, room: int, at_least: int) -> list[int]:
-        """Remove and return the positions of the shortest waiting texts, as many as fit into `room` tokens,
-        but `at_least` so many. Shortest first, because texts of similar length need little padding.
+        """Remove and return the positions of the shortest waiting texts: as many as fit into `room` tokens,
+        and no fewer than `at_least`. Texts of similar length need little padding.
         """
-        taken: list[int] = []
-        while self.waiting and (len(taken) < at_least or self.tokens[self.waiting[-1]] <= room):
-            taken.append(self.waiting.pop())
-            room -= self.tokens[taken[-1]]
-        return taken
+        positions: list[int] = []
+        while self.waiting and (len(positions) < at_least or self.tokens[self.waiting[-1]] <= room):
+            positions.append(self.waiting.pop())
+            room -= self.tokens[positions[-1]]
+        return positions
 
     def collect(self, positions: Sequence[int], vectors: Sequence[Any]) -> None:
         """Store the results of a part; the last part completes the future."""
@@ -147,8 +147,8 @@ class Lane:
         """
         with self._changed:
             tokens = sum(sum(job.tokens) for jobs in self._waiting.values() for job in jobs)
-            taken = 0.0 if self._part_began is None else time.monotonic() - self._part_began
-            return taken + tokens // self.budget * self._part_s
+            elapsed_s = 0.0 if self._part_began is None else time.monotonic() - self._part_began
+            return elapsed_s + tokens // self.budget * self._part_s
 
     def put(self, job: EncodingJob) -> None:
         """Queue a job. Raises Refused (503) after `close`, or if the lane is full."""
@@ -183,8 +183,8 @@ class Lane:
 
     def _work(self) -> None:
         """Encode batches until `close` (the lane's thread)."""
-        if self.polite and sys.platform == "linux":  # which alone has a priority for each thread
-            os.nice(NICENESS)  # also for those that it starts
+        if self.polite and sys.platform == "linux":  # other systems have no priority per thread
+            os.nice(NICENESS)  # inherited by threads that it starts
         while self._encode_next():
             pass
 
@@ -253,7 +253,7 @@ class Lane:
     def _vectors_of(self, parts: Sequence[JobPart]) -> Sequence[Any]:
         """Return the vectors of a batch, and update the measured speed of the encoder."""
         texts = [job.texts[position] for job, positions in parts for position in positions]
-        tokens = sum(job.tokens[position] for job, taken in parts for position in taken)
+        tokens = sum(job.tokens[position] for job, part_positions in parts for position in part_positions)
         self._count(len(texts), tokens)
         began = time.monotonic()
         vectors = self._encode[parts[0][0].side](texts)

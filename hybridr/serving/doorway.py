@@ -1,4 +1,4 @@
-"""Guards every route of the server: sockets and connections, token, limits of size, and clients that left."""
+"""Guards every route of the server: sockets and connections, token, limits of size, clients that left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READ_AT_ONCE, READING_S = 2, 1.0
 REST_S = 0.5  # pause after a refused large body, so that refusals alone cannot keep the server busy
 MOST_BRACKETS = 100_000  # Python takes a second to read a million lists
 HEADER_BYTES = 32 * 1024
-MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of unread answers of all clients, and how long each is kept
+MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of unread answers of all clients; longest time of each
 CLOSE = {"Connection": "close"}
 TOKEN_HEADER = b"x-hybridr-token"
 SINGLE_HEADERS = (b"authorization", b"content-type", b"content-encoding", b"host", TOKEN_HEADER)
@@ -46,7 +46,7 @@ MOST_HANDSHAKES = 100
 
 
 class Doorway:
-    """The outermost ASGI layer of the app, which refuses a body before it is read."""
+    """The outermost ASGI layer of the app, which refuses a request before its body is read."""
 
     def __init__(
         self, app: ASGIApp, settings: ServeSettings, metrics: Metrics, routes: Collection[str]
@@ -118,9 +118,9 @@ class Doorway:
         check_host(headers.get(b"host", b"").decode("latin-1"), self.settings)
         if self.expected and scope["path"] not in PATHS_WITHOUT_TOKEN:
             check_token(headers, self.expected, proxied=self._is_proxied(scope["path"]))
-        announced = headers.get(b"content-length", b"")
-        if announced.isdigit():
-            self._check_size(int(announced))
+        content_length = headers.get(b"content-length", b"")
+        if content_length.isdigit():
+            self._check_size(int(content_length))
 
     def _is_proxied(self, path: str) -> bool:
         """Return whether a path may be that of a search for the proxy."""
@@ -138,16 +138,16 @@ class Doorway:
         body = bytearray()
         try:
             await self._read(body, receive)
-            whole = receive_body_first(bytes(body), receive)
+            replay = receive_body_first(bytes(body), receive)
             if len(body) <= LARGE_BYTES:
-                return await self.app(scope, whole, exchange.send)
+                return await self.app(scope, replay, exchange.send)
             if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
                 raise Refused(
                     413, f"the body has more than {MOST_BRACKETS} brackets", "send less in one request"
                 )
             await client_result(Request(scope, receive), self.turns.acquire())
             try:
-                await self.app(scope, whole, exchange.send)
+                await self.app(scope, replay, exchange.send)
                 if exchange.status >= BAD_REQUEST:
                     await asyncio.sleep(REST_S)
             finally:
@@ -262,8 +262,8 @@ def is_local(host: str) -> bool:
 class BoundListener(socket.socket):
     """A bound socket that limits the connections that have not finished their TLS handshake.
 
-    Beyond `MOST_SHAKING` of these the oldest is closed for each new one, so that clients that never finish
-    neither use up file descriptors nor keep others out.
+    Beyond `MOST_HANDSHAKES` of these, each new one closes the oldest. So clients that never finish neither
+    use up file descriptors nor keep others out.
     """
 
     def __init__(self, family: int, kind: int, protocol: int, descriptor: int) -> None:
@@ -272,27 +272,27 @@ class BoundListener(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection, and close the oldest unfinished one if there are too many."""
-        taken, address = super().accept()
-        self.handshakes.pop(taken.fileno(), None)  # an unfinished one, ended, had the same descriptor
-        self.handshakes[taken.fileno()] = taken
+        connection, address = super().accept()
+        self.handshakes.pop(connection.fileno(), None)  # a closed connection may have had the same descriptor
+        self.handshakes[connection.fileno()] = connection
         while len(self.handshakes) > MOST_HANDSHAKES:
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):  # it was closed meanwhile
                 self.handshakes.popitem(last=False)[1].shutdown(socket.SHUT_RDWR)
-        return taken, address
+        return connection, address
 
 
 def listen(host: str, port: int) -> BoundListener:
     """Return a socket bound to a port; 0 takes a free one. Raises SettingsError if that is not possible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        bound = socket.create_server((host, port), family=family, backlog=2048)
+        server_socket = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise SettingsError(
             f"port {port} of {host} cannot be used: {error.strerror}",
             hint="choose another with --port; 0 takes a free one",
         ) from None
     # Without the protocol's number asyncio leaves TCP_NODELAY off, and every answer takes 40 ms more.
-    return BoundListener(bound.family, bound.type, socket.IPPROTO_TCP, bound.detach())
+    return BoundListener(server_socket.family, server_socket.type, socket.IPPROTO_TCP, server_socket.detach())
 
 
 class TimedProtocol(H11Protocol):
@@ -356,15 +356,15 @@ class TimedProtocol(H11Protocol):
         """
         super().pause_writing()
         self.unread = self.loop.call_later(UNREAD_S, self.transport.abort)
-        late = [
+        slow = [
             connection
             for connection in self.connections
             if isinstance(connection, TimedProtocol) and connection.unread
         ]
-        held = 0
-        for protocol in sorted(late, key=lambda connection: connection.unread.when(), reverse=True):  # type: ignore[union-attr]
-            held += protocol.transport.get_write_buffer_size()
-            if held > MOST_UNREAD:
+        size = 0
+        for protocol in sorted(slow, key=lambda connection: connection.unread.when(), reverse=True):  # type: ignore[union-attr]
+            size += protocol.transport.get_write_buffer_size()
+            if size > MOST_UNREAD:
                 protocol.transport.abort()
 
     def resume_writing(self) -> None:

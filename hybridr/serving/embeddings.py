@@ -29,7 +29,7 @@ from .telemetry import Metrics, note
 
 BATCH_TOKENS = 4096  # encoded together, from all waiting requests
 MOST_WAITING = 4096  # texts of a kind that wait for the encoder; 503 with Retry-After beyond
-LONGEST_S = 120.0  # of a request for vectors
+LONGEST_S = 120.0  # time limit of a request for vectors
 COUNTED_AT_ONCE = 20_000  # characters whose tokens are counted before the next look for clients that left
 COUNTED_HERE = 1_000  # characters counted in the event loop; more would block it for milliseconds
 BUILT_HERE = 32  # vectors serialised in the event loop, in about a millisecond
@@ -61,10 +61,8 @@ def add_embeddings(app: FastAPI, settings: ServeSettings) -> None:
                 if body.encoding_format == "base64":
                     value = base64.b64encode(value.tobytes()).decode("ascii")
                 parts.append(json_bytes({"object": "embedding", "index": position, "embedding": value}))
-            counted = [embedding.tokens for embedding in embeddings if embedding.tokens is not None]
-            usage = (
-                {"usage": {"prompt_tokens": sum(counted), "total_tokens": sum(counted)}} if counted else {}
-            )
+            counts = [embedding.tokens for embedding in embeddings if embedding.tokens is not None]
+            usage = {"usage": {"prompt_tokens": sum(counts), "total_tokens": sum(counts)}} if counts else {}
             return json_response(
                 {"object": "list", "model": body.model, "data": list(map(orjson.Fragment, parts)), **usage}
             )
@@ -137,12 +135,12 @@ class QueryCache:
         """Store a copy of an embedding; a row of a batch itself would keep the whole batch in memory."""
         if not self.size:
             return
-        key, copied = self._key(use, text), embedding._replace(vector=embedding.vector.copy())
+        key, copy = self._key(use, text), embedding._replace(vector=embedding.vector.copy())
         with self._lock:
-            if (before := self._cached.pop(key, None)) is not None:
-                self._states -= len(before.states)
-            self._cached[key] = copied
-            self._states += len(copied.states)
+            if (old_embedding := self._cached.pop(key, None)) is not None:
+                self._states -= len(old_embedding.states)
+            self._cached[key] = copy
+            self._states += len(copy.states)
             while len(self._cached) > self.size or self._states > self.size * TOKENS_A_QUERY:
                 _, oldest = self._cached.popitem(last=False)
                 self._states -= len(oldest.states)
@@ -190,8 +188,8 @@ class Embedder:
         if missing:
             if within_s is not None and self.queue.delay_s > within_s:
                 raise Busy("the encoder is busy")
-            fresh = await self._encode_uncached(use, [texts[position] for position in missing])
-            for position, embedding in zip(missing, fresh, strict=True):
+            encoded = await self._encode_uncached(use, [texts[position] for position in missing])
+            for position, embedding in zip(missing, encoded, strict=True):
                 embeddings[position] = embedding
                 if use != "passage":
                     self.cache.put(use, texts[position], embedding)
@@ -213,15 +211,15 @@ class Embedder:
 
         If the request is cancelled, the job is removed from the queue.
         """
-        counted = await self._count(texts)
-        estimated = counted or [len(text) // 4 + 2 for text in texts]
-        job = self.queue.put(use, texts, [min(count, self.encoder.max_tokens) for count in estimated])
+        token_counts = await self._count(texts)
+        token_estimates = token_counts or [len(text) // 4 + 2 for text in texts]
+        job = self.queue.put(use, texts, [min(count, self.encoder.max_tokens) for count in token_estimates])
         try:
             embeddings = await asyncio.wrap_future(job.future)
         except asyncio.CancelledError:
             self.queue.drop(job)
             raise
-        tokens: Sequence[int | None] = counted or [None] * len(texts)
+        tokens: Sequence[int | None] = token_counts or [None] * len(texts)
         return [embedding._replace(tokens=count) for embedding, count in zip(embeddings, tokens, strict=True)]
 
     async def _count(self, texts: Sequence[str]) -> list[int]:
@@ -230,7 +228,7 @@ class Embedder:
             return []
         if sum(map(len, texts)) <= COUNTED_HERE:
             return count(texts)
-        counted: list[int] = []
+        token_counts: list[int] = []
         for part in group_by_size(texts, len, COUNTED_AT_ONCE):
-            counted += await self.run_beside(partial(count, part))
-        return counted
+            token_counts += await self.run_beside(partial(count, part))
+        return token_counts

@@ -45,14 +45,14 @@ class SyncGauges:
             registry=self.registry,
         )
 
-    def count(self, done: SyncResult) -> None:
+    def count(self, result: SyncResult) -> None:
         """Count a round that succeeded."""
-        for what in COUNTERS:
-            self.documents.labels(self.index, what).inc(getattr(done, what))
-        self.refused.labels(self.index).set(done.rejected)
-        self.waiting.labels(self.index).set(done.waiting)
-        self.last_success.labels(self.index).set(time.time() - done.seconds)
-        self.seconds.labels(self.index).observe(done.seconds)
+        for counter in COUNTERS:
+            self.documents.labels(self.index, counter).inc(getattr(result, counter))
+        self.refused.labels(self.index).set(result.rejected)
+        self.waiting.labels(self.index).set(result.waiting)
+        self.last_success.labels(self.index).set(time.time() - result.seconds)
+        self.seconds.labels(self.index).observe(result.seconds)
 
     def serve(self, address: str) -> int:
         """Serve the metrics at `[HOST:]PORT`, by default for this machine only; return the port. Raises

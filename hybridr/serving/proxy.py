@@ -95,8 +95,8 @@ class SearchAddress:
 
     def without(self, names: Collection[str]) -> SearchAddress:
         """Return the address without some of its parameters."""
-        left = {name: value for name, value in self.params.items() if name not in names}
-        return SearchAddress(self.index, self.api, left)
+        remaining = {name: value for name, value in self.params.items() if name not in names}
+        return SearchAddress(self.index, self.api, remaining)
 
 
 def read_address(raw_path: bytes, query: bytes) -> SearchAddress:
@@ -192,9 +192,9 @@ class Proxy:
 
     def __init__(self, searches: Searches, relay: Relay) -> None:
         self.searches, self.relay, self.scopes = searches, relay, NameScopes(searches)
-        self.settings, own = searches.serving, searches.cluster.settings
-        self.has_credentials = own is not None and bool(
-            own.user or own.api_key or own.aws_region or own.client_cert
+        self.settings, login = searches.serving, searches.cluster.settings
+        self.has_credentials = login is not None and bool(
+            login.user or login.api_key or login.aws_region or login.client_cert
         )  # the server logs in to the cluster, so a client without credentials is an anonymous one
 
     async def options(self, request: Request) -> Response:
@@ -458,8 +458,8 @@ def searches_in(raw: bytes, index: str) -> list[tuple[bytes, ClientSearch]]:
     searches: list[tuple[bytes, ClientSearch]] = []
     for head, body in zip(lines[::2], lines[1::2], strict=True):
         header = json.loads(head) if head.strip() else {}
-        named = header.pop("index", None) or header.pop("indices", None) or index
-        name = ",".join(named) if isinstance(named, list) else str(named)
+        index_names = header.pop("index", None) or header.pop("indices", None) or index
+        name = ",".join(index_names) if isinstance(index_names, list) else str(index_names)
         params = {key: str(value) for key, value in header.items()}
         searches.append((head, ClientSearch(name, params, body)))
     return searches

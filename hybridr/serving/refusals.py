@@ -35,9 +35,9 @@ def refused_places(answer: ClusterAnswer, places: set[int]) -> set[int]:
         return places
     if b'"error"' not in answer.body and b'"failures"' not in answer.body:
         return set()
-    with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # a part of it was asked for
-        whole = orjson.loads(answer.body)
-        answers = whole.get("responses", [whole])
+    with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # it may be filtered
+        parsed = orjson.loads(answer.body)
+        answers = parsed.get("responses", [parsed])
         return {place for place in places if "error" in answers[place] or has_failed_shards(answers[place])}
     return places
 
@@ -51,9 +51,9 @@ def is_of_another_index(body: bytes, ranked_for: Mapping[int, str]) -> bool:
     """
     if {match[1].decode() for match in INDEX_NAME.finditer(body)} <= set(ranked_for.values()):
         return False  # the usual case; if not, a document's text may contain the pattern
-    with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # a part of it was asked for
-        whole = orjson.loads(body)
-        hits = [answer.get("hits", {}).get("hits", ()) for answer in whole.get("responses", [whole])]
+    with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # it may be filtered
+        parsed = orjson.loads(body)
+        hits = [answer.get("hits", {}).get("hits", ()) for answer in parsed.get("responses", [parsed])]
         indices = (
             (hit.get("_index", index), index) for place, index in ranked_for.items() for hit in hits[place]
         )

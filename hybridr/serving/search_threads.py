@@ -22,7 +22,7 @@ CLIENT: ContextVar[str] = ContextVar("client", default="")
 """Address of the client whose request is answered; "" is the server itself."""
 ARRIVED = "hybridr.arrived"
 SEARCHING_THREADS = 40
-SHARE = 0.75  # of the threads, and of all that may wait, for one client
+SHARE = 0.75  # of the threads, and of the limit, for one client
 STALLED_S = 1.0
 """If all threads are busy and no call ends for so long, waiting calls are refused."""
 T = TypeVar("T")
@@ -81,9 +81,9 @@ class SearchThreads:
         """Queue a call and return its turn. Raises Busy if too many calls wait."""
         turn = Turn(CLIENT.get(), work, copy_context())  # the context holds the client's X-Opaque-Id
         with self._lock:
-            of_client = self._calls[turn.client]
-            if self._calls.total() >= self.limit or (turn.client and of_client >= max(1, SHARE * self.limit)):
-                raise Busy(f"{self._calls.total()} searches run or wait, {of_client} of them yours")
+            calls = self._calls[turn.client]
+            if self._calls.total() >= self.limit or (turn.client and calls >= max(1, SHARE * self.limit)):
+                raise Busy(f"{self._calls.total()} searches run or wait, {calls} of them yours")
             self._calls[turn.client] += 1
             self._waiting.append(turn)
             self._begin()
@@ -142,8 +142,8 @@ class SearchThreads:
         with self._lock:
             if turn.begun or self.stalled_s is None:
                 return False
-            since = self._last_change[None if self._running.total() >= self.size else turn.client]
-        return time.monotonic() - since >= self.stalled_s
+            last_change = self._last_change[None if self._running.total() >= self.size else turn.client]
+        return time.monotonic() - last_change >= self.stalled_s
 
 
 async def client_result(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
@@ -152,18 +152,18 @@ async def client_result(request: Request, work: Coroutine[Any, Any, T], timeout_
     `timeout_s` counts from the arrival of the request. A thread that has started its work finishes it.
     """
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(client_departure(request))
-    left_s = None if timeout_s is None else timeout_s - (time.perf_counter() - request.scope[ARRIVED])
+    departure = asyncio.ensure_future(client_departure(request))
+    remaining_s = None if timeout_s is None else timeout_s - (time.perf_counter() - request.scope[ARRIVED])
     try:
-        await asyncio.wait((task, gone), timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done() and not gone.done():
+        await asyncio.wait((task, departure), timeout=remaining_s, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and not departure.done():
             raise Busy(f"the request took longer than {timeout_s} s")
         if not task.done():
             raise Refused(CLIENT_GONE, "the client went away")
         return task.result()
     finally:
         task.cancel()
-        gone.cancel()
+        departure.cancel()
 
 
 async def client_departure(request: Request) -> None:

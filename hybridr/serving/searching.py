@@ -119,16 +119,16 @@ def query_record(
     body: SearchRequest, ubi: UbiSearch, query_id: str, hits: Sequence[Hit], teams: Teams | None
 ) -> dict[str, Any]:
     """Return the entry of `ubi_queries` for a search with these hits; `teams` if interleaved."""
-    of_experiment = {EXPERIMENT: teams.experiment, TEAMS: teams.letters} if teams else {}
+    experiment_attributes = {EXPERIMENT: teams.experiment, TEAMS: teams.letters} if teams else {}
     reserved = {EXPERIMENT, TEAMS}
-    own = {name: value for name, value in ubi.query_attributes.items() if name not in reserved}
+    client_attributes = {name: value for name, value in ubi.query_attributes.items() if name not in reserved}
     return {
         "user_query": body.query,
         **ubi.model_dump(exclude_none=True),
         "query_id": query_id,
         "query_response_id": secrets.token_hex(16),
         "query_response_hit_ids": [hit.doc_id for hit in hits],
-        "query_attributes": own | of_experiment,
+        "query_attributes": client_attributes | experiment_attributes,
     }
 
 
@@ -165,10 +165,10 @@ def add_search(app: FastAPI, searches: Searches) -> None:
         except ClusterError as error:
             if error.status not in INDEX_GONE:
                 raise
-            newer = await searches.threads.run(partial(searches.replacement_of, snapshot))
-            if newer is snapshot:
+            newer_snapshot = await searches.threads.run(partial(searches.replacement_of, snapshot))
+            if newer_snapshot is snapshot:
                 raise
-            return await answer_search(body, request, searches, newer)
+            return await answer_search(body, request, searches, newer_snapshot)
 
     @app.post("/search", summary="The best documents of the index for a query")
     async def search(body: SearchRequest, request: Request) -> Response:
@@ -214,8 +214,8 @@ async def answer_search(
     if ubi:
         entry = query_record(body, ubi, query_id, hits, teams)
         request.app.state.keeper.keep(QUERIES, [entry], ubi.object_id_field or "")
-    unsure = UNSURE if (warning or body.boost) and body.at_least else ""
-    warning = "; ".join(filter(None, [warning, unsure, *search.reordering.late_remarks(hits)]))
+    unsure_warning = UNSURE if (warning or body.boost) and body.at_least else ""
+    warning = "; ".join(filter(None, [warning, unsure_warning, *search.reordering.late_remarks(hits)]))
     response: dict[str, Any] = {"mode": mode, "hits": [hit.to_json() for hit in hits]}
     response |= {"nearest": hits.nearest.to_json()} if isinstance(hits, Hits) and hits.nearest else {}
     response |= {"ext": {"ubi": {"query_id": query_id}}} if query_id else {}
@@ -244,8 +244,8 @@ async def interleaved_hits(
     if contest is None:
         return await threads.run(partial(calls[0], body.query, body.k, offset=body.offset)), None
     stop = body.offset + body.k
-    both = [threads.run(partial(way, body.query, stop)) for way in calls]
-    a, b = await asyncio.gather(*both, return_exceptions=True)
+    pending_hits = [threads.run(partial(call, body.query, stop)) for call in calls]
+    a, b = await asyncio.gather(*pending_hits, return_exceptions=True)
     if isinstance(a, BaseException):
         raise a
     if isinstance(b, BaseException):

@@ -39,9 +39,9 @@ from .rewriting.rewriting import MOVED_PARAMETERS, reason_of_path
 from .snapshots import Searches
 from .telemetry import LOGGER
 
-MOST_WAITING = 16  # requests; others are not compared while so many wait
-FAILURES = 10  # in a row, after which no request is sent to the other ranking any more
-REST_FACTOR = 3  # times as long as it worked, so that it takes a quarter of a core at most
+MOST_WAITING = 16  # requests; further ones are not compared
+FAILURES = 10  # in a row that stop the comparison
+REST_FACTOR = 3  # rest / work of the thread, which takes a quarter of a core at most
 SLOW_S = 2.0  # a slower answer of the other ranking is a failure
 
 
@@ -94,7 +94,7 @@ class ShadowingProxy(Proxy):
                     self.keep(entry)
             except OSError as error:
                 self.stop(f"{self.file.path} cannot be written: {error.strerror}")
-            except Exception as error:  # whatever clients send; their answers are out already
+            except Exception as error:  # clients may send anything; they have their answers already
                 self.count_result(type(error).__name__)
                 LOGGER.warning("no shadow", extra={"facts": {"error": type(error).__name__}})
             time.sleep(REST_FACTOR * (time.perf_counter() - began))
@@ -103,8 +103,7 @@ class ShadowingProxy(Proxy):
         """Yield an entry for each search of a client that asks the index or its source: the client's hits
         compared with those of hybridr's ranking, or the reason why the search is not ranked.
 
-        The ranking is asked with the client's rights, and in the client's place: same parameters, other
-        index.
+        The ranked search has the client's rights and parameters, and goes to the index with vectors.
         """
         address, upstream, answer, took_ms = exchange
         limit, snapshot = self.settings.max_body_bytes, self.searches.now
@@ -115,7 +114,7 @@ class ShadowingProxy(Proxy):
             pairs = list(zip(searches, answers["responses"], strict=True))
         else:
             pairs = [(search_at(address, upstream, limit)[1], answers)]
-        for search, own in pairs:
+        for search, client_answer in pairs:
             if not self.is_followed_name(search.name, snapshot.info):
                 continue
             entry = ShadowedRequest(snapshot.info.uuid)
@@ -127,7 +126,7 @@ class ShadowingProxy(Proxy):
                 SearchAddress(snapshot.info.name, "_search", search.params).without(MOVED_PARAMETERS).target
             )
             send = self.search_function(upstream, search, target)
-            yield compared_request(entry, search.body(), ids_of(own), took_ms, ranking, send)
+            yield compared_request(entry, search.body(), ids_of(client_answer), took_ms, ranking, send)
 
     def search_function(self, upstream: ClientRequest, search: ClientSearch, target: str) -> Send:
         """Return a function that searches the index with vectors with the rights of a client."""
@@ -162,16 +161,14 @@ class ShadowingProxy(Proxy):
         self._compared += 1
         self.file.add(replace(entry, skipped=self._skipped))
         self._skipped = 0
-        if not entry.reason:  # what is left as it is says nothing of the other ranking
+        if not entry.reason:  # an unranked search says nothing about the other ranking
             slow = f"slower than {SLOW_S:g} s" if entry.new_ms > SLOW_S * 1000 else ""
             self.count_result(entry.error or slow)
         if self._compared >= MOST_KEPT:
             self.stop(f"{MOST_KEPT:,} requests are enough")
 
     def count_result(self, problem: str) -> None:
-        """Count a request that failed by a problem, or was answered (none), and stop after FAILURES in a
-        row.
-        """
+        """Count a failure, or reset the count if `problem` is empty; stop after FAILURES in a row."""
         self._failures = self._failures + 1 if problem else 0
         if self._failures >= FAILURES:
             self.stop(f"{FAILURES} requests in a row failed, the last one: {problem}")

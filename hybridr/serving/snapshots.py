@@ -45,9 +45,9 @@ from .telemetry import LOGGER
 
 BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the event loop for milliseconds
 EVERY_S = 2.0
-"""Seconds between two looks at the index, of two small requests each."""
+"""Seconds between two checks of the index, each of two small requests."""
 RETRY_S = 60.0  # until an index that could not be opened is tried again
-LEAST_S = 0.5  # between two looks, also those that requests cause
+LEAST_S = 0.5  # between two checks, also those that requests cause
 MOST_SEARCHES = 256  # running or waiting, of /search and of /v1/rank each; 503 with Retry-After beyond
 BOOKKEEPING = frozenset(
     "accepted aliases deployment destinations history load original previous refused rejected synced "
@@ -117,10 +117,10 @@ class Contest:
         hits, the rest of the other belongs to neither team.
         """
         random = Random(f"{self.experiment} {query_id}")  # noqa: S311 - a coin
-        picked = team_draft([hit.doc_id for hit in a], [hit.doc_id for hit in b], random)
-        teams = {pick.doc_id: pick.team for pick in picked}
+        picks = team_draft([hit.doc_id for hit in a], [hit.doc_id for hit in b], random)
+        teams = {pick.doc_id: pick.team for pick in picks}
         by_team = {"a": {hit.doc_id: hit for hit in a}, "b": {hit.doc_id: hit for hit in b}}
-        hits = [by_team[pick.team or "a"][pick.doc_id] for pick in picked]
+        hits = [by_team[pick.team or "a"][pick.doc_id] for pick in picks]
         hits += [hit for hit in max(a, b, key=len) if hit.doc_id not in teams]
         page_hits = [hit._replace(rank=rank) for rank, hit in enumerate(hits[: page.stop], 1)][page.start :]
         letters = "".join(teams.get(hit.doc_id) or NEITHER for hit in page_hits)
@@ -213,13 +213,13 @@ class IndexSnapshot:
         """Search once, so that encoder, connection and script are ready for the first request; return this
         snapshot.
         """
-        with suppress(Exception):  # it is said where somebody asks
+        with suppress(Exception):  # a client's search will report it
             next(iter(self.modes.values()))("a first question", 1)
         return self
 
     def warm_signals(self) -> bool:
-        """Prepare the next part of what the signals of queries need; return whether that was the last."""
-        with suppress(Exception):  # it is said where somebody asks
+        """Load the next part of the data that signals need; return whether it was the last."""
+        with suppress(Exception):  # a client's search will report it
             search = next(iter(self.modes.values()))
             return not any([signal.warm() for signal in search.signals.members.values()])
         return True
@@ -276,9 +276,9 @@ class Searches:
 
         Requests that fail together check the index once.
         """
-        since = time.monotonic()
+        failed_at = time.monotonic()
         with self._lock:
-            if self.now is failed and self._checked_at < since:
+            if self.now is failed and self._checked_at < failed_at:
                 self._look()
             return self.now
 
@@ -286,10 +286,10 @@ class Searches:
         """Return whether a uuid is that of the followed index (None: any); if not, the index is checked
         soon.
         """
-        same = uuid is None or uuid == self.now.info.uuid
-        if not same:
+        is_same = uuid is None or uuid == self.now.info.uuid
+        if not is_same:
             self.check_soon()
-        return same
+        return is_same
 
     def check_soon(self) -> None:
         """Let the thread of `follow` check the index at its next turn."""
@@ -309,10 +309,10 @@ class Searches:
 
     def _follow(self) -> None:
         """Check the index every few seconds, or when asked to, until `end` (background thread)."""
-        warm: IndexSnapshot | None = None
+        warm_snapshot: IndexSnapshot | None = None
         while not self._ended.wait(LEAST_S):
-            if (now := self.now) is not warm and now.warm_signals():
-                warm = now
+            if (snapshot := self.now) is not warm_snapshot and snapshot.warm_signals():
+                warm_snapshot = snapshot
             self._wake_up.wait(EVERY_S - LEAST_S)
             self._wake_up.clear()
             if not self._ended.is_set():
@@ -326,8 +326,8 @@ class Searches:
             info = resolve(self.cluster, self.index)
             with_ranking = without_bookkeeping(info)
             if with_ranking != self._failed or self._retry_at <= self._checked_at:  # a failure takes 1 s
-                changed = with_ranking != without_bookkeeping(self.now.info)
-                if changed or self.now.lost or has_regained_signal(self.now.modes[HYBRID].context):
+                has_changed = with_ranking != without_bookkeeping(self.now.info)
+                if has_changed or self.now.lost or has_regained_signal(self.now.modes[HYBRID].context):
                     self._replace_snapshot(info)
                 problem = self.now.lost
         except Exception as error:  # the thread must survive any answer of the cluster
@@ -335,9 +335,9 @@ class Searches:
         if problem and problem != self.problem:
             LOGGER.warning("cannot follow", extra={"facts": {"problem": problem}})
         self.problem = problem
-        until = time.monotonic() - LONGEST_S  # no request still waits for an encoder retired before
-        for began, embedder in [entry for entry in self._retired if entry[0] < until]:
-            self._retired.remove((began, embedder))
+        latest = time.monotonic() - LONGEST_S  # no request can still use an encoder retired before
+        for retired_at, embedder in [entry for entry in self._retired if entry[0] < latest]:
+            self._retired.remove((retired_at, embedder))
             embedder.close()
 
     def _replace_snapshot(self, info: IndexInfo) -> None:
@@ -350,8 +350,8 @@ class Searches:
             snapshot = self._open(info, embedder).warm_up()
         except (DataError, ModelError, FingerprintMismatch) as error:
             self._failed, self._retry_at = without_bookkeeping(info), time.monotonic() + RETRY_S
-            replaced = info.uuid != self.now.info.uuid  # an index filled in place lost its old vectors
-            if replaced and not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
+            is_replaced = info.uuid != self.now.info.uuid  # an index filled in place lost its old vectors
+            if is_replaced and not isinstance(error, DataError) and self.cluster.exists(self.now.info.name):
                 raise
             settings = self.settings.model_copy(update={"rerank": ("none",)})  # it may need vectors
             mode = LexicalRetriever.name
@@ -396,10 +396,10 @@ def without_bookkeeping(info: IndexInfo) -> IndexInfo:
     return replace(info, aliases={}, mappings={**info.mappings, "_meta": values})
 
 
-def has_regained_signal(opened: SearchContext) -> bool:
+def has_regained_signal(context: SearchContext) -> bool:
     """Return whether a signal that a search leaves out, such as a term table, can be used now."""
-    if not (left_out := opened.signals.left_out) or opened.encoder is None:
+    if not (left_out := context.signals.left_out) or context.encoder is None:
         return False
-    place = Place(opened.cluster, opened.info, opened.fields, opened.encoder)
-    now = obstacles_to(place, opened.settings.signals)
-    return any(not now[name] for name in left_out)
+    place = Place(context.cluster, context.info, context.fields, context.encoder)
+    obstacles = obstacles_to(place, context.settings.signals)
+    return any(not obstacles[name] for name in left_out)

@@ -37,8 +37,9 @@ def sidecars() -> list[type[Sidecar]]:
 def delete_sidecars(
     cluster: Cluster, infos: Sequence[IndexInfo], kinds: Sequence[type[Sidecar]], *, dry_run: bool
 ) -> dict[str, Any]:
-    """Delete the sidecars of these kinds beside indices; with `dry_run` none. Return their names by kind, and
-    as `beside` a description of each.
+    """Delete the sidecars of these kinds beside indices; nothing with `dry_run`.
+
+    Returns their names by kind, and a description of each as `beside`.
     """
     names = {kind: (kind.stored_names if dry_run else kind.drop)(cluster, infos) for kind in kinds}
     descriptions = [kind.description.format(name) for kind, stored in names.items() for name in stored]
@@ -66,11 +67,11 @@ def rollback(
     require_one_option(copy_back, discard)
     current = alias_moves.index_to_leave(cluster, name)
     requests = cleanup_requests(cluster, current) if drop else []
-    done = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
-    late = Writes()
+    result = alias_moves.rollback(cluster, name, copy_back=copy_back, discard=discard, dry_run=dry_run)
+    late_writes = Writes()
     if drop and not (copy_back or discard or dry_run):
-        late = find_writes(cluster, cluster.index_info(current.name))
-    droppable = drop and not (late or done["returned"]["conflicts"] or done["stays"])
+        late_writes = find_writes(cluster, cluster.index_info(current.name))
+    droppable = drop and not (late_writes or result["returned"]["conflicts"] or result["stays"])
     dropped = droppable and not dry_run
     if dropped:
         source = cluster.index_info(current.record.source)
@@ -81,7 +82,7 @@ def rollback(
         forget_destinations(cluster, source, {current.uuid})
     parts = delete_index_parts(cluster, [current] if droppable else [], requests, dry_run=dry_run)
     requests = requests if droppable else []
-    return {**done, "dropped": dropped, "late": late.counts(), "requests": requests, **parts}
+    return {**result, "dropped": dropped, "late": late_writes.counts(), "requests": requests, **parts}
 
 
 def cleanup_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
@@ -102,8 +103,9 @@ def cleanup_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
 def delete_index_parts(
     cluster: Cluster, dropped: Sequence[IndexInfo], requests: list[dict[str, Any]], *, dry_run: bool
 ) -> dict[str, Any]:
-    """Send the requests; delete the sidecars and files of refused documents of dropped indices, not those of
-    their source; with `dry_run` nothing. Return what `delete_sidecars` returns.
+    """Send the requests, and delete the sidecars and files of refused documents of dropped indices.
+
+    Those of their source stay. With `dry_run` nothing is changed. Returns what `delete_sidecars` returns.
     """
     kinds = [kind for kind in sidecars() if not kind.of_source]
     parts = delete_sidecars(cluster, [deleted_stand_in(info) for info in dropped], kinds, dry_run=dry_run)
@@ -120,7 +122,7 @@ def deleted_stand_in(info: IndexInfo) -> IndexInfo:
 
 
 def stand_in(name: str, record: Record, settings: dict[str, Any]) -> IndexInfo:
-    """Return a stand-in for an index with vectors that is gone."""
+    """Return a stand-in for a deleted index with vectors."""
     return IndexInfo(name, settings, {"_meta": {"hybridr": record.to_json()}}, {})
 
 
@@ -137,12 +139,12 @@ def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo]
         existing = cluster.request("GET", path_of(destination_pattern(source)), params=PATTERNS)
     with cluster.reading_answer(f"GET /{destination_pattern(source)}"):
         infos = [parse_index_info(name, index) for name, index in existing.items()]
-    ours = [info.name for info in infos if info.other_meta.get("owner") == OWNER]
+    own_names = [info.name for info in infos if info.other_meta.get("owner") == OWNER]
     for kind in PIPELINES:
         with suppress(AccessDenied, NotFound):
-            stored = cluster.request("GET", path_of(*kind, f"hybridr-{destination_pattern(source)}"))
-            ours += [name.removeprefix("hybridr-") for name, body in stored.items() if is_ours(body)]
-    names = {match[1] for name in ours if (match := numbered.fullmatch(name))} - existing.keys()
+            pipelines = cluster.request("GET", path_of(*kind, f"hybridr-{destination_pattern(source)}"))
+            own_names += [name.removeprefix("hybridr-") for name, body in pipelines.items() if is_ours(body)]
+    names = {match[1] for name in own_names if (match := numbered.fullmatch(name))} - existing.keys()
     settings: dict[str, dict[str, Any]] = {name: {} for name in sorted(names)}
     if not generations:
         settings |= {source: {}, **{info.name: info.settings for info in cluster.indices(source)}}
@@ -150,12 +152,12 @@ def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo]
     return [stand_in(name, record, {**values, "index.uuid": ""}) for name, values in settings.items()]
 
 
-def deployment_cleanup(cluster: Cluster, gone: IndexInfo) -> list[dict[str, Any]]:
-    """Return the requests that delete the pipelines and models made for an index that is gone."""
+def deployment_cleanup(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
+    """Return the requests that delete the pipelines and models made for a deleted index."""
     requests: list[dict[str, Any]] = []
-    stored, pipeline = stored_pipeline(cluster, search_pipeline_of(gone)), ingest_pipeline_of(gone)
+    stored, pipeline = stored_pipeline(cluster, search_pipeline_of(info)), ingest_pipeline_of(info)
     if stored is None or is_ours(stored):
-        requests += undeploy_requests(cluster, gone)
+        requests += undeploy_requests(cluster, info)
     ingest = stored_ingest(cluster, pipeline)
     if ingest is not None and is_ours(ingest):
         requests.append({"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)})
@@ -168,10 +170,10 @@ def leftover_requests(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[dict
     see.
     """
     requests: list[dict[str, Any]] = []
-    for gone in infos:
+    for info in infos:
         with suppress(AccessDenied):
-            requests += deployment_cleanup(cluster, gone)
-            requests += pipeline_model_deletions(cluster, models_name(gone.name))
+            requests += deployment_cleanup(cluster, info)
+            requests += pipeline_model_deletions(cluster, models_name(info.name))
         with suppress(AccessDenied):
-            requests += delete_requests(cluster, gone.name)
+            requests += delete_requests(cluster, info.name)
     return requests

@@ -103,8 +103,8 @@ class IndexStatus:
     @property
     def outgrown(self) -> bool:
         """Return whether the index has grown or shrunk by a fifth since its calibration."""
-        before = self.calibrated
-        return before is not None and abs(self.documents - before) >= OUTGROWN_SHARE * before
+        count = self.calibrated
+        return count is not None and abs(self.documents - count) >= OUTGROWN_SHARE * count
 
     def sidecar_lines(self) -> list[str]:
         """Return lines for people on what sidecars store."""
@@ -178,9 +178,9 @@ def local_files(
     """Return the local files with text of these indices, and those of indices with the same names that the
     cluster does not have: deleted ones, or another cluster's.
     """
-    files, own = local_texts(source), {info.uuid for info in (source_info, *generations) if info is not None}
-    existing = own | {info.uuid for info in claiming_indices(cluster, source)}
-    return [text for text in files if text.uuid in own], [text for text in files if text.uuid not in existing]
+    files, ids = local_texts(source), {info.uuid for info in (source_info, *generations) if info is not None}
+    existing = ids | {info.uuid for info in claiming_indices(cluster, source)}
+    return [text for text in files if text.uuid in ids], [text for text in files if text.uuid not in existing]
 
 
 def source_and_destinations(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
@@ -268,13 +268,13 @@ def remove(
     source_info = cluster.index_info(source) if cluster.exists(source) else None
     if source_info:
         require_single(indices_in_use(generations), source_info)
-    view = IndexView.of(cluster, source, destination_pattern(source))  # as it is before aliases are taken off
+    view = IndexView.of(cluster, source, destination_pattern(source))  # before aliases are removed
     files, others = local_files(view, source, source_info, generations)
-    gone = gone_indices(cluster, source, generations)
-    if not generations and not files and not has_leftovers(cluster, source, gone):
+    deleted_indices = gone_indices(cluster, source, generations)
+    if not generations and not files and not has_leftovers(cluster, source, deleted_indices):
         raise NotFound(f"hybridr made nothing for '{source}'", hint=f"hybridr reindex {quote(source)}")
     target = target_of(generations[0].record if generations else Record())
-    leftovers = wrapper_deletions(cluster, generations) + leftover_requests(cluster, gone)
+    leftovers = wrapper_deletions(cluster, generations) + leftover_requests(cluster, deleted_indices)
     returned = (
         {"changed": 0, "deleted": 0} if target.apart and copy_back and not dry_run and source_info else None
     )
@@ -285,21 +285,21 @@ def remove(
     requests, models = undeploy_all(cluster, generations, dry_run=True), model_deletions(cluster, generations)
 
     def final_check() -> None:
-        """Copy back or refuse what clients wrote meanwhile, as what they wrote before; then undeploy."""
+        """Copy back, or refuse to lose, what clients wrote meanwhile; then undeploy."""
         if returned:
             copy_writes_back(view, generations, returned)
         if target.apart and not discard:
             require_no_loss(view, source, generations, copied=copy_back, at_last=True)
         undeploy_all(cluster, generations, dry_run=False)
 
-    removed = target.remove(cluster, source, generations, final_check, dry_run=dry_run)
-    parts = delete_sidecars(cluster, [*generations, *gone], sidecars(), dry_run=dry_run)
+    removal = target.remove(cluster, source, generations, final_check, dry_run=dry_run)
+    parts = delete_sidecars(cluster, [*generations, *deleted_indices], sidecars(), dry_run=dry_run)
     if not dry_run:
         send_deletions(cluster, [*models, *leftovers])
         files = delete_texts(files)
     return {
         "source": source,
-        **removed,
+        **removal,
         "files": [text.to_json() for text in files],
         "other_files": [text.to_json() for text in others],
         "requests": requests + models + leftovers,
@@ -311,8 +311,9 @@ def remove(
 
 
 def of_earlier_source(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo] | None:
-    """Return the index with vectors that `name` stands for, and the index that now has the name of its
-    source; None unless that is a different index than its source was.
+    """Return the index with vectors that `name` stands for, and the index that now has its source's name.
+
+    Returns None unless that index is different from the source.
     """
     infos = cluster.indices(name)
     if len(infos) != 1 or not has_readable_record(infos[0]) or not is_destination(infos[0]):
@@ -339,7 +340,7 @@ def remove_earlier(
     moves = moves_from([info], own_aliases(source.name, [info]), source.name)
 
     def final_check() -> None:
-        """Refuse what clients wrote meanwhile."""
+        """Raise ClusterError for documents that clients wrote meanwhile."""
         if not discard:
             require_nothing_lost(cluster, info, source, "deletes them")
 
@@ -359,8 +360,8 @@ def remove_earlier(
 
 
 def removable_indices(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]]:
-    """Return what `source_and_destinations` returns; for a deleted source of which something is left, its
-    name and no indices. Raises NotFound if nothing is left.
+    """Return what `source_and_destinations` returns; for a deleted source that left something behind, its
+    name and no indices. Raises NotFound for a source that left nothing.
     """
     try:
         return source_and_destinations(cluster, name)
@@ -370,14 +371,14 @@ def removable_indices(cluster: Cluster, name: str) -> tuple[str, list[IndexInfo]
         return name, []
 
 
-def has_leftovers(cluster: Cluster, source: str, gone: list[IndexInfo]) -> bool:
-    """Return whether a source without vectors has an alias of hybridr's, or the `gone` indices left
+def has_leftovers(cluster: Cluster, source: str, deleted_indices: list[IndexInfo]) -> bool:
+    """Return whether a source without vectors has an alias of hybridr's, or the deleted indices left
     something behind.
     """
     return bool(
         target_of(Record()).remove(cluster, source, (), dry_run=True)["actions"]
-        or delete_sidecars(cluster, gone, sidecars(), dry_run=True)["beside"]
-        or leftover_requests(cluster, gone)
+        or delete_sidecars(cluster, deleted_indices, sidecars(), dry_run=True)["beside"]
+        or leftover_requests(cluster, deleted_indices)
     )
 
 

@@ -127,7 +127,7 @@ class Tools:
         start: FirstCharacter = 0,
         characters: Characters = 2_000,
     ) -> str:
-        """Return the texts and other fields of documents, from a character on."""
+        """Return the texts of documents from the character `start` on, and their other fields."""
         require_within("start", start, 0, NO_START)
         require_within("characters", characters, 1, MOST_CHARACTERS)
         return await self._answer(index, documents_as_text, ids, start, characters)
@@ -162,9 +162,7 @@ class Tools:
         return self.apps[self.name_of(index)]
 
     async def _answer(self, index: IndexName, reader: Callable[..., str], *arguments: Any) -> str:
-        """Return what `reader` reads of an index, run in a thread. Raises ToolFailure for any
-        HybridrError.
-        """
+        """Run `reader` on an index in a thread and return its text. Raises ToolFailure for a HybridrError."""
         searches = self.app_of(index).state.searches
         work = partial(reader, searches.cluster, searches.now.info, *arguments)
         try:
@@ -186,10 +184,10 @@ def hits_as_text(answer: Mapping[str, Any], k: int, offset: int) -> str:
         return f"nothing fits; the nearest is\n{WARNED}\n{hit_lines(nearest)}"
     if not hits:
         return "nothing found" + ("" if offset else ": try other words, or fewer filters")
-    warned = f"{answer['warning']}\n" if answer.get("warning") else ""
-    said, count = as_much_as_fits(f"{warned}{WARNED}", map(hit_lines, hits))
-    left = len(answer["hits"]) - count
-    return said + (f"\nat least {left} more: offset={offset + count}" if left else "\nno more hits")
+    warning = f"{answer['warning']}\n" if answer.get("warning") else ""
+    text, count = as_much_as_fits(f"{warning}{WARNED}", map(hit_lines, hits))
+    remaining = len(answer["hits"]) - count
+    return text + (f"\nat least {remaining} more: offset={offset + count}" if remaining else "\nno more hits")
 
 
 def require_within(name: str, value: int, minimum: int, maximum: int) -> None:
@@ -206,8 +204,8 @@ class BoundedServer(MCPServer[Any]):
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            said = shortened_to(plain_text(str(error)), LONGEST_SAID)
-            raise ToolError(f"{said}; {NEXT}") from error.__cause__
+            message = shortened_to(plain_text(str(error)), LONGEST_SAID)
+            raise ToolError(f"{message}; {NEXT}") from error.__cause__
 
     async def run_stdio_async(self) -> None:
         """Answer by stdin and stdout; a line that the SDK cannot read is answered by an error."""
@@ -272,16 +270,18 @@ def open_agents(
         raise SettingsError(f"other machines can reach {settings.host}", hint='[mcp] host = "127.0.0.1"')
     if settings.http and settings.token is None:
         raise SettingsError("--http needs a token", hint="set HYBRIDR_MCP_TOKEN")
-    own = (serving or ServeSettings()).model_copy(update={"token": None, "hosts": ()})
+    base = (serving or ServeSettings()).model_copy(update={"token": None, "hosts": ()})
     apps = {}
     for name in dict.fromkeys(indices):
-        chosen = own.model_copy(update={"index": name})
-        encoder = find_encoder(chosen, cluster, progress)
-        apps[name] = create_app(encoder, chosen, cluster=cluster, search=search)
+        index_settings = base.model_copy(update={"index": name})
+        encoder = find_encoder(index_settings, cluster, progress)
+        apps[name] = create_app(encoder, index_settings, cluster=cluster, search=search)
     tools = Tools(apps, Reports(reports, settings.report_timeout_s))
-    holds = f"{settings.description}\n" if settings.description else ""
-    named = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
-    server: MCPServer[Any] = BoundedServer("hybridr", instructions=f"{holds}{named}", log_level="WARNING")
+    intro = f"{settings.description}\n" if settings.description else ""
+    names_line = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
+    server: MCPServer[Any] = BoundedServer(
+        "hybridr", instructions=f"{intro}{names_line}", log_level="WARNING"
+    )
 
     descriptions: dict[Callable[..., Coroutine[Any, Any, str]], str] = {
         tools.search: "Search documents by meaning and by words. "
@@ -292,18 +292,18 @@ def open_agents(
         tools.plan: "Say what `hybridr reindex` would do: documents, requests, disk, time. Sends nothing.",
         tools.evaluate: "Measure systems of ranking on judged queries, with intervals and tests.",
     }
-    for tool, does in descriptions.items():
+    for tool, purpose in descriptions.items():
         if tool.__name__ in WRITERS and tool.__name__ not in tools.reports.reports:
             continue
-        describing = f"{holds}{does} {named}"
-        server.add_tool(as_tool(tool), description=describing, annotations=READING, structured_output=False)
+        text = f"{intro}{purpose} {names_line}"
+        server.add_tool(as_tool(tool), description=text, annotations=READING, structured_output=False)
     if not settings.http:
         return Agents(server, tools)
-    # By HTTP it stands behind the doorway of `hybridr serve`: its token, its hosts and its limits.
-    behind = ServeSettings(host=settings.host, port=settings.port, token=settings.token)
+    # Over HTTP, the Doorway of `hybridr serve` checks token, host and size.
+    http_settings = ServeSettings(host=settings.host, port=settings.port, token=settings.token)
     app = server.streamable_http_app(json_response=True, stateless_http=True, host=settings.host)
-    doorway = Doorway(app, behind, Metrics(), {"/mcp"})
-    return Agents(server, tools, Server(doorway, listen(settings.host, settings.port), behind))
+    doorway = Doorway(app, http_settings, Metrics(), {"/mcp"})
+    return Agents(server, tools, Server(doorway, listen(settings.host, settings.port), http_settings))
 
 
 def as_tool(
@@ -339,8 +339,8 @@ def answer_to(failure: Exception) -> JSONRPCError | None:
             return None
         return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=PARSE_ERROR, message=NO_JSON))
     objects = (problem["input"] for problem in problems if isinstance(problem["input"], dict))
-    name = next((request["id"] for request in objects if "jsonrpc" in request and "id" in request), None)
-    request_id = name if isinstance(name, int | str) and not isinstance(name, bool) else None
+    sent_id = next((request["id"] for request in objects if "jsonrpc" in request and "id" in request), None)
+    request_id = sent_id if isinstance(sent_id, int | str) and not isinstance(sent_id, bool) else None
     return JSONRPCError(
         jsonrpc="2.0", id=request_id, error=ErrorData(code=INVALID_REQUEST, message=NO_REQUEST)
     )

@@ -111,7 +111,7 @@ class Deployed:
 def plan_deployment(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> DeployResult:
-    """Return what a deployment would send, after all checks; nothing is sent.
+    """Return the requests of a deployment, after all checks; nothing is sent.
 
     Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors with
     `neural`), Unreachable and FingerprintMismatch for the embedding server, SettingsError for a wrong token,
@@ -122,8 +122,9 @@ def plan_deployment(
 
 
 def checked_plan(cluster: Cluster, target: Deployable, settings: DeploySettings) -> DeployResult:
-    """Check the cluster and the embedding server, and return what a deployment would send. Raises the errors
-    of `plan_deployment`.
+    """Check the cluster and the embedding server, and return the requests of a deployment.
+
+    Raises the errors of `plan_deployment`.
     """
     info, search = target.info, target.search
     pipeline = search_pipeline_of(info)
@@ -155,10 +156,10 @@ def checked_plan(cluster: Cluster, target: Deployable, settings: DeploySettings)
 
 def pipeline_requests(info: IndexInfo, pipeline: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the requests that store a search pipeline and make it the default of an index."""
-    through = default_pipeline_settings(pipeline, PHASE in body)
+    index_settings = default_pipeline_settings(pipeline, PHASE in body)
     return [
         {"method": "PUT", "path": pipeline_path(pipeline), "body": body},
-        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": through},
+        {"method": "PUT", "path": path_of(info.name, "_settings"), "body": index_settings},
     ]
 
 
@@ -186,14 +187,14 @@ def deploy(
     settings = settings or DeploySettings()
     target = check_deployable(cluster, name, settings, search or SearchSettings())
     plan, info, search = checked_plan(cluster, target, settings), target.info, target.search
-    earlier = info.record.deployment
+    previous = info.record.deployment
     paths = (CONNECTORS, pipeline_path(plan.pipeline))
     bodies = [request["body"] for request in plan.requests if request["path"] in paths]
     job = fingerprint([settings.record(), token_digest(info, settings), bodies])
     if plan.settings:
         set_model_settings(cluster, plan.settings, settings)
-    if earlier and earlier.job == job and is_deployed(cluster, target, earlier):
-        send_deletions(cluster, outdated_model_deletions(cluster, plan.pipeline, earlier))
+    if previous and previous.job == job and is_deployed(cluster, target, previous):
+        send_deletions(cluster, outdated_model_deletions(cluster, plan.pipeline, previous))
         return plan
     needs_model = settings.way != "client"
     ids = asdict(create_model(cluster, deployment_connector(info, settings, search))) if needs_model else {}
@@ -226,7 +227,7 @@ def put_deployment(cluster: Cluster, target: Deployable, new_deployment: Deploym
     for that, and if another run wrote the record meanwhile.
     """
     info = cluster.index_info(target.info.name)  # read again: creating a model took time
-    earlier = info.record.deployment
+    previous = info.record.deployment
     for request in cache_requests(info, new_deployment.way):
         cluster.request(request["method"], request["path"], request["body"])
     if new_deployment.fuses:
@@ -244,8 +245,8 @@ def put_deployment(cluster: Cluster, target: Deployable, new_deployment: Deploym
     except ClusterError:
         current = cluster.index_info(info.name).record.deployment
         if current == new_deployment and stored_pipeline(cluster, new_deployment.pipeline) != body:
-            write_record(cluster, info.name, deployment=earlier)
-            current = earlier
+            write_record(cluster, info.name, deployment=previous)
+            current = previous
         send_deletions(cluster, outdated_model_deletions(cluster, new_deployment.pipeline, current))
         raise
 
@@ -335,8 +336,8 @@ def pipeline_body(
     """Return the search pipeline for a way of deploying."""
     body = search_pipeline(search, version)
     if way == "neural":
-        named = {info.record.vector_field: model_id}
-        body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": named}}]
+        model_by_field = {info.record.vector_field: model_id}
+        body["request_processors"] = [{"neural_query_enricher": {"neural_field_default_id": model_by_field}}]
     if way == "transparent":
         # Nothing is fused here, and OpenSearch 3.6.0 answers 500 if a fusion gets a search of `match_none`.
         del body[PHASE]
@@ -361,8 +362,8 @@ def example_body(cluster: Cluster, info: IndexInfo, way: str, search: SearchSett
         return orjson.dumps({"query": match}).decode()
     field, depth, passages = info.record.vector_field, search.depth, info.record.passages
     parameters: dict[str, Any] = {"query_text": "…"} if way == "neural" else {"vector": ["…"]}
-    inner = f"{field}.{PASSAGE_VECTOR}" if passages else field
-    dense: dict[str, Any] = {"neural" if way == "neural" else "knn": {inner: {**parameters, "k": depth}}}
+    knn_field = f"{field}.{PASSAGE_VECTOR}" if passages else field
+    dense: dict[str, Any] = {"neural" if way == "neural" else "knn": {knn_field: {**parameters, "k": depth}}}
     if passages:
         dense = {"nested": {"path": field, "query": dense, "score_mode": "max"}}
     return orjson.dumps({"query": hybrid_query([match, dense], depth)}).decode()

@@ -33,7 +33,7 @@ from ..settings import DeploySettings
 from .preconditions import check_model, overtaken_error, set_model_settings, token_of
 
 DEFAULT_INGEST = "index.default_pipeline"
-TEXT_FIELD = "hybridr_text"  # holds the joined text inside of the pipeline
+TEXT_FIELD = "hybridr_text"  # holds the joined text within the pipeline
 DOCUMENTS_PER_CALL = 32  # in one request to the server
 MARK = "hybridr: vectors at write time"
 EMPTY_PIPELINE = {"description": MARK, "processors": []}
@@ -69,7 +69,7 @@ class Ingesting:
 
 
 def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingesting:
-    """Return what would be sent to make the ingest pipeline, after all checks; nothing is sent.
+    """Return the requests that make the ingest pipeline, after all checks; nothing is sent.
 
     Raises the errors of `check_model`; DataError for an index without complete vectors, SettingsError for one
     with passages, whose vectors a pipeline cannot make, ClusterError for one with its own ingest pipeline.
@@ -81,9 +81,9 @@ def plan_ingest(cluster: Cluster, name: str, settings: DeploySettings) -> Ingest
             f"'{info.name}' stores several vectors a document, an ingest pipeline makes one",
             hint="hybridr sync --every 30s",
         )
-    if (own := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
+    if (default_pipeline := info.settings.get(DEFAULT_INGEST, "_none")) not in ("_none", pipeline):
         raise ClusterError(
-            f"'{info.name}' has an ingest pipeline of its own: {own}",
+            f"'{info.name}' has an ingest pipeline of its own: {default_pipeline}",
             hint="hybridr sync --every 30s adds the vectors without a pipeline",
         )
     check_model(cluster, info, settings, "--ingest")
@@ -152,7 +152,7 @@ def undeploy_ingest(cluster: Cluster, info: IndexInfo, *, dry_run: bool = False)
     if info.settings.get(DEFAULT_INGEST) != pipeline:
         return []
     require_own_ingest(cluster, pipeline)
-    requests = [  # models first: the setting tells the next run what a killed one left
+    requests = [  # models first: by the setting the next run finds what a killed one left behind
         *pipeline_model_deletions(cluster, pipeline),
         {"method": "PUT", "path": path_of(info.name, "_settings"), "body": {DEFAULT_INGEST: None}},
         {"method": "DELETE", "path": path_of("_ingest", "pipeline", pipeline)},
@@ -185,11 +185,11 @@ def ingest_body(info: IndexInfo, model_id: str) -> dict[str, Any]:
         "field_map": {TEXT_FIELD: info.record.vector_field},
         "batch_size": DOCUMENTS_PER_CALL,
     }
-    stale = [ENCODER_FIELD, SEQ_NO_FIELD, *fields_of(info.record)]
+    stale_fields = [ENCODER_FIELD, SEQ_NO_FIELD, *fields_of(info.record)]
     return {
         "description": MARK,
         "processors": [
-            {"remove": {"field": stale, "ignore_missing": True}},
+            {"remove": {"field": stale_fields, "ignore_missing": True}},
             {"script": script | {"ignore_failure": True}},
             {"text_embedding": vector | {"ignore_failure": True}},
             {"remove": {"field": TEXT_FIELD, "ignore_missing": True}},

@@ -30,8 +30,9 @@ CLUSTER_SETTINGS = "/_cluster/settings"
 
 
 class Deployable(NamedTuple):
-    """An index that can be deployed, and the settings of its searches; `warning` is a forced problem of the
-    encoder with the language of the index, "" without one.
+    """An index that can be deployed, and the settings of its searches.
+
+    `warning` is a problem of the encoder with the index's language that was forced; "" without one.
     """
 
     info: IndexInfo
@@ -42,9 +43,11 @@ class Deployable(NamedTuple):
 def check_deployable(
     cluster: Cluster, name: str, settings: DeploySettings, search: SearchSettings
 ) -> Deployable:
-    """Return the index and its search settings after checks. Raises DataError for an index without complete
-    vectors, SettingsError for impossible boosts, and for the transparent way without true scores, and unless
-    `settings.force` ModelError for texts in a language that the encoder does not know.
+    """Return the index and its search settings after checks.
+
+    Raises DataError for an index without complete vectors, and SettingsError for impossible boosts or the
+    transparent way without true scores. Raises ModelError, unless `settings.force`, for texts in a language
+    that the encoder does not know.
     """
     cluster.dialect.require("deploy")
     info = resolve_complete(cluster, name)
@@ -65,7 +68,7 @@ def check_deployable(
         )
     languages = languages_by_fingerprint(info.record.encoder, known_encoder_folder(info.record.encoder))
     warning = ""
-    if languages and is_searchable(cluster, info):  # it is not while its default pipeline is gone
+    if languages and is_searchable(cluster, info):  # searches fail while its default pipeline is missing
         sample = sample_documents(cluster, info, LANGUAGE_SAMPLE, fields=info.record.fields)
         texts = [text_of(document.source, info.record.fields) for document in sample]
         warning = check_language(texts, languages, info.name, force=settings.force)
@@ -133,19 +136,19 @@ def check_served(
     Raises SettingsError if the server searches another index, or this one with another encoder, fields or
     term table than these settings.
     """
-    served = ask_embedding_server(settings.server, "/v1/index", token_of(settings))
-    served = served if "uuid" in served else {}  # without an index the server has no such route
+    report = ask_embedding_server(settings.server, "/v1/index", token_of(settings))
+    report = report if "uuid" in report else {}  # without an index the server has no such route
     lexical = Search(cluster, info, mode=LexicalRetriever.name, settings=search)
-    needed = requirements_of(lexical, info.record.encoder) | {"lost": ""}
-    if different := next((name for name, value in needed.items() if served.get(name) != value), None):
-        problem = f"; {served['problem']}" if served.get("problem") else ""
+    needs = requirements_of(lexical, info.record.encoder) | {"lost": ""}
+    if mismatch := next((name for name, value in needs.items() if report.get(name) != value), None):
+        problem = f"; {report['problem']}" if report.get("problem") else ""
         raise SettingsError(
-            f"the server at {settings.server} ranks searches of {served.get('index', 'no index')}: its "
-            f"{different} is {short_text(served.get(different))}, that of '{info.name}' is "
-            f"{short_text(needed[different])}{problem}",
+            f"the server at {settings.server} ranks searches of {report.get('index', 'no index')}: its "
+            f"{mismatch} is {short_text(report.get(mismatch))}, that of '{info.name}' is "
+            f"{short_text(needs[mismatch])}{problem}",
             hint=f"hybridr serve --index {shlex.quote(info.name)}",
         )
-    left_out: dict[str, str] = served.get("left_out", {})
+    left_out: dict[str, str] = report.get("left_out", {})
     return [f"the server ranks without {name}: {reason}" for name, reason in left_out.items()]
 
 
@@ -179,20 +182,18 @@ def gives_true_scores(fusion: str) -> bool:
 
 
 def search_limits(cluster: Cluster, info: IndexInfo) -> list[str]:
-    """Return lines on searches of an index that will not be ranked, or that fail if they also search other
-    indices.
-    """
+    """Return a line for each kind of search that will not be ranked, or that fails with other indices."""
     limits = narrow_window_warnings(info)
     field, dim = info.record.vector_field, info.record.dim
     mappings = cluster.request("GET", path_of("_all", "_mapping", "field", field))
-    last = field.rpartition(".")[2]
-    others: list[str] = []
-    for name, mapped in sorted(mappings.items()):
-        mapping = mapped["mappings"].get(field, {}).get("mapping", {}).get(last, {})
+    leaf_name = field.rpartition(".")[2]
+    other_indices: list[str] = []
+    for name, index_mapping in sorted(mappings.items()):
+        mapping = index_mapping["mappings"].get(field, {}).get("mapping", {}).get(leaf_name, {})
         if mapping.get("dimension", dim) != dim:
-            others.append(name)
-    if others:
-        names = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+            other_indices.append(name)
+    if other_indices:
+        names = ", ".join(other_indices[:3]) + (", …" if len(other_indices) > 3 else "")
         limits.append(
             f"a search of it together with {names} fails: their {field} does not have {dim} dimensions"
         )
@@ -200,7 +201,7 @@ def search_limits(cluster: Cluster, info: IndexInfo) -> list[str]:
 
 
 def overtaken_error(name: str, state: str = "") -> ClusterError:
-    """Return the error of a run that another one has overtaken; `state` says what is left."""
+    """Return the error of a run that was overtaken by another one; `state` describes what remains."""
     return ClusterError(
         f"another `deploy` or `undeploy` of '{name}' ran at the same time{state}",
         hint=f"hybridr status {shlex.quote(name)}; when the other one has ended, run the same command again",

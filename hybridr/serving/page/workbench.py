@@ -69,12 +69,12 @@ class SideBySide:
         """Return the names of systems to compare; `hybrid@INDEX` is another index with vectors of the
         source.
         """
-        own, template = self.hybrid.info, ["template"] if self.hybrid.context.template else []
-        others = destinations(self.cluster, self.cluster.index_info(own.record.source or own.name))
-        ready = [
-            index.name for index in others if index.record.state == "complete" and index.name != own.name
+        info, template = self.hybrid.info, ["template"] if self.hybrid.context.template else []
+        indices = destinations(self.cluster, self.cluster.index_info(info.record.source or info.name))
+        names = [
+            index.name for index in indices if index.record.state == "complete" and index.name != info.name
         ]
-        return [*COMPARED, *template, *(f"{OTHER_INDEX}{name}" for name in ready)]
+        return [*COMPARED, *template, *(f"{OTHER_INDEX}{name}" for name in names)]
 
     @property
     def encoder(self) -> Encoder:
@@ -113,32 +113,32 @@ class SideBySide:
             [hit.doc_id for hit in self.search(name).requiring(0)(query, POOL) if fits_column(hit.doc_id)]
             for name in POOLED
         ]
-        chosen = blind_order(interleaved(lists, POOL), f"{judge} {query}")
+        doc_ids = blind_order(interleaved(lists, POOL), f"{judge} {query}")
         record = self.hybrid.info.record
-        sources = sources_by_id(self.cluster, self.hybrid.info.name, chosen)
+        sources = sources_by_id(self.cluster, self.hybrid.info.name, doc_ids)
         texts = {
             doc_id: [[name, text_of(source, [name])[:SHOWN_CHARACTERS]] for name in record.fields]
             for doc_id, source in sources.items()
         }
-        return [{"doc_id": name, "fields": texts[name]} for name in chosen if name in texts]
+        return [{"doc_id": name, "fields": texts[name]} for name in doc_ids if name in texts]
 
     def _open(self, name: str) -> Search:
         """Return the search of a system by its name. Raises NotFound, SettingsError."""
         if name == HYBRID:
             return self.hybrid
-        is_adapted = name.startswith(OTHER_INDEX)
+        is_other_index = name.startswith(OTHER_INDEX)
         if name not in (names := self.names()):
-            kind = NotFound if is_adapted else SettingsError
+            kind = NotFound if is_other_index else SettingsError
             raise kind(f"nothing to compare is called '{name[:100]}'", hint=", ".join(names))
-        own, settings = self.hybrid, self.searches.settings
-        if is_adapted:
+        hybrid, settings = self.hybrid, self.searches.settings
+        if is_other_index:
             index = self.cluster.index_info(name.removeprefix(OTHER_INDEX))
-            info = replace(index, scope=own.info.scope)  # what the server's name shows, and no more
+            info = replace(index, scope=hybrid.info.scope)  # only the documents that the server's name shows
             return Search(self.cluster, info, encoder_for(info, None), settings=settings)
         condition = system(name)
         settings = condition.chosen(settings, 0)
         return Search(
-            self.cluster, own.info, own.encoder, condition.mode, condition.feedback, settings=settings
+            self.cluster, hybrid.info, hybrid.encoder, condition.mode, condition.feedback, settings=settings
         )
 
 
@@ -259,7 +259,7 @@ def add_workbench(
         """Return the judgements of the source whose vectors the alias stands for now."""
         return Judgements.of(searches.now.info)
 
-    judgements()  # what is no name of an index is refused at once
+    judgements()  # raises at once for a name that no index can have
 
     @app.get("/compare", summary="The systems that can be compared", dependencies=SAME_SITE)
     def systems() -> Response:
@@ -298,14 +298,14 @@ def add_judging(app: FastAPI, comparison: SideBySide, judgements: Callable[[], J
     @app.post("/judging/next", summary="A query and its documents, shuffled", dependencies=SAME_SITE)
     def next_query(body: NextRequest) -> Response:
         store = judgements()
-        said = store.grades_by(body.judge)
-        left_out = {*said, *body.skip} if body.query_id is None else set()
+        judge_grades = store.grades_by(body.judge)
+        excluded_ids = {*judge_grades, *body.skip} if body.query_id is None else set()
         queries = [query for query in store.queries() if body.query_id in (None, query.query_id)]
-        query = next((query for query in queries if query.query_id not in left_out), None)
+        query = next((query for query in queries if query.query_id not in excluded_ids), None)
         if query is None:
             return json_response({"query": None})
         documents = comparison.pool(query.text, body.judge)
-        grades = said.get(query.query_id, {})
+        grades = judge_grades.get(query.query_id, {})
         return json_response(
             {"query": query.text, "query_id": query.query_id, "documents": documents, "grades": grades}
         )
@@ -342,10 +342,10 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
     def remove(body: RuleNames) -> Response:
         return changed(remove_rules(cluster, index, body.names, by=signature(cluster, body.by)))
 
-    def changed(done: RulesChange) -> Response:
+    def changed(change: RulesChange) -> Response:
         """Reopen the searches with the changed rules, and return the response."""
         comparison.searches.reopen()
-        return json_response(shown_rules(done.now) | {"missing": list(done.missing)})
+        return json_response(shown_rules(change.now) | {"missing": list(change.missing)})
 
 
 def shown_rules(version: RulesVersion) -> dict[str, Any]:
@@ -378,15 +378,15 @@ class PageWorks:
         choice = tuning.choice
         assert choice is not None
         bounds = f"{choice.gain:+.4f} [{choice.low:+.4f}, {choice.high:+.4f}]"
-        use = "; ".join(tuning.in_use) or "the defaults: nothing was shown to be better"
-        said = f"{choice.queries} judged queries. Gain of {choice.measure} on unseen queries: {bounds}."
-        return {"said": f"{said} In use from now on: {use}.", "applied": choice.applied}
+        settings_in_use = "; ".join(tuning.in_use) or "the defaults: nothing was shown to be better"
+        summary = f"{choice.queries} judged queries. Gain of {choice.measure} on unseen queries: {bounds}."
+        return {"said": f"{summary} In use from now on: {settings_in_use}.", "applied": choice.applied}
 
     def reset(self, progress: Progress) -> dict[str, Any]:
         """Undo tuning, and reopen the server's search with the defaults."""
-        done = reset_tuning(self.cluster, self.index)
+        result = reset_tuning(self.cluster, self.index)
         self.comparison.searches.reopen()
-        return {"said": "nothing was tuned" if done.tuned is None else "the defaults rank again"}
+        return {"said": "nothing was tuned" if result.tuned is None else "the defaults rank again"}
 
     def evaluate(self, progress: Progress) -> dict[str, Any]:
         """Evaluate BM25, OpenSearch's own hybrid search and the default."""

@@ -74,19 +74,19 @@ class Explained:
         counts: Counter[str] = Counter()
         ranked: Counter[str] = Counter()
         for entry, verdict in zip(self.log.requests, self.verdicts, strict=True):
-            error_name = searched_fields(entry.request)
-            counts.update(error_name)
-            ranked.update(error_name if verdict.ranked else ())
+            fields = searched_fields(entry.request)
+            counts.update(fields)
+            ranked.update(fields if verdict.ranked else ())
         return {name: {"asked": count, "ranked": ranked[name]} for name, count in counts.most_common()}
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
-        log, both = self.log, zip(self.log.requests, self.verdicts, strict=True)
+        log, pairs = self.log, zip(self.log.requests, self.verdicts, strict=True)
         return {
             "ranked": self.ranked,
             "unreadable": log.unreadable,
             "by_field": self.by_field,
-            "requests": [{"line": entry.line, **asdict(verdict)} for entry, verdict in both],
+            "requests": [{"line": entry.line, **asdict(verdict)} for entry, verdict in pairs],
         }
 
 
@@ -125,8 +125,8 @@ def verdict_on(ranking: BodyRanking, request: Mapping[str, Any]) -> Verdict:
     query = parsed_query(ranking, request)
     if isinstance(query, NotRanked):
         return Verdict(False, query.reason, query.why)
-    own = "by its own query, with what hybridr search adds to words"
-    why = f"ranked {'as hybridr search does' if query.words is None else own}"
+    own_query = "by its own query, with what hybridr search adds to words"
+    why = f"ranked {'as hybridr search does' if query.words is None else own_query}"
     return Verdict(True, None, f"{why}; its own functions and boosts act on that" if query.wrappers else why)
 
 
@@ -137,16 +137,16 @@ def parsed_query(ranking: BodyRanking, request: Mapping[str, Any]) -> ParsedQuer
         if isinstance(search, NotRanked):
             return search
         body, params = search
-        read = ranking.read(body)
-        if isinstance(read, NotRanked):
-            return read
-        if reason := ranking.reason_of_words(read):
+        read_body = ranking.read(body)
+        if isinstance(read_body, NotRanked):
+            return read_body
+        if reason := ranking.reason_of_words(read_body):
             return reason
     except (AccessDenied, Unreachable):  # these say nothing about the request
         raise
     except (TypeError, ValueError, AttributeError, RecursionError, ClusterError):
         return NotRanked("unreadable")
-    return NotRanked("scroll") if "scroll" in params else read.query
+    return NotRanked("scroll") if "scroll" in params else read_body.query
 
 
 def search_request(
@@ -192,17 +192,17 @@ def scored_fields(query: Any) -> set[str]:
         return {name for clause in query for name in scored_fields(clause)}
     if not isinstance(query, Mapping):
         return set()
-    words: set[str] = set()
-    for kind, inside in query.items():
-        if kind in SEVERAL_FIELDS and isinstance(inside, Mapping):
-            fields = inside.get("fields") or inside.get("default_field") or ALL_FIELDS
+    searched: set[str] = set()
+    for kind, parameters in query.items():
+        if kind in SEVERAL_FIELDS and isinstance(parameters, Mapping):
+            fields = parameters.get("fields") or parameters.get("default_field") or ALL_FIELDS
             names = [fields] if isinstance(fields, str) else fields
-            words |= {str(name).partition("^")[0] for name in names}
-        elif kind in ONE_FIELD and isinstance(inside, Mapping):
-            words |= inside.keys()
+            searched |= {str(name).partition("^")[0] for name in names}
+        elif kind in ONE_FIELD and isinstance(parameters, Mapping):
+            searched |= parameters.keys()
         elif kind not in UNSCORED:
-            words |= scored_fields(inside)
-    return words
+            searched |= scored_fields(parameters)
+    return searched
 
 
 class LoggedRequest(NamedTuple):
@@ -269,12 +269,12 @@ def shadow_report(
 
     Raises the errors of `shadow_requests` and `read_requests`, and DataError if no server recorded any.
     """
-    source, stopped = search.info.record.source or search.info.name, ""
+    source, stop_reason = search.info.record.source or search.info.name, ""
     if file is None:
-        requests, stopped = ShadowFile(search.info).read(search.info)
+        requests, stop_reason = ShadowFile(search.info).read(search.info)
     else:
         requests = shadow_requests(search, read_requests(file), recall, progress)
-    report = compare_answers(source, requests, stopped, judgements)
+    report = compare_answers(source, requests, stop_reason, judgements)
     report = report.with_texts(texts_of(search.cluster, search.info, report.shown_ids))
     if page is not None:
         with replacing(page, private=True) as temporary:
@@ -292,7 +292,7 @@ def shadow_requests(
     """
     cluster, info, ranking = search.cluster, search.info, BodyRanking(search, recall)
     source = info.record.source
-    today = path_of(source if source and cluster.exists(source) else info.name, "_search")
+    source_path = path_of(source if source and cluster.exists(source) else info.name, "_search")
 
     def send(body: Mapping[str, Any]) -> dict[str, Any]:
         """Search the index with a body and return the answer."""
@@ -309,7 +309,7 @@ def shadow_requests(
                 requests.append(replace(entry, reason=parts.reason))
                 continue
             began = time.perf_counter()
-            answer = cluster.request("POST", today, parts[0])
+            answer = cluster.request("POST", source_path, parts[0])
             took_ms = milliseconds_since(began)
             requests.append(compared_request(entry, parts[0], ids_of(answer), took_ms, ranking, send))
         except ClusterError as error:
@@ -325,13 +325,14 @@ def shadow_requests(
 def compared_request(
     entry: ShadowedRequest,
     body: dict[str, Any],
-    old: tuple[str, ...],
+    old_ids: tuple[str, ...],
     old_ms: float,
     ranking: BodyRanking,
     send: Send,
 ) -> ShadowedRequest:
-    """Return an entry with the `old` ids that users got, and those of hybridr's ranking for the same body; or
-    with the reason or error why there are none. Raises nothing.
+    """Return an entry with `old_ids`, which users got, and the ids of hybridr's ranking for the same body.
+
+    If there are none, the entry has the reason or the error. Raises nothing.
     """
     began = time.perf_counter()
     try:
@@ -345,11 +346,11 @@ def compared_request(
             ranked = ranking.rank(parsed, among=[hit["_id"] for hit in send(ranked.body)["hits"]["hits"]])
         if isinstance(ranked, NotRanked):
             return replace(entry, reason=ranked.reason)
-        new = ids_of(send(ranked.body))
+        new_ids = ids_of(send(ranked.body))
     except (HybridrError, *MALFORMED) as error:
         return replace(entry, error=f"hybridr's answer: {error_name(error)}")
     new_ms = milliseconds_since(began)
-    return replace(entry, text=parsed.query.text, old=old, new=new, old_ms=old_ms, new_ms=new_ms)
+    return replace(entry, text=parsed.query.text, old=old_ids, new=new_ids, old_ms=old_ms, new_ms=new_ms)
 
 
 def error_name(error: Exception) -> str:

@@ -140,16 +140,16 @@ def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
     matching = [isinstance(name, str) and "*" in name and matches(hidden.name, name) for name in names]
     if not 0 < sum(matching) <= MOST_PATTERNS:
         return list(fields)
-    written: list[Any] = []
+    result: list[Any] = []
     for field, name, is_pattern in zip(fields, names, matching, strict=True):
         others = [pattern for pattern in hidden.others if is_pattern and matches(pattern, str(name))]
         if not is_pattern:
-            written.append(field)
+            result.append(field)
         elif isinstance(field, Mapping):
-            written += [{**field, "field": pattern} for pattern in others]
+            result += [{**field, "field": pattern} for pattern in others]
         else:
-            written += others
-    return written
+            result += others
+    return result
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -299,10 +299,10 @@ class BodyRanking:
         self.window = rescore_window(search.info)
         types, mappings = search.info.types, search.info.mappings
         names = {*types, *mappings.get("runtime", ()), *mappings.get("derived", ())}
-        added = added_fields(search.info.record)
-        prefixes = tuple(f"{field}." for field in added)
+        own_fields = added_fields(search.info.record)
+        prefixes = tuple(f"{field}." for field in own_fields)
         others = tuple(sorted(name for name in names if not f"{name}.".startswith(prefixes)))
-        self.hidden = [HiddenField(field, others) for field in added]
+        self.hidden = [HiddenField(field, others) for field in own_fields]
 
     def read(self, body: Any) -> ReadBody | NotRanked:
         """Return the parsed body, with the rules that match its text, or why it is not ranked.
@@ -403,8 +403,8 @@ class BodyRanking:
         shards = int(self.search.info.settings.get("index.number_of_shards", 1))
         parts = {name: request.body[name] for name in FINDING_PARTS if name in request.body}
         size = min(shards * body["rescore"]["window_size"], self.window)
-        unshown = {"_source": False, "track_total_hits": False}
-        return RankedRequest({**parts, "query": body["query"], "size": size, **unshown}, only_finds=True)
+        display = {"_source": False, "track_total_hits": False}
+        return RankedRequest({**parts, "query": body["query"], "size": size, **display}, only_finds=True)
 
     def body(
         self, request: ReadBody, boost: str | None = None, among: Sequence[str] | None = None
@@ -429,9 +429,9 @@ class BodyRanking:
         rescoring = rescoring._replace(finding_query=ruling.restricted_query(query) if ruling else query)
         if ruling:
             rescoring = rescoring.with_pins(ruling.pins, filter)
-        unrated = boost or ruling or parsed.words or parsed.wrappers or "min_score" in body
+        changes_scores = boost or ruling or parsed.words or parsed.wrappers or "min_score" in body
         minimum = {}
-        if self.search.at_least and not unrated:
+        if self.search.at_least and not changes_scores:
             wordless = is_wordless(self.search.context, parsed.text)
             minimum = self.search.answers.min_score(self.search.at_least, wordless=wordless)
         if not (minimum or whole):

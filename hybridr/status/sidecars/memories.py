@@ -34,12 +34,12 @@ class Memories(Sidecar):
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> MemoryState | None:
         """Return the learnt queries that the record names; None without any."""
-        if (remembered := info.record.memory) is None:
+        if (memory_record := info.record.memory) is None:
             return None
         memory = memory_of(info)
         stored = cluster.count(memory) if cluster.exists(memory) else 0
-        usable = info.record.remembers and stored == remembered.queries
-        return MemoryState(memory, remembered.queries, usable)
+        usable = info.record.remembers and stored == memory_record.queries
+        return MemoryState(memory, memory_record.queries, usable)
 
     @staticmethod
     def lines(memory: MemoryState) -> list[str]:

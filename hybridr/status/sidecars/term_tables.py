@@ -35,11 +35,11 @@ class TermTables(Sidecar):
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> TermTableState | None:
         """Return the table that the record names, and where it is stored; None without one."""
-        if (fitted := info.record.term_table) is None:
+        if (table_record := info.record.term_table) is None:
             return None
         places: tuple[str, ...] = ("cluster",) if storage.is_in_cluster(cluster, info) else ()
-        places += ("machine",) if storage.local_table(fitted.fingerprint) else ()
-        return TermTableState(fitted.fingerprint, fitted.terms, fitted.documents, places)
+        places += ("machine",) if storage.local_table(table_record.fingerprint) else ()
+        return TermTableState(table_record.fingerprint, table_record.terms, table_record.documents, places)
 
     @staticmethod
     def lines(table: TermTableState) -> list[str]:
