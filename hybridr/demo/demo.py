@@ -225,8 +225,8 @@ def is_query(entry: Entry) -> bool:
     """Return whether the summary is a query that can be answered from the rest of the docstring, without the
     object's name.
     """
-    fewest, most = SUMMARY_WORDS
-    long_enough = fewest <= len(entry.summary.split()) <= most and len(entry.body.split()) >= MIN_WORDS
+    low, high = SUMMARY_WORDS
+    long_enough = low <= len(entry.summary.split()) <= high and len(entry.body.split()) >= MIN_WORDS
     own_name = entry.name.rsplit(".", 1)[-1]
     names_itself = re.search(rf"\b{re.escape(own_name)}\b", entry.summary, re.IGNORECASE) is not None
     repeated = _folded(entry.summary) in _folded(entry.body)
