@@ -6,7 +6,7 @@ The formulas are those of Zhan et al. 2022 (DDR), as their code computes them:
     p = W_up f(W_down a + b_down) + b_up              a: what the feed-forward network reads
     h' = LayerNorm(FFN(a) + scaling * p + a)
 
-The settings in `adapter_config.json` say what a REM is made of; every unsupported one is refused by name.
+`adapter_config.json` describes the adapters of a REM; an unsupported option is refused by name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PARALLEL_NEEDS: dict[str, Any] = {
     "original_ln_after": True,
     "adapter_residual_before_ln": False,
 }
-"""The only value of these options that is supported, and what an absent one means."""
+"""Options with their only supported value, which is also the default."""
 
 MOST_RANK, LEAST_REDUCTION = 65_536, 0.1
 """Limits beyond which an adapter would be larger than any backbone."""
@@ -66,13 +66,13 @@ class Parallel:
     """A bottleneck beside the feed-forward network of every layer."""
 
     reduction_factor: float | Mapping[str, float] = 4.0
-    """Width of the layer divided by that of the bottleneck; by layer number, with "default"."""
+    """Layer width divided by bottleneck width; a mapping gives it by layer number, with "default"."""
     scaling: float | None = 4.0
     """Factor of its output; None learns it."""
     activation: str = "relu"
 
     def bottleneck(self, width: int, layer: int) -> int:
-        """Return the size of the bottleneck for a layer of `width`, numbered from 0."""
+        """Return the size of the bottleneck for the layer number `layer` (from 0) of `width`."""
         factor = self.reduction_factor
         if isinstance(factor, Mapping):
             factor = factor[str(layer)] if str(layer) in factor else factor["default"]
@@ -96,12 +96,12 @@ def read_design(config: Mapping[str, Any]) -> Design:
         raise refusal("configs", parts, "a list of objects")
     loras = [part for part in parts if part.get("architecture") == "lora"]
     parallels = [part for part in parts if part.get("architecture") is None]
-    others = [part["architecture"] for part in parts if part.get("architecture") not in (None, "lora")]
-    if others:
-        raise refusal("architecture", others[0], "lora, a parallel adapter, or a union of both")
+    unsupported = [part["architecture"] for part in parts if part.get("architecture") not in (None, "lora")]
+    if unsupported:
+        raise refusal("architecture", unsupported[0], "lora, a parallel adapter, or a union of both")
     if len(loras) > 1 or len(parallels) > 1 or not parts:
-        found_adapters = f"{len(loras)} LoRA and {len(parallels)} parallel adapters"
-        raise ModelError(f"the REM has {found_adapters}; at most one of each is supported, and one in all")
+        counts = f"{len(loras)} LoRA and {len(parallels)} parallel adapters"
+        raise ModelError(f"the REM has {counts}; at most one of each is supported, and one in all")
     return Design(
         lora=read_lora(loras[0]) if loras else None,
         parallel=read_parallel(parallels[0]) if parallels else None,
@@ -149,10 +149,10 @@ def refuse_others(part: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
     """Raise ModelError for the first option of `part` whose value differs from the only supported one in
     `needs`.
     """
-    for option, needed in needs.items():
-        value = part.get(option, needed)
-        if (value or None) != (needed or None):
-            raise refusal(option, value, repr(needed))
+    for option, expected in needs.items():
+        value = part.get(option, expected)
+        if (value or None) != (expected or None):
+            raise refusal(option, value, repr(expected))
 
 
 def number(part: Mapping[str, Any], option: str) -> float:
@@ -182,19 +182,19 @@ with extra("train", "assembling DAM and REM"):
     from torch import nn
     from transformers.activations import ACT2FN
 
-ADAPTER = "rem"  # the name inside the modules; in files it is the REM's own
+ADAPTER = "rem"  # the name inside the modules; files use the name of the REM
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Places in a kind of backbone that a REM changes; paths as the checkpoints spell them."""
+    """Paths of the modules that a REM changes in a kind of backbone, spelt as in checkpoints."""
 
     layers: str
     projections: dict[str, str]
     host: str
     """The module in a layer that the parallel adapter stands beside."""
     adapters: str
-    """Name of that place in files."""
+    """Path of the parallel adapter in the files of a REM."""
 
 
 BERT = Anatomy(
@@ -216,8 +216,8 @@ ANATOMIES = {
 
 
 class ParallelAdapter(nn.Module):
-    """The module `scaling * (W_up f(W_down a + b_down) + b_up)`; its output is zero at first, as in He et al.
-    2022 (MAM).
+    """The module `scaling * (W_up f(W_down a + b_down) + b_up)`; its initial output is zero (He et al. 2022,
+    MAM).
     """
 
     def __init__(self, width: int, bottleneck: int, design: Parallel, device: torch.device) -> None:
@@ -233,13 +233,13 @@ class ParallelAdapter(nn.Module):
         )
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Return what is added before the LayerNorm; states and result are `(n, tokens, width)`."""
-        added: torch.Tensor = self.adapter_up(self.adapter_down(states)) * self.scaling
-        return added
+        """Return the term that is added before the LayerNorm; states and result are `(n, tokens, width)`."""
+        term: torch.Tensor = self.adapter_up(self.adapter_down(states)) * self.scaling
+        return term
 
 
 def attach(backbone: Any, design: Design) -> None:
-    """Add new adapters, which change nothing yet, to `backbone`, and freeze its other weights."""
+    """Add new adapters to `backbone`, which leave its output unchanged, and freeze its other weights."""
     backbone.requires_grad_(False)
     anatomy = ANATOMIES[backbone.config.model_type]
     if design.lora:
@@ -251,7 +251,7 @@ def attach(backbone: Any, design: Design) -> None:
             target_modules=targets,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft calls what transformers renamed
+            warnings.simplefilter("ignore", FutureWarning)  # peft uses names that transformers deprecates
             peft.inject_adapter_in_model(settings, backbone, adapter_name=ADAPTER)
     if design.parallel:
         config = backbone.config
@@ -261,7 +261,7 @@ def attach(backbone: Any, design: Design) -> None:
             bottleneck = design.parallel.bottleneck(config.hidden_size, number)
             adapter = ParallelAdapter(config.hidden_size, bottleneck, design.parallel, device)
             host.add_module("parallel_adapter", adapter)
-            # A hook, so that the names of the backbone's own weights stay.
+            # A hook keeps the names of the backbone's weights.
             if config.model_type == "distilbert":
                 host.register_forward_hook(add_to_output)
             else:
@@ -276,8 +276,8 @@ def add_to_residual(host: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.
 
 def add_to_output(host: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
     """Forward hook of DistilBERT's feed-forward module: add the adapter's output to the module's."""
-    added: torch.Tensor = output + host.parallel_adapter(inputs[0])
-    return added
+    total: torch.Tensor = output + host.parallel_adapter(inputs[0])
+    return total
 
 
 def adapter_weights(backbone: Any, name: str) -> dict[str, nn.Parameter]:
@@ -301,9 +301,7 @@ def lora_layers(backbone: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def fill_weights(weights: dict[str, nn.Parameter], tensors: Tensors, file: str) -> None:
-    """Copy `tensors` into `weights` of the same names and shapes. Raises ModelError, then without any
-    change.
-    """
+    """Copy `tensors` into `weights` of the same names and shapes. Raises ModelError before any change."""
     for complaint, names in (
         ("lacks", weights.keys() - tensors.keys()),
         (

@@ -1,6 +1,6 @@
-"""Reads and writes DAM folders (masked-LM checkpoints of BERT, RoBERTa or DistilBERT with tokenizer), and
-reads the files of a REM from a folder or a zip.
+"""Reads and writes DAM folders, and reads the files of a REM from a folder or a zip.
 
+A DAM is a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with a tokenizer.
 Only tensors and JSON are read, by weights-only unpickling or safetensors.
 """
 
@@ -49,7 +49,7 @@ FETCH_AGAIN = "the file is damaged: fetch or make it again"
 def read_tensors(source: Path | bytes, name: str) -> Tensors:
     """Read a `.bin` (torch pickle) or `.safetensors` file to float32 tensors on the CPU.
 
-    `name` is the file's name in errors. Whole numbers keep their type. Raises ModelError if the file is
+    `name` is the file's name in errors. Integers keep their type. Raises ModelError if the file is
     missing, truncated, asks to run code, or holds anything but finite tensors.
     """
     if isinstance(source, Path) and not source.is_file():
@@ -89,7 +89,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "pytorch_adapter.bin"
 HEAD_CONFIG, HEAD_WEIGHTS = "head_config.json", "pytorch_model_head.bin"
 EMBEDDINGS = "embeddings.bin"
 KNOWN = {CONFIG, WEIGHTS, HEAD_CONFIG, HEAD_WEIGHTS, EMBEDDINGS}
-"""Files that are read; `training_args.bin` and the rest are never opened."""
+"""Files that are read; all others, such as `training_args.bin`, are never opened."""
 
 TYPES: dict[str, type] = {"name": str, "model_type": str, "hidden_size": int, "config": dict}
 """Required entries of `adapter_config.json`, with their types."""
@@ -100,7 +100,7 @@ RANKERS = {"dense": "dense", "unicoil": "unicoil", "splade": "splade", "colbert"
 
 @dataclass(frozen=True)
 class RemFiles:
-    """The files of a REM: the configuration is read, weights are read when asked for."""
+    """The files of a REM, with its parsed configuration; weights are read on request."""
 
     origin: Path
     files: Mapping[str, Path | bytes]
@@ -203,7 +203,7 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json")
 UNUSED = ("position_ids", "token_type_ids", "pooler.dense.weight", "pooler.dense.bias")
 """Ends of keys that old files carry and no ranker uses."""
 TIED = ("decoder.weight", "decoder.bias", "vocab_projector.weight")
-"""Ends of keys that newer files leave out: they are the word embeddings, and the head's own bias."""
+"""Ends of keys that newer files omit, since they equal the word embeddings or the head's bias."""
 ROLES = ("pad_token", "cls_token", "sep_token", "mask_token")
 CONFIG_FILE, TOKENIZER_CONFIG_FILE = "config.json", "tokenizer_config.json"
 COPIED = ("vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json")
@@ -222,7 +222,7 @@ class Dam:
     has_language_head: bool
     """Whether the folder held the masked-LM head (a bare backbone does not)."""
     heads: Tensors = field(default_factory=dict)
-    """Weights of ranker heads: full models that were trained without a REM have one."""
+    """Weights of ranker heads, which full models trained without a REM have."""
 
     @property
     def backbone(self) -> Any:
@@ -244,11 +244,11 @@ def read_dam(folder: Path) -> Dam:
     with torch.device("meta"):
         needed = {key: tuple(value.shape) for key, value in kind(config).state_dict().items()}
     prefix = f"{config.model_type}."
-    lost = [key for key in needed if key.startswith(prefix) and key not in tensors]
-    beyond = [key for key in tensors.keys() - needed.keys() if key.startswith(prefix)]
+    missing = [key for key in needed if key.startswith(prefix) and key not in tensors]
+    surplus = [key for key in tensors.keys() - needed.keys() if key.startswith(prefix)]
     wrong = [key for key in tensors.keys() & needed.keys() if tuple(tensors[key].shape) != needed[key]]
-    beyond = [key for key in beyond if not key.endswith(UNUSED)]
-    for complaint, keys in (("lacks", lost), ("has too many", beyond), ("has wrong sizes of", wrong)):
+    surplus = [key for key in surplus if not key.endswith(UNUSED)]
+    for complaint, keys in (("lacks", missing), ("has too many", surplus), ("has wrong sizes of", wrong)):
         if keys:
             raise ModelError(
                 f"the DAM {folder} {complaint} weights, such as {min(keys)}",
@@ -257,7 +257,7 @@ def read_dam(folder: Path) -> Dam:
     with (
         explain_errors(folder),
         quiet(),
-    ):  # the model around the tensors: no time goes into random weights
+    ):  # the tensors replace the usual random initialisation
         model = kind.from_pretrained(
             None, config=config, state_dict=tensors, attn_implementation="eager", local_files_only=True
         )
@@ -298,14 +298,14 @@ def read_weights(folder: Path, kind: str) -> Tensors:
         )
     tensors = read_tensors(folder / present[0], f"{folder}: {present[0]}")
     bare = not any(key.startswith(f"{kind}.") for key in tensors)
-    named = {}
+    renamed = {}
     for key, value in tensors.items():
         if value.is_floating_point():
             name = key.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
                 "LayerNorm.beta", "LayerNorm.bias"
             )
-            named[f"{kind}.{name}" if bare and not key.startswith("heads.") else name] = value
-    return named
+            renamed[f"{kind}.{name}" if bare and not key.startswith("heads.") else name] = value
+    return renamed
 
 
 def read_dam_tokenizer(folder: Path, kind: str, vocabulary: int) -> str | None:
@@ -328,16 +328,16 @@ def write_dam_files(
 
     `heads` are further weights, of a ranker's head; without `language_head` the masked-LM head is left out.
     """
-    model, inner = dam.model, f"{dam.model.base_model_prefix}."
-    first: dict[int, str] = {}
+    model, prefix = dam.model, f"{dam.model.base_model_prefix}."
+    first_names: dict[int, str] = {}
     for name, value in model.state_dict(keep_vars=True).items():
-        first.setdefault(
+        first_names.setdefault(
             value.data_ptr(), name
-        )  # tied ones, as decoder and word embeddings, are written once
+        )  # tied weights, such as the decoder's, are written once
     weights = {
         name: value
         for name, value in model.state_dict().items()
-        if name in first.values() and (language_head or name.startswith(inner))
+        if name in first_names.values() and (language_head or name.startswith(prefix))
     }
     plain = {
         name: value.detach().float().cpu().contiguous()
@@ -346,14 +346,14 @@ def write_dam_files(
     save_file(plain, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     configuration = model.config.to_dict() | {"architectures": [type(model).__name__], "dtype": "float32"}
     write_json(folder / CONFIG_FILE, {key: value for key, value in configuration.items() if key[0] != "_"})
-    copied = [file for file in COPIED if (dam.folder / file).is_file()]
-    for file in copied:
+    copied_files = [file for file in COPIED if (dam.folder / file).is_file()]
+    for file in copied_files:
         shutil.copyfile(dam.folder / file, folder / file)
     if dam.tokenizer is not None:
         (folder / TOKENIZER_FILE).write_text(dam.tokenizer, encoding="utf-8")
-        copied.append(TOKENIZER_FILE)
+        copied_files.append(TOKENIZER_FILE)
     stored = read_object(dam.folder, TOKENIZER_CONFIG_FILE)
-    own = {name: value for name, value in stored.items() if not is_place(name)}
-    usual = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
-    write_json(folder / TOKENIZER_CONFIG_FILE, usual | own | {"model_max_length": dam.max_positions})
-    return [WEIGHTS_FILE, CONFIG_FILE, *copied, TOKENIZER_CONFIG_FILE]
+    options = {name: value for name, value in stored.items() if not is_place(name)}
+    defaults = {"tokenizer_class": f"{STEMS[dam.model.config.model_type]}TokenizerFast", **dam.special_tokens}
+    write_json(folder / TOKENIZER_CONFIG_FILE, defaults | options | {"model_max_length": dam.max_positions})
+    return [WEIGHTS_FILE, CONFIG_FILE, *copied_files, TOKENIZER_CONFIG_FILE]

@@ -87,8 +87,8 @@ def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision
         raise ModelError("the DAM has no tokenizer, which an encoder needs", hint="add its tokenizer.json")
     with staged_folder(folder) as staged:
         (staged / TOKENIZER_FILE).write_text(exported.definition, encoding="utf-8")
-        for name, held in exported.files.items():
-            (staged / name).write_bytes(held)
+        for name, content in exported.files.items():
+            (staged / name).write_bytes(content)
         graph = staged / GRAPHS["fp32"]
         graph.parent.mkdir()
         trace(exported.model.eval(), graph, list(exported.inputs), [OUTPUT], exported.opset)
@@ -102,7 +102,7 @@ def write_graph_folder(exported: GraphExport, folder: Path, precision: Precision
             "base": base_model_name(model.folder),
             **exported.details,
         }
-        origins = {"assembly": model.origins} if hasattr(model, "origins") else {}  # of DAM and REM
+        origins = {"assembly": model.origins} if hasattr(model, "origins") else {}  # the names of DAM and REM
         manifest: dict[str, Any] = {
             "stage": "export",
             "settings": {"precision": precision, "opset": exported.opset},
@@ -126,7 +126,7 @@ def trace(model: BackboneModel, path: Path, names: list[str], outputs: list[str]
     device = model.device
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)  # torch says much about tracing
+        logging.disable(logging.WARNING)  # tracing logs many warnings
         try:
             torch.onnx.export(
                 model.cpu().eval(),
@@ -162,8 +162,9 @@ class PooledSplade(Splade):
 
 
 def read_sparse(source: Path) -> tuple[PooledSplade, Vectors | None, int]:
-    """Read a folder that sentence-transformers' SparseEncoder wrote; return the ranker of documents, the
-    table `(vocabulary,)` of query weights if it has one, and the most tokens of a text. Raises ModelError.
+    """Read a folder of sentence-transformers' SparseEncoder. Raises ModelError.
+
+    Return the ranker of documents, the table `(vocabulary,)` of query weights if any, and the input limit.
     """
     require_no_links(source)
     routes = routes_of(source)
@@ -186,8 +187,8 @@ def routes_of(folder: Path) -> dict[str, list[tuple[str, str]]]:
     modules = named_modules(folder)
     if [kind for kind, _ in modules] != [ROUTER]:
         return {"query": modules, "document": modules}
-    inside = inner_folder(folder, modules[0][1])
-    record = read_object(inside, "router_config.json", needed=True)
+    router = inner_folder(folder, modules[0][1])
+    record = read_object(router, "router_config.json", needed=True)
     kinds, structure = record.get("types"), record.get("structure")
     if (
         not isinstance(kinds, dict)
@@ -215,16 +216,16 @@ def assembled_splade(backbone: Path, pooling: dict[str, Any]) -> PooledSplade:
 def query_table(folder: Path, ranker: Ranker) -> Vectors:
     """Read the weights of query tokens; special tokens get 0. Raises ModelError."""
     with explain_errors(folder):
-        stored = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
-    if stored.ndim != 1 or len(stored) > ranker.tokens.vocabulary:
+        token_weights = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
+    if token_weights.ndim != 1 or len(token_weights) > ranker.tokens.vocabulary:
         raise ModelError(
-            f"{folder} weighs {stored.shape} tokens, the model knows {ranker.tokens.vocabulary:,}"
+            f"{folder} weighs {token_weights.shape} tokens, the model knows {ranker.tokens.vocabulary:,}"
         )
-    own = read_object(folder, TOKENIZER_FILE, needed=True)["model"]["vocab"]
-    if own != json.loads(str(ranker.tokens.definition))["model"]["vocab"]:
+    vocabulary = read_object(folder, TOKENIZER_FILE, needed=True)["model"]["vocab"]
+    if vocabulary != json.loads(str(ranker.tokens.definition))["model"]["vocab"]:
         raise ModelError(f"{folder} has other words than the model of documents", hint=FETCH_AGAIN)
     table = np.zeros(ranker.tokens.vocabulary, dtype=np.float32)
-    table[: len(stored)] = np.maximum(stored, 0)
+    table[: len(token_weights)] = np.maximum(token_weights, 0)
     table[[ranker.special_ids[role] for role in ("cls_token", "sep_token")]] = 0
     return table
 
@@ -253,11 +254,11 @@ def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "f
     }
 
     def parity(opened: SparseEncoder) -> dict[str, Any]:
-        """Compare the exported graph's weights with torch's and return the gaps. Raises ModelError."""
+        """Compare the exported graph's weights with torch's and return the differences. Raises ModelError."""
         texts = generated_texts(str(ranker.tokens.definition), limit, GENERATED)
         expected = ranker.encode_documents(texts, max_tokens=limit)
-        compared = "torch", f"{len(texts)} texts"
-        gaps = measure_fp32(expected, opened.weights(texts), compared, FP32_TOLERANCE)
+        description = "torch", f"{len(texts)} texts"
+        gaps = measure_fp32(expected, opened.weights(texts), description, FP32_TOLERANCE)
         return {"reference": "torch", "texts": len(texts), **gaps}
 
     files = {} if table is None else {TABLE_FILE: table.astype("<f4").tobytes()}
@@ -267,7 +268,7 @@ def export_sparse(source: Ranker | Path, folder: Path, precision: Precision = "f
     return write_graph_folder(graph, folder)
 
 
-INT8_CORRELATION = 0.9  # the least with fp32 scores that still counts as the same re-ranker
+INT8_CORRELATION = 0.9  # the least that is accepted between int8 and fp32 scores
 
 
 class PairClassifier(BackboneModel):
@@ -328,10 +329,10 @@ def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -
         """Return the differences of the exported graph's scores from torch's. Raises ModelError."""
         texts = generated_texts(str(model.tokens.definition), model.max_tokens, 2 * GENERATED)
         pairs = list(zip(texts[::2], reversed(texts[1::2]), strict=True))
-        expected, compared = model.score(pairs), ("torch", f"{len(pairs)} pairs")
+        expected, description = model.score(pairs), ("torch", f"{len(pairs)} pairs")
         scores = PairScorer(opened.folder, "fp32").score(pairs)
         record: dict[str, Any] = {"reference": "torch", "texts": len(pairs)}
-        record |= measure_fp32(expected, scores, compared, FP32_TOLERANCE)
+        record |= measure_fp32(expected, scores, description, FP32_TOLERANCE)
         if precision == "int8":
             correlation = float(np.corrcoef(expected, PairScorer(opened.folder).score(pairs))[0, 1])
             if not correlation >= INT8_CORRELATION:
@@ -350,7 +351,7 @@ def export_pairs(source: Ranker | Path, folder: Path, precision: Any = "fp32") -
 MASK_TOKEN = "[MASK]"
 KNOWN = {"Transformer", "Dense", "Normalize", "MultiVectorMask"}
 MASK, PYLATE = "MultiVectorMask", "ColBERT"
-USUAL_QUERY = 32  # tokens, where PyLate's file names none
+USUAL_QUERY = 32  # tokens, if PyLate's file gives no length
 SIDES = ("query", "document")
 
 
@@ -372,8 +373,8 @@ class TokenProjection(BackboneModel):
         self, ids: torch.Tensor, mask: torch.Tensor, kinds: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Return vectors `(n, tokens, dim)` for ids and mask `(n, tokens)`."""
-        more = {} if kinds is None else {"token_type_ids": kinds}
-        states = self.backbone(input_ids=ids, attention_mask=mask, **more).last_hidden_state
+        extra_inputs = {} if kinds is None else {"token_type_ids": kinds}
+        states = self.backbone(input_ids=ids, attention_mask=mask, **extra_inputs).last_hidden_state
         for layer in self.layers:
             states = layer(states)
         result: torch.Tensor = torch.nn.functional.normalize(states.float(), dim=-1)
@@ -387,63 +388,62 @@ def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str,
     Raises ModelError.
     """
     require_no_links(folder)
-    modules, whole = named_modules(folder), read_object(folder, "config_sentence_transformers.json")
+    modules, model_settings = named_modules(folder), read_object(folder, "config_sentence_transformers.json")
     kinds = [kind for kind, _ in modules]
-    scaled = "Normalize" in kinds or whole.get("model_type") == PYLATE
-    if set(kinds) - KNOWN or kinds[0] != "Transformer" or "Dense" not in kinds or not scaled:
+    normalized = "Normalize" in kinds or model_settings.get("model_type") == PYLATE
+    if set(kinds) - KNOWN or kinds[0] != "Transformer" or "Dense" not in kinds or not normalized:
         raise ModelError(f"{folder} makes vectors by {kinds}; a Transformer, Dense and Normalize are needed")
-    inside = inner_folder(folder, modules[0][1])
+    module = inner_folder(folder, modules[0][1])
     layers = [read_layer(inner_folder(folder, path)) for kind, path in modules if kind == "Dense"]
     masks = [read_object(inner_folder(folder, path), "config.json") for kind, path in modules if kind == MASK]
-    backbone, definition, missing = read_model(inside)
-    drop_missing(backbone, missing, inside)
-    knobs = whole | read_object(inside, "sentence_bert_config.json")
-    prompts, tokens = knobs.get("prompts") or {}, {side: knobs.get(f"{side}_prefix") or "" for side in SIDES}
+    backbone, definition, missing = read_model(module)
+    drop_missing(backbone, missing, module)
+    usage = model_settings | read_object(module, "sentence_bert_config.json")
+    prompts, tokens = usage.get("prompts") or {}, {side: usage.get(f"{side}_prefix") or "" for side in SIDES}
     prefixes = {
         side: token + str(prompts.get(side) or "").removeprefix(token) for side, token in tokens.items()
     }
     tokenizer = Tokenizer.from_str(definition)
     words = tokenizer.get_vocab()
-    for text in tokens.values():  # what is in the vocabulary is read as one token
+    for text in tokens.values():  # a prefix in the vocabulary becomes one token
         marker = next((word for word in (text, *text.split()[:1]) if word in words), "")
         if marker and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
             tokenizer.add_special_tokens([AddedToken(marker, normalized=False)])
-    limit = min(knobs.get("document_length") or configured_limit(inside), longest_input(backbone.config))
+    limit = min(usage.get("document_length") or configured_limit(module), longest_input(backbone.config))
     model = TokenProjection(backbone, layers, Usage("cls", "cosine", prefixes, limit), folder).eval()
-    longest = min(model.max_positions, configured_limit(folder))
-    return model, tokenizer, {"prefixes": prefixes} | usage_entry(knobs, masks, tokenizer, longest)
+    query_limit = min(model.max_positions, configured_limit(folder))
+    return model, tokenizer, {"prefixes": prefixes} | usage_entry(usage, masks, tokenizer, query_limit)
 
 
 def usage_entry(
-    knobs: Mapping[str, Any], masks: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
+    usage: Mapping[str, Any], masks: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, limit: int
 ) -> dict[str, Any]:
     """Return the manifest's entry about the use: query length, query expansion, and the ids of documents left
     out.
 
-    `knobs` are the settings of both configuration files; no query is longer than `longest`. Raises
-    ModelError.
+    `usage` holds the options of both configuration files; no query is longer than `limit`. Raises ModelError.
     """
-    by_pylate = any(f"{side}_prefix" in knobs for side in SIDES)  # it fills queries up unless it says no
-    usual = None
-    if by_pylate and knobs.get("do_query_expansion") is not False:
-        attended = bool(knobs.get("attend_to_expansion_tokens"))
-        usual = {"length": knobs.get("query_length") or USUAL_QUERY, "attend": attended}
-    setting, expansion = knobs.get("query_expansion", usual), None
+    by_pylate = any(f"{side}_prefix" in usage for side in SIDES)  # PyLate expands queries by default
+    default = None
+    if by_pylate and usage.get("do_query_expansion") is not False:
+        attended = bool(usage.get("attend_to_expansion_tokens"))
+        default = {"length": usage.get("query_length") or USUAL_QUERY, "attend": attended}
+    setting, expansion = usage.get("query_expansion", default), None
     if setting is not None:
         token = tokenizer.token_to_id(str(setting.get("token") or MASK_TOKEN))
         if setting.get("strategy", "fixed") != "fixed" or token is None:
             raise ModelError(f"queries that are filled up by {setting} are not read")
         expansion = {"token": token, "length": setting["length"], "attended": bool(setting.get("attend"))}
-    words = knobs.get("skiplist_words")
+    words = usage.get("skiplist_words")
     words = list(string.punctuation) if words is None and by_pylate else words or []
     for mask in masks:
         words = mask.get("skiplist_words") or []
         if mask.get("skiplist_tasks", ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
             raise ModelError("queries that leave tokens out, or documents that keep a few, are not read")
-    query_tokens = expansion["length"] if expansion else knobs.get("query_length") or longest
+    query_tokens = expansion["length"] if expansion else usage.get("query_length") or limit
     skipped = {tokenizer.token_to_id(word) for word in words} - {None, tokenizer.token_to_id("[UNK]")}
     return {
-        "query_tokens": min(query_tokens, longest),
+        "query_tokens": min(query_tokens, limit),
         "skipped": sorted(skipped),
         "expansion": expansion,
     }
@@ -452,9 +452,9 @@ def usage_entry(
 def read_layer(folder: Path) -> torch.nn.Linear:
     """Read a linear layer. Raises ModelError for one with an activation or residual."""
     record = read_object(folder, "config.json", needed=True)
-    bent = str(record.get("activation_function", "Identity")).rsplit(".", 1)[-1]
-    if bent != "Identity" or record.get("use_residual"):
-        raise ModelError(f"{folder} does more than a linear layer ({bent}), which is not read")
+    activation = str(record.get("activation_function", "Identity")).rsplit(".", 1)[-1]
+    if activation != "Identity" or record.get("use_residual"):
+        raise ModelError(f"{folder} does more than a linear layer ({activation}), which is not read")
     with explain_errors(folder):
         weights = stored_tensors(folder / WEIGHTS_FILE)
         matrix, bias = weights["linear.weight"].float(), weights.get("linear.bias")
@@ -482,15 +482,13 @@ def export_multi_vector(source: Ranker | Path, folder: Path, precision: Any = "f
     entry |= {"dim": model.dim, "ranker": model.ranker}
 
     def parity(opened: MultiVectorEncoder) -> dict[str, Any]:
-        """Compare the token vectors of the exported graph with torch's and return the gaps. Raises
-        ModelError.
-        """
+        """Compare the graph's token vectors with torch's and return the differences. Raises ModelError."""
         rows = opened.rows(generated_texts(str(definition), opened.max_tokens, GENERATED))
         ids = [np.array([row]) for row in rows]
         expected = [model.run(*(row, np.ones_like(row), np.zeros_like(row))[: len(inputs)])[0] for row in ids]
         vectors = np.concatenate(opened.run(rows, [len(row) for row in rows]))
-        compared = "torch", f"the vectors of {len(vectors)} tokens"
-        gaps = measure_fp32(np.concatenate(expected), vectors, compared, FP32_TOLERANCE)
+        description = "torch", f"the vectors of {len(vectors)} tokens"
+        gaps = measure_fp32(np.concatenate(expected), vectors, description, FP32_TOLERANCE)
         return {"reference": "torch", "texts": len(rows), **gaps}
 
     graph = GraphExport(model, definition, MultiVectorEncoder, entry, parity, inputs)

@@ -23,7 +23,7 @@ from .adapters import read_design, refusal
 from .backbone import FETCH_AGAIN, HEAD_CONFIG, HEAD_WEIGHTS, WEIGHTS, Dam, RemFiles, Tensors, read_record
 from .torch_models import BackboneModel, BiEncoder, digest_weights
 
-MAX_TOKENS = 512  # what DDR reads at test time
+MAX_TOKENS = 512  # the input limit of DDR at test time
 Texts: TypeAlias = Sequence[str] | Sequence[Sequence[int]]
 Pairs: TypeAlias = Sequence[tuple[str, str]] | Sequence[Sequence[int]]
 Ids: TypeAlias = NDArray[np.int64]
@@ -35,7 +35,7 @@ class Ranker(BackboneModel):
     folder: Path
     ranker: ClassVar[str]
     outputs: ClassVar[int | None] = None
-    """Width of the linear head, 0 for any; None where there is no such head."""
+    """Width of the linear head, 0 for any; None without such a head."""
 
     def __init__(self, dam: Dam, pooling: str = "mean", similarity: str = "ip") -> None:
         limit = min(MAX_TOKENS, dam.max_positions)
@@ -45,7 +45,7 @@ class Ranker(BackboneModel):
         self.special_tokens = dam.special_tokens
         record = json.loads(dam.tokenizer) if dam.tokenizer else {"model": {"vocab": {}}}
         words = dict(record["model"]["vocab"])
-        words |= {added["content"]: added["id"] for added in record.get("added_tokens") or ()}
+        words |= {entry["content"]: entry["id"] for entry in record.get("added_tokens") or ()}
         tokens = dam.special_tokens.items()
         self.special_ids = {role: words[token] for role, token in tokens if token in words}
         self.tokens = Tokens(
@@ -98,7 +98,7 @@ class Ranker(BackboneModel):
     def add_rem(self, rem: RemFiles, *, load_embeddings: bool = True) -> None:
         """Add a REM to the backbone, unmerged.
 
-        Raises ModelError if there is one already, or if it does not fit; the ranker cannot be used then.
+        Raises ModelError if there is one already or it does not fit; the ranker is unusable after that.
         """
         if self.rem is not None:
             state = "is merged into" if self.merged else "is in"
@@ -106,14 +106,14 @@ class Ranker(BackboneModel):
                 f"a REM, '{self.rem.name}', {state} the backbone already; it holds one",
                 hint="assemble the DAM and the other REM anew",
             )
-        for what, value, needed in (
+        for subject, value, expected in (
             ("a backbone of the kind", rem.record["model_type"], self.config.model_type),
             ("a backbone of the width", rem.record["hidden_size"], self.config.hidden_size),
             ("the ranker", rem.ranker or self.ranker, self.ranker),
         ):
-            if value != needed:
+            if value != expected:
                 raise ModelError(
-                    f"the REM {rem.origin} was made for {what} {value}, this one is {needed}",
+                    f"the REM {rem.origin} was made for {subject} {value}, this one is {expected}",
                     hint="`hybridr models` shows which REM goes with which DAM",
                 )
         design = read_design(rem.record["config"])
@@ -153,9 +153,9 @@ class Ranker(BackboneModel):
             record = read_record(rem.files[HEAD_CONFIG], name).get("config") or {}
             if not isinstance(record, dict):
                 raise ModelError(f"{name} holds a wrong 'config'", hint=FETCH_AGAIN)
-        for option, needed in (("layers", 1), ("use_pooler", False)):  # dropout and one linear layer
-            if record.get(option, needed) != needed:
-                raise refusal(option, record[option], f"{needed} (in head_config.json)")
+        for option, expected in (("layers", 1), ("use_pooler", False)):  # dropout and one linear layer
+            if record.get(option, expected) != expected:
+                raise refusal(option, record[option], f"{expected} (in head_config.json)")
         self.take_head(head, rem.name)
 
     def require_complete(self) -> None:
@@ -193,8 +193,8 @@ def origins_of(dam: Path, rem: Path | None) -> dict[str, str | None]:
     """Return the names of a DAM and a REM, and the source of the method that trained the folder."""
     folder = rem or dam
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
-    trained = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None
-    method = {"method": str(trained["source"])} if trained else {}
+    training = manifest["rem"].get("method") if manifest.get("stage") == "rem" else None
+    method = {"method": str(training["source"])} if training else {}
     return {"dam": dam.name, "rem": rem.name if rem else None, **method}
 
 
@@ -220,8 +220,8 @@ class Tokens:
     def pair_rows(self, pairs: Pairs, limit: int) -> tuple[list[list[int]], list[list[int]]]:
         """Return the token ids of each pair, and for each id 0 or 1 for the first or second text.
 
-        The longer text of a pair is cut first. Given token ids are one row with both texts. Raises DataError,
-        ModelError.
+        The longer text of a pair is cut first. Token ids are given as one row of both texts. Raises
+        DataError, ModelError.
         """
         if holds_ids(pairs):
             rows = [self.checked(row, limit) for row in pairs]
@@ -230,8 +230,8 @@ class Tokens:
             if isinstance(pair, str) or len(pair) != 2:
                 raise DataError(f"pair {position} is not a pair of a query and a document")
             checked_texts(list(pair))  # type: ignore[arg-type]
-        read = list(self._tokenizer().pairs([tuple(pair) for pair in pairs], limit))  # type: ignore[misc]
-        return [ids for ids, _ in read], [kinds for _, kinds in read]
+        encoded = list(self._tokenizer().pairs([tuple(pair) for pair in pairs], limit))  # type: ignore[misc]
+        return [ids for ids, _ in encoded], [kinds for _, kinds in encoded]
 
     def checked(self, row: Any, limit: int) -> list[int]:
         """Return a row of given ids without padding at its end, cut to `limit` but with its last id kept.
@@ -248,11 +248,11 @@ class Tokens:
         """Return 0 for each id up to the first separator, 1 after it. Raises ModelError."""
         if self.separator is None:
             self._tokenizer()
-        first = row.index(self.separator) + 1 if self.separator in row else len(row)
-        return [0] * first + [1] * (len(row) - first)
+        first_length = row.index(self.separator) + 1 if self.separator in row else len(row)
+        return [0] * first_length + [1] * (len(row) - first_length)
 
     def batch(self, rows: Sequence[Sequence[int]]) -> tuple[Ids, Ids]:
-        """Return ids and mask, both int64 `(rows, longest)`, padded with the model's own padding id."""
+        """Return ids and mask, both int64 `(rows, longest)`, padded with the model's padding id."""
         ids, mask = pad_rows(rows)
         return np.where(mask == 1, ids, self.padding), mask
 
@@ -271,5 +271,5 @@ def holds_ids(inputs: Any) -> bool:
     if isinstance(inputs, str) or len(inputs) == 0:
         return False
     first = inputs[0]
-    listed = not isinstance(first, str) and hasattr(first, "__len__")
-    return listed and len(first) > 0 and not isinstance(first[0], str)
+    is_sequence = not isinstance(first, str) and hasattr(first, "__len__")
+    return is_sequence and len(first) > 0 and not isinstance(first[0], str)

@@ -1,6 +1,6 @@
 """The five rankers of DDR (Zhan et al. 2022): dense, unicoil, splade, colbert and rerank.
 
-`assemble` joins a DAM (backbone fitted to a domain) and a REM (adapters fitted to relevance) to one.
+`assemble` joins a DAM (backbone fitted to a domain) and a REM (adapters fitted to relevance) to a ranker.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Dense(VectorRanker):
     """The dense ranker: one vector per text, the mean of the token states ([CLS] and [SEP] included) or the
     [CLS] state.
 
-    The head is an identity, or what a training put there.
+    The head is the identity, or a module that training added.
     """
 
     ranker = "dense"
@@ -127,9 +127,9 @@ class Unicoil(WordRanker):
 class Splade(WordRanker):
     """Learned weights of all words: the largest log(1 + relu(logit)) of the masked-LM head over the tokens.
 
-    The head's decoder is tied to the word embeddings and a REM carries the whole head, so loading a REM
-    replaces the DAM's word embeddings, as in DDR's code. With `load_embeddings=False` the DAM's stay, in the
-    decoder too.
+    The head's decoder is tied to the word embeddings. A REM carries the entire head, so loading it replaces
+    the DAM's word embeddings, as in DDR's code. With `load_embeddings=False` the DAM's embeddings stay, also
+    in the decoder.
     """
 
     ranker = "splade"
@@ -148,8 +148,8 @@ class Splade(WordRanker):
     def head_weights(self) -> dict[str, nn.Parameter]:
         """Return the parameters of the masked-LM head by their keys in a DAM or REM."""
         backbone = f"{self.model.base_model_prefix}."
-        named = self.model.named_parameters(remove_duplicate=False)
-        return {key: weight for key, weight in named if not key.startswith(backbone)}
+        parameters = self.model.named_parameters(remove_duplicate=False)
+        return {key: weight for key, weight in parameters if not key.startswith(backbone)}
 
     def own_head(self) -> nn.Module:
         """Return the masked-LM head as a module of its parameters."""
@@ -159,12 +159,12 @@ class Splade(WordRanker):
     def take_rem_head(self, rem: RemFiles, head: Tensors, load_embeddings: bool) -> None:
         """Set the masked-LM head, with the word embeddings, from a REM. Raises ModelError."""
         words = self.backbone.get_input_embeddings().weight
-        named = self.head_weights()
-        own = {key: weight for key, weight in named.items() if key in head or not key.endswith(TIED)}
-        tied = {key for key, weight in own.items() if weight is words}
+        parameters = self.head_weights()
+        targets = {key: weight for key, weight in parameters.items() if key in head or not key.endswith(TIED)}
+        tied = {key for key, weight in targets.items() if weight is words}
         if head and not load_embeddings:
             head = {key: words.detach() if key in tied else value for key, value in head.items()}
-        adapters.fill_weights(own, head, rem.path_of("pytorch_model_head.bin"))
+        adapters.fill_weights(targets, head, rem.path_of("pytorch_model_head.bin"))
         self._has_head = True
 
     def require_complete(self) -> None:
@@ -196,7 +196,7 @@ class Colbert(VectorRanker):
         return nn.functional.normalize(vectors, dim=-1) * mask.unsqueeze(-1)
 
     def encode_queries(self, texts: Texts, *, max_tokens: int | None = None) -> Vectors:
-        """Return the token vectors of texts, float32 `(n, tokens, dim)`, zero behind the end of a text."""
+        """Return the token vectors of texts, float32 `(n, tokens, dim)`, zero after the end of a text."""
         rows = self.tokens.rows(texts, self.limit(max_tokens))
         lengths = [len(row) for row in rows]
         vectors = np.zeros((len(rows), max(lengths, default=0), self.dim), dtype=np.float32)
@@ -227,7 +227,7 @@ class CrossEncoder(Ranker):
     def score(self, pairs: Pairs, *, max_tokens: int | None = None) -> Vectors:
         """Return scores of pairs (query, document), float32 `(n,)`, in their order; higher is better.
 
-        Instead of a pair of texts, one row of token ids of both can be given. Raises DataError, and
+        A pair may also be one row of token ids of both texts. Raises DataError, and
         ModelError for texts if the DAM has no tokenizer.
         """
         return score_pairs(self, self.tokens, pairs, self.limit(max_tokens))
@@ -239,9 +239,9 @@ class CrossEncoder(Ranker):
         """
         super().take_rem_head(rem, head, load_embeddings)
         if load_embeddings and (tensors := rem.tensors(EMBEDDINGS)):
-            own = dict(self.backbone.embeddings.named_parameters())
+            embeddings = dict(self.backbone.embeddings.named_parameters())
             floats = {key: value for key, value in tensors.items() if value.is_floating_point()}
-            adapters.fill_weights(own, floats, rem.path_of(EMBEDDINGS))
+            adapters.fill_weights(embeddings, floats, rem.path_of(EMBEDDINGS))
 
 
 def score_pairs(model: BackboneModel, tokens: Tokens, pairs: Pairs, limit: int) -> Vectors:
@@ -277,32 +277,32 @@ def assemble(
 
     `dam` is a folder, `rem` a folder or zip; each may be a published name (`hybridr models`), which is
     downloaded. `ranker` is "dense", "unicoil", "splade", "colbert" or "rerank". For "dense", `pooling` is
-    "mean" or "cls" and `similarity` "ip" or "cosine"; None takes what the published name or the REM was
-    trained with, else "mean" and "ip". `merge` folds the LoRA into the weights (a parallel adapter stays).
-    `load_rem_embeddings=False` keeps the DAM's embeddings if a REM (of splade and rerank) carries its own.
-    The ranker encodes texts or token ids in fp32 on the CPU, or where `.to(device)` puts it.
+    "mean" or "cls" and `similarity` "ip" or "cosine"; None takes the value that the published model or
+    the REM was trained with, else "mean" and "ip". `merge` folds the LoRA into the weights (a parallel
+    adapter stays). `load_rem_embeddings=False` keeps the DAM's embeddings if a REM (of splade and rerank)
+    carries its own. The ranker encodes texts or token ids in fp32 on the CPU, or where `.to(device)` puts it.
 
     Method: Zhan et al. 2022, "Disentangled Modeling of Domain and Relevance for Adaptable Dense Retrieval".
-    Raises SettingsError, DownloadError, and ModelError for a checkpoint that is damaged, asks to run code,
-    has unsupported options, or does not fit.
+    Raises SettingsError, DownloadError, and ModelError for a checkpoint that is damaged, unsupported, asks
+    to run code, or does not fit.
     """
-    left, right = published_checkpoint(dam), published_checkpoint(rem) if rem is not None else None
-    for entry in (left, right):  # published names that do not go together: their sizes would not tell
+    dam_entry, rem_entry = published_checkpoint(dam), published_checkpoint(rem) if rem is not None else None
+    for entry in (dam_entry, rem_entry):  # equal sizes do not show that two published models match
         if entry and entry.ranker not in ("any", ranker):
             raise ModelError(
                 f"{entry.name} is a {entry.ranker} ranker, not {ranker}", hint=f'ranker="{entry.ranker}"'
             )
-    if left and right and left.language != right.language:
+    if dam_entry and rem_entry and dam_entry.language != rem_entry.language:
         raise ModelError(
-            f"{left.name} is {left.language} and {right.name} is {right.language}",
+            f"{dam_entry.name} is {dam_entry.language} and {rem_entry.name} is {rem_entry.language}",
             hint="`hybridr models` shows which REM goes with which DAM",
         )
-    used = usage_of(dam) | (usage_of(rem) if rem is not None else {})
+    trained_usage = usage_of(dam) | (usage_of(rem) if rem is not None else {})
     kind = RANKERS[chosen("ranker", ranker)]
     if ranker != "dense" and (pooling or "mean", similarity or "ip") != ("mean", "ip"):
         raise SettingsError(f"pooling and similarity are for the dense ranker, not for {ranker}")
-    pooling = chosen("pooling", pooling or used.get("pooling", "mean"))
-    similarity = chosen("similarity", similarity or used.get("similarity", "ip"))
+    pooling = chosen("pooling", pooling or trained_usage.get("pooling", "mean"))
+    similarity = chosen("similarity", similarity or trained_usage.get("similarity", "ip"))
     assembled = kind(read_dam(local_path(dam, progress)), pooling, similarity)
     if rem is not None:
         assembled.add_rem(read_rem(local_path(rem, progress)), load_embeddings=load_rem_embeddings)
@@ -320,13 +320,13 @@ def usage_of(source: Path | str) -> dict[str, str]:
         return {"pooling": entry.pooling, "similarity": entry.similarity}
     folder = Path(source).expanduser()
     manifest = (read_manifest(folder) if folder.is_dir() else None) or {}
-    trained: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     pooled = member_names(OBJECTIVES, on="documents", pooled=True)
     if manifest.get("stage") == "rem":
-        trained = manifest["rem"]
+        settings = manifest["rem"]
     elif manifest.get("stage") == "dam" and manifest["dam"]["objective"] in pooled:
-        trained = manifest["settings"]
-    return {name: trained[name] for name in ("pooling", "similarity") if name in trained}
+        settings = manifest["settings"]
+    return {name: settings[name] for name in ("pooling", "similarity") if name in settings}
 
 
 def local_path(source: Path | str, progress: Progress) -> Path:
@@ -369,8 +369,8 @@ def export_joined(
     their own kinds.
     """
     require_replaceable(Path(folder))
-    joined = assemble(dam, rem, ranker=ranker, progress=progress, **usage)
-    return export(joined, folder, precision=precision, texts=texts, progress=progress)
+    model = assemble(dam, rem, ranker=ranker, progress=progress, **usage)
+    return export(model, folder, precision=precision, texts=texts, progress=progress)
 
 
 def joined_encoder(dam: Path | str, settings: AdaptSettings, progress: Progress) -> BiEncoder:
@@ -385,12 +385,12 @@ def joined_encoder(dam: Path | str, settings: AdaptSettings, progress: Progress)
 
 
 def between(old: BiEncoder, new: BiEncoder, strength: float) -> BiEncoder:
-    """Return the encoder with weights `old + strength * (new - old)`; weights equal in both stay."""
+    """Return the encoder with weights `old + strength * (new - old)`; equal weights do not change."""
     if strength == 1:
         return new
     result = copy.deepcopy(new)
-    before = dict(old.backbone.named_parameters())
+    old_weights = dict(old.backbone.named_parameters())
     with torch.no_grad():
         for name, weight in result.backbone.named_parameters():
-            weight.copy_(before[name].lerp(weight, strength))
+            weight.copy_(old_weights[name].lerp(weight, strength))
     return result

@@ -1,5 +1,6 @@
-"""Trains a REM on labelled queries and writes its folder (`hybridr rem train`): negatives, tokens, a new REM
-(adapters and head) in a ranker, training, files.
+"""Trains a REM on labelled queries and writes its folder (`hybridr rem train`).
+
+The steps: mine negatives, tokenise, add adapters and a head to a ranker, train, write the files.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ with extra("train", "training a REM"):
     import torch
 
 
-FORMAT = "3.2.1"  # the version of adapter-transformers that writes these very files
+FORMAT = "3.2.1"  # the version of adapter-transformers whose file format this is
 UNUSED_HYPERCOMPLEX: dict[str, Any] = {
     "factorized_phm_W": True,
     "factorized_phm_rule": False,
@@ -55,7 +56,7 @@ UNUSED_HYPERCOMPLEX: dict[str, Any] = {
     "shared_W_phm": False,
     "shared_phm_rule": True,
 }
-"""Entries of published files about a layer that they do not have."""
+"""Entries in published files about hypercomplex layers, which these adapters lack."""
 CLASSES = {
     "dense": "{}Dense",
     "unicoil": "{}Unicoil",
@@ -77,7 +78,7 @@ def design_of(kind: str, rank: int) -> Design:
 
 
 def attach_fresh(ranker: Ranker, design: Design, seed: int) -> None:
-    """Add new adapters, which change nothing yet, to the ranker, and freeze its other weights.
+    """Add new adapters to the ranker, which leave its output unchanged, and freeze its other weights.
 
     A and W_down are Kaiming-uniform with a = sqrt(5) from `seed`, the rest is zero (Zhan et al. 2022).
     """
@@ -90,7 +91,7 @@ def config_of(design: Design) -> dict[str, Any]:
     """Return the `config` of `adapter_config.json` for a design (the inverse of `read_design`)."""
     parts = []
     if lora := design.lora:
-        own = {
+        fields = {
             "architecture": "lora",
             "r": lora.rank,
             "alpha": whole(lora.alpha),
@@ -98,10 +99,10 @@ def config_of(design: Design) -> dict[str, Any]:
             "attn_matrices": list(lora.projections),
             "init_weights": "lora",
         }
-        parts.append(LORA_NEEDS | own)
+        parts.append(LORA_NEEDS | fields)
     if parallel := design.parallel:
         factor = parallel.reduction_factor
-        own = {
+        fields = {
             "reduction_factor": dict(factor) if isinstance(factor, Mapping) else whole(factor),
             "scaling": "learned" if parallel.scaling is None else parallel.scaling,
             "non_linearity": parallel.activation,
@@ -109,7 +110,7 @@ def config_of(design: Design) -> dict[str, Any]:
             "inv_adapter_reduction_factor": None,
             "residual_before_ln": True,
         }
-        parts.append(PARALLEL_NEEDS | UNUSED_HYPERCOMPLEX | own)
+        parts.append(PARALLEL_NEEDS | UNUSED_HYPERCOMPLEX | fields)
     return parts[0] if len(parts) == 1 else {"architecture": "union", "configs": parts}
 
 
@@ -121,7 +122,7 @@ def whole(value: float) -> float:
 def write_rem(ranker: Ranker, design: Design, folder: Path) -> list[str]:
     """Write the REM in `ranker` into `folder`; return the names of the files."""
     if ranker.rem is not None:
-        record = dict(ranker.rem.record)  # that of a REM which is trained on stays as it is
+        record = dict(ranker.rem.record)  # a REM that is trained further keeps its record
     else:
         config = config_of(design)
         record = {
@@ -143,8 +144,8 @@ def write_rem(ranker: Ranker, design: Design, folder: Path) -> list[str]:
 def add_head(ranker: Ranker, width: int, seed: int) -> None:
     """Add a new linear head of `width` outputs to a ranker that needs one and has none.
 
-    Its weights are drawn with the backbone's own initial spread, its bias is zero. Raises ModelError for
-    splade without a masked-LM head, which cannot be made anew.
+    Weights are drawn with the backbone's initial standard deviation; the bias is zero. Raises ModelError for
+    splade without a masked-LM head, which cannot be initialised.
     """
     if ranker.outputs is None or not isinstance(ranker.head, torch.nn.Identity):
         ranker.require_complete()
@@ -171,12 +172,12 @@ def embedding_weights(ranker: Ranker) -> Trainable:
 
 def unfreeze(weights: Trainable) -> Trainable:
     """Make parameters trainable and return them, tied ones only once."""
-    once: Trainable = {}
+    distinct: Trainable = {}
     for key, weight in weights.items():
-        if not any(weight is parameter for parameter in once.values()):
+        if not any(weight is parameter for parameter in distinct.values()):
             weight.requires_grad_(True)
-            once[key] = weight
-    return once
+            distinct[key] = weight
+    return distinct
 
 
 def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[str]:
@@ -191,10 +192,10 @@ def write_head(ranker: Ranker, record: Mapping[str, Any], folder: Path) -> list[
     width = 2 if isinstance(ranker, Splade) else int(ranker.head.get_parameter("bias").numel())
     outputs = {"num_labels": width, "label2id": {f"LABEL_{number}": number for number in range(width)}}
     kind = CLASSIFICATION if isinstance(ranker, CrossEncoder) else TAGGING
-    own = (
+    entries = (
         {"config": None, "name": None} | outputs if isinstance(ranker, Splade) else {"config": kind | outputs}
     )
-    write_json(folder / HEAD_CONFIG, common | own)
+    write_json(folder / HEAD_CONFIG, common | entries)
     if not isinstance(ranker, CrossEncoder):
         return [HEAD_WEIGHTS, HEAD_CONFIG]
     tensors = plain_tensors(embedding_weights(ranker))
@@ -210,12 +211,12 @@ def plain_tensors(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
 
 
 STAGE = "rem"
-NAME = "rem"  # of the adapter in its files
-TOKEN_DIM = 32  # of ColBERT, as published
-KEY_VERSION = 3  # of the procedure; a change of its results makes finished runs start anew
+NAME = "rem"  # the adapter's name in its files
+TOKEN_DIM = 32  # width of ColBERT's vectors, as published
+KEY_VERSION = 3  # version of the procedure; raise it when results change, so that finished runs are repeated
 NOT_RECORDED = {"out", "dam", "rem", "negatives", "teacher", "device"}
-NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # what lies at the paths is
-BYTES_PER_WEIGHT = 28  # two checkpoints of weight and both moments for a moment, and the result
+NOT_COMPARED = NOT_RECORDED | {"precision", "checkpoint_every"}  # files are compared by content
+BYTES_PER_WEIGHT = 28  # two checkpoints (weight and both Adam moments, 12 each) and the result (4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,11 +224,11 @@ class RemTraining(runs.Trained):
     """The result: a folder with a REM (or a whole model), and how it was trained."""
 
     kind: str
-    """"rem", or "whole": all weights were trained."""
+    """"rem", or "whole" if all weights were trained."""
     queries: int
     """Queries trained on."""
     dropped: int
-    """Queries left out: the teacher scored too few documents of them."""
+    """Queries left out because the teacher scored too few of their documents."""
     parameters: int
     """Weights that were trained."""
     share: float
@@ -249,8 +250,8 @@ def train_rem(
 
     Without a file of negatives they are mined by BM25, in this process or by `rank` (a cluster's
     `Search(...).run`; `source` names it). With a `target` domain, vectors learn not to differ between source
-    and target (MoDIR). A run that was finished with the same inputs and settings returns at once, a killed
-    one continues. Under `accelerate launch` every process takes `batch_size` queries. Raises SettingsError,
+    and target (MoDIR). A finished run with the same inputs and settings is reused, an interrupted one
+    resumes. Under `accelerate launch` every process takes `batch_size` queries. Raises SettingsError,
     DataError (labels, negatives, teacher, clusters, units), ModelError (DAM, REM, loss), DownloadError
     (disk).
     """
@@ -263,7 +264,7 @@ def train_rem(
 
 
 class RemRun:
-    """A training run of a REM: what it works on, and the key by which a finished run is recognised."""
+    """A training run of a REM: its inputs, and the key that identifies a finished run."""
 
     def __init__(
         self,
@@ -284,16 +285,16 @@ class RemRun:
         self.judgements = judgements.sample(settings.max_queries, settings.seed)
         self.processes = Processes(settings.device)
         self.progress = progress if self.processes.is_main else silent
-        with self.processes.main_first():  # a published one is downloaded once
+        with self.processes.main_first():  # so that a published checkpoint is downloaded once
             self.dam = read_dam(local_path(settings.dam, self.progress))
             self.rem = read_rem(local_path(settings.rem, self.progress)) if settings.rem else None
-        self.name = self.rem.name if self.rem else NAME  # of the adapter in the files
+        self.name = self.rem.name if self.rem else NAME  # the adapter's name in the files
         for origin in filter(None, (settings.dam, settings.rem)) if settings.ranker == "dense" else ():
-            for name, trained in usage_of(origin).items():
-                if trained != (value := getattr(settings, name)):
+            for name, trained_value in usage_of(origin).items():
+                if trained_value != (value := getattr(settings, name)):
                     raise SettingsError(
-                        f"{origin} was trained with {name} {trained}, not {value}",
-                        hint=f"[rem] {name} = '{trained}'",
+                        f"{origin} was trained with {name} {trained_value}, not {value}",
+                        hint=f"[rem] {name} = '{trained_value}'",
                     )
         for file in filter(None, (settings.negatives, settings.teacher)):
             if not file.is_file():
@@ -325,7 +326,7 @@ class RemRun:
     def read(self, episode: int, rank: RanksQueries | None) -> Examples:
         """Return the tokenised training data of an episode; mine negatives first if no file is given.
 
-        After the first episode the ranker mines negatives itself, as far as it is trained.
+        From the second episode on, the ranker mines negatives with its present weights.
         """
         settings, judgements, tokens = self.settings, self.judgements, self.ranker.tokens
         limits, progress = Limits.of(self.ranker, settings), self.progress
@@ -345,10 +346,10 @@ class RemRun:
     def train(self, rank: RanksQueries | None) -> dict[str, Any]:
         """Train from the last checkpoint, if there is one, write the folder, and return its manifest entry.
 
-        An episode continues with the weights of the one before; optimiser and method begin anew.
+        An episode continues with the weights of the previous one, and a new optimiser and method.
         """
         settings, processes, ranker = self.settings, self.processes, self.ranker
-        first = self.read(0, rank)
+        first_examples = self.read(0, rank)
         if self.rem is not None:
             ranker.add_rem(self.rem)
         elif not settings.full:
@@ -367,12 +368,12 @@ class RemRun:
         ranker.to(processes.device)
         run = runs.Training()
         for episode in range(settings.episodes):
-            examples = self.read(episode, rank) if episode else first
+            examples = self.read(episode, rank) if episode else first_examples
             objective = self.objective(examples, weights, episode)
             method = objective.method if self.method else None
             state, key = self.state_of(episode) / runs.STATE_FILE, f"{self.key}:{episode}"
-            trained = train(objective, state, key, memory=method, progress=self.progress)
-            run = run.followed_by(trained)
+            episode_run = train(objective, state, key, memory=method, progress=self.progress)
+            run = run.followed_by(episode_run)
             if method is not None:
                 method.finish()
         entry = {
@@ -382,24 +383,24 @@ class RemRun:
             "pooling": settings.pooling,
             "similarity": settings.similarity,
             "precision": self.precision,
-            "queries": len(first.queries),
-            "dropped": first.dropped,
-            "documents": len(first.documents),
+            "queries": len(first_examples.queries),
+            "dropped": first_examples.dropped,
+            "documents": len(first_examples.documents),
             "parameters": parameters,
             "share": parameters / self.backbone,
             **run.record(),
         }
         if method is not None:
             target = {"target": self.target.name} if self.target else {}
-            named = {"name": method.name, "source": method.source}
-            entry["method"] = {**named, **target, **method.record(trained)}
+            identity = {"name": method.name, "source": method.source}
+            entry["method"] = {**identity, **target, **method.record(episode_run)}
         if processes.is_main:
             self.write(run, entry)
         processes.wait()
         return entry
 
     def objective(self, examples: Examples, weights: Mapping[str, torch.nn.Parameter], episode: int) -> Any:
-        """Return the objective of an episode, with batches of its own and the method on top of the loss."""
+        """Return the objective of an episode: its batches, the loss, and the method on top of it."""
         processes, tokens, target = self.processes, self.ranker.tokens, self.target
         settings = self.settings.model_copy(update={"seed": self.settings.seed + episode})
         size = settings.batch_size * processes.count
@@ -422,9 +423,7 @@ class RemRun:
         return objective
 
     def write(self, run: runs.Training, entry: Mapping[str, Any]) -> None:
-        """Write weights, losses and manifest to the result's folder atomically, in place of the unfinished
-        state.
-        """
+        """Write weights, losses and manifest atomically, in place of the unfinished run's state."""
         settings, dam = self.settings, self.dam
         with staged_folder(settings.out) as folder:
             if settings.full:

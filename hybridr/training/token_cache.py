@@ -31,8 +31,8 @@ from ..records import Document
 from ..relevance.corpus import clipped, text_hash
 from ..relevance.gate import CORPUS_CAP
 
-BLOCK = 512  # documents that are tokenised at once
-BLOCK_CHARACTERS = 1_000_000  # fewer documents where they are long
+BLOCK = 512  # documents in one call of the tokenizer
+BLOCK_CHARACTERS = 1_000_000  # a block of long documents holds fewer
 FILES = {"ids": np.uint32, "ends": np.int64, "hashes": np.uint64, "order": np.int64}
 MAPPED = ("ids", "ends", "order")
 MANIFEST = "manifest.json"
@@ -44,8 +44,8 @@ GOLDEN_RATIO, FIRST, SECOND = (
 """Constants of splitmix64 (Steele, Lea and Flood 2014)."""
 AROUND = 2  # special tokens: one before a text, one after
 MASKED = 0.15
-REPLACED, RANDOM = 0.8, 0.1  # of the masked ones: by [MASK], by any token; the rest stays
-ROUNDS = 4  # of the Feistel network; Luby and Rackoff 1988 need as many
+REPLACED, RANDOM = 0.8, 0.1  # shares of masked tokens that become [MASK] or any token; the rest stays
+ROUNDS = 4  # of the Feistel network, as many as Luby and Rackoff 1988 require
 VISITS, WINDOWS, FIXED = 0, 1, 2  # streams of random numbers under one seed
 TokenIds = NDArray[np.int64]
 Choose: TypeAlias = "Callable[[TokenIds, TokenIds, Frame, Generator], TokenIds]"
@@ -80,9 +80,9 @@ class TokenCache:
 
     def spans(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the starts in `ids` of the documents `rows`, and their lengths; both `(n,)`."""
-        chosen = np.asarray(self.order[rows])
-        ends = np.asarray(self.ends[chosen])
-        starts = np.where(chosen > 0, self.ends[chosen - 1], 0)
+        documents = np.asarray(self.order[rows])
+        ends = np.asarray(self.ends[documents])
+        starts = np.where(documents > 0, self.ends[documents - 1], 0)
         return starts, ends - starts
 
 
@@ -102,11 +102,11 @@ def build_cache(
         counts = write_tokens(documents, Tokenizer.from_str(tokenizer), folder)
         ends, hashes = map_file(folder, "ends"), map_file(folder, "hashes")
         filled = np.flatnonzero(np.diff(ends, prepend=0))
-        different, first = np.unique(hashes[filled], return_index=True)
-        order = filled[first][np.argsort(scattered(different, seed))]
+        distinct, first_positions = np.unique(hashes[filled], return_index=True)
+        order = filled[first_positions][np.argsort(scattered(distinct, seed))]
         with private_file(folder / "order.bin") as file:
             order.astype(np.int64).tofile(file)
-        texts, usable = hashlib.sha256(np.ascontiguousarray(different).data).hexdigest(), len(order)
+        digest, usable = hashlib.sha256(np.ascontiguousarray(distinct).data).hexdigest(), len(order)
     if not usable:
         raise DataError(
             f"{counts['read']:,} documents hold no usable text",
@@ -119,7 +119,7 @@ def build_cache(
             "seed": seed,
             **counts,
             "usable": usable,
-            "fingerprint": texts,
+            "fingerprint": digest,
         }
         write_json(folder / MANIFEST, record, private=True)
     built = open_cache(folder, key)
@@ -211,7 +211,7 @@ def scattered(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     By splitmix64's finaliser (Steele, Lea and Flood 2014).
     """
     salt = np.uint64(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
-    with np.errstate(over="ignore"):  # it is arithmetic modulo 2^64
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64
         mixed = (values ^ salt) + GOLDEN_RATIO
         mixed = (mixed ^ (mixed >> np.uint64(30))) * FIRST
         mixed = (mixed ^ (mixed >> np.uint64(27))) * SECOND
@@ -230,17 +230,15 @@ class Frame:
     special: tuple[int, ...]
     """Ids that are never masked, also where a text spells them out."""
     vocabulary: int
-    """Ids run from 0 to one less."""
+    """Number of ids, which start at 0."""
     stops: tuple[int, ...] = ()
     """Ids that end a sentence."""
     rests: tuple[int, ...] = ()
-    """Ids that go on with the word before them."""
+    """Ids that continue the preceding word."""
 
 
 class TokenWindows(NamedTuple):
-    """The inputs of one optimiser step: masked windows of documents one after the other, special tokens
-    included.
-    """
+    """The inputs of one optimiser step: concatenated masked windows of documents with special tokens."""
 
     ids: TokenIds
     """Token ids that the model reads, `(tokens,)`."""
@@ -249,7 +247,7 @@ class TokenWindows(NamedTuple):
     masked: TokenIds
     """Positions in `ids` that the model has to restore, ascending; at least one."""
     targets: TokenIds
-    """The ids that stood there, `(masked,)`."""
+    """The original ids at these positions, `(masked,)`."""
 
 
 def windows_of_step(
@@ -257,8 +255,8 @@ def windows_of_step(
 ) -> TokenWindows:
     """Return the masked windows of the `size` documents of a step, numbered from 1.
 
-    Each epoch visits every document once, in an order of its own. Documents of the cache before `first` are
-    held out. A window has at most `max_tokens` tokens, special ones included.
+    Each epoch visits every document once, in a different random order. The first `first` documents of the
+    cache are held out. A window has at most `max_tokens` tokens, special ones included.
     """
     rows = first + visits(len(cache) - first, (step - 1) * size, size, seed)
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, WINDOWS, step]))
@@ -267,7 +265,7 @@ def windows_of_step(
 def fixed_windows(
     cache: TokenCache, frame: Frame, rows: TokenIds, *, max_tokens: int, seed: int
 ) -> TokenWindows:
-    """Return masked windows of the documents `rows` that are always the same, to compare losses."""
+    """Return the same masked windows of the documents `rows` at every call, so that losses compare."""
     return masked_windows(cache, frame, cache.spans(rows), max_tokens, default_rng([seed, FIXED]))
 
 
@@ -282,8 +280,8 @@ def visits(count: int, start: int, size: int, seed: int) -> TokenIds:
 def permuted(places: TokenIds, count: int, seed: int, epoch: int) -> TokenIds:
     """Map places in 0..count-1 one to one onto the same range, at random by seed and epoch.
 
-    A Feistel network over the next even power of 2, repeated until the result is in the range (Black and
-    Rogaway 2002): no permutation of the whole corpus has to be kept in memory.
+    A Feistel network over the next even power of 2 is repeated until the result is in the range (Black and
+    Rogaway 2002). So no permutation of the corpus has to be in memory.
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     keys = [int(key) for key in np.random.SeedSequence([seed, VISITS, epoch]).generate_state(ROUNDS)]
@@ -319,21 +317,21 @@ def masked_windows(
     text = np.repeat(begins + 1, inner) + offsets
     ids[text] = cache.ids[np.repeat(starts, inner) + offsets]
     ids[begins], ids[begins + 1 + inner] = frame.before, frame.after
-    chosen = (choose or choose_masked)(ids, text, frame, random)
-    targets = ids[chosen]
+    positions = (choose or choose_masked)(ids, text, frame, random)
+    targets = ids[positions]
     chance = random.random(len(targets))  # 80 % [MASK], 10 % any token of the vocabulary, 10 % the token
-    drawn = random.integers(0, frame.vocabulary, len(targets))
-    seen = np.where(chance < REPLACED + RANDOM, drawn, targets)
-    ids[chosen] = np.where(chance < REPLACED, frame.mask, seen)
-    return TokenWindows(ids, lengths, chosen, targets)
+    random_ids = random.integers(0, frame.vocabulary, len(targets))
+    replacements = np.where(chance < REPLACED + RANDOM, random_ids, targets)
+    ids[positions] = np.where(chance < REPLACED, frame.mask, replacements)
+    return TokenWindows(ids, lengths, positions, targets)
 
 
 def choose_masked(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator) -> TokenIds:
     """Return 15 % of the text's positions, each chosen independently; at least one."""
     usable = text[~np.isin(ids[text], frame.special)]
-    chosen = usable[random.random(len(usable)) < MASKED]
-    if len(chosen):
-        return chosen
+    positions = usable[random.random(len(usable)) < MASKED]
+    if len(positions):
+        return positions
     pool = usable if len(usable) else text
     return pool[random.integers(0, len(pool), 1)]
 
@@ -342,15 +340,15 @@ def choose_words(ids: TokenIds, text: TokenIds, frame: Frame, random: Generator)
     """Return the positions of 15 % of the words, each with all its tokens; at least one token."""
     begins = ~np.isin(ids[text], frame.rests) | (np.diff(text, prepend=-2) > 1)
     word = np.cumsum(begins) - 1
-    chosen = text[(random.random(len(text)) < MASKED)[word] & ~np.isin(ids[text], frame.special)]
-    return chosen if len(chosen) else choose_masked(ids, text, frame, random)
+    positions = text[(random.random(len(text)) < MASKED)[word] & ~np.isin(ids[text], frame.special)]
+    return positions if len(positions) else choose_masked(ids, text, frame, random)
 
 
 def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
     """Yield groups of documents as micro-batches of at most `budget` tokens with padding, longest first.
 
-    A longer document is a micro-batch of its own. Each micro-batch costs its tokens plus `overhead`; of all
-    ways to cut the documents sorted by length, the cheapest is taken.
+    A document above the budget is a micro-batch by itself. A micro-batch costs its tokens plus `overhead`.
+    The documents are sorted by length and cut where the total cost is least.
     """
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]
@@ -360,9 +358,9 @@ def cut(lengths: TokenIds, budget: int, overhead: int) -> Iterator[TokenIds]:
         starts = np.arange(end)
         tokens = (end - starts) * ordered[starts]
         allowed = (tokens <= budget) | (starts == end - 1)
-        whole = np.where(allowed, cost[starts] + tokens + overhead, np.inf)
-        begin[end] = int(np.argmin(whole))
-        cost[end] = whole[begin[end]]
+        total_cost = np.where(allowed, cost[starts] + tokens + overhead, np.inf)
+        begin[end] = int(np.argmin(total_cost))
+        cost[end] = total_cost[begin[end]]
     ends = [len(order)]
     while ends[-1]:
         ends.append(int(begin[ends[-1]]))
@@ -375,34 +373,33 @@ class GateDocuments:
     """The documents for the gate: the first ones in the order of the token cache, so that held-out ones come
     first.
 
-    They are kept in a file that only its owner can read, so that a resumed run need not read the source
-    again.
+    A file that only its owner can read stores them, so that a resumed run need not reread the source.
     """
 
     file: Path
     seed: int
 
     def passing(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Yield all documents unchanged, and write the chosen ones to the file at the end."""
-        drawn: dict[int, Document] = {}
-        lowest: list[int] = []
+        """Yield all documents unchanged, and write those for the gate to the file at the end."""
+        by_place: dict[int, Document] = {}
+        heap: list[int] = []
         for document in documents:
             yield document
             text = np.asarray([text_hash(tokenizable(document.contents))], dtype=np.uint64)
             place = int(scattered(text, self.seed)[0])  # in the order of the cache
-            if not document.contents.strip() or place in drawn:
+            if not document.contents.strip() or place in by_place:
                 continue
-            heapq.heappush(lowest, -place)
-            drawn[place] = clipped(document)
-            if len(drawn) > CORPUS_CAP:
-                del drawn[-heapq.heappop(lowest)]
+            heapq.heappush(heap, -place)
+            by_place[place] = clipped(document)
+            if len(by_place) > CORPUS_CAP:
+                del by_place[-heapq.heappop(heap)]
         with storing(self.file), replacing(self.file, private=True) as temporary:
-            rows = (list(drawn[place]) for place in sorted(drawn))
+            rows = (list(by_place[place]) for place in sorted(by_place))
             temporary.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
             remember_text(self.file, "documents held out for the gate", written=temporary)
 
     def read(self) -> list[Document]:
-        """Return the chosen documents; none if the file is missing or damaged."""
+        """Return the documents for the gate; none if the file is missing or damaged."""
         try:
             lines = read_within(self.file, max_model_bytes()).splitlines()
             return [Document(*orjson.loads(line)) for line in lines]

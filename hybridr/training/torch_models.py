@@ -102,7 +102,7 @@ class BackboneModel(UsedModel, torch.nn.Module):
 
 
 class BiEncoder(BackboneModel, TorchBiEncoder):
-    """An encoder by torch: backbone, pooling and normalisation; it fulfils the protocol `Encoder`."""
+    """An encoder in torch: backbone, pooling and normalisation; it implements the protocol `Encoder`."""
 
     def __init__(self, backbone: Any, tokenizer: str, usage: Usage, folder: Path | None = None) -> None:
         super().__init__(backbone, usage, folder)
@@ -151,7 +151,7 @@ def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tens
     """Read a `.bin` (torch pickle) or `.safetensors` file, by the end of its `name`, as named tensors.
 
     A pickle is read by torch's weights-only reader, which refuses every call to other code. Raises ValueError
-    for anything but plain tensors of the file's own bytes, and what torch and safetensors raise.
+    for anything but plain tensors of the file's bytes, and the errors of torch and safetensors.
     """
     if isinstance(source, Path):
         require_size(source)
@@ -164,7 +164,7 @@ def stored_tensors(source: Path | bytes, name: str = "") -> dict[str, torch.Tens
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
                 raise ValueError("it is compressed, which torch's files are not")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of pickle protocols
+        warnings.simplefilter("ignore", UserWarning)  # about pickle protocols
         tensors = torch.load(
             io.BytesIO(source) if isinstance(source, bytes) else source, map_location="cpu", weights_only=True
         )
@@ -200,10 +200,9 @@ def read_retriever(folder: Path | str, *, max_tokens: int | None = None) -> BiEn
 
 
 def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
-    """Return a transformers model of the class that ends in `head` in fp32, its tokenizer as JSON, and the
-    names of missing weights.
+    """Return a transformers model in fp32, its tokenizer as JSON, and the names of missing weights.
 
-    Raises ModelError.
+    The name of its class ends in `head`. Raises ModelError.
     """
     with explain_errors(folder):
         config = read_configuration(folder)
@@ -224,9 +223,9 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
                 local_files_only=True,
                 output_loading_info=True,
             )
-        if beyond := sorted(key for key in info["unexpected_keys"] if ".layer." in key):
+        if surplus := sorted(key for key in info["unexpected_keys"] if ".layer." in key):
             raise ModelError(
-                f"the model {folder} has more layers than config.json says, such as {beyond[0]}",
+                f"the model {folder} has more layers than config.json says, such as {surplus[0]}",
                 hint=FETCH_AGAIN,
             )
         require_embeddings(folder, tokenizer, int(model.get_input_embeddings().weight.shape[0]))
@@ -236,8 +235,8 @@ def read_model(folder: Path, head: str = "Model") -> tuple[Any, str, set[str]]:
 def read_configuration(folder: Path) -> Any:
     """Return a backbone's configuration as a transformers object, from its folder. Raise ModelError.
 
-    Only options that transformers' own configuration class knows are passed on, so that nothing in the file
-    can name code, kernels or another place.
+    Only options that transformers' configuration class knows are passed on. So nothing in the file can name
+    code, kernels or another place.
     """
     record = known_configuration(folder)
     make = getattr(imported_transformers(), f"{STEMS[record['model_type']]}Config")
@@ -254,13 +253,13 @@ def imported_transformers() -> Any:
 
 
 def require_matching_size(folder: Path, kind: Any, config: Any, weights: Mapping[str, torch.Tensor]) -> None:
-    """Raise ModelError if the configuration describes over 8 times the weights that are there."""
+    """Raise ModelError if the configuration describes over 8 times the weights in the files."""
     with torch.device("meta"):
         needed = sum(weight.numel() for weight in kind(config).parameters())
-    there = sum(weight.numel() for weight in weights.values())
-    if needed > 8 * max(there, 1_000):
+    present = sum(weight.numel() for weight in weights.values())
+    if needed > 8 * max(present, 1_000):
         raise ModelError(
-            f"config.json of {folder} speaks of {needed:,} weights, {there:,} are there", hint=FETCH_AGAIN
+            f"config.json of {folder} speaks of {needed:,} weights, {present:,} are there", hint=FETCH_AGAIN
         )
 
 
@@ -276,8 +275,8 @@ def read_tokenizer(folder: Path, kind: str) -> str:
     path = folder / TOKENIZER_FILE
     if path.is_file():
         return read_within(path).decode()
-    if named := [name for name, value in read_object(folder, FILES[1]).items() if value and is_place(name)]:
-        raise ModelError(f"the model {folder} takes its {named[0]} from elsewhere", hint=FETCH_AGAIN)
+    if keys := [name for name, value in read_object(folder, FILES[1]).items() if value and is_place(name)]:
+        raise ModelError(f"the model {folder} takes its {keys[0]} from elsewhere", hint=FETCH_AGAIN)
     make = getattr(imported_transformers(), f"{STEMS[kind]}TokenizerFast")
     fast = make.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return str(fast.backend_tokenizer.to_str())
@@ -287,9 +286,9 @@ def drop_missing(backbone: Any, missing: set[str], folder: Path) -> None:
     """Remove a pooler without weights, which vectors do not use. Raise ModelError for any other missing
     weight.
     """
-    lost = sorted(name for name in missing if not name.startswith("pooler."))
-    if lost:
-        raise ModelError(f"the model {folder} lacks {len(lost)} weights, such as {lost[0]}", hint=FETCH_AGAIN)
+    used = sorted(name for name in missing if not name.startswith("pooler."))
+    if used:
+        raise ModelError(f"the model {folder} lacks {len(used)} weights, such as {used[0]}", hint=FETCH_AGAIN)
     if missing:
         backbone.pooler = None
 
