@@ -1,7 +1,6 @@
-"""`hybridr adapt`: fits an encoder to documents without labels, compares old and new encoder (the gate), and
-exports one.
+"""Fits an encoder to documents without labels (`hybridr adapt`), and exports it if it passes the gate.
 
-Only a DAM beside a REM needs torch.
+The gate compares the old and new encoder. Only a DAM with a REM needs torch.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 NOT_RECORDED = {"out", "queries", "device", "objective_settings"}
 USUAL_ADAPTER, USUAL_OBJECTIVE = "ensemble", "mlm"
 OF_TRAINING = ("steps", "batch_size", "learning_rate")
-ADAPTERS_VERSION = 2  # of the procedure; a change of its results makes finished runs start anew
+ADAPTERS_VERSION = 2  # version of the procedure; raise it when results change: finished runs are repeated
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"
 LEAST_HELD_OUT = 20  # documents, for the gate
@@ -85,18 +84,18 @@ class Start:
     """The class of the adapter or objective."""
     old: Exportable
     held_out: Sequence[Document]
-    """Not trained on."""
+    """Documents that are not trained on."""
     others: Sequence[Document]
     read: int
     """Documents read."""
     language: str
     identity: Mapping[str, Any]
-    """Inputs that decide the result, as JSON, beside the gate's settings."""
+    """Inputs that determine the result, as JSON, besides the gate's settings."""
     fit: Callable[[], Fitted]
     records: Mapping[str, Any] = field(default_factory=dict)
     """Further entries of the encoder's manifest."""
     processes: Processes | None = None
-    """Those that train together; None where this one is alone."""
+    """The processes that train together; None for a single one."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Fitted:
 
     candidate: Exportable
     strength: float
-    """The share of the change that the candidate keeps."""
+    """Share (0..1) of the learnt change in the candidate."""
     training: Mapping[str, Any]
     """Entry of the manifest about the run; its losses are thinned."""
     encoder: Encoder
@@ -113,7 +112,7 @@ class Fitted:
     old_encoder: Encoder
     """A faster encoder with the vectors of the old encoder."""
     attachments: Mapping[str, Path] = field(default_factory=dict)
-    """Files and folders that are kept beside the encoder, by name."""
+    """Files and folders to store with the encoder, by name."""
 
 
 def adapt(
@@ -123,16 +122,15 @@ def adapt(
     judgements: QueriesQrels | None = None,
     progress: Progress = silent,
 ) -> AdaptResult:
-    """Fit an encoder to documents without labels and export it, or export the old one if the gate rejects the
-    new.
+    """Export an encoder fitted to documents without labels, or the old one if the gate rejects the new.
 
     `documents` are an iterable of Document, or (cluster, index). A retriever is joined with a second one; a
     DAM is fitted by masked-LM training and joined with the REM that `settings.rem` names, unless
     `settings.objective` names another way. With 30 or more judged queries (`judgements`) the adapted encoder
-    is kept only if it is shown to rank them better. The result is written to `settings.out`. A run that was
-    finished with the same documents and settings returns at once, a killed one continues. Raises DataError
-    (too few documents, another language), ModelError (base, REM, loss), SettingsError, DownloadError (base,
-    disk). Under `accelerate launch` all processes call this together.
+    must be shown to rank them better. The result is written to `settings.out`. A finished run with the same
+    documents and settings is reused, an interrupted one resumes. Raises DataError (too few documents, another
+    language), ModelError (base, REM, loss), SettingsError, DownloadError (base, disk). Under `accelerate
+    launch` all processes call this together.
     """
     with claimed_folder(settings.out):
         require_replaceable(settings.out)
@@ -149,7 +147,7 @@ def adapt(
             try:
                 load_encoder(settings.out)
                 return read_result(settings.out, manifest, reused=True)
-            except HybridrError:  # it is damaged: make it again
+            except HybridrError:  # damaged: repeat the run
                 pass
         fitted = start.fit()
         if start.processes is None or start.processes.is_main:
@@ -251,44 +249,44 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
             f"a DAM beside a REM is fitted with --objective {' or '.join(choices)}, not {name}"
         )
     member = load_member(OBJECTIVES, name)
-    old = joined_encoder(settings.base, settings, progress)  # before the long part: they may not fit
+    old = joined_encoder(settings.base, settings, progress)  # before the training: they may not match
     gate = GateDocuments(settings.out / STATE_FOLDER / GATE_FILE, settings.seed)
     values = settings.own(member.Settings) | {
         "objective": name,
-        "pooling": old.usage.pooling,  # what is trained is what will rank
-        "out": settings.out / DAM_FOLDER,  # kept beside the encoder
+        "pooling": old.usage.pooling,  # training uses the pooling that ranks
+        "out": settings.out / DAM_FOLDER,  # stored with the encoder
     }
     values.pop("max_tokens", None)
-    own = member.Settings(**values)
-    dam = fit_dam(documents, own, through=gate.passing, progress=progress)
-    chosen = gate.read()
-    if not chosen:  # the tokens of a killed run are there, and the documents for the gate are not
-        deque(gate.passing(read_source(documents, own.fields, progress)), maxlen=0)
-        chosen = gate.read()
-    if len(chosen) < LEAST_DOCUMENTS:
-        raise DataError(f"there are {len(chosen)} different texts; {LEAST_DOCUMENTS} are needed")
-    language, published = main_language(chosen), published_checkpoint(settings.base)
+    dam_settings = member.Settings(**values)
+    dam = fit_dam(documents, dam_settings, through=gate.passing, progress=progress)
+    gate_documents = gate.read()
+    if not gate_documents:  # an interrupted run left tokens, but no documents for the gate
+        deque(gate.passing(read_source(documents, dam_settings.fields, progress)), maxlen=0)
+        gate_documents = gate.read()
+    if len(gate_documents) < LEAST_DOCUMENTS:
+        raise DataError(f"there are {len(gate_documents)} different texts; {LEAST_DOCUMENTS} are needed")
+    language, published = main_language(gate_documents), published_checkpoint(settings.base)
     if published and not settings.any_language:
         require_language(language, published.language, published.name)
     entry = (read_manifest(dam.folder) or {})[STAGE]
-    held_out = held_out_count(len(chosen), max(own.held_out, LEAST_HELD_OUT))
+    held_out = held_out_count(len(gate_documents), max(dam_settings.held_out, LEAST_HELD_OUT))
 
     def fit() -> Fitted:
         """Join the trained DAM with the REM and return the candidate."""
         strength = member.strength if settings.strength is None else settings.strength
-        new = joined_encoder(dam.folder, settings, progress)
-        new.usage = old.usage  # a fitted DAM's folder no longer says what a published name does
+        new_encoder = joined_encoder(dam.folder, settings, progress)
+        new_encoder.usage = old.usage  # a fitted DAM's folder lacks the usage of the published name
         names = ("documents", "steps", "loss_start", "loss_end", "seconds", "resumed_from")
         training = {name: getattr(dam, name) for name in names} | {
             "unseen_loss": [dam.unseen_loss_start, dam.unseen_loss_end],
             "losses": thin_losses(dam.losses),
         }
-        candidate = between(old, new, strength)
+        candidate = between(old, new_encoder, strength)
         return Fitted(candidate, strength, training, candidate, old, {DAM_FOLDER: dam.folder})
 
     identity = {"objective": name, "dam": entry["key"], "old": old.fingerprint}
     records = {"assembly": origins_of(Path(settings.base), Path(str(settings.rem)))}
-    parts = chosen[:held_out], chosen[held_out:]
+    parts = gate_documents[:held_out], gate_documents[held_out:]
     processes = Processes(settings.device)
     return Start(member, old, *parts, entry["read"], language, identity, fit, records, processes)
 
@@ -310,9 +308,7 @@ def export_chosen(
     entry: Mapping[str, Any],
     progress: Progress,
 ) -> None:
-    """Export the new encoder if the gate passed or `force` is set, else the old one, with the `adaptation`
-    entry of its manifest.
-    """
+    """Export the new encoder if the gate passed or `force` is set, else the old one."""
     member, promoted = start.member, gate.passed or settings.force
     source = getattr(member, "source", "")
     values = settings_record(settings, without=NOT_RECORDED) | settings.objective_settings

@@ -1,4 +1,4 @@
-"""The training data of a REM as numbers: tokens cached once, and batches that follow from seed and step."""
+"""The training data of a REM as numbers: tokens in memory, and batches that depend on seed and step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .settings import RemSettings
 
 Numbers: TypeAlias = NDArray[np.int64]
 
-TOKENIZED_AT_ONCE = 4_096  # texts; only their tokens stay
+TOKENIZED_AT_ONCE = 4_096  # texts; only their tokens stay in memory
 
 
 @dataclass(eq=False)
@@ -65,9 +65,9 @@ class Examples:
     negatives: Rows
     """Numbers of the documents that negatives are drawn from, by query."""
     scores: tuple[Rows, Rows] | None = None
-    """The teacher's, beside `positives` and `negatives`; None without a teacher."""
+    """The teacher's scores of `positives` and `negatives`; None without a teacher."""
     dropped: int = 0
-    """Queries that the teacher scored too few documents of."""
+    """Number of queries for which the teacher scored too few documents."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def read_distilled(
     *,
     progress: Progress = silent,
 ) -> Examples:
-    """Tokenise queries and corpus as `read_examples`, and add the teacher's scores.
+    """Tokenise queries and corpus like `read_examples`, and add the teacher's scores.
 
     Negatives are the scored documents that are not relevant. Queries without a scored relevant document, or
     with fewer than `minimum` scored negatives, are left out and counted. Raises DataError, also if none is
@@ -126,8 +126,8 @@ def read_distilled(
             raise DataError(f"{teacher}: document '{doc_id}' of query '{query_id}' is not in the corpus")
         scored[query_id][numbers[doc_id]] = score
     good, bad = [], []
-    for query_id, listed in judgements.positives.items():
-        relevant, scores = {numbers[doc_id] for doc_id in listed}, scored[query_id]
+    for query_id, doc_ids in judgements.positives.items():
+        relevant, scores = {numbers[doc_id] for doc_id in doc_ids}, scored[query_id]
         good.append({number: score for number, score in scores.items() if number in relevant})
         bad.append({number: score for number, score in scores.items() if number not in relevant})
     usable = [place for place in range(len(good)) if good[place] and len(bad[place]) >= minimum]
@@ -156,7 +156,7 @@ def read_corpus_tokens(
 ) -> tuple[Rows, dict[str, int]]:
     """Tokenise the corpus; return the tokens, and document id -> number. Raises DataError."""
     numbers: dict[str, int] = {}
-    relevant = {doc_id for listed in judgements.positives.values() for doc_id in listed}
+    relevant = {doc_id for doc_ids in judgements.positives.values() for doc_id in doc_ids}
 
     def rows() -> Iterator[list[int]]:
         """Yield the tokens of each document and number the documents on the way."""
@@ -169,15 +169,15 @@ def read_corpus_tokens(
                         "no text",
                         hint="remove it from the qrels, or add its text",
                     )
-            first = len(numbers)
-            numbers.update((document.doc_id, first + place) for place, document in enumerate(part))
+            offset = len(numbers)
+            numbers.update((document.doc_id, offset + place) for place, document in enumerate(part))
             yield from tokens.rows([document.contents for document in part], limits.document)
             progress("tokenise", len(numbers))
 
-    read = Rows.of(rows())
+    token_rows = Rows.of(rows())
     progress("tokenise", len(numbers), len(numbers))
     judgements.require_documents(numbers)
-    return read, numbers
+    return token_rows, numbers
 
 
 @dataclass(frozen=True)
@@ -197,18 +197,18 @@ class Batch:
     def share(self, rank: int, count: int) -> Batch:
         """Return the part for process `rank` of `count` processes: an equal range of the queries."""
         size = len(self.queries) // count
-        own = slice(rank * size, (rank + 1) * size)
-        teacher = None if self.teacher is None else self.teacher[own]
-        return Batch(self.step, self.queries[own], self.positives[own], self.negatives[own], teacher)
+        part = slice(rank * size, (rank + 1) * size)
+        teacher = None if self.teacher is None else self.teacher[part]
+        return Batch(self.step, self.queries[part], self.positives[part], self.negatives[part], teacher)
 
 
 class Batches:
-    """The batches of all processes together; each epoch visits every query once, less an incomplete last
-    batch.
+    """The batches of all processes together; each epoch visits every query once, except an incomplete
+    last batch.
 
-    A batch depends on seed and step alone, so a killed run continues exactly. At every visit the positive of
-    a query is drawn anew, and so are its `per_query` negatives, without replacement; if fewer are listed,
-    random documents that are not relevant are added.
+    A batch depends on seed and step alone, so an interrupted run resumes exactly. Every visit draws a
+    positive of the query and, without replacement, `per_query` negatives. If fewer are listed, random
+    documents that are not relevant are added.
     """
 
     def __init__(self, examples: Examples, size: int, per_query: int, seed: int) -> None:
@@ -237,11 +237,11 @@ class Batches:
         """Return the batch of a step, numbered from 1."""
         epoch, part = divmod(step - 1, self.per_epoch)
         order = default_rng([self.seed, 0, epoch]).permutation(len(self.examples.queries))
-        chosen = order[part * self.size : (part + 1) * self.size]
+        selected = order[part * self.size : (part + 1) * self.size]
         random = default_rng([self.seed, 1, step])
         if self.examples.scores is None:
-            drawn = []
-            for query in chosen:
+            drawn_rows = []
+            for query in selected:
                 positives, count = self.examples.positives[query], len(self.examples.documents)
                 positive = int(random.choice(positives))
                 candidates = self.examples.negatives[query]
@@ -252,29 +252,27 @@ class Batches:
                     if number not in excluded:
                         negatives.append(number)
                         excluded.add(number)
-                drawn.append([positive, *negatives])
-            numbers = np.array(drawn)
-            return Batch(step, chosen, numbers[:, 0], numbers[:, 1:])
+                drawn_rows.append([positive, *negatives])
+            numbers = np.array(drawn_rows)
+            return Batch(step, selected, numbers[:, 0], numbers[:, 1:])
         places = []  # in the lists of a query's scored positives and negatives
-        for query in chosen:
+        for query in selected:
             place = int(random.integers(len(self.examples.positives[query])))
-            listed = len(self.examples.negatives[query])
-            places.append((place, random.choice(listed, self.per_query, replace=False)))
-        numbers = values_at(self.examples.positives, self.examples.negatives, chosen, places)
-        teacher = values_at(*self.examples.scores, chosen, places)
-        return Batch(step, chosen, numbers[:, 0], numbers[:, 1:], teacher)
+            available = len(self.examples.negatives[query])
+            places.append((place, random.choice(available, self.per_query, replace=False)))
+        numbers = values_at(self.examples.positives, self.examples.negatives, selected, places)
+        teacher = values_at(*self.examples.scores, selected, places)
+        return Batch(step, selected, numbers[:, 0], numbers[:, 1:], teacher)
 
 
 @dataclass(frozen=True)
 class TargetTexts:
-    """Queries and documents, as tokens, of the target domain, whose vectors shall not differ from those of
-    the source domain.
-    """
+    """Tokens of the target domain's queries and documents, whose vectors should resemble the source's."""
 
     queries: Rows
     documents: Rows
     made_from: Numbers
-    """Number of the document that a query was made from, `(queries,)`; -1 where it was not."""
+    """Number of the document that a query was made from, `(queries,)`; -1 without one."""
 
 
 @dataclass(frozen=True)
@@ -291,8 +289,8 @@ class TargetBatch:
     def share(self, rank: int, count: int) -> TargetBatch:
         """Return the part for process `rank` of `count` processes: an equal range of the queries."""
         size = len(self.queries) // count
-        own = slice(rank * size, (rank + 1) * size)
-        return TargetBatch(self.queries[own], self.first[own], self.second[own])
+        part = slice(rank * size, (rank + 1) * size)
+        return TargetBatch(self.queries[part], self.first[part], self.second[part])
 
 
 @dataclass

@@ -32,14 +32,14 @@ from .token_cache import AROUND, Frame, TokenCache, build_cache, open_cache
 with extra("train", "training a DAM"):
     import torch
 
-KEY_VERSION = 1  # of the procedure; a change of its results makes finished runs start anew
+KEY_VERSION = 1  # version of the procedure; raise it when results change, so that finished runs are repeated
 STAGE = "dam"
 TOKENS_FOLDER = "tokens"
 LEAST_TRAINED = 2  # documents
 MOST_UNKNOWN = 0.5  # share of tokens
 NOT_RECORDED = {"out", "device", "checkpoint_every"}
-NOT_COMPARED = NOT_RECORDED | {"base"}  # its weights and tokenizer are
-PIECE, BLANK = "##", "Ġ"  # what begins a token inside a word (BERT), and at its beginning (RoBERTa)
+NOT_COMPARED = NOT_RECORDED | {"base"}  # its weights and tokenizer are compared
+PIECE, BLANK = "##", "Ġ"  # prefix of a token inside a word (BERT), and at its beginning (RoBERTa)
 Through: TypeAlias = Callable[[Iterable[Document]], Iterable[Document]]
 
 
@@ -52,18 +52,16 @@ class DamFit(runs.Trained):
     """
 
     tokens: int
-    """Number of tokens of all documents that were read."""
+    """Number of tokens of all documents."""
     precision: str
     fresh_head: bool
-    """Whether the base had no masked-LM head, so that one tied to its embeddings was made."""
+    """Whether the base had no masked-LM head, so that a new one tied to its embeddings was added."""
     unseen_loss_start: float | None
     unseen_loss_end: float | None
 
 
 class DamRun:
-    """Inputs of a training run: settings, processes, base model, precision, and the keys by which a finished
-    run is recognised.
-    """
+    """A training run's settings, processes, base model and precision, and keys that identify results."""
 
     def __init__(self, settings: DamSettings, progress: Progress) -> None:
         """Open the base model and choose the precision for this machine."""
@@ -73,7 +71,7 @@ class DamRun:
                 folder = minilm(progress=progress)
             else:
                 folder = local_path(settings.base, progress)
-        with torch.random.fork_rng():  # a fresh head is drawn
+        with torch.random.fork_rng():  # a new head has random weights
             torch.manual_seed(settings.seed)
             self.dam = read_dam(folder)
         self.frame = read_frame(self.dam)
@@ -93,9 +91,9 @@ class DamRun:
         For a result `corpus` is the fingerprint of its texts; for the tokens of an unfinished run it
         describes their source.
         """
-        compared = runs.settings_record(self.settings, without=NOT_COMPARED | self.member.unused)
+        values = runs.settings_record(self.settings, without=NOT_COMPARED | self.member.unused)
         return fingerprint(
-            [KEY_VERSION, compared, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
+            [KEY_VERSION, values, self.base["weights"], self.base["tokenizer"], self.precision, corpus]
         )
 
 
@@ -110,10 +108,10 @@ def fit_dam(
     `settings.out`.
 
     `documents` are an iterable of Document, a CorpusFile, or (cluster, index). Each is one example; repeated
-    and empty texts are left out (Zhan et al. 2022, methods.md A.8). A run that was finished with the same
-    texts and settings is not repeated. An unfinished one continues exactly, on its own tokens: the source is
-    not read again, so a plain iterable must be the same one. Documents are read through the function
-    `through`, which yields them unchanged and may note them. Under `accelerate launch` all processes call
+    and empty texts are left out (Zhan et al. 2022, methods.md A.8). A finished run with the same texts
+    and settings is reused. An interrupted one resumes exactly with its stored tokens. The source is not read
+    again, so a plain iterable must be the same one. Documents are read through the function `through`, which
+    yields them unchanged and may record them. Under `accelerate launch` all processes call
     this together; the main one prepares and writes. Raises ModelError (base, vocabulary, memory, loss),
     DataError (no usable text), DownloadError (base, disk) and SettingsError.
     """
@@ -151,8 +149,8 @@ def read_frame(dam: Dam) -> Frame:
             f"the tokenizer of {dam.folder} {problem}; one before, one after and a mask token are needed",
             hint="give a masked-LM checkpoint of BERT, RoBERTa or DistilBERT with its own tokenizer",
         )
-    named = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
-    special = tuple(sorted({*special_ids, *(token for token in named if token is not None)}))
+    role_ids = (tokenizer.token_to_id(token) for token in dam.special_tokens.values())
+    special = tuple(sorted({*special_ids, *(token for token in role_ids if token is not None)}))
     return Frame(
         special_ids[0],
         special_ids[1],
@@ -164,9 +162,9 @@ def read_frame(dam: Dam) -> Frame:
     )
 
 
-def matching_ids(tokenizer: Tokenizer, chosen: Callable[[str], bool]) -> tuple[int, ...]:
-    """Return the ids of the tokens for which `chosen` is true, ascending."""
-    return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if chosen(token)))
+def matching_ids(tokenizer: Tokenizer, matches: Callable[[str], bool]) -> tuple[int, ...]:
+    """Return the ids of the tokens for which `matches` is true, ascending."""
+    return tuple(sorted(number for token, number in tokenizer.get_vocab().items() if matches(token)))
 
 
 def is_full_stop(token: str) -> bool:
@@ -189,7 +187,7 @@ def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, prog
     """Return the token cache of an unfinished run, or a new one, which the main process builds.
 
     Texts are read through the function `through`. Raise DataError for too few different texts, and for a
-    tokenizer that does not know the language.
+    tokenizer without the words of the language.
     """
     folder, key = plan.state / TOKENS_FOLDER, plan.key(source_record(documents))
     with plan.processes.main_first():
@@ -221,10 +219,10 @@ def train_and_write(plan: DamRun, cache: TokenCache, key: str, progress: Progres
     settings, processes = plan.settings, plan.processes
     objective: FitsDam = plan.member(plan.dam, plan.frame, cache, settings, plan.precision, processes)
     require_memory(plan.dam.model, objective.budget, processes.device)
-    before = objective.unseen_loss()
+    initial_loss = objective.unseen_loss()
     state = plan.state / runs.STATE_FILE
     run = train(objective, state, key, progress=progress)
-    unseen = {"unseen_loss": [before, objective.unseen_loss()]}
+    unseen = {"unseen_loss": [initial_loss, objective.unseen_loss()]}
     entry = {
         "key": key,
         "documents": objective.documents,
@@ -238,7 +236,7 @@ def train_and_write(plan: DamRun, cache: TokenCache, key: str, progress: Progres
         **unseen,
     }
     if processes.is_main:
-        with staged_folder(settings.out) as folder:  # it takes the place of the unfinished run
+        with staged_folder(settings.out) as folder:  # replaces the unfinished run
             outputs = write_dam_files(plan.dam, folder) + objective.leave(folder)
             shutil.copyfile(plan.state / runs.LOSSES_FILE, folder / runs.LOSSES_FILE)
             outputs.append(runs.LOSSES_FILE)

@@ -42,7 +42,7 @@ RanksQueries: TypeAlias = Callable[[list[Query], int], Run]
 """Ranks the best k documents for each query, as `Search(...).run` does on a cluster."""
 FILE = "negatives.tsv"
 PART_FILE = ".negatives.part"
-MADE_BY = 1  # version of the procedure; a change of its results makes finished files be mined again
+MADE_BY = 1  # version of the procedure; raise it when results change, so that files are mined again
 BATCH = 256  # queries between two writes
 MINE_AGAIN = "the file must cover exactly the queries of the qrels; without a file they are mined"
 PICKLE = 0x80  # the first byte of a pickle
@@ -62,7 +62,7 @@ class Judged:
     documents: Callable[[], Iterator[Document]]
     """Reads the corpus again at every call, because it may not fit into memory."""
     fingerprint: str
-    """Names the contents of the files, 64 hex digits."""
+    """Fingerprint of the files' contents, 64 hex digits."""
 
     def sample(self, count: int | None, seed: int) -> Judged:
         """Return `count` queries drawn at random, in the order of the file.
@@ -71,9 +71,9 @@ class Judged:
         """
         if count is None or count >= len(self.queries):
             return self
-        chosen = sorted(default_rng([seed, 2]).choice(len(self.queries), count, replace=False).tolist())
+        positions = sorted(default_rng([seed, 2]).choice(len(self.queries), count, replace=False).tolist())
         ids = list(self.queries)
-        queries = {ids[position]: self.queries[ids[position]] for position in chosen}
+        queries = {ids[position]: self.queries[ids[position]] for position in positions}
         return replace(
             self,
             queries=queries,
@@ -131,7 +131,7 @@ def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
     """Read the three files of DDR: qrels `qid 0 docid grade`, queries and corpus `id<TAB>text` (gzip
     allowed).
 
-    Grades of 1 and more are relevant. Raises DataError as `read_judged_beir`.
+    Grades of 1 and more are relevant. Raises DataError like `read_judged_beir`.
     """
     grades = read_qrels(qrels)
     texts = {}
@@ -145,11 +145,11 @@ def read_judged_files(qrels: Path, queries: Path, corpus: Path) -> Judged:
 
     def documents() -> Iterator[Document]:
         """Yield the documents of the corpus. Raises DataError for a repeated id."""
-        seen: set[str] = set()
+        doc_ids: set[str] = set()
         for line, doc_id, text in read_table(corpus):
-            if doc_id in seen:
+            if doc_id in doc_ids:
                 raise DataError(f"{corpus}:{line}: document id '{doc_id}' for the second time")
-            seen.add(doc_id)
+            doc_ids.add(doc_id)
             yield Document(doc_id, text)
 
     return make_judged(corpus.stem, texts, grades, documents, [corpus, queries, qrels])
@@ -162,9 +162,7 @@ def make_judged(
     documents: Callable[[], Iterator[Document]],
     files: Iterable[Path],
 ) -> Judged:
-    """Return the labelled queries, without those that have no relevant document. Raise DataError if none is
-    left.
-    """
+    """Return the queries that have a relevant document. Raise DataError if there is none."""
     relevant = {
         query_id: tuple(doc_id for doc_id, grade in grades.items() if grade >= 1)
         for query_id, grades in qrels.items()
@@ -189,9 +187,9 @@ def mine(
     """Mine `count` negatives for every query into the file `out`/negatives.tsv, best first, and return its
     path.
 
-    The ranking is BM25 over the corpus in this process, or `rank` on a cluster whose index holds the same
-    corpus (`source` names the ranking in the fingerprint). A killed run continues, a finished one returns at
-    once. Raises DataError for ids that the file cannot hold or the corpus does not have.
+    The ranking is BM25 over the corpus in this process, or `rank` on a cluster with the same corpus.
+    `source` names the ranking in the fingerprint. An interrupted run resumes, a finished one is reused.
+    Raises DataError for ids that the file cannot hold or the corpus does not have.
     """
     key = fingerprint(
         {"version": MADE_BY, "judged": judgements.fingerprint, "count": count, "source": source}
@@ -225,13 +223,13 @@ def mine_rest(
     """
     queries = [Query(query_id, text) for query_id, text in judgements.queries.items()]
     content = read_within(part, max_model_bytes()) if part.is_file() else b""
-    finished = content[: content.rfind(b"\n") + 1]  # a line that was broken off is cut
-    part.write_bytes(finished)
-    done = finished.count(b"\n")
+    lines = content[: content.rfind(b"\n") + 1]  # without an incomplete last line
+    part.write_bytes(lines)
+    line_count = lines.count(b"\n")
     rank = rank or rank_here(judgements, progress)
-    progress("mine negatives", done, len(queries))
+    progress("mine negatives", line_count, len(queries))
     with part.open("a", encoding="utf-8") as file:
-        for start in range(done, len(queries), BATCH):
+        for start in range(line_count, len(queries), BATCH):
             batch = queries[start : start + BATCH]
             deepest = count + max(len(judgements.positives[query.query_id]) for query in batch)
             run = rank(batch, deepest)
@@ -294,15 +292,15 @@ def read_negatives(
     Lines are `qid<TAB>d1 d2 d3 ...`. The file must cover exactly the judged queries; no negative may be
     relevant or outside the corpus. Raises DataError that names the query.
     """
-    seen: set[str] = set()
+    query_ids: set[str] = set()
     for number, line in read_lines(file):
-        query_id, _, listed = line.partition("\t")
-        if query_id in seen or query_id not in judgements.judged_ids:
-            what = "comes for the second time" if query_id in seen else "is not in the qrels"
-            raise DataError(f"{file}:{number}: query '{query_id}' {what}", hint=MINE_AGAIN)
-        seen.add(query_id)
+        query_id, _, negatives = line.partition("\t")
+        if query_id in query_ids or query_id not in judgements.judged_ids:
+            problem = "comes for the second time" if query_id in query_ids else "is not in the qrels"
+            raise DataError(f"{file}:{number}: query '{query_id}' {problem}", hint=MINE_AGAIN)
+        query_ids.add(query_id)
         if query_id in judgements.queries:
-            doc_ids = listed.split()
+            doc_ids = negatives.split()
             if wrong := set(doc_ids) & set(judgements.positives[query_id]):
                 raise DataError(
                     f"{file}:{number}: document '{min(wrong)}' is a negative of query '{query_id}' and "
@@ -316,7 +314,7 @@ def read_negatives(
                     hint="negatives, qrels and corpus must be of the same collection",
                 )
             yield query_id, [numbers[doc_id] for doc_id in doc_ids]
-    if missing := judgements.queries.keys() - seen:
+    if missing := judgements.queries.keys() - query_ids:
         raise DataError(
             f"{file} lacks {quantity(len(missing), 'query')} that the qrels have, such as '{min(missing)}'",
             hint=MINE_AGAIN,
@@ -338,9 +336,9 @@ def read_scores(file: Path) -> Iterator[tuple[str, str, float]]:
     for number, line in read_lines(file):
         try:
             if kind == ".jsonl":
-                record, where = parsed_json(line), f"{file}:{number}"
-                query_id = valid_id(record["query-id"], where, "'query-id'")
-                doc_id = valid_id(record["corpus-id"], where, "'corpus-id'")
+                record, place = parsed_json(line), f"{file}:{number}"
+                query_id = valid_id(record["query-id"], place, "'query-id'")
+                doc_id = valid_id(record["corpus-id"], place, "'corpus-id'")
                 score = float(record["score"])
             else:
                 query_id, doc_id, value = line.split("\t") if "\t" in line else line.split()

@@ -1,6 +1,6 @@
-"""The training loop of every objective: exact continuation after a stop, several processes, one file.
+"""The training loop of every objective, in one or several processes, with exact resumption.
 
-Also the checks of disk and memory, and the choice of precision.
+It also checks disk and memory, and chooses the precision.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .runs import LOSSES_FILE, Training, write_steps
 
 with extra("train", "training a model"):
     import torch
-    import torch.distributed.nn.functional  # imported after the group, its defaults hold on to it
+    import torch.distributed.nn.functional  # before the group exists: its default arguments would keep it
     from accelerate import PartialState
     from safetensors.torch import save_file
     from torch import distributed
 
 
 CHECKPOINT = 3  # times the weights: themselves and two moments
-CHECKPOINTS = 2  # a new one is written before the former goes
+CHECKPOINTS = 2  # a new one is written before the old one is deleted
 STILL_TO_COME = 3  # times the weights in memory that training adds: gradients and two moments
-CACHE_BYTES_PER_BYTE = 1.2  # 4 bytes for a token of about 4 letters, and what is kept of each document
-STATES_PER_LAYER = 20  # numbers of the width of a state that one token's backward pass keeps in each layer
-MASKED_SHARE = 0.2  # of the tokens; their logits are kept three times
+CACHE_BYTES_PER_BYTE = 1.2  # 4 bytes for a token of about 4 letters, and data of each document
+STATES_PER_LAYER = 20  # vectors of a state's width that the backward pass stores per token and layer
+MASKED_SHARE = 0.2  # of the tokens; their logits are stored three times
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -47,7 +47,7 @@ def train(
 ) -> Training:
     """Train the objective's weights in place, with checkpoints (`memory` included) in the file `state`.
 
-    A checkpoint with the same `key` is continued exactly, another one is ignored. Losses and other measured
+    A checkpoint with the same `key` is resumed exactly, another one is ignored. Losses and other measured
     values are logged beside the checkpoint. Raises ModelError if the loss is not finite, DownloadError if the
     disk is full.
     """
@@ -105,7 +105,7 @@ def take_step(objective: Objective, optimizer: torch.optim.Optimizer, step: int)
     """
     recipe, processes = objective.recipe, objective.processes
     entropy = np.random.SeedSequence([recipe.seed, step, processes.rank]).generate_state(1, np.uint64)[0]
-    torch.manual_seed(int(entropy >> np.uint64(1)))  # dropout's, the same after a restart
+    torch.manual_seed(int(entropy >> np.uint64(1)))  # seed of dropout, the same after a restart
     optimizer.zero_grad(set_to_none=True)
     total = torch.zeros((), dtype=torch.float64, device=processes.device)
     mixed = torch.autocast(processes.device.type, dtype=torch.bfloat16, enabled=recipe.precision == "bf16")
@@ -162,7 +162,7 @@ def require_memory(model: Any, tokens: int, device: torch.device) -> None:
     """
     config = model.config
     states = config.num_hidden_layers * STATES_PER_LAYER * config.hidden_size
-    logits = MASKED_SHARE * 3 * config.vocab_size  # with the states what the backward pass keeps, in fp32
+    logits = MASKED_SHARE * 3 * config.vocab_size  # stored for the backward pass in fp32, like the states
     needed = STILL_TO_COME * weight_bytes(model) + int(4 * tokens * (states + logits))
     if device.type == "cuda":
         free = int(torch.cuda.mem_get_info(device)[0])
@@ -170,8 +170,8 @@ def require_memory(model: Any, tokens: int, device: torch.device) -> None:
         free = int(psutil.virtual_memory().available)
         with suppress(OSError, ValueError):  # another system, another version, or no limit ("max")
             limit = int((CGROUP / "memory.max").read_text(encoding="ascii"))
-            used = int((CGROUP / "memory.current").read_text(encoding="ascii"))
-            free = min(free, limit - used)
+            in_use = int((CGROUP / "memory.current").read_text(encoding="ascii"))
+            free = min(free, limit - in_use)
     if free < needed:
         raise ModelError(
             f"{free / 1e6:,.0f} MB of memory are free on {device}, training needs about "
@@ -183,15 +183,14 @@ def require_memory(model: Any, tokens: int, device: torch.device) -> None:
 def choose_precision(precision: Literal["auto", "fp32", "bf16"], device: torch.device) -> TrainingPrecision:
     """Return bf16 if the device computes in it, else fp32; weights and optimiser are fp32 either way.
 
-    On a CPU bf16 needs AMX, which is tried in a child process: some virtual machines list an AMX that kills
-    the process, and without AMX bf16 is slower than fp32. Raises ModelError if bf16 is asked for and AMX does
-    not work.
+    On a CPU bf16 needs AMX, without which it is slower than fp32. A child process tries AMX, which kills the
+    process on some virtual machines. Raises ModelError if bf16 is requested and AMX does not work.
     """
     if precision == "fp32":
         return "fp32"
     if device.type == "cuda":
-        able = torch.cuda.is_bf16_supported(including_emulation=False)
-        return "bf16" if able or precision == "bf16" else "fp32"
+        supported = torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bf16" if supported or precision == "bf16" else "fp32"
     cpu = read_cpu()
     advertised = FEATURES["AMX"] in cpu.flags
     works = advertised and device.type == "cpu" and amx_works(cpu) is True
@@ -214,7 +213,7 @@ class Processes:
         self.rank: int = self._state.process_index
         self.count: int = self._state.num_processes
         self.device: torch.device = self._state.device
-        if self.count > 1:  # threads of the group that live on abort the interpreter at its end, now and then
+        if self.count > 1:  # threads of the group may otherwise abort the interpreter at exit
             atexit.register(self._state.destroy_process_group)
 
     @property
@@ -248,7 +247,7 @@ class Processes:
 
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-MEMORY, OBSERVED = "memory.", "observed."  # what names in a checkpoint begin with
+MEMORY, OBSERVED = "memory.", "observed."  # prefixes of names in a checkpoint
 
 
 def write_checkpoint(

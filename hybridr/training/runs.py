@@ -1,4 +1,4 @@
-"""A training run on disk: whether it was finished before, its losses, and what is recorded about it.
+"""A training run on disk: its state, its losses, its manifest entry, and whether it is finished.
 
 A run is identified by its key, the fingerprint of everything that its result depends on. During the run its
 state is in a folder inside the result's folder; the result replaces that folder atomically.
@@ -71,7 +71,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """Base of results: a folder, and how the training of its contents went.
+    """Base of results: a folder, and figures of the training of its contents.
 
     `loss_start` and `loss_end` are means over the first and last tenth of the steps; `losses` are at most
     400, evenly spread. `documents` counts different texts, without held-out ones.
@@ -98,7 +98,7 @@ def settings_record(settings: Stage, *, without: Collection[str]) -> dict[str, A
     return {name: value for name, value in settings.record().items() if name not in without}
 
 
-def require_own_folder(folder: Path, stage: str, what: str) -> None:
+def require_own_folder(folder: Path, stage: str, label: str) -> None:
     """Raise ModelError if `folder` holds anything but a result of `stage` or an unfinished run's state."""
     if not folder.exists() or (folder / STATE_FOLDER).is_dir():
         return
@@ -106,7 +106,7 @@ def require_own_folder(folder: Path, stage: str, what: str) -> None:
         any(folder.iterdir()) and (intact_manifest(folder) or {}).get("stage") != stage
     ):
         raise ModelError(
-            f"{folder} exists and is not a {what} that hybridr trained, so it is not replaced",
+            f"{folder} exists and is not a {label} that hybridr trained, so it is not replaced",
             hint="choose another folder with --out, or remove it",
         )
 

@@ -18,7 +18,7 @@ OBJECTIVES, ADAPTERS = "training.objectives", "encoders.adapters"
 class AdaptSettings(Stage):
     """Label-free adaptation to the documents of an index: of a retriever, or of the DAM beside a REM.
 
-    None takes what the objective's own Settings say: those of `ensemble` for a retriever, of `mlm` for a DAM.
+    None takes the default of the objective's Settings: of `ensemble` for a retriever, of `mlm` for a DAM.
     """
 
     table: ClassVar[str] = "adapt"
@@ -70,9 +70,7 @@ class AdaptSettings(Stage):
     force: bool = Field(False, description="export the adapted encoder although the gate rejects it")
 
     def own(self, stage: type[Stage]) -> dict[str, Any]:
-        """Return the values that the objective's settings class `stage` shares, and the objective's own
-        settings.
-        """
+        """Return the values that the objective's settings class `stage` shares, and `objective_settings`."""
         values = ((name, getattr(self, name)) for name in type(self).model_fields)
         shared = {name: value for name, value in values if value is not None and name in stage.model_fields}
         return shared | self.objective_settings
@@ -200,8 +198,8 @@ class RemSettings(Stage):
     def choose_loss(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Set the loss to pairwise for methods that weigh clusters, as in COCO-DR, unless a loss is given.
 
-        A query's loss then depends on its own texts only, and one backward pass gives all clusters'
-        gradients.
+        Then a query's loss depends on its own texts only, and one backward pass gives the gradients of all
+        clusters.
         """
         grouping = member_names(OBJECTIVES, on="method", by_clusters=True)
         return {"loss": "pairwise", **values} if values.get("method") in grouping else values
@@ -209,16 +207,16 @@ class RemSettings(Stage):
 
 def require_consistent(settings: RemSettings) -> None:
     """Raise SettingsError if two settings contradict each other."""
-    taught = member_names(OBJECTIVES, on="labels", teacher=True)
+    distilled = member_names(OBJECTIVES, on="labels", teacher=True)
     if settings.full and settings.rem:
         raise SettingsError("--full trains all weights, --rem continues a REM: give one of them")
-    if (settings.loss in taught) != (settings.teacher is not None):
+    if (settings.loss in distilled) != (settings.teacher is not None):
         raise SettingsError(
             "distillation needs --teacher, and only distillation takes it",
-            hint=f"--loss {' or '.join(taught)} --teacher SCORES.jsonl",
+            hint=f"--loss {' or '.join(distilled)} --teacher SCORES.jsonl",
         )
-    alone = member_names(OBJECTIVES, on="labels", rows_apart=True)  # with a query's own negatives only
-    if (settings.loss in alone or settings.ranker == "rerank") and not settings.negatives_per_query:
+    separate = member_names(OBJECTIVES, on="labels", rows_apart=True)  # with a query's own negatives only
+    if (settings.loss in separate or settings.ranker == "rerank") and not settings.negatives_per_query:
         raise SettingsError(f"{settings.loss} of {settings.ranker} needs [rem] negatives_per_query above 0")
     if settings.batch_size == 1 and not settings.negatives_per_query:
         raise SettingsError(
@@ -237,26 +235,26 @@ def require_method(settings: RemSettings, *, invariant: bool) -> str | None:
     `invariant` says whether there is a target domain to be invariant to. Raise SettingsError if a method
     conflicts with other settings.
     """
-    of_target = member_names(OBJECTIVES, on="method", needs_target=True)
-    if invariant and settings.method not in (None, *of_target):
+    target_methods = member_names(OBJECTIVES, on="method", needs_target=True)
+    if invariant and settings.method not in (None, *target_methods):
         raise SettingsError(f"--method {settings.method} and --invariant-to are methods: give one of them")
-    if settings.method in of_target and not invariant:
+    if settings.method in target_methods and not invariant:
         raise SettingsError(
             f"{settings.method} needs a domain to be invariant to", hint="--invariant-to INDEX"
         )
     if settings.method_settings and not (settings.method or invariant):
         raise SettingsError("--method-settings are those of --method: give it too")
-    chosen = settings.method or (of_target[0] if invariant else None)
-    if chosen and settings.ranker != "dense":
-        raise SettingsError(f"{chosen} is for the dense ranker, not for {settings.ranker}")
+    method_name = settings.method or (target_methods[0] if invariant else None)
+    if method_name and settings.ranker != "dense":
+        raise SettingsError(f"{method_name} is for the dense ranker, not for {settings.ranker}")
     if (
-        chosen in member_names(OBJECTIVES, on="method", needs_negatives=True)
+        method_name in member_names(OBJECTIVES, on="method", needs_negatives=True)
         and not settings.negatives_per_query
     ):
-        raise SettingsError(f"{chosen} needs [rem] negatives_per_query above 0")
+        raise SettingsError(f"{method_name} needs [rem] negatives_per_query above 0")
     if settings.episodes > 1 and (settings.ranker != "dense" or settings.teacher or invariant):
         raise SettingsError(
             "[rem] episodes mines negatives anew by the ranker itself: it needs the dense ranker, and "
             "neither --teacher nor --invariant-to",
         )
-    return chosen
+    return method_name

@@ -1,17 +1,17 @@
-"""Objectives: what a training minimises, one file each.
+"""Training objectives, one file each.
 
-The class of a member states in plain lines its `name`, that of the file, a `help` for the command line, and
-`on`, what it is trained on; that says where it can be chosen and what it is made of. The lines are read
-without importing the file: a subclass of another member states them itself. The shortest member is a
+The class of a member assigns literals to `name` (that of the file), `help` for the command line, and `on`,
+the kind of its training data. `on` decides where it can be chosen and how it is constructed. These lines are
+read without importing the file, so a subclass of another member repeats them. The shortest member is a
 subclass, such as `Pairwise`.
 
     "documents"  `dam train`, `adapt --rem`: Member(dam, frame, cache, settings, precision, processes), which
                  `FitsDam`; its Settings extend `DamSettings`
     "labels"     `rem train --loss`: Member(ranker, weights, batches, settings, precision, processes);
-                 `teacher = True` where its batches need a teacher's scores
+                 `teacher = True` if its batches need a teacher's scores
     "pairs"      the same for the re-ranker, which reads query and document together
 
-A file whose class states nothing holds losses that nothing is trained by yet, or what members share.
+A file whose class assigns none of them holds losses that no training uses yet, or code of several members.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TrainingPrecision = Literal["fp32", "bf16"]
 
 
 class Objective(Protocol):
-    """Loss that a training minimises; `parts` must depend only on weights, seed, step and rank."""
+    """Loss to minimise; `parts` must depend only on weights, seed, step and rank."""
 
     name: str
     """Name of the objective, which is that of its file."""
@@ -41,9 +41,9 @@ class Objective(Protocol):
     weights: Mapping[str, torch.nn.Parameter]
     """Trained weights by name, in a fixed order."""
     dropout: bool
-    """Whether the model's own dropout is active."""
+    """Whether the model's dropout is active."""
     shared_loss: bool
-    """Whether every process computes the whole loss; else their losses add up."""
+    """Whether every process computes the entire loss; else the losses are summed."""
     recipe: Recipe
     """Optimiser and schedule of the weights, from the settings."""
     processes: Any
@@ -70,13 +70,13 @@ class FitsDam(Objective, Protocol):
     source: str
     """Authors and year, for model cards."""
     strength: float
-    """The share (0..1) of the learnt change that is kept unless another is asked for."""
+    """Default share (0..1) of the learnt change that is applied."""
     budget: int
-    """The tokens of its largest micro-batch."""
+    """Tokens of its largest micro-batch."""
     documents: int
-    """Number of documents that are trained on."""
+    """Number of training documents."""
     unused: frozenset[str]
-    """Settings that the result does not follow from."""
+    """Settings that do not affect the result."""
 
     def unseen_loss(self) -> float | None:
         """Return the loss on the held-out documents, always computed the same way; None without any."""
@@ -86,7 +86,7 @@ class FitsDam(Objective, Protocol):
 
 
 class Memory(Protocol):
-    """State that a training keeps from step to step, beside weights and optimiser."""
+    """State that a training keeps from step to step, besides weights and optimiser."""
 
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Return the state as tensors for a checkpoint."""
@@ -95,9 +95,7 @@ class Memory(Protocol):
         """Restore the state from the tensors of a checkpoint."""
 
     def observed(self) -> Mapping[str, Any]:
-        """Return the values (numbers or lists) measured in the last step for the log, always by the same
-        names.
-        """
+        """Return the values (numbers or lists) of the last step for the log, always by the same names."""
 
 
 @dataclass(frozen=True)
@@ -110,21 +108,21 @@ class Recipe:
     warm_up: int = 0
     """Steps in which the learning rate rises linearly."""
     decay: bool = False
-    """Whether the rate falls linearly to 0 afterwards; else it stays."""
+    """Whether the rate falls linearly to 0 afterwards; else it is constant."""
     weight_decay: float = 0.0
-    """Not on biases and LayerNorm."""
+    """Not applied to biases and LayerNorm."""
     clip: float = 1.0
-    """Norm that the gradient is cut to; 0 leaves it."""
+    """Largest norm of the gradient; 0 does not clip."""
     precision: TrainingPrecision = "fp32"
     checkpoint_every: int = 100
     optimizer: Literal["adamw", "sgd"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)
-    """Coefficients of AdamW, as `eps`."""
+    """Coefficients of AdamW, like `eps`."""
     eps: float = 1e-8
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, numbered from 1."""
         if step <= self.warm_up:
             return self.learning_rate * step / self.warm_up
-        left = (self.steps - step + 1) / (self.steps - self.warm_up + 1)
-        return self.learning_rate * (left if self.decay else 1.0)
+        remaining = (self.steps - step + 1) / (self.steps - self.warm_up + 1)
+        return self.learning_rate * (remaining if self.decay else 1.0)

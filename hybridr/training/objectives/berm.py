@@ -29,15 +29,15 @@ TokenSpan: TypeAlias = tuple[int, int]
 UnitScores: TypeAlias = Callable[[int, int, Sequence[TokenSpan]], NDArray[np.float64]]
 """Scores a passage's units for a query: numbers of query and passage, and the units."""
 AnswerScores: TypeAlias = Callable[[int, int], NDArray[Any] | None]
-"""A reader's score per position of a passage, by numbers of query and passage; None where it gave none."""
+"""A reader's score per position of a passage, by numbers of query and passage; None without scores."""
 
 
 def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = False) -> list[TokenSpan]:
-    """Return the units of a passage's tokens `(tokens,)`: the spans between tokens in `ends`; first and last
-    are special.
+    """Return the units of a passage's tokens `(tokens,)`: the spans between tokens in `ends`.
 
-    Tokens after the last end are a unit too, and two adjacent ends enclose none. In the `released` form of
-    the authors' code nothing follows the last end, and a unit without tokens is the end itself.
+    The first and last token are special. Tokens after the last end are a unit too, and two adjacent ends
+    enclose none. In the `released` form of the authors' code nothing follows the last end. A unit without
+    tokens is then the end itself.
     """
     places = np.flatnonzero(np.isin(ids, list(ends))).tolist()
     starts = [1, *(place + 1 for place in places)]
@@ -52,18 +52,18 @@ def find_units(ids: NDArray[Any], ends: Collection[int], *, released: bool = Fal
 class Bm25Units:
     """BM25 scores of a passage's units for its query, with the collection's statistics (BERM, methods.md I).
 
-    Words are token ids. Without the factor k1 + 1, which would only matter beside a reader's scores.
+    Words are token ids. The factor k1 + 1 is left out; it would only matter with a reader's scores.
     """
 
     queries: Rows
     documents: Rows
-    """Both as they are encoded, with a special token at either end."""
+    """Queries and documents are stored as encoded, with a special token at either end."""
     frequencies: NDArray[Any]
-    """Passages that hold a token, by its id."""
+    """Number of passages with a token, by its id."""
     count: int
-    """Passages in all."""
+    """Number of passages."""
     average: float
-    """Tokens of a unit, without what ends it."""
+    """Mean tokens of a unit, without its end."""
     reader: AnswerScores | None = None
     k1: float = 1.5
     b: float = 0.75
@@ -73,25 +73,23 @@ class Bm25Units:
     def __call__(self, query: int, document: int, spans: Sequence[TokenSpan]) -> NDArray[np.float64]:
         """Return the score of each unit `spans` of a document for a query, `(units,)`."""
         words, tokens = self.queries[query][1:-1], self.documents[document]
-        held = self.frequencies[words].astype(np.float64)
-        idf = np.log(1 + (self.count - held + 0.5) / (held + 0.5))
-        read = self.reader(query, document) if self.reader else None
+        passage_counts = self.frequencies[words].astype(np.float64)
+        idf = np.log(1 + (self.count - passage_counts + 0.5) / (passage_counts + 0.5))
+        reader_scores = self.reader(query, document) if self.reader else None
         scores = []
         for start, end in spans:  # a word that a query repeats counts each time
             unit = tokens[start:end]
             frequency = (words[:, None] == unit).sum(1)
             length = 1 - self.b + self.b * len(unit) / self.average
             scores.append(float((idf * frequency / (frequency + self.k1 * length)).sum()))
-        if read is not None:
-            best = [float(np.max(read[start:end], initial=0.0)) for start, end in spans]
+        if reader_scores is not None:
+            best = [float(np.max(reader_scores[start:end], initial=0.0)) for start, end in spans]
             scores = [score + self.delta * best_score for score, best_score in zip(scores, best, strict=True)]
         return np.array(scores, dtype=np.float64)
 
 
 def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> tuple[Numbers, int, float]:
-    """Return for each token id the number of passages with it, the number of units, and the mean tokens of a
-    unit.
-    """
+    """Return the number of passages with each token id, the number of units, and their mean tokens."""
     frequencies = np.zeros(vocabulary, dtype=np.int64)
     tokens = units = 0
     for row in documents:
@@ -104,8 +102,8 @@ def unit_statistics(documents: Rows, ends: Collection[int], vocabulary: int) -> 
 def unit_means(states: Tensor, units: Sequence[Sequence[TokenSpan]]) -> tuple[Tensor, Tensor]:
     """Return the mean token states of each passage's units, from states `(n, tokens, width)`.
 
-    The result is vectors `(n, units, width)`, 0 where a passage has fewer units, and a mask `(n, units)` of
-    those that exist.
+    The result is vectors `(n, units, width)` and a mask `(n, units)` of the units that exist. Vectors are 0
+    where a passage has fewer units.
     """
     limit = max(1, *(len(spans) for spans in units))
     shares = np.zeros((len(units), limit, states.shape[1]), dtype=np.float32)
@@ -113,27 +111,27 @@ def unit_means(states: Tensor, units: Sequence[Sequence[TokenSpan]]) -> tuple[Te
         for number, (start, end) in enumerate(spans):
             shares[row, number, start:end] = 1 / (end - start)
     counts = torch.tensor([len(spans) for spans in units], device=states.device)
-    there = torch.arange(limit, device=states.device) < counts.unsqueeze(1)
-    return torch.from_numpy(shares).to(states) @ states, there
+    mask = torch.arange(limit, device=states.device) < counts.unsqueeze(1)
+    return torch.from_numpy(shares).to(states) @ states, mask
 
 
-def log_shares(scores: Tensor, there: Tensor) -> Tensor:
-    """Return the log-softmax of scores `(n, units)` over the units that exist (`there`); 0 elsewhere."""
-    hidden = scores.masked_fill(~there, torch.finfo(scores.dtype).min)
-    return functional.log_softmax(hidden, dim=1).masked_fill(~there, 0.0)
+def log_shares(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the log-softmax of scores `(n, units)` over the units that exist (`mask`); 0 elsewhere."""
+    hidden = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return functional.log_softmax(hidden, dim=1).masked_fill(~mask, 0.0)
 
 
-def balance(texts: Tensor, units: Tensor, there: Tensor, *, per_unit: bool = False) -> Tensor:
+def balance(texts: Tensor, units: Tensor, mask: Tensor, *, per_unit: bool = False) -> Tensor:
     """Return BERM's balance losses `(n,)`, least if a passage's vector is equally near to all its units.
 
-    `texts` are `(n, dim)`, `units` and `there` as `unit_means` gives them. It is the KL divergence of the
-    softmax of their products from the uniform distribution; `per_unit` divides once more by the number of
+    `texts` are `(n, dim)`, `units` and `mask` the results of `unit_means`. The loss is the KL divergence of
+    the softmax of their products from the uniform distribution; `per_unit` divides once more by the number of
     units, as the released code does.
     """
-    shares = log_shares((units @ texts.unsqueeze(2)).squeeze(2), there)
-    counts = there.sum(1).clamp(min=1).to(shares.dtype)
+    shares = log_shares((units @ texts.unsqueeze(2)).squeeze(2), mask)
+    counts = mask.sum(1).clamp(min=1).to(shares.dtype)
     divergence = -counts.log() - shares.sum(1) / counts
-    divergence = torch.where(there.any(1), divergence, 0.0)
+    divergence = torch.where(mask.any(1), divergence, 0.0)
     return divergence / counts if per_unit else divergence
 
 
@@ -141,7 +139,7 @@ def extract(
     queries: Tensor,
     texts: Tensor,
     units: Tensor,
-    there: Tensor,
+    mask: Tensor,
     essential: Tensor,
     *,
     twice: bool = False,
@@ -153,9 +151,9 @@ def extract(
     a loss of 0.
     """
     matching = functional.gelu(queries * texts)
-    shares = log_shares((units @ matching.unsqueeze(2)).squeeze(2), there)
+    shares = log_shares((units @ matching.unsqueeze(2)).squeeze(2), mask)
     if twice:
-        shares = log_shares(shares.exp(), there)
+        shares = log_shares(shares.exp(), mask)
     losses = -shares.gather(1, essential.clamp(min=0).unsqueeze(1)).squeeze(1)
     return torch.where(essential >= 0, losses, 0.0)
 
@@ -174,9 +172,9 @@ class Berm(Plain):
     """BERM as a method: a passage's vector balances its units, and the query finds the essential one (Xu et
     al. 2023).
 
-    Two terms beside the ranking loss. Only positives are cut into units. The "code" variant is the released
-    form with its faults, for comparison: the last passage that has a unit is not read and counted all the
-    same, and passages without any are not counted.
+    It adds two terms to the ranking loss. Only positives are cut into units. The "code" variant is the
+    released form with its faults, for comparison. It counts the last passage that has a unit with a loss of
+    0, and passages without any are not counted.
     """
 
     name = "berm"
@@ -206,7 +204,7 @@ class Berm(Plain):
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Berm:
         """Return the method with units scored by BM25 of the corpus. Raises DataError."""
-        own, tokens = materials.own, objective.module.tokens
+        settings, tokens = materials.own, objective.module.tokens
         examples = objective.batches.examples
         tokenizer = Tokenizer.from_str(tokens.definition) if tokens.definition else None
         token_ids = [tokenizer.token_to_id(token) for token in ENDS] if tokenizer else []
@@ -225,27 +223,27 @@ class Berm(Plain):
             )
         count = len(examples.documents)
         scores = Bm25Units(examples.queries, examples.documents, frequencies, count, average)
-        weights = {"alpha": own.balance, "beta": own.extract}
-        return cls(objective, scores, ends, **weights, variant=own.variant or "paper")
+        weights = {"alpha": settings.balance, "beta": settings.extract}
+        return cls(objective, scores, ends, **weights, variant=settings.variant or "paper")
 
     def loss(self, compared: ComparedBatch) -> Tensor:
         """Return the weighted sum of ranking loss, balance and extract."""
         objective, passages = self.objective, compared.passages
-        own = objective.own(compared.batch)
+        share = objective.own(compared.batch)
         ids, lengths = passages.ids.cpu().numpy(), passages.mask.sum(1).tolist()
         rows = [row[:length] for row, length in zip(ids, lengths, strict=True)]  # without padding
         units = [find_units(row, self.ends, released=self.released) for row in rows]
-        numbers = zip(own.queries.tolist(), own.positives.tolist(), units, strict=True)
+        numbers = zip(share.queries.tolist(), share.positives.tolist(), units, strict=True)
         scored = [self.scores(*unit) for unit in numbers]
         essential = torch.tensor([int(np.argmax(scores)) if len(scores) else -1 for scores in scored])
         size = len(units)
-        first = objective.processes.rank * size
-        queries = compared.queries[first : first + size]
+        offset = objective.processes.rank * size
+        queries = compared.queries[offset : offset + size]
         assert passages.states is not None  # of the dense ranker only, which `rem train` requires
-        texts, chosen = passages.vectors, essential.to(queries.device)
-        vectors, there = unit_means(passages.states, units)
-        balanced = balance(texts, vectors, there, per_unit=self.released)
-        extracted = extract(queries, texts, vectors, there, chosen, twice=self.released)
+        texts, indices = passages.vectors, essential.to(queries.device)
+        vectors, mask = unit_means(passages.states, units)
+        balanced = balance(texts, vectors, mask, per_unit=self.released)
+        extracted = extract(queries, texts, vectors, mask, indices, twice=self.released)
         terms = [self.mean(part, essential) for part in (balanced, extracted)]
         ranking = compared.losses.mean()
         self.seen = {
@@ -264,8 +262,8 @@ class Berm(Plain):
         terms, has_units = gathered(terms), gathered((essential >= 0).to(terms.device))
         if not self.released:
             return terms.mean()
-        read = terms[has_units][:-1]
-        return read.sum() / max(1, len(read) + 1)
+        counted = terms[has_units][:-1]
+        return counted.sum() / max(1, len(counted) + 1)
 
     def observed(self) -> dict[str, Any]:
         """Return the terms of the last loss and the mean number of units of a passage."""
@@ -273,9 +271,7 @@ class Berm(Plain):
         return {name: self.seen[name] for name in names} | {"units": float(self.seen["unit_counts"].mean())}
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Return the mean number of units of a passage, and both terms at the start and at the end of the
-        run.
-        """
+        """Return the mean number of units of a passage, and each term at the start and end of the run."""
         observed, tenth = run.observed, max(1, len(run.losses) // 10)
         ends = {
             name: [float(np.mean(observed[name][:tenth])), float(np.mean(observed[name][-tenth:]))]

@@ -2,7 +2,7 @@
 
 The two spans of one document are told from all others of the batch, and their masked tokens are restored. A
 batch may be larger than memory (gradient cache, Gao et al. 2021): the vectors of all micro-batches are
-computed first, then the contrast and its gradient, then each micro-batch once more.
+computed first, then the contrast and its gradient, then each micro-batch again.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ with extra("train", "training a model"):
 
 
 LEAST_SPAN = 3  # tokens
-LEAST_DOCUMENTS = 2  # that are trained on, and in a batch
-CLOSED_EARLY = 0.1  # chance that a sentence begins a span though it would still have gone into the last one
+LEAST_DOCUMENTS = 2  # in training, and in a batch
+CLOSED_EARLY = 0.1  # chance that a span ends although the next sentence would fit
 
 
 class SpansAndMaskedLm(MaskedLm):
@@ -64,7 +64,7 @@ class SpansAndMaskedLm(MaskedLm):
     unused = frozenset[str]()
     temperature = 1.0
     late = True
-    """Whether the backbone's own states restore masked tokens too, beside a head's ("late masked-LM")."""
+    """Whether the backbone's states also restore masked tokens, like those of a head ("late masked-LM")."""
 
     def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
         """Set up spans, batch size, pooling and the Condenser head. Raises DataError, SettingsError."""
@@ -114,9 +114,7 @@ class SpansAndMaskedLm(MaskedLm):
         return [CONDENSER_FILE]
 
     def windows(self, step: int) -> TokenWindows:
-        """Return the whole batch of spans of a step, in pairs a1 b1 a2 b2 …; an epoch visits no document
-        twice.
-        """
+        """Return the spans of a step in pairs a1 b1 a2 b2 …; an epoch visits no document twice."""
         batches = max(1, self.documents // self.batch_size)
         epoch, batch = divmod(step - 1, batches)
         start = epoch * self.documents + batch * self.batch_size
@@ -129,21 +127,19 @@ class SpansAndMaskedLm(MaskedLm):
         return masked_windows(self.cache, self.frame, spans, self.max_tokens, random, choose_words)
 
     def unseen_windows(self) -> TokenWindows:
-        """Return pairs of spans of the held-out documents that are always the same, as many for each
-        process.
-        """
+        """Return the fixed span pairs of the held-out documents, as many for each process."""
         rows = np.arange(self.held_out - self.held_out % self.processes.count)
         return self.pairs(rows, default_rng([self.seed, FIXED]))
 
     def share(self, windows: TokenWindows) -> Iterator[Any]:
         """Yield this process's micro-batches of pairs; if there are several, with the cached gradient."""
         pairs = np.arange(len(windows.lengths)).reshape(-1, 2)
-        own = pairs[self.processes.rank :: self.processes.count].ravel()
-        batches = [(np.searchsorted(own, rows), part) for rows, part in self.micro_batches(windows, own)]
-        seed = torch.initial_seed()  # of the step: both passes of a micro-batch drop the same
+        texts = pairs[self.processes.rank :: self.processes.count].ravel()
+        batches = [(np.searchsorted(texts, rows), part) for rows, part in self.micro_batches(windows, texts)]
+        seed = torch.initial_seed()  # both passes of a micro-batch use the same dropout
         parts = [Spans(part, torch.from_numpy(rows), seed + i) for i, (rows, part) in enumerate(batches)]
-        alone = not parts or len(parts) == self.processes.count == 1
-        return iter(parts if alone else self.cached(parts))
+        is_single = not parts or len(parts) == self.processes.count == 1
+        return iter(parts if is_single else self.cached(parts))
 
     def cached(self, parts: list[Spans]) -> list[Spans]:
         """Return the micro-batches with their part of the contrast, as value and as gradient of their
@@ -156,14 +152,14 @@ class SpansAndMaskedLm(MaskedLm):
             leaf = vectors[torch.argsort(places)].requires_grad_()
             losses = self.contrast(self.processes.gathered(leaf))
             (gradient,) = torch.autograd.grad(losses.mean(), leaf)
-        first = self.processes.rank * len(leaf)
-        shares = losses.detach()[first : first + len(leaf)] / len(losses)
+        offset = self.processes.rank * len(leaf)
+        shares = losses.detach()[offset : offset + len(leaf)] / len(losses)
         return [
             part._replace(value=shares[part.places].sum(), gradient=gradient[part.places]) for part in parts
         ]
 
     def loss(self, part: Spans) -> Tensor:  # type: ignore[override]
-        """Return the loss of a micro-batch, whose gradient is its part of the whole batch's gradient."""
+        """Return the loss of a micro-batch, whose gradient is its part of the batch's gradient."""
         return sum(self.terms(part).values(), start=torch.zeros((), device=self.processes.device))
 
     def terms(self, part: Spans) -> dict[str, Tensor]:
@@ -217,7 +213,7 @@ class Spans(NamedTuple):
 
 
 def draw_pairs(
-    cache: TokenCache, frame: Frame, rows: TokenIds, longest: int, seed: int, random: Generator
+    cache: TokenCache, frame: Frame, rows: TokenIds, limit: int, seed: int, random: Generator
 ) -> tuple[TokenIds, TokenIds]:
     """Return starts (in `cache.ids`) and lengths of two random spans of each document, `(2n,)`: a1 b1 a2 b2 …
 
@@ -225,7 +221,7 @@ def draw_pairs(
     """
     pairs = []
     for start, size in zip(*(array.tolist() for array in cache.spans(rows)), strict=True):
-        borders = cut_spans(np.asarray(cache.ids[start : start + size]), start, frame, longest, seed)
+        borders = cut_spans(np.asarray(cache.ids[start : start + size]), start, frame, limit, seed)
         count = len(borders) - 1
         first = int(random.integers(count))
         second = (first + 1 + int(random.integers(count - 1))) % count if count > 1 else first
@@ -234,22 +230,22 @@ def draw_pairs(
     return begins, lengths
 
 
-def cut_spans(ids: TokenIds, start: int, frame: Frame, longest: int, seed: int) -> list[int]:
-    """Return the start positions of a document's spans of whole sentences, and its end; always the same.
+def cut_spans(ids: TokenIds, start: int, frame: Frame, limit: int, seed: int) -> list[int]:
+    """Return the start positions of a document's spans of whole sentences, and its end, reproducibly.
 
-    A sentence joins the last span as long as that keeps to `longest` tokens, but one in ten begins a new span
-    (Yu et al. 2022, methods.md B.1). Longer sentences, which the paper's code leaves whole, are cut.
+    A span grows by sentences to at most `limit` tokens, but one in ten begins a new span (Yu et al. 2022,
+    methods.md B.1). Longer sentences, which the paper's code leaves whole, are cut.
     """
     ends = np.flatnonzero(np.isin(ids, frame.stops)) + 1
     ends = np.unique(np.concatenate([ends, [len(ids)]]))
     early = scattered((start + ends).astype(np.uint64), seed) < CLOSED_EARLY * 2.0**64
-    borders, last, closed = [0], 0, False
+    borders, sentence_start, must_end = [0], 0, False
     for end, close in zip(ends.tolist(), early.tolist(), strict=True):
-        if (closed or end - borders[-1] > longest) and last - borders[-1] >= LEAST_SPAN:
-            borders.append(last)
-        while end - borders[-1] > longest:
-            borders.append(borders[-1] + longest)
-        last, closed = end, close
+        if (must_end or end - borders[-1] > limit) and sentence_start - borders[-1] >= LEAST_SPAN:
+            borders.append(sentence_start)
+        while end - borders[-1] > limit:
+            borders.append(borders[-1] + limit)
+        sentence_start, must_end = end, close
     if len(borders) > 1 and len(ids) - borders[-1] < LEAST_SPAN:
         borders.pop()
     return [*borders, len(ids)]
@@ -274,11 +270,11 @@ CONDENSER = "condenser."
 class CondenserHead(torch.nn.Module):
     """Layers of BERT that restore masked tokens from an early layer and the last [CLS] (Gao and Callan 2021).
 
-    So [CLS] learns to hold what these layers cannot see otherwise.
+    So [CLS] learns the information that these layers lack.
     """
 
     def __init__(self, config: Any, layers: int) -> None:
-        """Make layers of the sizes in a backbone's configuration, with random initial weights as BERT has."""
+        """Make layers with the sizes of a backbone's configuration and random weights as in BERT."""
         super().__init__()
         sizes = {name: getattr(config, name) for name in ("hidden_size", "num_attention_heads")}
         self.layers = BertEncoder(  # type: ignore[no-untyped-call]
@@ -321,34 +317,34 @@ class CondenserHead(torch.nn.Module):
 def make_condenser(dam: Dam, count: int | None, seed: int) -> CondenserHead | None:
     """Return the Condenser head stored beside a DAM, or a new one of `count` layers drawn from the seed.
 
-    `count` None takes as many layers as the DAM has; without any layers the result is None. Raises ModelError
-    if the DAM has another number of layers.
+    `count` None takes as many layers as the stored head has; without layers the result is None. Raises
+    ModelError if the stored head has another number of layers.
     """
     path = dam.folder / CONDENSER_FILE
-    stored = read_tensors(path, str(path)) if path.is_file() else {}
-    had = len({name.split(".")[1] for name in stored})
-    layers = had if count is None else count
+    tensors = read_tensors(path, str(path)) if path.is_file() else {}
+    stored_layers = len({name.split(".")[1] for name in tensors})
+    layers = stored_layers if count is None else count
     if not layers:
         return None
-    if had not in (0, layers):
+    if stored_layers not in (0, layers):
         raise ModelError(
-            f"the DAM {dam.folder} was trained with a head of {had} layers, not of {layers}",
-            hint=f"--head-layers {had}, or 0 to go on without",
+            f"the DAM {dam.folder} was trained with a head of {stored_layers} layers, not of {layers}",
+            hint=f"--head-layers {stored_layers}, or 0 to go on without",
         )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         head = CondenserHead(dam.model.config, layers)
-    fill_head(head, stored, path)
+    fill_head(head, tensors, path)
     return head
 
 
-def fill_head(head: CondenserHead, stored: dict[str, Tensor], path: Path) -> None:
+def fill_head(head: CondenserHead, tensors: dict[str, Tensor], path: Path) -> None:
     """Copy stored weights, if there are any, into a head. Raises ModelError if they do not fit."""
     weights = head.named()
-    if stored and {name: tensor.shape for name, tensor in stored.items()} != {
+    if tensors and {name: tensor.shape for name, tensor in tensors.items()} != {
         name: parameter.shape for name, parameter in weights.items()
     }:
         raise ModelError(f"the weights in {path} do not fit the DAM beside them", hint="fetch both again")
     with torch.no_grad():
-        for name, value in stored.items():
+        for name, value in tensors.items():
             weights[name].copy_(value)

@@ -14,7 +14,7 @@ with extra("train", "training a model"):
     from torch import Tensor
     from torch.nn import functional
 
-MASKED = 10_000.0  # what is taken off the score of a false negative
+MASKED = 10_000.0  # is subtracted from the score of a false negative
 
 
 class Contrastive(EncodedApart):
@@ -62,7 +62,7 @@ def find_false_negatives(
     doc_ids: Sequence[Hashable],
     relevant: Mapping[Hashable, Collection[Hashable]],
 ) -> Tensor:
-    """Return a mask `(n, n + m)` of documents that are relevant to a query without being its own positive.
+    """Return a mask `(n, n + m)` of documents that are relevant to a query, except for its own positive.
 
     `doc_ids` are those of the n positives, then of the m negatives.
     """

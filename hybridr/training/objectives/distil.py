@@ -1,4 +1,4 @@
-"""Distillation: the student's score margins are to equal a teacher's (Hofstätter et al. 2020)."""
+"""Distillation: the student learns the score margins of a teacher (Hofstätter et al. 2020)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def margin_mse_rows(scores: Tensor, teacher: Tensor) -> Tensor:
     """Return for each query the mean squared difference of its score margins from the teacher's, `(n,)`.
 
     Both inputs are `(n, 1 + k)`: the positive, then k negatives. Margin-MSE (Hofstätter et al. 2020); DDR
-    divides its scores by the temperature before.
+    first divides its scores by the temperature.
     """
     margins, expected = (values[:, :1] - values[:, 1:] for values in (scores, teacher))
     return functional.mse_loss(margins, expected, reduction="none").mean(1)

@@ -1,6 +1,4 @@
-"""GroupDRO (Sagawa et al. 2020), greedy as in COCO-DR's comparison: the groups with the largest losses count
-more.
-"""
+"""GroupDRO (Sagawa et al. 2020), greedy as in COCO-DR: groups with the largest losses get larger weights."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ class GreedyDro:
     share: float = 0.25
     """Share of samples that the worst groups make up, above 0 to 1."""
     decay: float = 0.1
-    """Weight of the new in the running means, 0..1."""
+    """Weight of a new value in the running means, 0..1."""
     floor: float = 0.01
 
     def loss(self, losses: Tensor, groups: Tensor, weights: Tensor) -> Tensor:
@@ -39,19 +37,19 @@ class GreedyDro:
         """Return the next running mean losses and sizes, and the weights of the groups; all are `(k,)`.
 
         `means` start at 0, `running_sizes` at 1. `group_losses` are the mean losses of the groups in a batch,
-        `batch_sizes` how many of its samples each group has.
+        `batch_sizes` the numbers of its samples in each group.
         """
         moved = (1 - self.decay) * means + self.decay * group_losses.detach()
         means = torch.where(batch_sizes > 0, moved, means)
         running_sizes = (1 - self.decay) * running_sizes + self.decay * batch_sizes
-        # The worst groups have 1 / share until their samples make up the share, the next one the rest.
+        # The worst groups weigh 1 / share until they make up the share; the next group gets the remainder.
         order = torch.argsort(means, descending=True)
         portions = (running_sizes / running_sizes.sum())[order]
-        whole = min(int((portions.cumsum(0) < self.share).sum()), len(order) - 1)
-        rest = (1 - portions[:whole].sum() / self.share) / portions[whole]
+        full_count = min(int((portions.cumsum(0) < self.share).sum()), len(order) - 1)
+        last_weight = (1 - portions[:full_count].sum() / self.share) / portions[full_count]
         weights = torch.full_like(means, self.floor)
-        weights[order[:whole]] = 1 / self.share
-        weights[order[whole]] = rest.clamp(min=self.floor)
+        weights[order[:full_count]] = 1 / self.share
+        weights[order[full_count]] = last_weight.clamp(min=self.floor)
         return means, running_sizes, weights
 
 

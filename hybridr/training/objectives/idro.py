@@ -25,9 +25,9 @@ with extra("train", "training a model"):
     from torch.nn import functional
 
 RESTARTS, ITERATIONS = 5, 500
-FITTED = 256  # vectors per cluster that centres are fitted to; every vector takes its nearest
+FITTED = 256  # vectors per cluster that fit the centres; every vector joins its nearest centre
 LAYER = re.compile(r"\blayer\.(\d+)\.")
-GROUPED = ("weights_after", "group_losses", "group_sizes")  # what the log has by group
+GROUPED = ("weights_after", "group_losses", "group_sizes")  # values of the log by group
 Layers = Sequence[int] | Literal["all"] | None
 """Numbers of encoder layers from 0; "all" are all encoder weights, None is the last quarter of the layers."""
 
@@ -44,11 +44,11 @@ def cluster(vectors: NDArray[Any], count: int, seed: int) -> NDArray[np.int64]:
             f"{quantity(len(vectors), 'query')} cannot make {count} clusters",
             hint="--method-settings clusters=N lowers their number",
         )
-    drawn = default_rng([seed, 7]).permutation(len(vectors))[: FITTED * count]
+    sample = default_rng([seed, 7]).permutation(len(vectors))[: FITTED * count]
     means = KMeans(count, n_init=RESTARTS, max_iter=ITERATIONS, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer different vectors than clusters: some stay empty
-        groups: NDArray[np.int64] = means.fit(vectors[np.sort(drawn)]).predict(vectors).astype(np.int64)
+        groups: NDArray[np.int64] = means.fit(vectors[np.sort(sample)]).predict(vectors).astype(np.int64)
     if len(np.unique(groups)) < 2:
         raise DataError(
             "all queries fall into one cluster: there is nothing to weigh against each other",
@@ -70,13 +70,13 @@ class IdroRule:
     7-10).
 
     The "code" variant is the released one: cosines of the gradients, the former weight to the power `decay`,
-    a floor. The "paper" variant takes raw products, the whole former weight, and no floor.
+    a floor. The "paper" variant takes raw products, the full former weight, and no floor.
     """
 
     power: float = 0.25
     """Exponent of the group losses, 0 or more (alpha in the code, beta in the paper)."""
     decay: float = 0.1
-    """Weight of the former weights, 0..1; "code" only."""
+    """Exponent of the former weights, 0..1; "code" only."""
     rate: float = 0.05
     """Step of the weights (1 / tau)."""
     floor: float = 0.01
@@ -96,8 +96,8 @@ class IdroRule:
     def step(self, weights: Tensor, group_losses: Tensor, sizes: Tensor, products: Tensor) -> Tensor:
         """Return the next weights `(k,)`.
 
-        `group_losses` and `sizes` are `(k,)` as `group_means` gives them, `products` `(k, k)` the inner
-        products of the gradients of the group means; those of absent groups do not count.
+        `group_losses` and `sizes` are the results `(k,)` of `group_means`. `products` are the inner products
+        `(k, k)` of the gradients of the group means; those of absent groups do not count.
         """
         present = sizes > 0
         code = self.variant == "code"
@@ -196,12 +196,12 @@ class Grouped(Plain):
     def record(self, run: Training) -> dict[str, Any]:
         """Return for each cluster its number of queries, mean and last weight, and mean loss."""
         weights, losses, sizes = (np.array(run.observed[name]) for name in GROUPED)
-        seen = np.maximum(1, (sizes > 0).sum(0))
+        step_counts = np.maximum(1, (sizes > 0).sum(0))
         rows = zip(
             np.bincount(self.groups.cpu().numpy(), minlength=len(self.weights)).tolist(),
             weights.mean(0).tolist(),
             weights[-1].tolist(),
-            (losses.sum(0) / seen).tolist(),
+            (losses.sum(0) / step_counts).tolist(),
             strict=True,
         )
         names = ("queries", "mean_weight", "last_weight", "mean_loss")
@@ -232,7 +232,7 @@ class Idro(Grouped):
     ) -> None:
         """Take the group of every query; gradients are compared in `layers`.
 
-        `used` is "former" for the released rule and "new" for the paper's unless it is given.
+        The default of `used` is "former" for the released rule and "new" for the paper's.
         """
         self.rule = rule or IdroRule()
         used = used or ("former" if self.rule.variant == "code" else "new")
@@ -242,8 +242,8 @@ class Idro(Grouped):
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Idro:
         """Return the method in the released variant, or in that of the paper."""
-        own, groups = materials.own, cls.clusters(objective, materials)
-        return cls(objective, groups, own.clusters, IdroRule(variant=own.variant or "code"))
+        options, groups = materials.own, cls.clusters(objective, materials)
+        return cls(objective, groups, options.clusters, IdroRule(variant=options.variant or "code"))
 
     def weigh(self, losses: Tensor, groups: Tensor, means: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
         """Update the weights by the rule; return them and the weighted mean loss of the groups."""
@@ -270,12 +270,12 @@ class GroupGradients:
         self.processes = objective.processes
         count = int(objective.module.config.num_hidden_layers)
         if layers == "all":
-            named = objective.weights.items()
-            self.weights = [weight for name, weight in named if not name.startswith("head")]
+            items = objective.weights.items()
+            self.weights = [weight for name, weight in items if not name.startswith("head")]
         else:
-            chosen = range(count - max(1, count // 4), count) if layers is None else layers
+            numbers = range(count - max(1, count // 4), count) if layers is None else layers
             matches = ((LAYER.search(name), weight) for name, weight in objective.weights.items())
-            self.weights = [weight for place, weight in matches if place and int(place[1]) in chosen]
+            self.weights = [weight for place, weight in matches if place and int(place[1]) in numbers]
         ids = {id(weight) for weight in self.weights}
         modules = objective.module.modules()
         owners = [
@@ -310,20 +310,20 @@ class GroupGradients:
             self.processes.add_up([gradients])
             products = gradients @ gradients.T
         else:
-            shares = losses / sizes[groups]  # of the queries in the means of their groups
+            shares = losses / sizes[groups]  # each query's share of its group's mean
             calls, self.calls = self.calls, []
             deltas = torch.autograd.grad(shares.sum(), [output for _, _, output in calls], retain_graph=True)
-            own = groups.view(self.processes.count, -1)[self.processes.rank]
-            called: dict[torch.nn.Module, list[tuple[Tensor, Tensor]]] = {}
-            for (module, read, _), delta in zip(calls, deltas, strict=True):
-                called.setdefault(module, []).append((read.float(), delta.float()))
-            for module, uses in called.items():
-                for gradients in group_gradients(module, uses, own, present):
+            own_groups = groups.view(self.processes.count, -1)[self.processes.rank]
+            by_module: dict[torch.nn.Module, list[tuple[Tensor, Tensor]]] = {}
+            for (module, inputs, _), delta in zip(calls, deltas, strict=True):
+                by_module.setdefault(module, []).append((inputs.float(), delta.float()))
+            for module, uses in by_module.items():
+                for gradients in group_gradients(module, uses, own_groups, present):
                     self.processes.add_up([gradients])
                     products += gradients @ gradients.T
-        whole = products.new_zeros(len(sizes), len(sizes))
-        whole[present.unsqueeze(1), present] = products
-        return whole
+        all_products = products.new_zeros(len(sizes), len(sizes))
+        all_products[present.unsqueeze(1), present] = products
+        return all_products
 
 
 def group_gradients(
@@ -339,13 +339,13 @@ def group_gradients(
     for group in present:
         weights, biases = [], []
         for states, gradients in uses:
-            chosen = (groups == group).repeat_interleave(len(states) // len(groups)).nonzero().flatten()
-            read, delta = (values[chosen].flatten(0, -2) for values in (states, gradients))
+            rows = (groups == group).repeat_interleave(len(states) // len(groups)).nonzero().flatten()
+            inputs, delta = (values[rows].flatten(0, -2) for values in (states, gradients))
             if isinstance(module, torch.nn.LayerNorm):
-                normal = functional.layer_norm(read, module.normalized_shape, eps=module.eps)
+                normal = functional.layer_norm(inputs, module.normalized_shape, eps=module.eps)
                 weights.append((delta * normal).sum(0))
             else:
-                weights.append((delta.T @ read).flatten())
+                weights.append((delta.T @ inputs).flatten())
             biases.append(delta.sum(0))
         matrices.append(torch.stack(weights).sum(0))
         vectors.append(torch.stack(biases).sum(0))

@@ -1,6 +1,4 @@
-"""The common base of objectives on labelled queries: a ranker, its trained weights, batches and schedule; and
-of methods.
-"""
+"""Base classes of objectives on labelled queries, and of methods that combine the queries' losses."""
 
 from __future__ import annotations
 
@@ -24,12 +22,12 @@ with extra("train", "training a model"):
 
 INV_TEMPERATURES = {"ip": 1.0, "cosine": 20.0}
 RATES = {False: 2e-5, True: 1e-5}
-"""Learning rates of a REM, and of all weights."""
+"""Learning rates of a REM (False) and of all weights (True)."""
 
 
 @dataclass(frozen=True)
 class Passages:
-    """Texts as this process encoded them in one call: vectors, token ids, mask and token states."""
+    """Texts that this process encoded in one call: vectors, token ids, mask and token states."""
 
     vectors: Tensor
     """`(n, dim)`, of ColBERT `(n, limit, dim)`"""
@@ -50,14 +48,14 @@ class ComparedBatch:
     losses: Tensor
     """`(n,)`"""
     queries: Tensor
-    """Vectors `(n, dim)`, as those of the positives."""
+    """Vectors `(n, dim)`, like those of the positives."""
     positives: Tensor
     negatives: Tensor
     """`(n * k, dim)`"""
     passages: Passages
     """The positives of this process's share."""
     beside: tuple[Tensor, ...]
-    """Vectors of what the method encodes beside the batch."""
+    """Vectors of the texts that the method encodes besides the batch."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Materials:
 
     settings: RemSettings
     own: Any
-    """The method's own settings."""
+    """Settings of the method."""
     target: TargetTexts | None = None
 
 
@@ -77,7 +75,7 @@ class Plain:
 
     @staticmethod
     def kept_vectors(own: Any) -> int:
-        """Return how many vectors per query a checkpoint holds, by the method's own settings."""
+        """Return the number of vectors per query in a checkpoint, by the settings of the method."""
         return 0
 
     @classmethod
@@ -110,14 +108,12 @@ class Plain:
         """Remove what the method added to the model (hooks)."""
 
     def record(self, run: Training) -> dict[str, Any]:
-        """Return as JSON what the method did in a run, for the manifest."""
+        """Return the manifest's entry about the method in a run."""
         return {}
 
 
 class Labelled:
-    """Base of objectives on labelled queries: a ranker, its trained weights and the batches, as `RemSettings`
-    say.
-    """
+    """Base of objectives on labelled queries: a ranker, its trained weights and batches, by `RemSettings`."""
 
     Settings = RemSettings
 
@@ -130,7 +126,7 @@ class Labelled:
         precision: TrainingPrecision,
         processes: Processes,
     ) -> None:
-        """Take a ranker with the REM in it, and its trained weights by name, in a fixed order."""
+        """Take a ranker that contains the REM, and its trained weights by name, in a fixed order."""
         self.module: Any = ranker
         self.weights = weights
         self.batches = batches
@@ -191,11 +187,9 @@ class EncodedApart(Labelled):
         raise NotImplementedError
 
     def own_scores(self, batch: Batch, queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Return the scores of every query with its positive and its own negatives, `(n, 1 + k)`, divided by
-        the temperature.
-        """
-        others = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
-        documents = torch.cat([positives.unsqueeze(1), others], dim=1)  # (n, 1 + k, ...)
+        """Return each query's scores with its positive and negatives, `(n, 1 + k)`, over the temperature."""
+        own_negatives = negatives.view(*batch.negatives.shape, *negatives.shape[1:])
+        documents = torch.cat([positives.unsqueeze(1), own_negatives], dim=1)  # (n, 1 + k, ...)
         if isinstance(self.module, Colbert):
             scores = torch.einsum("qid,qkjd->qkij", queries, documents).amax(3).sum(2)
         else:
@@ -233,7 +227,7 @@ class EncodedApart(Labelled):
             states = self.module.states(ids, mask)
             return Passages(self.module.vectors(states, mask), ids, mask, states)
         vectors: Tensor = self.module(ids, mask).float()
-        if isinstance(self.module, Colbert):  # the same length in all processes: they gather
+        if isinstance(self.module, Colbert):  # one length in all processes, which gather vectors
             vectors = torch.nn.functional.pad(vectors, (0, 0, 0, limit - vectors.shape[1]))
         return Passages(vectors, ids, mask, None)
 
@@ -250,7 +244,7 @@ def flops(*vectors: Tensor) -> Tensor:
 def max_sim(queries: Tensor, documents: Tensor) -> Tensor:
     """Return ColBERT's scores of every query with every document, `(n, m)`.
 
-    Queries are `(n, tokens, dim)`, documents `(m, tokens, dim)`, zero at padding. A score is the sum over the
-    query's tokens of the largest product with a token of the document (Khattab and Zaharia 2020, equation 3).
+    Queries are `(n, tokens, dim)`, documents `(m, tokens, dim)`, zero at padding. A score sums the
+    largest product of each query token with a document token (Khattab and Zaharia 2020, equation 3).
     """
     return torch.einsum("qid,pjd->qpij", queries, documents).amax(3).sum(2)

@@ -1,6 +1,4 @@
-"""Masked-LM training of a DAM; the head runs at masked positions only, and micro-batches are cut by
-length.
-"""
+"""Masked-LM training of a DAM: the head runs at masked positions only; micro-batches are cut by length."""
 
 from __future__ import annotations
 
@@ -22,10 +20,10 @@ from ..token_cache import Frame, TokenCache, TokenIds, TokenWindows, cut, fixed_
 from . import Recipe, TrainingPrecision
 
 LONGEST_WARM_UP = 1000  # steps
-WEIGHT_DECAY = 0.01  # not of biases and LayerNorm (Zhan et al. 2022)
+WEIGHT_DECAY = 0.01  # not on biases and LayerNorm (Zhan et al. 2022)
 WIDTHS, MASKED = 16, 32  # multiples that sizes are rounded up to
-IGNORED = -100  # as a target: not counted
-OVERHEAD = 128  # tokens; what one more micro-batch costs, mostly for gradients of the embeddings
+IGNORED = -100  # target of positions that do not count
+OVERHEAD = 128  # cost of one more micro-batch in tokens, mostly for gradients of the embeddings
 TOKEN_BUDGETS = {"cpu": 4096, "cuda": 65_536}
 
 
@@ -40,7 +38,7 @@ class MaskedLm:
     Settings = DamSettings
     strength = 1.0
     unused = frozenset({"span_tokens", "pooling", "head_layers", "skip_from"})
-    """Settings that the result does not follow from."""
+    """Settings that do not affect the result."""
     shared_loss = False
 
     def __init__(
@@ -82,11 +80,11 @@ class MaskedLm:
         self.complete(dam, settings, precision)
 
     def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
-        """Set up what a subclass needs besides; called at the end of `__init__`."""
+        """Set up a subclass; called at the end of `__init__`."""
 
     @property
     def documents(self) -> int:
-        """The number of documents that are trained on."""
+        """The number of training documents."""
         return len(self.cache) - self.held_out
 
     def parts(self, step: int) -> list[MicroBatch]:
@@ -94,7 +92,7 @@ class MaskedLm:
         return list(self.share(self.windows(step)))
 
     def windows(self, step: int) -> TokenWindows:
-        """Return the whole batch of a step."""
+        """Return the batch of a step, for all processes."""
         return windows_of_step(
             self.cache,
             self.frame,
@@ -106,28 +104,26 @@ class MaskedLm:
         )
 
     def share(self, windows: TokenWindows) -> Iterator[Any]:
-        """Yield the micro-batches of this process's share of a batch, without those that have no masked
-        token.
-        """
+        """Yield the micro-batches of this process's share of a batch that have a masked token."""
         order = np.argsort(-windows.lengths, kind="stable")
-        own = order[self.processes.rank :: self.processes.count]
-        return (part for _, part in self.micro_batches(windows, own) if len(part.positions))
+        own_rows = order[self.processes.rank :: self.processes.count]
+        return (part for _, part in self.micro_batches(windows, own_rows) if len(part.positions))
 
-    def micro_batches(self, windows: TokenWindows, own: TokenIds) -> Iterator[tuple[TokenIds, MicroBatch]]:
-        """Yield (rows, micro-batch) for the texts `own` of a batch, cut by length.
+    def micro_batches(self, windows: TokenWindows, texts: TokenIds) -> Iterator[tuple[TokenIds, MicroBatch]]:
+        """Yield (rows, micro-batch) for the rows `texts` of a batch, cut by length.
 
-        Sizes are rounded up, the width to at most the limit: oneDNN keeps a kernel and the allocator a block
-        for each size that it meets, and with thousands of sizes memory grows to several times what is needed.
+        Sizes are rounded up, the width to at most the limit. For each size, oneDNN keeps a kernel and the
+        allocator a block; thousands of sizes would multiply the memory.
         """
-        widths = np.minimum(round_up(windows.lengths[own], WIDTHS), self.max_tokens)
-        for group in cut(widths, self.budget, OVERHEAD) if len(own) else ():
-            rows = own[group]
+        widths = np.minimum(round_up(windows.lengths[texts], WIDTHS), self.max_tokens)
+        for group in cut(widths, self.budget, OVERHEAD) if len(texts) else ():
+            rows = texts[group]
             lengths = windows.lengths[rows]
-            longest = min(round_up(int(lengths.max()), WIDTHS), self.max_tokens)
-            ids = np.full((len(rows), longest), self.padding, dtype=np.int64)
-            filled = np.arange(longest) < lengths[:, None]
+            width = min(round_up(int(lengths.max()), WIDTHS), self.max_tokens)
+            ids = np.full((len(rows), width), self.padding, dtype=np.int64)
+            filled = np.arange(width) < lengths[:, None]
             starts = np.cumsum(windows.lengths)[rows] - lengths
-            places = (starts[:, None] + np.arange(longest))[filled]
+            places = (starts[:, None] + np.arange(width))[filled]
             ids[filled] = windows.ids[places]
             indices = np.searchsorted(windows.masked, places)
             hit = np.append(windows.masked, -1)[indices] == places
@@ -145,7 +141,7 @@ class MaskedLm:
             )
 
     def loss(self, part: MicroBatch) -> Tensor:
-        """Return the cross-entropy summed over a micro-batch, divided by the masked tokens of the whole
+        """Return the cross-entropy summed over a micro-batch, divided by the masked tokens of the entire
         batch.
         """
         return self.restored(self.model.base_model(input_ids=part.ids, attention_mask=part.mask)[0], part)
@@ -171,12 +167,12 @@ class MaskedLm:
         return float(total.item())
 
     def unseen_windows(self) -> TokenWindows:
-        """Return windows of the held-out documents that are always the same."""
+        """Return the fixed windows of the held-out documents."""
         rows = np.arange(self.held_out)
         return fixed_windows(self.cache, self.frame, rows, max_tokens=self.max_tokens, seed=self.seed)
 
     def leave(self, folder: Path) -> list[str]:
-        """Write further trained weights beside the DAM and return the files' names: none."""
+        """Return no file names, since there are no weights besides the DAM."""
         return []
 
 
@@ -190,7 +186,7 @@ def prepared(model: Any, dropout: float, attention: str) -> Any:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = dropout
-    if hasattr(model, "set_attn_implementation"):  # of newer versions; "eager" otherwise
+    if hasattr(model, "set_attn_implementation"):  # in newer versions; others use "eager"
         model.set_attn_implementation(attention)
     return model
 
@@ -212,13 +208,13 @@ class MicroBatch(NamedTuple):
     ids: Tensor
     """`(documents, longest)`."""
     mask: Tensor | None
-    """`(documents, longest)`, 0 at padding; None where there is none, which is faster."""
+    """`(documents, longest)`, 0 at padding; None without padding, which is faster."""
     positions: Tensor
-    """Masked positions in the flattened `ids`, `(masked,)`, filled up with zeros."""
+    """Masked positions in the flattened `ids`, `(masked,)`, padded with zeros."""
     targets: Tensor
     """Masked tokens, `(masked,)`; -100 at padded `positions`."""
     divisor: int
-    """Masked tokens of the whole batch over all processes."""
+    """Masked tokens of the batch in all processes."""
 
 
 def round_up(size: Any, step: int) -> Any:

@@ -31,9 +31,9 @@ with extra("train", "training a model"):
     from torch.nn import functional
 
 
-QUEUE_SAMPLE = 256  # texts of a kind, for the diagnosis
-DIAGNOSES = 4  # while a training lasts; one more follows
-CLASSIFIER_RATE = 5  # times the encoder's, as published
+QUEUE_SAMPLE = 256  # texts of each kind in a diagnosis
+DIAGNOSES = 4  # during training; one more follows at the end
+CLASSIFIER_RATE = 5  # learning rate relative to the encoder's, as published
 DOMAINS = (0, 0, 1, 1)  # of source queries, source documents, target queries, target documents
 Traversal = Literal["all", "released", "repeat"]
 
@@ -88,11 +88,11 @@ class Game:
     """Weight of that loss (lambda) in the first step; it halves every `half_life` steps."""
     half_life: float = 10_000
     queue: int = 1000
-    """Steps whose vectors the classifier is trained on: so many entries are read in every step."""
+    """Steps whose vectors train the classifier: the number of entries that every step reads."""
     entries: int = 50
     """Entries of one update of the classifier; `queue` is a multiple of it."""
     traversal: Traversal = "all"
-    """Whether reading begins at the oldest entry, at the second (as released), or only the newest is read."""
+    """"all" reads from the oldest entry, "released" from the second, "repeat" only the newest."""
     bound: float = 5.0
     """Largest absolute value of the logits; beyond it there is no gradient."""
     recipe: Recipe = Recipe(steps=0, learning_rate=5e-6, seed=0)
@@ -111,8 +111,8 @@ class Game:
         """
         if self.traversal == "repeat":
             return [length - 1] * self.queue
-        first = 1 if self.traversal == "released" else 0
-        return [min(number, length - 1) for number in range(first, first + self.queue)]
+        start = 1 if self.traversal == "released" else 0
+        return [min(number, length - 1) for number in range(start, start + self.queue)]
 
 
 class Classifier:
@@ -196,9 +196,7 @@ class ModirSettings(Stage):
 
 
 class Modir(Plain):
-    """MoDIR as a method: a loss beside the ranking loss that makes source and target vectors alike (Xin et
-    al. 2022).
-    """
+    """MoDIR as a method: an extra loss makes source and target vectors alike (Xin et al. 2022)."""
 
     name = "modir"
     help = "vectors that do not tell the source's from the target's"
@@ -217,15 +215,13 @@ class Modir(Plain):
         classifier: Tensor | None = None,
         diagnosis: Diagnosis | None = None,
     ) -> None:
-        """Take the target's batches; the classifier's weights are drawn from the recipe's seed unless
-        given.
-        """
+        """Take the target's batches; without `classifier`, its weights are drawn by the recipe's seed."""
         self.objective, self.target, self.game = objective, target, game
         device = objective.processes.device
         if classifier is None:
             dim, generator = int(objective.module.config.hidden_size), torch.Generator()
-            drawn = torch.rand(2, dim, generator=generator.manual_seed(game.recipe.seed))
-            classifier = (2 * drawn - 1) / sqrt(dim)  # uniform within 1 / sqrt(dim)
+            uniform = torch.rand(2, dim, generator=generator.manual_seed(game.recipe.seed))
+            classifier = (2 * uniform - 1) / sqrt(dim)  # uniform within 1 / sqrt(dim)
         self.classifier = Classifier(game, classifier.to(device))
         self.diagnosis = diagnosis
         self.seen: dict[str, Any] = {}
@@ -238,27 +234,23 @@ class Modir(Plain):
 
     @classmethod
     def create(cls, objective: EncodedApart, materials: Materials) -> Modir:
-        """Return the method for the target by the settings, with a diagnosis before the first step and three
-        more.
-        """
-        settings, own, target = materials.settings, materials.own, materials.target
-        assert target is not None  # which chose this method
+        """Return the method for the target, with a diagnosis before the first step and three more."""
+        settings, options, target = materials.settings, materials.own, materials.target
+        assert target is not None  # a target selects this method
         rate = CLASSIFIER_RATE * objective.recipe.learning_rate
         game = Game(
-            loss=own.adversary,
-            weight=own.invariance,
-            queue=own.queue,
-            entries=own.queue_entries,
+            loss=options.adversary,
+            weight=options.invariance,
+            queue=options.queue,
+            entries=options.queue_entries,
             recipe=Recipe(steps=0, learning_rate=rate, seed=settings.seed),
         )
         batches = TargetBatches(target, objective.batches.size, settings.seed)
-        every = max(1, -(-objective.recipe.steps // DIAGNOSES))
-        return cls(objective, batches, game, diagnosis=Diagnosis(objective, batches, every, settings.seed))
+        interval = max(1, -(-objective.recipe.steps // DIAGNOSES))
+        return cls(objective, batches, game, diagnosis=Diagnosis(objective, batches, interval, settings.seed))
 
     def encoded(self, step: int) -> tuple[Tensor, ...]:
-        """Return vectors of target queries and of one document each: the second in odd steps, the first in
-        even ones.
-        """
+        """Return vectors of target queries and a document each: in odd steps the second, else the first."""
         objective = self.objective
         if self.diagnosis is not None and (step - 1) % self.diagnosis.every == 0:
             self.diagnosis.now()
@@ -322,7 +314,7 @@ class Modir(Plain):
         """
         observed, tenth = run.observed, max(1, len(run.losses) // 10)
         local = observed["local_accuracy"]
-        assert self.diagnosis is not None  # as `create` makes it
+        assert self.diagnosis is not None  # set by `create`
         return {
             "target_queries": len(self.target.texts.queries),
             "target_documents": len(self.target.texts.documents),
@@ -335,7 +327,7 @@ class Modir(Plain):
 
 
 class Diagnosis:
-    """Measures how well a new classifier tells the domains apart, by samples encoded every `every` steps."""
+    """Measures how well a new classifier tells the domains apart, on samples encoded every `every` steps."""
 
     def __init__(self, objective: EncodedApart, target: TargetBatches, every: int, seed: int) -> None:
         """Draw the samples, at most `QUEUE_SAMPLE` queries and documents of each domain."""
@@ -359,12 +351,12 @@ class Diagnosis:
         """Encode the samples, train a classifier, and return its accuracy for queries and documents."""
         module = self.objective.module
         training = module.training
-        queries, documents, others, passages = (
+        queries, documents, target_queries, target_documents = (
             module.encode_documents([rows[number].tolist() for number in numbers], max_tokens=limit)
             for rows, numbers, limit in self.samples
         )
         module.train(training)
-        groups = [(queries, others), (documents, passages)]
+        groups = [(queries, target_queries), (documents, target_documents)]
         self.last = dict(zip(("queries", "documents"), domain_accuracy(groups, self.seed), strict=True))
         return self.last
 
@@ -388,8 +380,8 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
         size = min(len(source), len(target))
         if size < LEAST_QUERIES:
             raise DataError(f"needed at least {LEAST_QUERIES} vectors of source and target, found {size}")
-        order, cut = random.permutation(size), int(TRAIN_SHARE * size)
-        parts = order[:cut], order[cut:]
+        order, train_size = random.permutation(size), int(TRAIN_SHARE * size)
+        parts = order[:train_size], order[train_size:]
         splits.append(
             [
                 (
@@ -405,9 +397,9 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
     for _ in range(FITTED_STEPS):
         optimiser.zero_grad()
         for (vectors, labels), _ in splits:
-            chosen = random.integers(0, len(labels), BATCH)
-            logits = (torch.from_numpy(vectors[chosen]) @ weights.T).clamp(-CLAMP, CLAMP)
-            loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels[chosen]))
+            batch = random.integers(0, len(labels), BATCH)
+            logits = (torch.from_numpy(vectors[batch]) @ weights.T).clamp(-CLAMP, CLAMP)
+            loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels[batch]))
             loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     array = weights.detach().numpy()

@@ -21,12 +21,12 @@ class PairChoice(Labelled):
 
     def loss(self, part: Batch) -> torch.Tensor:
         """Return this process's share of the mean loss over the batch of all processes."""
-        own = self.own(part)
-        documents = np.column_stack([own.positives, own.negatives])
+        share = self.own(part)
+        documents = np.column_stack([share.positives, share.negatives])
         examples = self.batches.examples
         rows = [
             self.paired(examples.queries[int(query)].tolist(), examples.documents[int(number)].tolist())
-            for query, numbers in zip(own.queries, documents, strict=True)
+            for query, numbers in zip(share.queries, documents, strict=True)
             for number in numbers
         ]
         tokens = self.module.tokens
@@ -39,5 +39,5 @@ class PairChoice(Labelled):
         """Return the tokens of query and document joined as the tokenizer does; RoBERTa uses two
         separators.
         """
-        twice = self.module.config.model_type == "roberta"
-        return [*query, *([query[-1]] if twice else []), *document[1:]]
+        is_roberta = self.module.config.model_type == "roberta"
+        return [*query, *([query[-1]] if is_roberta else []), *document[1:]]
