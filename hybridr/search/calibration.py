@@ -40,7 +40,7 @@ as they change BM25's (four collections); and its mean by `fixed_text_cosines`."
 USUAL_SPREAD, USUAL_MEAN = 0.11, 0.114
 """Spread and mean to which measured cosines are scaled, chosen for two encoders on twelve collections; the
 packaged encoder has a spread of .095 there."""
-MINILM_STATES = 0.5169  # by `state_spread_of`
+MINILM_STATES = 0.5169  # by `token_state_scale`
 LIKE, MINILM_UNLIKE, MOST_LIKENESS = 0.8, 0.0257, 0.999
 """Cosine from which on two queries count as similar for the packaged encoder (chosen on six collections); its
 mean between different questions; and the limit for an encoder that distinguishes nothing."""
@@ -98,8 +98,8 @@ class CosineScale(NamedTuple):
 def cosine_scale(encoder: Encoder, measured: Spread | None) -> CosineScale:
     """Return the scale of an encoder's cosines, from their spread `measured` on an index if there is one.
 
-    Else it is measured on ten fixed English questions and statements, once for an encoder and stored on this
-    machine. The packaged encoder is the unit: its factor is 1 on every index.
+    Without a spread, the scale is measured on ten fixed English questions and statements, once for an
+    encoder, and stored on this machine. The packaged encoder is the unit: its factor is 1 on every index.
     """
     if is_reference(encoder):
         return CosineScale(1.0, 1 + UNRELATED)
@@ -112,7 +112,7 @@ def cosine_scale(encoder: Encoder, measured: Spread | None) -> CosineScale:
 
 
 def stored_evening(record: Record) -> Evening | None:
-    """Return what evens out the queries of an index, by its record; None if nothing does."""
+    """Return the correction of query vectors that an index's record stores; None if it has none."""
     evened = record.cosines.evened if record.cosines else None
     return Evening.read(evened.directions, record.dim) if evened else None
 
@@ -124,8 +124,8 @@ def fixed_text_cosines(encoder: Encoder) -> tuple[float, float]:
     key = scale_key(encoder)
     spread, centre = known_spread(key), known_spread(f"{key} centre")
     if spread is None or centre is None:
-        near = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T  # (10, 10)
-        cosines = near if encoder.similarity == "cosine" else 2 * engine_scores(encoder.similarity, near) - 1
+        dots = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T  # (10, 10)
+        cosines = dots if encoder.similarity == "cosine" else 2 * engine_scores(encoder.similarity, dots) - 1
         spread, centre = float(cosines.std()), float(cosines.mean())
         keep(key, spread)
         keep(f"{key} centre", centre)
@@ -148,8 +148,8 @@ def token_state_scale(encoder: TokenEncoder) -> float:
         cosines = np.sort(left @ right.T / lengths, axis=1)
         return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
 
-    measured = measured_once(f"{scale_key(encoder)} states", spread)
-    return scale_factor(measured, MINILM_STATES, LARGEST_OF_STATES)
+    state_spread = measured_once(f"{scale_key(encoder)} states", spread)
+    return scale_factor(state_spread, MINILM_STATES, LARGEST_OF_STATES)
 
 
 def likeness_threshold(encoder: Encoder) -> float:
@@ -164,21 +164,21 @@ def likeness_threshold(encoder: Encoder) -> float:
         vectors = unit_length(encoder.encode_queries(QUESTIONS))
         return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())
 
-    unlike = measured_once(f"{scale_key(encoder)} questions", mean_cosine)
-    return min(MOST_LIKENESS, 1 - (1 - LIKE) * (1 - unlike) / (1 - MINILM_UNLIKE))
+    usual = measured_once(f"{scale_key(encoder)} questions", mean_cosine)
+    return min(MOST_LIKENESS, 1 - (1 - LIKE) * (1 - usual) / (1 - MINILM_UNLIKE))
 
 
 def measured_once(key: str, measure: Callable[[], float]) -> float:
     """Return the value stored on this machine under a key; measure and store it first if there is none."""
-    if (spread := known_spread(key)) is None:
-        keep(key, spread := measure())
-    return spread
+    if (value := known_spread(key)) is None:
+        keep(key, value := measure())
+    return value
 
 
-def keep(key: str, measured: float) -> None:
-    """Store a measured value on this machine under a key; ignore that the disk cannot be written."""
+def keep(key: str, value: float) -> None:
+    """Store a measured value on this machine under a key; ignore a disk that cannot be written."""
     with suppress(DownloadError):
-        remember_spread(key, measured)
+        remember_spread(key, value)
 
 
 def scale_key(encoder: Encoder) -> str:
@@ -203,7 +203,7 @@ def read_template(
     file: Path | None, info: IndexInfo, plain: PlainQuery, cluster: Cluster | None
 ) -> Template | None:
     """Return the user's lexical query template from a file, scaled to the plain query if a cluster can
-    measure that.
+    measure that; None without a file.
     """
     if file is None:
         return None
@@ -229,9 +229,9 @@ class Probes(NamedTuple):
 
 def document_probes(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
     """Yield probes with words from the middle of documents, then with words from their beginning."""
-    whole = sampled_words(cluster, info, plain.fields).values()
-    for cut in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
-        texts = list(map(cut, whole))
+    contents = sampled_words(cluster, info, plain.fields).values()
+    for excerpt in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
+        texts = list(map(excerpt, contents))
         yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts))
 
 
@@ -242,45 +242,45 @@ def template_field_probes(
     plain query.
 
     Other words would match little: the scale would become so small that matching words drown everything else.
-    Documents are drawn that have such a field. Both queries get the same text if the plain query searches any
-    of these fields too.
+    The sampled documents have such a field. Both queries get the same text if the plain query searches any of
+    these fields too.
     """
-    searched = [source_field(info, field) for field in plain.fields]
-    sources, present = {}, {}
+    usual = [source_field(info, field) for field in plain.fields]
+    sources, presence = {}, {}
     for field in template_fields(info, template.body):
         parts = field.split(".")
         names = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
         kinds = {name: info.mapping_of(name).get("type", "object") for name in names}
-        # A sub-field is made of the text of its field; documents hold that inside nested objects too.
+        # A sub-field is made from the text of its field, which may lie inside nested objects.
         sources[field] = next((name for name in names if kinds[name] not in OBJECTS), field)
         path = next((name for name in reversed(names[:-1]) if kinds[name] == "nested"), None)
         exists = {"exists": {"field": field}}
-        present[field] = {"nested": {"path": path, "query": exists}} if path else exists
-    if not sources or set(searched) <= set(sources.values()):
+        presence[field] = {"nested": {"path": path, "query": exists}} if path else exists
+    if not sources or set(usual) <= set(sources.values()):
         return
-    if shared := {field: source for field, source in sources.items() if source in searched}:
+    if shared := {field: source for field, source in sources.items() if source in usual}:
         sources = shared
-    held = list(dict.fromkeys(sources.values()))
-    drawn = {
-        "query": random_order_query({"bool": {"should": [present[field] for field in sources]}}, 13),
+    targets = list(dict.fromkeys(sources.values()))
+    body = {
+        "query": random_order_query({"bool": {"should": [presence[field] for field in sources]}}, 13),
         "size": min(PROBED, info.result_window),
-        "_source": [*held, *searched],
+        "_source": [*targets, *usual],
     }
-    documents = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, drawn))]
-    read = [[WORDS.sub(" ", text_of(source, names)) for names in (held, searched)] for source in documents]
-    for cut in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
-        own = [cut(asked_text) for asked_text, _ in read]
+    documents = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, body))]
+    rows = [[WORDS.sub(" ", text_of(source, names)) for names in (targets, usual)] for source in documents]
+    for excerpt in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
+        own = [excerpt(template_text) for template_text, _ in rows]
         texts = (
             own
             if shared
             else [
                 first_words(middle_words(text), word_count(words))
-                for words, (_, text) in zip(own, read, strict=True)
+                for words, (_, text) in zip(own, rows, strict=True)
             ]
         )
         pairs = [pair for pair in zip(texts, own, strict=True) if all(pair)]
         if pairs:
-            texts, own = (list(side) for side in zip(*pairs, strict=True))
+            texts, own = (list(column) for column in zip(*pairs, strict=True))
             yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts), own)
 
 
@@ -326,8 +326,8 @@ def template_scale(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], 
 def best_scores(
     cluster: Cluster, info: IndexInfo, queries: Sequence[dict[str, Any]], texts: Sequence[str]
 ) -> list[list[float]]:
-    """Return the ten best scores of each query; empty for a query without hits. `texts` choose the shard
-    copies.
+    """Return the ten best scores of each query; empty for a query without hits. The same text
+    of `texts` goes to the same shard copies.
     """
     size = min(PROBED_HITS, info.result_window)
     bodies = [{"size": size, "query": query, "_source": False} for query in queries]
@@ -341,13 +341,13 @@ def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis
     Words from the middle of a document are searched in that document alone. The factor is the median of score
     over idf sum, relative to plain BM25; 1 if no document can be used.
     """
-    drawn = sampled_words(cluster, info, plain.fields)
-    excerpts = {doc_id: cut for doc_id, words in drawn.items() if (cut := middle_words(words))}
+    sampled = sampled_words(cluster, info, plain.fields)
+    excerpts = {doc_id: excerpt for doc_id, words in sampled.items() if (excerpt := middle_words(words))}
     texts = list(excerpts.values())
     queries = [among([doc_id], query) for doc_id, query in zip(excerpts, plain.queries(texts), strict=True)]
     scores = best_scores(cluster, info, queries, texts) if texts else []
-    read = zip(scores, analysis.of(texts), strict=True)
-    shares = [score[0] / words.idf_sum for score, words in read if score and words.idf_sum]
+    pairs = zip(scores, analysis.of(texts), strict=True)
+    shares = [score[0] / words.idf_sum for score, words in pairs if score and words.idf_sum]
     return float(np.median(shares)) / USUAL_SHARE if shares else 1.0
 
 
@@ -356,7 +356,7 @@ def sampled_words(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> d
 
     For a field filled by `copy_to`, which is not in the document, the encoded text is used.
     """
-    held, encoded = [source_field(info, field) for field in fields], info.record.fields
-    sampled = sample_documents(cluster, info, PROBED, fields=[*held, *encoded])
-    texts = {doc.doc_id: text_of(doc.source, held) or text_of(doc.source, encoded) for doc in sampled}
+    sources, encoded = [source_field(info, field) for field in fields], info.record.fields
+    sampled = sample_documents(cluster, info, PROBED, fields=[*sources, *encoded])
+    texts = {doc.doc_id: text_of(doc.source, sources) or text_of(doc.source, encoded) for doc in sampled}
     return {doc_id: WORDS.sub(" ", text) for doc_id, text in texts.items()}

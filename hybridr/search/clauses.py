@@ -62,25 +62,25 @@ REASONS: Mapping[str, str] = {
 }
 
 
-MOST_CLAUSES, MOST_TEXTS = 50, 4  # of one bool, and what one query may look for
+MOST_CLAUSES, MOST_TEXTS = 50, 4  # clauses of one bool, texts that a query may search for
 WAIVED_BY_OTHERS = ("phrase", "syntax")
-"""Demands of a clause that another one beside it need not keep."""
+"""Required matches of a clause that no longer hold if another clause may match instead."""
 CHANGES_WORDS = ("fuzziness", "analyzer")
 """Options by which a query finds other words than those of its text."""
 BY_WORDS = ("best_fields", "most_fields", "cross_fields")
 """Types of `multi_match` and `query_string` that look for words, not for phrases or prefixes."""
 RANKED = {"adjust_pure_negative": False}
-"""Mark of a `bool` that is ranked already; with a `filter` it means nothing."""
+"""Mark of a `bool` that is ranked already; the option has no effect beside a `filter`."""
 VECTOR_QUERIES = frozenset({"knn", "neural", "neural_sparse"})
 CONDITION_KINDS = frozenset({"term", "terms", "range", "exists", "ids", "prefix", "wildcard", "match_all"})
-"""Queries that say which documents there are, and nothing about which one is better."""
+"""Queries that select documents without saying which of them is better."""
 SYNTAX = {
     "query_string": re.compile(r'[+=&|><!(){}\[\]^"~*?:\\/]|(?<!\w)-|-(?!\w)|\b(AND|OR|NOT)\b'),
     "simple_query_string": re.compile(r'[+|"()~*\\]|(?<!\w)-|-(?!\w)'),
 }
 """Characters that may be syntax in a query of Lucene; a hyphen within a word is none."""
 NO_WORDS = re.compile(r"[\[\]{}\\/<>]|\b_exists_:")
-"""Signs of ranges, regular expressions and escapes: their operands are no text."""
+"""Characters of ranges, regular expressions and escapes, whose operands are not search text."""
 NEGATED_WORDS = re.compile(r'(?:(?<![^\s(])[-!]|\bNOT\s+)(?:[\w.]+:)?(?:"[^"]*"|\([^()]*\)|[^\s()]+)')
 FIELD_PREFIXED = re.compile(r'(?<![\w.*])([\w.*]+):("[^"]*"|\([^()]*\)|[^\s()]+)')
 OPERATORS = re.compile(r'[~^][\d.]*|&&|\|\||\b(?:AND|OR|NOT)\b|(?<!\w)-|-(?!\w)|[+=&|!()"*?:]')
@@ -88,7 +88,7 @@ NO_TYPES: Mapping[str, str] = MappingProxyType({})
 
 
 class NotRanked(NamedTuple):
-    """Why a client's search is left unchanged: a key of REASONS, and the detail that it is about."""
+    """The reason why a client's search is left unchanged: a key of REASONS, and its detail."""
 
     reason: str
     detail: str = ""
@@ -132,7 +132,7 @@ class ParsedQuery(NamedTuple):
 
 
 Clause: TypeAlias = tuple[QueryBody, ParsedQuery]
-"""A clause, and what it looks for."""
+"""A clause, and its parsed form."""
 
 
 class QueryReader:
@@ -158,42 +158,42 @@ class QueryReader:
         return READERS[kind](self, kind, body)
 
     def text_of(
-        self, query: QueryBody, named: Any, options: Mapping[str, Any], required_match: str | None = None
+        self, query: QueryBody, queried: Any, options: Mapping[str, Any], required_match: str | None = None
     ) -> ParsedQuery | NotRanked:
-        """Return the parsed text in `options["query"]`, searched in the `named` fields (boosts allowed; none
-        means all).
+        """Return the parsed text in `options["query"]`, searched in the `queried` fields (boosts allowed;
+        none means all).
 
         A query keeps its own scoring if it has other fields, different boosts, fuzziness or an analyser, or
         if its kind sets `required_match`.
         """
         text = options.get("query")
-        fields = [named] if isinstance(named, str) else list(named or ())
+        fields = [queried] if isinstance(queried, str) else list(queried or ())
         parts = [str(field).partition("^") for field in fields]
         names, boosts = [name for name, _, _ in parts], {boost for _, _, boost in parts}
         if fields and not any(map(self.is_text_field, fields)):
             described = (f"{name} is {self.types.get(name, 'not mapped')}" for name in names[:3])
             return NotRanked("field", ", ".join(described))
         if not isinstance(text, str) or not text.strip():
-            return NotRanked("no_text")  # numbers and dates are none to encode
-        alike = self.fields.issuperset(names) and len(boosts) < 2 and not {"0", "0.0"} & boosts
-        own = required_match is not None or not alike or any(map(options.get, CHANGES_WORDS))
+            return NotRanked("no_text")  # numbers and dates are not encoded
+        is_plain = self.fields.issuperset(names) and len(boosts) < 2 and not {"0", "0.0"} & boosts
+        keeps_scoring = required_match is not None or not is_plain or any(map(options.get, CHANGES_WORDS))
         for name in ("operator", "default_operator"):
             if str(options.get(name, "or")).lower() != "or":
                 required_match = required_match or "operator"
         if options.get("minimum_should_match") is not None:
             required_match = required_match or "minimum_should_match"
-        return ParsedQuery(text, required_match=required_match, words=query if own else None)
+        return ParsedQuery(text, required_match=required_match, words=query if keeps_scoring else None)
 
     def is_text_field(self, field: Any) -> bool:
-        """Return whether a field, given with a boost or wildcard or without, is an analysed text field."""
+        """Return whether a field name, maybe with a boost or wildcard, means an analysed text field."""
         if not isinstance(field, str):
             return False
         name = field.partition("^")[0]
         if "*" in name:
             texts = [*self.fields, *(name for name, kind in self.types.items() if kind in TEXT_TYPES)]
             return any(fnmatchcase(text, name) for text in texts)
-        parent, inside, _ = name.rpartition("._")  # search_as_you_type has sub-fields that no mapping shows
-        return name in self.fields or self.types.get(parent if inside else name) in TEXT_TYPES
+        parent, dot, _ = name.rpartition("._")  # search_as_you_type has sub-fields that no mapping shows
+        return name in self.fields or self.types.get(parent if dot else name) in TEXT_TYPES
 
     def match(self, kind: str, body: QueryBody, required_match: str | None = None) -> ParsedQuery | NotRanked:
         """Read `match` and similar queries of one field, `{"field": "text"}` or `{"field": {"query": …}}`."""
@@ -211,11 +211,11 @@ class QueryReader:
     def query_string(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
         """Read `query_string` (also from `?q=`) and `simple_query_string`.
 
-        Of a text with operators, the words searched in text fields are taken, without operators, field names
-        and excluded words.
+        If a text has operators, only its words for text fields are read, without operators, field names and
+        excluded words.
         """
         text = body.get("query")
-        options = {**body, "fuzziness": None}  # of words that a sign in the text says it of
+        options = {**body, "fuzziness": None}  # applies only to words that the text marks with ~
         fields = body.get("fields") or body.get("default_field")
         fields = None if fields in ("*", ["*"], ["*^1.0"]) else fields
         if not isinstance(text, str) or not SYNTAX[kind].search(text):
@@ -235,16 +235,16 @@ class QueryReader:
         A wrapper with a `min_score` demands a match of the words, because neighbours by vector would fall
         below that score.
         """
-        outside = {name: value for name, value in body.items() if name not in (part, "min_score")}
+        options = {name: value for name, value in body.items() if name not in (part, "min_score")}
         if kind == "function_score" and body.get("boost_mode") == "replace":
-            if not any("_score" in text and in_script for text, in_script in texts_in(outside)):
+            if not any("_score" in text and in_script for text, in_script in texts_in(options)):
                 return NotRanked("functions", "boost_mode replace")
         inner = self.read(body.get(part))
         if isinstance(inner, NotRanked):
             return inner
         required_match = inner.required_match or ("functions" if body.get("min_score") is not None else None)
         return inner._replace(
-            wrappers=(*inner.wrappers, (part, {kind: outside})), required_match=required_match
+            wrappers=(*inner.wrappers, (part, {kind: options})), required_match=required_match
         )
 
     def constant_score(self, kind: str, body: QueryBody) -> NotRanked:
@@ -264,12 +264,12 @@ class QueryReader:
         queries = body.get("queries")
         if not isinstance(queries, list) or not queries:
             return NotRanked("no_text")
-        read = [(query, self.read(query)) for query in queries]
-        clauses = [(query, part) for query, part in read if isinstance(part, ParsedQuery)]
+        parts = [(query, self.read(query)) for query in queries]
+        clauses = [(query, part) for query, part in parts if isinstance(part, ParsedQuery)]
         if not clauses:
-            return read[0][1]
+            return parts[0][1]
         parsed = join_clauses(clauses)
-        if isinstance(parsed, NotRanked) or (parsed.words is None and len(clauses) == len(read)):
+        if isinstance(parsed, NotRanked) or (parsed.words is None and len(clauses) == len(parts)):
             return parsed
         if setting := score_setting_kind(parsed):
             return NotRanked("scores", f"{setting} in {kind}")
@@ -289,39 +289,39 @@ class QueryReader:
         )
         if len(must) + len(should) + len(filters) + len(excluded) > MOST_CLAUSES:
             return NotRanked("clauses", f"more than {MOST_CLAUSES} in one {kind}")
-        read = [(clause, self.read(clause)) for clause in (*must, *should)]
-        demanded, wished = (
+        pairs = [(clause, self.read(clause)) for clause in (*must, *should)]
+        required, optional = (
             [(clause, part) for clause, part in side if isinstance(part, ParsedQuery)]
-            for side in (read[: len(must)], read[len(must) :])
+            for side in (pairs[: len(must)], pairs[len(must) :])
         )
-        texts = {part.text for _, part in demanded}
-        again = [(clause, part) for clause, part in wished if part.text in texts and not part.wrappers]
-        clauses = [*demanded, *again] if demanded else wished
+        texts = {part.text for _, part in required}
+        repeated = [(clause, part) for clause, part in optional if part.text in texts and not part.wrappers]
+        clauses = [*required, *repeated] if required else optional
         if not clauses:
-            reasons = [part for _, part in read if isinstance(part, NotRanked) and part.reason != "kind"]
-            return next(iter(reasons), NotRanked("only_a_filter" if filters and not read else "kind"))
+            reasons = [part for _, part in pairs if isinstance(part, NotRanked) and part.reason != "kind"]
+            return next(iter(reasons), NotRanked("only_a_filter" if filters and not pairs else "kind"))
         parsed = join_clauses(clauses)
         if isinstance(parsed, NotRanked):
             return parsed
-        if demanded and isinstance(must_be := join_clauses(demanded), ParsedQuery) and must_be != parsed:
-            parsed = parsed._replace(required_match=must_be.required_match)
-        counted = [clause for clause, _ in clauses]
-        required = [clause for clause, part in read[: len(must)] if isinstance(part, NotRanked)]
-        others = [clause for clause in should if clause not in counted]
-        added = [*others, *(clause for clause in required if not CONDITION_KINDS.issuperset(clause))]
-        if vectors := VECTOR_QUERIES.intersection(kind for clause in added for kind in clause):
+        if required and isinstance(joined := join_clauses(required), ParsedQuery) and joined != parsed:
+            parsed = parsed._replace(required_match=joined.required_match)
+        scored = [clause for clause, _ in clauses]
+        conditions = [clause for clause, part in pairs[: len(must)] if isinstance(part, NotRanked)]
+        further = [clause for clause in should if clause not in scored]
+        scoring = [*further, *(clause for clause in conditions if not CONDITION_KINDS.issuperset(clause))]
+        if vectors := VECTOR_QUERIES.intersection(kind for clause in scoring for kind in clause):
             return NotRanked("scores", ", ".join(vectors))
         required_match = parsed.required_match
-        few = ("0",) if others and must else ("0", "1")
-        if not required_match and len(demanded) > 1:
+        usual = ("0",) if further and must else ("0", "1")
+        if not required_match and len(required) > 1:
             required_match = "several_fields"
-        elif not required_match and str(body.get("minimum_should_match", few[-1])) not in few:
+        elif not required_match and str(body.get("minimum_should_match", usual[-1])) not in usual:
             required_match = "minimum_should_match"
-        extra = (("must", {"bool": {"should": added}}),) if added else ()
+        outer = (("must", {"bool": {"should": scoring}}),) if scoring else ()
         return parsed._replace(
-            filters=(*parsed.filters, *required, *filters),
+            filters=(*parsed.filters, *conditions, *filters),
             excluded=(*parsed.excluded, *excluded),
-            wrappers=(*parsed.wrappers, *extra),
+            wrappers=(*parsed.wrappers, *outer),
             required_match=required_match,
         )
 
@@ -350,15 +350,15 @@ def join_clauses(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
     """Return several text clauses, of which any may match, as one parsed query."""
     if len(clauses) == 1:
         return clauses[0][1]
-    read = [part for _, part in clauses]
-    texts = list(dict.fromkeys(part.text for part in read))
+    parts = [part for _, part in clauses]
+    texts = list(dict.fromkeys(part.text for part in parts))
     if len(texts) > MOST_TEXTS:
         return NotRanked("texts")
-    if setting := next(filter(None, map(score_setting_kind, read)), None):
+    if setting := next(filter(None, map(score_setting_kind, parts)), None):
         return NotRanked("scores", f"{setting} in one of several clauses")
-    limited = any(part.is_limited for part in read)
-    plain = len(texts) == 1 and all(part.words is None for part in read) and not limited
-    demands = [part.required_match for part in read]
+    is_limited = any(part.is_limited for part in parts)
+    is_plain = len(texts) == 1 and all(part.words is None for part in parts) and not is_limited
+    demands = [part.required_match for part in parts]
     strict = next(
         (
             required_match
@@ -368,14 +368,14 @@ def join_clauses(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
         None,
     )
     required_match = strict or (demands[0] if all(demands) else None)
-    if limited:
-        required_match = "clauses"  # which of the filters hold depends on the clause
+    if is_limited:
+        required_match = "clauses"  # each clause has its own filters
     elif len(texts) > 1:
         required_match = "texts"
-    if plain and len({multiplier_of(clause) for clause, _ in clauses}) == 1:
+    if is_plain and len({multiplier_of(clause) for clause, _ in clauses}) == 1:
         return ParsedQuery(texts[0], required_match=required_match)
     scoring = [clause if part.words is None or part.is_limited else part.words for clause, part in clauses]
-    typed = tuple(dict.fromkeys(string for part in read for string in part.strings))
+    typed = tuple(dict.fromkeys(string for part in parts for string in part.strings))
     return ParsedQuery(
         " ".join(texts), required_match=required_match, words={"bool": {"should": scoring}}, typed=typed
     )
@@ -392,8 +392,8 @@ def score_setting_kind(parsed: ParsedQuery) -> str:
     """Return the kind of a wrapping query that does more than multiply the text's score; empty if there is
     none.
     """
-    for _, outside in parsed.wrappers:
-        [(kind, body)] = outside.items()
+    for _, wrapper in parsed.wrappers:
+        [(kind, body)] = wrapper.items()
         if kind == "script_score" or body.get("boost_mode", "multiply") != "multiply":
             return kind
     return ""
@@ -413,5 +413,5 @@ def scores_as(query: QueryBody, words: QueryBody) -> bool:
     [(kind, body)] = query.items()
     if kind != "bool" or "boost" in body:
         return False
-    counted = [*clauses_of(body.get("must")), *clauses_of(body.get("should"))]
-    return scores_as(counted[0], words) if len(counted) == 1 else words == {"bool": {"should": counted}}
+    scoring = [*clauses_of(body.get("must")), *clauses_of(body.get("should"))]
+    return scores_as(scoring[0], words) if len(scoring) == 1 else words == {"bool": {"should": scoring}}

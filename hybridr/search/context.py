@@ -117,13 +117,13 @@ class SignalSet:
         ]
 
 
-def choose_signals(place: Place, chosen: Sequence[str]) -> SignalSet:
+def choose_signals(place: Place, names: Sequence[str]) -> SignalSet:
     """Return the chosen signals: by name, `auto` for the usual ones that are possible, `all`, or `none`.
 
     Raises SettingsError for a named signal that this index or encoder cannot give.
     """
-    obstacles = obstacles_to(place, chosen)
-    for name in chosen:
+    obstacles = obstacles_to(place, names)
+    for name in names:
         if name not in SETS and obstacles[name]:
             raise SettingsError(f"no {name} here: {obstacles[name]}", hint="--signals auto")
     members = {name: load_member(FAMILY, name)(place) for name, obstacle in obstacles.items() if not obstacle}
@@ -133,7 +133,7 @@ def choose_signals(place: Place, chosen: Sequence[str]) -> SignalSet:
     )
 
 
-def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
+def obstacles_to(place: Place, names: Sequence[str]) -> dict[str, str]:
     """Return for each chosen signal why it cannot be used; empty text if it can.
 
     A signal that must be learnt first is omitted if it cannot be used, unless it is named.
@@ -141,14 +141,14 @@ def obstacles_to(place: Place, chosen: Sequence[str]) -> dict[str, str]:
     obstacles: dict[str, str] = {}
     for name in member_names(FAMILY):
         kind: type[Signal] = load_member(FAMILY, name)
-        in_set = "all" in chosen or ("auto" in chosen and (kind.is_usual(place) or kind.learnt))
-        if name in chosen or in_set:
+        in_set = "all" in names or ("auto" in names and (kind.is_usual(place) or kind.learnt))
+        if name in names or in_set:
             obstacle = kind.obstacle(place) or ""
-            if name in chosen or not (kind.learnt and obstacle):
+            if name in names or not (kind.learnt and obstacle):
                 obstacles[name] = obstacle
-    for name in obstacles.keys() & set(chosen):
+    for name in obstacles.keys() & set(names):
         replaced = load_member(FAMILY, name).replaces
-        if replaced in obstacles and replaced not in chosen:
+        if replaced in obstacles and replaced not in names:
             obstacles[replaced] = obstacles[replaced] or f"{name} takes its place"
     return obstacles
 
@@ -194,7 +194,7 @@ class SearchContext:
 
     @cached_property
     def max_clauses(self) -> int:
-        """Return how many clauses the cluster takes in a query of hybridr."""
+        """Return how many clauses a query of hybridr may have in this cluster."""
         return min(MAX_CLAUSES, max(1, clause_limit(self.cluster) - SPARE_CLAUSES))
 
     @cached_property
@@ -305,14 +305,14 @@ class SearchContext:
         one.
         """
         of_words = any(kind.of_words for kind in retrievers_of(self.mode, self.settings))
-        measured = self.cluster if of_words and not self.fusion.rescores else None
-        return read_template(self.settings.query_template, self.info, self.plain, measured)
+        measuring_cluster = self.cluster if of_words and not self.fusion.rescores else None
+        return read_template(self.settings.query_template, self.info, self.plain, measuring_cluster)
 
     @cached_property
     def own_queries(self) -> TemplateQueries | None:
         """Return the template's queries if they are ranked as a transparent deployment ranks them; else None.
 
-        Raises SettingsError for a template that is not ranked whatever its text, with the reason that
+        Raises SettingsError for a template that is never ranked, with the reason that
         `hybridr deploy --way transparent --explain` gives.
         """
         if not (self.template and self.fusion.rescores):
@@ -373,7 +373,7 @@ class SearchContext:
                     raise DataError(f"'{text}' is not ranked: {query.why}", hint=UNCHANGED_TEMPLATE_HINT)
                 parsed.append(query)
             plain_texts = [query.text for query in parsed]
-            readings = readings if plain_texts == list(texts) else None  # they are of other texts
+            readings = readings if plain_texts == list(texts) else None  # those are of other texts
             queries = self.compile_plain(plain_texts, depth, filter, readings)
             queries = list(map(self.own_queries.with_template, texts, parsed, queries))
         return [replace(query, boosts=boosts, display=display, explained=explained) for query in queries]
@@ -389,10 +389,10 @@ class SearchContext:
         template.
         """
         if readings is None and self.encoder is not None:
-            looked_up = self.analysis.begin(texts) if self.fusion.needs_scales else None
+            lookup = self.analysis.begin(texts) if self.fusion.needs_scales else None
             readings = self.signals.read(self.encoder, texts)
-            if looked_up is not None:
-                looked_up.result()
+            if lookup is not None:
+                lookup.result()
         columns = [
             self.retriever_values(retriever, texts, readings) for retriever in self.retrievers.values()
         ]
@@ -422,7 +422,7 @@ class SearchContext:
         plain = CompiledQuery(
             self.fusion, self.retrievers, {}, depth, filter, window=window, max_clauses=max_clauses
         )
-        several = self.fusion.scoring_clause and len(self.retrievers) > 1
+        several_retrievers = self.fusion.scoring_clause and len(self.retrievers) > 1
         lexical = [member for member in self.retrievers.values() if isinstance(member, LexicalRetriever)]
         return [
             replace(
@@ -432,8 +432,8 @@ class SearchContext:
                 signals=parts,
                 text=text,
                 leaf_clauses=max((member.clause_count(len(words.words)) for member in lexical), default=0),
-                # The neighbours of a part number or error code that the index has are other parts or errors.
-                only_words_find=several
+                # The vector of a part number or error code is near those of other parts or errors.
+                only_words_find=several_retrievers
                 and (self.settings.recall == "lexical" or (words.known and is_identifier(text))),
             )
             for text, row, words, scale, parts in zip(texts, values, analysed, scales, signals, strict=True)
@@ -459,7 +459,7 @@ class SearchContext:
 
 
 def query_evening(context: SearchContext) -> Evening | None:
-    """Return what evens out the query vectors of a search, as measured on its index; None if they are used
+    """Return the correction of a search's query vectors, as measured on its index; None if they are used
     unchanged.
     """
     is_used = context.encoder and context.fusion.needs_scales and context.settings.evened
@@ -475,7 +475,7 @@ def spread_factors(retrievers: Mapping[str, Retriever], values: Mapping[str, Any
 
 
 def is_wordless(context: SearchContext, text: str) -> bool:
-    """Return whether a text has no letter, no digit, and no word that the index has, such as an emoji.
+    """Return whether a text, such as an emoji, has no letter, no digit and no word of the index.
 
     The vector of such a text is near those of documents without content.
     """

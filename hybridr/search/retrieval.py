@@ -24,7 +24,7 @@ from .fusions import CandidateLists, CompiledQuery, Scores
 from .hits import checked_hits, shown_text
 
 READ_AT_ONCE = 500  # documents
-INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 leaves them out of the answer without a word
+INNER_HITS_IN_HYBRID = (3, 0, 0)  # 2.19 silently omits them from the answer
 
 
 class Retrieval:
@@ -45,8 +45,8 @@ class Retrieval:
         """
         if not bodies:  # the server refuses an empty request
             return []
-        plain = [body | {"_source": False} for body in bodies]
-        answers = self.cluster.msearch(self.info, plain, texts)
+        requests = [body | {"_source": False} for body in bodies]
+        answers = self.cluster.msearch(self.info, requests, texts)
         return [{hit["_id"]: hit["_score"] for hit in checked_hits(answer)} for answer in answers]
 
     def best(
@@ -129,7 +129,7 @@ class Retrieval:
         """Yield the parts of a page that reaches beyond the first `depth` hits; the first part has the best
         score.
 
-        After the first hits come the best of twice as many candidates that are not among them, and so on.
+        The next hits are the best of twice as many candidates, without the hits so far, and so on.
         """
         seen: list[str] = []
         depth = self.context.settings.depth
@@ -172,9 +172,9 @@ class Retrieval:
         answer = self.cluster.search(self.info, body, params)
         hits = checked_hits(answer)
         if passages and len(self.retrievers) > 1 and self.cluster.version < INNER_HITS_IN_HYBRID:
-            near = [hit["_id"] for hit in hits if DenseRetriever.name in hit.get("matched_queries", {})]
-            inner = self._best_passages(query, near)
-            hits = [hit | {"inner_hits": inner.get(hit["_id"], {})} for hit in hits]
+            dense_ids = [hit["_id"] for hit in hits if DenseRetriever.name in hit.get("matched_queries", {})]
+            passages_of = self._best_passages(query, dense_ids)
+            hits = [hit | {"inner_hits": passages_of.get(hit["_id"], {})} for hit in hits]
         shown_hits = [
             self._hit(Hit(hit["_id"], hit["_score"] or 0.0, rank), query, hit.get("matched_queries", {}), hit)
             for rank, hit in enumerate(hits, page.start + 1)
@@ -197,17 +197,17 @@ class Retrieval:
         return Hits(hits, first_score(ranked.values()))
 
     def _hit(
-        self, bare: Hit, query: CompiledQuery, named: Mapping[str, float], answer: dict[str, Any]
+        self, ranked: Hit, query: CompiledQuery, named_scores: Mapping[str, float], answer: dict[str, Any]
     ) -> Hit:
         """Return a hit with the scores of its retrievers, the parts of its score, and its text."""
         text, passage = shown_text(answer, self.fields)
-        scores = {name: named.get(name) for name in (*self.context.settings.shares, *query.retrievers)}
-        parts = query.explain(named, bare.score)
-        return bare._replace(scores=scores, text=text, passage=passage, parts=parts)
+        scores = {name: named_scores.get(name) for name in (*self.context.settings.shares, *query.retrievers)}
+        parts = query.explain(named_scores, ranked.score)
+        return ranked._replace(scores=scores, text=text, passage=passage, parts=parts)
 
     def pinned_hits(self, pins: Mapping[str, str], query: CompiledQuery) -> list[Hit]:
-        """Return those pinned documents that the query's filter and the index's scope show, in their order,
-        each with its rule.
+        """Return the pinned documents that match the query's filter and lie in the index's scope, in their
+        order, each with its rule.
 
         A document that the search would not have found gets the score 0.
         """
@@ -216,8 +216,8 @@ class Retrieval:
         if missing := [doc for doc in pins if doc not in hits]:
             answers = self._look_up(missing, query)
             hits |= {doc: self._hit(Hit(doc, 0.0, 0), query, {}, answer) for doc, answer in answers.items()}
-        there = [doc for doc in pins if doc in hits]
-        return [hits[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(there, 1)]
+        shown = [doc for doc in pins if doc in hits]
+        return [hits[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(shown, 1)]
 
     def _look_up(self, doc_ids: Sequence[str], query: CompiledQuery) -> dict[str, dict[str, Any]]:
         """Return for each document id what a search response would hold: highlights and best passage."""
@@ -253,13 +253,13 @@ class Retrieval:
 
 
 def require_no_functions_around(query: CompiledQuery) -> None:
-    """Raise SettingsError for a client's functions around the query: without scripts they cannot act on its
-    score.
+    """Raise SettingsError for a client's functions around the query, which cannot act on its score without
+    scripts.
     """
     if query.wrappers:
         raise SettingsError(REASONS["scripts"], hint=UNCHANGED_TEMPLATE_HINT)
 
 
 def first_score(scores: Iterable[float]) -> float | None:
-    """Return the first of scores that come best first; None if there is none."""
+    """Return the first, best score; None if there is none."""
     return next(iter(scores), None)

@@ -60,12 +60,12 @@ class Condition(NamedTuple):
     def chosen(self, search_settings: SearchSettings | None, depth: int) -> SearchSettings:
         """Return the settings of the system, with at least `depth` candidates.
 
-        The user's searched fields apply to every system; the user's own lexical query to all but those
-        without `own_query` or with a query of their own.
+        The user's searched fields apply to every system. The user's own lexical query applies unless the
+        system has its own query, or its `own_query` is False.
         """
-        search_settings, own = search_settings or SearchSettings(), self.settings or {}
-        settings = SearchSettings(**own) if own else search_settings
-        template = (settings if "query_template" in own else search_settings).query_template
+        search_settings, own_settings = search_settings or SearchSettings(), self.settings or {}
+        settings = SearchSettings(**own_settings) if own_settings else search_settings
+        template = (settings if "query_template" in own_settings else search_settings).query_template
         values = {
             "query_template": template if self.own_query else None,
             "lexical_fields": search_settings.lexical_fields,
@@ -93,26 +93,26 @@ def system(name: str) -> Condition:
         for reranker in reranked:
             load_member(RERANKERS, reranker)
         return system(first)._replace(reranked=tuple(reranked))
-    fused = {f"hybrid-{name}": name for name in member_names(FUSIONS)}
-    if name in fused:
-        return Condition("hybrid", settings={"tuned": False, "fusion": fused[name]})
+    fusions = {f"hybrid-{name}": name for name in member_names(FUSIONS)}
+    if name in fusions:
+        return Condition("hybrid", settings={"tuned": False, "fusion": fusions[name]})
     conditions = SYSTEMS | {mode: Condition(mode) for mode in modes()}
     if name not in conditions:
-        raise SettingsError(f"unknown system '{name}': {', '.join([*conditions, *fused])}")
+        raise SettingsError(f"unknown system '{name}': {', '.join([*conditions, *fusions])}")
     return conditions[name]
 
 
 class Compared(NamedTuple):
     """An evaluation: named systems of an index and TREC runs, the first compared with the others.
 
-    `templates` are files of lexical queries, as an application asks them, each a system of its own behind the
-    first. `measures` are spelled as in ir-measures; `baseline` None is the first system; `resamples` are
-    drawn for intervals and tests. The first of `templates` is the lexical retriever of all systems too, and
-    the system `template` where that is named.
+    `templates` are files of lexical queries, as an application sends them; each is a system, listed after the
+    first one. The first of them is also the lexical retriever of all systems, and the system `template` if
+    that is named. `measures` are spelled as in ir-measures. The default `baseline` is the first system.
+    Intervals and tests draw `resamples` times.
 
-    `write` is a file for the values, to compare later evaluations with: `against` is such a file. A system
-    fails where a mean fell by more than `allow`, significantly, or by more than `at_most`. Nothing is written
-    where one fails.
+    `write` is a file for the values, with which later evaluations are compared; `against` is such a file. A
+    system fails if a mean fell significantly and by more than `allow`, or by more than `at_most`. Nothing is
+    written if a system fails.
     """
 
     systems: Sequence[str] = ("bm25", "dense", "hybrid")
@@ -135,17 +135,17 @@ class Compared(NamedTuple):
         """Return the definitions of the systems by name. Raises SettingsError for an unknown or repeated
         name.
         """
-        if twice := [name for name in self.templates if name in self.systems]:
+        if repeated := [name for name in self.templates if name in self.systems]:
             raise SettingsError(
-                f"two systems are called '{twice[0]}'", hint="--query-template OTHER-NAME=FILE"
+                f"two systems are called '{repeated[0]}'", hint="--query-template OTHER-NAME=FILE"
             )
-        named = {system_name: system(system_name) for system_name in self.systems}
-        first = dict(list(named.items())[:1])
+        definitions = {system_name: system(system_name) for system_name in self.systems}
+        first = dict(list(definitions.items())[:1])
         templates = {
             name: Condition("lexical", settings={"query_template": file})
             for name, file in self.templates.items()
         }
-        return first | templates | named
+        return first | templates | definitions
 
 
 def evaluate_index(
@@ -166,7 +166,7 @@ def evaluate_index(
     if compared.templates:
         first, *others = compared.templates.items()
         settings = (settings or SearchSettings()).model_copy(update={"query_template": first[1]})
-        if "template" in compared.systems:  # which is the first of them
+        if "template" in compared.systems:  # that system is the first template
             compared = compared._replace(templates=dict(others))
     conditions = compared.conditions()
     if "template" in conditions and not (settings and settings.query_template):
@@ -178,8 +178,8 @@ def evaluate_index(
     model = encoder_for(info, encoder, progress=progress) if encoded else None
     searches = {}
     for system_name, condition in conditions.items():
-        chosen = condition.chosen(settings, compared.depth)
-        search = Search(cluster, info, model, condition.mode, condition.feedback, settings=chosen)
+        system_settings = condition.chosen(settings, compared.depth)
+        search = Search(cluster, info, model, condition.mode, condition.feedback, settings=system_settings)
         searches[system_name] = with_rerankers(condition, search, settings)
     remarks = [f"{name}: {remark}" for name, search in searches.items() for remark in search.remarks]
     texts = [query.text for query in queries if query.query_id in judgements]
@@ -200,9 +200,9 @@ def with_rerankers(condition: Condition, search: Search, settings: SearchSetting
     if not condition.reranked:
         return search
     has = {name: load_member(RERANKERS, name).own_settings.model_fields for name in member_names(RERANKERS)}
-    elsewhere = set().union(*has.values()).difference(*(has[name] for name in condition.reranked))
-    own = settings.rerank_settings if settings else {}
-    named = {name: value for name, value in own.items() if name not in elsewhere}
+    others = set().union(*has.values()).difference(*(has[name] for name in condition.reranked))
+    values = settings.rerank_settings if settings else {}
+    named = {name: value for name, value in values.items() if name not in others}
     return search.reranked(*condition.reranked, **named)
 
 
@@ -224,7 +224,7 @@ def evaluate_systems(
     unreadable input; and what `evaluate` raises.
     """
     if report is not None:
-        report_format(report)  # before anything is searched
+        report_format(report)  # raises before anything is searched
     if index is None:
         evaluation = evaluate_searches({}, *judged_queries.read(), compared, progress)
     else:
@@ -241,8 +241,8 @@ def evaluate_systems(
             cluster, name = index
             texts = texts_of(cluster, resolve(cluster, name), doc_ids)
         elif beir and (beir / "corpus.jsonl").is_file():
-            listed = set(doc_ids)
-            records = (record for record in read_corpus(beir) if record["_id"] in listed)
+            needed_ids = set(doc_ids)
+            records = (record for record in read_corpus(beir) if record["_id"] in needed_ids)
             texts = {record["_id"]: document_of(record, beir).contents for record in records}
         title = f"{name}: {quantity(evaluation.queries, 'query')}"
         with replacing(report, private=bool(texts)) as temporary:
@@ -260,8 +260,8 @@ def evaluate_searches(
     """Measure searches and runs, compare with a baseline file, and write one. Raises SettingsError for a
     repeated name.
     """
-    if twice := [name for name in compared.runs if name in searches]:
-        raise SettingsError(f"two systems are called '{twice[0]}'", hint="--run OTHER-NAME=FILE")
+    if repeated := [name for name in compared.runs if name in searches]:
+        raise SettingsError(f"two systems are called '{repeated[0]}'", hint="--run OTHER-NAME=FILE")
     limits = RegressionLimits(compared.against, compared.allow, compared.at_most)
     limits.check()
     earlier = None
@@ -289,11 +289,11 @@ def evaluate_searches(
 def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
     """Raise DataError if the index lacks most of the relevant documents of the qrels."""
     relevant = sorted({doc for grades in qrels.values() for doc, grade in grades.items() if grade > 0})
-    drawn = random.Random(SAMPLE_SEED).sample(relevant, min(CHECKED_DOCUMENTS, len(relevant)))
-    missing = count_missing(cluster, info, drawn)
-    if 2 * missing > len(drawn):
+    sample = random.Random(SAMPLE_SEED).sample(relevant, min(CHECKED_DOCUMENTS, len(relevant)))
+    missing = count_missing(cluster, info, sample)
+    if 2 * missing > len(sample):
         raise DataError(
-            f"{missing:,} of {len(drawn):,} relevant documents of the qrels are not in '{info.name}': "
+            f"{missing:,} of {len(sample):,} relevant documents of the qrels are not in '{info.name}': "
             "index and qrels are not of the same collection",
             hint="hybridr load FOLDER --index NAME   loads the collection that the qrels judge",
         )

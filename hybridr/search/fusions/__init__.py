@@ -18,15 +18,15 @@ from ..scripts import Scripts
 from ..settings import SearchSettings
 
 FAMILY = "search.fusions"
-LARGEST_WINDOW = 10_000  # hits of a shard that are scored again, where the index allows so many
-MAX_CLAUSES = 1_000  # of a query, where the cluster takes its usual 1,024
-SPARE_CLAUSES = 24  # of those that a cluster takes, for filters and what else surrounds a query
+LARGEST_WINDOW = 10_000  # hits of a shard that are rescored, if the index allows so many
+MAX_CLAUSES = 1_000  # of a query, if the cluster allows its usual 1,024
+SPARE_CLAUSES = 24  # kept free for filters and other parts around a query
 OWN = 0.4
-"""The share of a client's own query in what words score. The plain query has the rest: it has no boosts, and
-a title times five drowns all else (chosen on four collections, confirmed on four; benchmarks/README.md)."""
+"""Share of a client's own query in the score of words. The plain query has the rest, because a title boosted
+five times drowns everything else (chosen on four collections, confirmed on four; benchmarks/README.md)."""
 BEYOND = 1e-12
-"""The weight of the scores by which hits are found. Too small to count where a hit is rescored, it orders the
-hits beyond the window as they were found, on every page."""
+"""Weight of the finding scores. It is too small to matter for rescored hits. Hits beyond the window keep the
+order in which they were found, on every page."""
 PINNED = 1e9
 """Distance of a pinned document's score from the next one; no boost is as large."""
 Scores: TypeAlias = Mapping[str, float]
@@ -78,7 +78,7 @@ def leaf_clause_count(query: Mapping[str, Any] | list[Any]) -> int:
     """Return the number of clauses of a query that contain no further clause; each of `terms` counts as one.
 
     Lists of numbers, such as the parameters of a script, have none. A query with soft terms has hundreds of
-    parts, so types are compared in the fastest way.
+    parts, so this code is written for speed.
     """
     if isinstance(query, list):
         return sum([leaf_clause_count(part) for part in query if isinstance(part, (dict, list))])
@@ -86,8 +86,8 @@ def leaf_clause_count(query: Mapping[str, Any] | list[Any]) -> int:
         return sum([len(terms) for terms in query["terms"].values() if isinstance(terms, list)]) or 1
     if "dis_max" in query:
         return sum(map(leaf_clause_count, query["dis_max"]["queries"]))
-    inside = [value for value in query.values() if isinstance(value, (dict, list))]
-    return sum(map(leaf_clause_count, inside)) if inside else 1
+    values = [value for value in query.values() if isinstance(value, (dict, list))]
+    return sum(map(leaf_clause_count, values)) if values else 1
 
 
 def cut_to_budget(signals: Mapping[str, Weighted], budget: int) -> dict[str, Weighted]:
@@ -161,7 +161,7 @@ class CompiledQuery:
     retrievers, `explained` the score of each signal (named queries cost a second run on the server). The
     words of `text`, which the user typed, become `leaf_clauses` clauses. With `only_words_find`, documents
     that only a vector finds are left out. The index rescores at most `window` hits of a shard, and the
-    cluster takes `max_clauses` in a query.
+    cluster allows `max_clauses` in a query.
     """
 
     fusion: Fusion
@@ -262,8 +262,8 @@ class CompiledQuery:
         body = self.fusion.body(self, k)
         if not seen:
             return body
-        others = {"must_not": [{"ids": {"values": list(seen)}}]}
-        conditions = {"must": [body.get("post_filter", {"match_all": {}})], **others}
+        exclusion = {"must_not": [{"ids": {"values": list(seen)}}]}
+        conditions = {"must": [body.get("post_filter", {"match_all": {}})], **exclusion}
         return body | {"post_filter": {"bool": conditions}}
 
     def explain(self, named: Scores, score: float) -> dict[str, float] | None:
@@ -351,17 +351,17 @@ class Rescoring(NamedTuple):
 
         Its form marks it as already ranked, because the cluster sends it again for the hits inside of groups.
         """
-        counted = self.finding_weight != BEYOND  # boosts may be as large as they like
+        finding_counts = self.finding_weight != BEYOND  # boosts have no upper limit
         clauses = (
             {"must": [scaled_query(self.finding_query, self.finding_weight)]}
-            if counted
+            if finding_counts
             else {"filter": [self.finding_query]}
         )
         return {"query": {"bool": {**clauses, "should": [self.scoring_query], **RANKED}}}
 
 
 class Grid(NamedTuple):
-    """Settings of a fusion that `tune` tries, under a name of its own, with each of these dense weights."""
+    """Settings of a fusion, under their own name, that `tune` tries with each of these dense weights."""
 
     name: str
     settings: dict[str, Any]
@@ -372,18 +372,19 @@ class Fusion(Protocol):
     """A way to rank by several retrievers; members subclass this with `name`, `help` and `scores`, the rest
     has defaults.
 
-    Without `one_request` the search asks the retrievers, completes their true scores by a further request and
-    ranks by `scores`; with it, it sends `body`, and `scores` must rank the same (`tune` uses them, and a
-    search where the cluster runs no scripts). `rescores` says that its request is a `Rescoring`, which goes
-    with a client's own search. The setting `auto` takes
-    the first in `turn` that an index allows, or the one whose own settings are given.
-    `lists.listed` is what each retriever found, `lists.scores` are true scores of the union;
-    `pipeline.py` has the normalisations (all equal scores become 1.0: leave out a document that a retriever
-    has no score for). Made once a search: raises SettingsError for settings that this version of the server
-    does not support. With `needs_scales`, queries and lists have their `Scales`; with `takes_signals`, the
-    signals of the index; with `takes_boosts`, the boosts of its fields. `tune` tries the `grids`, without
-    boosts, because it judges relevance. `scoring_clause` says that a document has the same score among few
-    candidates as among many, `needs_scripts` that the request runs a script, which `scripts` may refuse.
+    With `one_request` a search sends `body`, and `scores` must rank the same: `tune` uses `scores`, and so
+    does a search in a cluster that runs no scripts. Without it the search asks each retriever, completes the
+    true scores by a further request, and ranks by `scores`. `rescores` says that the request is a
+    `Rescoring`, which can be combined with a client's own search. The setting `auto` takes the first fusion
+    in `turn` that an index allows, or the one whose own settings are given.
+
+    `lists.listed` is what each retriever found, `lists.scores` are true scores of the union. `pipeline.py`
+    has the normalisations; leave out documents without a score, because equal scores all become 1.0. A
+    fusion is made once a search; it raises SettingsError for settings that this server version does not
+    support. With `needs_scales`, queries and lists have their `Scales`; with `takes_signals`, the signals of
+    the index; with `takes_boosts`, the boosts of its fields. `tune` tries the `grids` without boosts, because
+    it judges relevance. `scoring_clause` says that a document's score does not depend on the other
+    candidates. `needs_scripts` says that the request runs a script, which `scripts` may refuse.
     """
 
     name: ClassVar[str]

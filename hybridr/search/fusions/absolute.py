@@ -27,13 +27,13 @@ from . import (
     scaled_query,
 )
 
-TAKEN = 0.2  # by each signal of the words' weight
+TAKEN = 0.2  # share of the words' weight that each signal takes
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
-WINDOW = 2  # times the depth: what is scored again, the candidates of both retrievers
-COSINES_LESS = 0.4  # a good document's cosine lies less above an unrelated one's than its words above none
+WINDOW = 2  # times the depth: hits that are rescored, the candidates of both retrievers
+COSINES_LESS = 0.4  # a good document gains less over an unrelated one by its cosine than by its words
 FUNCTIONS = "functions"
 """The part that a client's own functions, and its further clauses, add to a score."""
-LOWEST = 0.02  # of a sum: what is lower above that of an unrelated document is told apart, but hardly counts
+LOWEST = 0.02  # gain over the sum of an unrelated document; smaller gains keep their order but hardly count
 TWENTIETHS = [i / 20 for i in range(1, 20)]
 
 
@@ -84,11 +84,11 @@ class Absolute(Fusion):
         """Return queries that find candidates by all retrievers and score the best of each shard by the sum
         of all parts.
 
-        So a document that only one retriever found gets its scores of the others too. A client's own query
-        finds instead of the words, and its functions act on scores on the scale of BM25.
+        So a document that only one retriever found gets its scores from the others too. A client's own query
+        finds candidates instead of the words, and its functions act on scores on the scale of BM25.
         """
         weights = query.weights
-        of_words = sum(
+        word_weight = sum(
             weights.retrievers[name] for name, retriever in query.retrievers.items() if retriever.of_words
         )
         finders, unnamed = [], replace(query, display=False)
@@ -97,7 +97,7 @@ class Absolute(Fusion):
             if retriever.of_words:
                 finders.append(unnamed.query(name))
             else:
-                boost = weights.retrievers[name] / of_words if of_words else 1.0
+                boost = weights.retrievers[name] / word_weight if word_weight else 1.0
                 finders.append(retriever.query(value, query.depth, filter=query.filter, boost=boost))
         parts = [
             retriever.scoring_clause(query.values[name], weights.retrievers[name])
@@ -110,15 +110,15 @@ class Absolute(Fusion):
             for part, weight in further
             if part.clauses and weight
         ]
-        scored: dict[str, Any] = {"bool": {"should": parts}}
+        scoring: dict[str, Any] = {"bool": {"should": parts}}
         if query.wrappers:
-            like_words = scores_like_words(scored, query.scales, self.settings.dense_weight)
-            scored = wrapped_query(scaled_query(like_words, query.client_scale), query.wrappers)
+            like_words = scores_like_words(scoring, query.scales, self.settings.dense_weight)
+            scoring = wrapped_query(scaled_query(like_words, query.client_scale), query.wrappers)
         return Rescoring(
             {"bool": {"should": finders}},
-            scored,
+            scoring,
             min(WINDOW * query.depth, query.window),
-            query.finding_share * of_words or BEYOND,
+            query.finding_share * word_weight or BEYOND,
         )
 
     def scores(self, lists: CandidateLists) -> dict[str, float]:
@@ -160,11 +160,11 @@ class Absolute(Fusion):
         if not query.wrappers:
             return parts
         total = sum(parts.values())
-        above = total - word_scale(query.scales, self.settings.dense_weight)["zero"]
-        seen = above if above > LOWEST else LOWEST * math.exp(max(above / LOWEST, -30) - 1)
-        parts[DenseRetriever.part] = parts.get(DenseRetriever.part, 0.0) + seen - total
+        gain = total - word_scale(query.scales, self.settings.dense_weight)["zero"]
+        damped = gain if gain > LOWEST else LOWEST * math.exp(max(gain / LOWEST, -30) - 1)
+        parts[DenseRetriever.part] = parts.get(DenseRetriever.part, 0.0) + damped - total
         unit = self.unit(query)
-        return {name: unit * value for name, value in parts.items()} | {FUNCTIONS: score - unit * seen}
+        return {name: unit * value for name, value in parts.items()} | {FUNCTIONS: score - unit * damped}
 
     def unit(self, query: CompiledQuery) -> float:
         """Return the factor from the sum of all parts to the score on which a client's functions act; 1
@@ -182,33 +182,33 @@ def part_weights(
 
     Without signals, the sum is (1 - w) BM25 / (4 root of the idf sum) + w (1 + cosine), where the engine's
     cosine score is (1 + cosine) / 2. Each signal takes a fifth of the words' weight; its own weight is for w
-    = .5 and falls with that of the words. A query without known terms has no lexical part. Learnt signals
-    have a weight of their own beside words and vectors, which share 1.
+    = .5 and falls with that of the words. A query without known terms has no lexical part. The weights
+    of words and vectors sum to 1; learnt signals come on top.
     """
     learnt = {name for name in signals if load_member(SIGNALS, name).learnt}
     kinds: list[type[Retriever]] = [load_member(RETRIEVERS, name) for name in shares]
-    left = max(0.0, 1 - TAKEN * len(signals.keys() - learnt))
+    rest = max(0.0, 1 - TAKEN * len(signals.keys() - learnt))
     of_words = sum(shares[kind.name] for kind in kinds if kind.of_words)
-    both = sum(shares[kind.name] for kind in kinds if kind.reads != "representation")
+    total = sum(shares[kind.name] for kind in kinds if kind.reads != "representation")
     scaled = {
         kind.name: shares[kind.name] * kind.scale(scales.idf_sum, scales.own.get(kind.name, scales.dense))
         for kind in kinds
     }
     return PartWeights(
-        {kind.name: (left if kind.of_words else 1.0) * scaled[kind.name] for kind in kinds},
-        {name: (both if name in learnt else 2 * of_words) * weight for name, weight in signals.items()},
+        {kind.name: (rest if kind.of_words else 1.0) * scaled[kind.name] for kind in kinds},
+        {name: (total if name in learnt else 2 * of_words) * weight for name, weight in signals.items()},
     )
 
 
-def wrapped_query(query: dict[str, Any], outer: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def wrapped_query(query: dict[str, Any], wrappers: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
     """Return a query wrapped in a client's queries that change the score of a text."""
-    for part, outside in outer:
-        [(kind, body)] = outside.items()
+    for part, wrapper in wrappers:
+        [(kind, body)] = wrapper.items()
         query = {kind: {**body, part: query}}
     return query
 
 
-def scores_like_words(scored: dict[str, Any], scales: Scales, dense_weight: float) -> dict[str, Any]:
+def scores_like_words(query: dict[str, Any], scales: Scales, dense_weight: float) -> dict[str, Any]:
     """Return a query with the same order whose scores lie on the scale of BM25, near 0 for unrelated
     documents.
 
@@ -220,14 +220,14 @@ def scores_like_words(scored: dict[str, Any], scales: Scales, dense_weight: floa
         ": params.tail * Math.exp(Math.max(above / params.tail, -30) - 1));"
     )
     params = {**word_scale(scales, dense_weight), "tail": LOWEST}
-    return {"script_score": {"query": scored, "script": {"source": script, "params": params}}}
+    return {"script_score": {"query": query, "script": {"source": script, "params": params}}}
 
 
 def word_scale(scales: Scales, dense_weight: float) -> dict[str, float]:
     """Return `zero`, the sum of parts of an unrelated document, and `factor`, which maps the rest to the
     scale of BM25.
 
-    Times `factor`, a document that fits well scores about as with BM25 (measured on four collections,
+    With `factor`, a good document scores about as it does with BM25 (measured on four collections,
     benchmarks/README.md).
     """
     return {

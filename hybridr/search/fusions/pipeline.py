@@ -1,4 +1,4 @@
-"""The pipeline fusion: OpenSearch's normalization-processor, as a request and as the same arithmetic here."""
+"""The pipeline fusion: OpenSearch's normalization-processor, as a request, and its arithmetic in Python."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Pipeline(Fusion):
 
     def sides(self, lists: CandidateLists) -> dict[str, Scores]:
         """Return the normalised scores of each retriever; 0 for documents that are not in its list."""
-        normalization, nothing = self.settings.normalization, dict.fromkeys(lists.documents, 0.0)
+        normalization, zeros = self.settings.normalization, dict.fromkeys(lists.documents, 0.0)
         return {
-            name: nothing
+            name: zeros
             | (rrf([scores], [1.0]) if normalization == "rrf" else NORMALIZATIONS[normalization](scores))
             for name, scores in lists.listed.items()
         }
@@ -127,8 +127,8 @@ def require_version(settings: SearchSettings, version: tuple[int, int, int]) -> 
         raise SettingsError(
             f"z_score needs OpenSearch 3.0, this is {dotted}", hint='[search] normalization = "min_max"'
         )
-    alike = len(set(weights_of(settings))) == 1
-    if settings.normalization == "rrf" and version < RRF_WEIGHTS and not alike:
+    equal_weights = len(set(weights_of(settings))) == 1
+    if settings.normalization == "rrf" and version < RRF_WEIGHTS and not equal_weights:
         raise SettingsError(f"weights for rrf need OpenSearch 3.1, this is {dotted}")
 
 

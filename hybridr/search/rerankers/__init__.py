@@ -37,13 +37,13 @@ class QueryHits(NamedTuple):
 
 
 class Reranker(Protocol):
-    """Orders the best hits of a search again; chosen by `[search] rerank` or `Search.reranked(NAME)`.
+    """A second ranking of the best hits of a search, chosen by `[search] rerank` or `Search.reranked(NAME)`.
 
     A member subclasses this: `name`, `help`, `rescored`, maybe `obstacle`, and `own_settings`, which
-    `[search] rerank_settings` fills. Made once a search. Where it
-    `needs_texts`, it gets what the first `reach` documents hold (None: all), as the encoder reads them:
-    `Hit.text` is a marked fragment. Where it `adds`, the search has to give true scores; `tuned_by` names its
-    settings for the weight and for how many hits, where `tune` may choose them.
+    `[search] rerank_settings` fills. It is made once a search. With `needs_texts`, it gets the texts of the
+    first `reach` documents (None: all) as the encoder reads them, because `Hit.text` is a marked fragment.
+    With `adds`, the search has to give true scores. `tuned_by` names its settings for the weight and for the
+    number of hits, if `tune` may choose them.
     """
 
     name: ClassVar[str]

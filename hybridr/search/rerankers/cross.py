@@ -1,7 +1,7 @@
 """Re-ranker by a cross-encoder: an exported model reads query and document together, and its score is added.
 
-The logit is scaled to the spread of the packaged encoder's cosines, measured on documents of the index, and
-counts from the lowest of the list: a hit that there was no time for counts as that one and keeps its place.
+The logit is scaled to the spread of the packaged encoder's cosines, measured on documents of the index. It
+counts from the lowest of the list. A hit that was not read in time counts as the lowest and keeps its place.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ class CrossReranker(Reranker):
         """Return the hits of each query with the cross-encoder's scores added to the first ones. Raises
         DataError if no hit has a text.
         """
-        read = [listed.hits[: self.reach] for listed in lists]
+        read_hits = [listed.hits[: self.reach] for listed in lists]
         pairs = [
             (listed.query, listed.contents.get(hit.doc_id, ""))
-            for listed, hits in zip(lists, read, strict=True)
+            for listed, hits in zip(lists, read_hits, strict=True)
             for hit in hits
         ]
         if pairs and not any(text.strip() for _, text in pairs):
             raise DataError("the hits hold no text that could be read", hint="does _source leave it out?")
         budget = self.own.budget_s * len(lists) if all(listed.hurried for listed in lists) else None
         scores = iter(self.scorer.score(pairs, within_s=budget))
-        logits = [[float(next(scores)) for _ in hits] for hits in read]
+        logits = [[float(next(scores)) for _ in hits] for hits in read_hits]
         return [
             add_scores(listed, self.name, row, self.factor) for listed, row in zip(lists, logits, strict=True)
         ]
@@ -91,7 +91,7 @@ class CrossReranker(Reranker):
     def late_remark(self, hits: Sequence[Hit]) -> str:
         """Return a remark with the number of hits of a page that were not read in time.
 
-        Pinned hits, and those of another ranking, were never to be read.
+        Pinned hits and those of another ranking are not counted, because they are never read.
         """
         unread = [hit for hit in hits if self.name in hit.scores and hit.scores[self.name] is None]
         late = sum(hit.rank <= self.own.candidates for hit in unread)
@@ -107,8 +107,8 @@ def spread_on(access: IndexAccess, scorer: PairScorer) -> float:
     An index with few texts is measured by fixed texts.
     """
     fields = access.info.record.fields or choose_text_fields(access.cluster, access.info)
-    drawn = sample_documents(access.cluster, access.info, 2 * MEASURED, fields=fields)
-    texts = [text[:LONGEST] for document in drawn if (text := text_of(document.source, fields).strip())]
+    sampled = sample_documents(access.cluster, access.info, 2 * MEASURED, fields=fields)
+    texts = [text[:LONGEST] for document in sampled if (text := text_of(document.source, fields).strip())]
     queries: Sequence[str] = list(map(middle_words, texts[:MEASURED]))
     documents: Sequence[str] = texts[:MEASURED]
     if len(documents) < MEASURED:

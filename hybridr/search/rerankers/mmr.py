@@ -79,11 +79,11 @@ def diversified(scores: np.ndarray, vectors: Vectors, weight: float) -> tuple[li
     spread = scores.max() - scores.min()
     relevance = (scores - scores.min()) / spread if spread else np.ones(len(scores))
     likeness = np.zeros(len(scores))
-    left, order, gained = list(range(len(scores))), [], []
-    while left:
-        marginal = weight * relevance[left] - (1 - weight) * likeness[left]
-        best = left.pop(int(np.argmax(marginal)))
+    remaining, order, values = list(range(len(scores))), [], []
+    while remaining:
+        marginal = weight * relevance[remaining] - (1 - weight) * likeness[remaining]
+        best = remaining.pop(int(np.argmax(marginal)))
         order.append(best)
-        gained.append(float(marginal.max()))
+        values.append(float(marginal.max()))
         likeness = np.maximum(likeness, vectors @ vectors[best])
-    return order, gained
+    return order, values

@@ -71,11 +71,11 @@ class LateInteraction(Reranker):
         ids = [[hit.doc_id for hit in listed.hits[: self.reach]] for listed in lists]
         doc_ids = sorted({*chain.from_iterable(ids)})
         pages = [doc_ids[start : start + FETCHED] for start in range(0, len(doc_ids), FETCHED)]
-        read = partial(stored_bytes, self.access.cluster, self.access.info, field=TOKENS_FIELD)
+        fetch = partial(stored_bytes, self.access.cluster, self.access.info, field=TOKENS_FIELD)
         with ThreadPoolExecutor(1) as pool:  # the cluster answers while this process encodes
-            reading = [pool.submit(read, page) for page in pages]
+            futures = [pool.submit(fetch, page) for page in pages]
             queries = self.encoder.encode_queries([listed.query for listed in lists])
-            stored = {doc: vectors for page in reading for doc, vectors in page.result().items()}
+            stored = {doc: vectors for page in futures for doc, vectors in page.result().items()}
         raw = [
             max_sims(query, [stored.get(doc_id, b"") for doc_id in doc_ids], self.state).tolist()
             for query, doc_ids in zip(queries, ids, strict=True)

@@ -16,9 +16,9 @@ from pydantic_core import SchemaValidator
 from .rule import MOST_PINS, READ_BY_PATTERNS, Rule, clause_count, compiled, normal_form, words_of
 
 MOST_READ = 1_000
-"""Characters of a text that are compared; a longer one is no rule's whole text."""
+"""Characters of a text that rules compare; a longer text equals no rule's `text`."""
 MOST_BANNED, MOST_CLAUSES = 10_000, 500
-"""Documents that all rules for a text ban together, and clauses of their filters: clusters bound a search."""
+"""Most banned documents and filter clauses of all rules for a text together: clusters limit a search."""
 KEPT_RULINGS, MOST_REMARKS = 512, 20
 NO_PINS: Mapping[str, str] = MappingProxyType({})
 
@@ -60,11 +60,11 @@ class MatchedRules(NamedTuple):
         """Return in words which rules match and what they do; empty if none matches."""
         if not self.names:
             return []
-        done = [f"pins {', '.join(self.pins)}"] if self.pins else []
-        done += [f"bans {', '.join(self.bans)}"] if self.bans else []
-        done += [f"{len(self.filters)} more filters"] if self.filters else []
-        done += [f"too much for one search: {', '.join(self.left_out)}"] if self.left_out else []
-        return [f"rules {', '.join(self.names)}: {'; '.join([*done, f'searched for: {self.text}'])}"]
+        actions = [f"pins {', '.join(self.pins)}"] if self.pins else []
+        actions += [f"bans {', '.join(self.bans)}"] if self.bans else []
+        actions += [f"{len(self.filters)} more filters"] if self.filters else []
+        actions += [f"too much for one search: {', '.join(self.left_out)}"] if self.left_out else []
+        return [f"rules {', '.join(self.names)}: {'; '.join([*actions, f'searched for: {self.text}'])}"]
 
 
 class RuleBook:
@@ -85,15 +85,15 @@ class RuleBook:
         words = {n: words_of(normal_form(rule.words)) for n, rule in enumerate(rules) if rule.words}
         counts = Counter(chain.from_iterable(words.values()))
         for number, rule in enumerate(rules):
-            kind, said = rule.condition
+            kind, value = rule.condition
             if kind == "words":  # looked up by the word that fewest rules have
                 rarest = min(words[number], key=lambda word: (counts[word], word))
                 self._words[rarest].append((number, words[number]))
             elif kind == "pattern":
-                self._patterns.append((number, compiled(said)))
+                self._patterns.append((number, compiled(value)))
             else:
                 group = self._texts if kind == "text" else self._prefixes
-                group[normal_form(said)].append(number)
+                group[normal_form(value)].append(number)
         self._lengths = sorted({len(prefix) for prefix in self._prefixes})
 
     @property
@@ -104,17 +104,18 @@ class RuleBook:
     def remarks(self) -> list[str]:
         """Return a line for each rule that cannot be used, for the first ones if there are many."""
         lines = [f"rule {name} is left out: {reason}" for name, reason in self.left_out.items()]
-        more = len(lines) - MOST_REMARKS
-        return lines if more <= 0 else [*lines[:MOST_REMARKS], f"{more:,} more rules are left out"]
+        excess = len(lines) - MOST_REMARKS
+        return lines if excess <= 0 else [*lines[:MOST_REMARKS], f"{excess:,} more rules are left out"]
 
     def _ruling(self, text: str) -> MatchedRules:
         """Return the combined effect of the rules that match a text; a replacement text is not matched again.
 
-        The first replacement wins, pins follow each other, and what any rule bans is gone.
+        The first replacement wins. Pins keep the order of their rules. A document that any rule bans is never
+        pinned.
         """
         rules = [self.rules[number] for number in sorted(self._matching(text))]
-        every_ban = dict.fromkeys(chain.from_iterable(rule.ban for rule in rules))
-        bans = tuple(islice(every_ban, MOST_BANNED))
+        all_bans = dict.fromkeys(chain.from_iterable(rule.ban for rule in rules))
+        bans = tuple(islice(all_bans, MOST_BANNED))
         filters: list[Mapping[str, Any]] = []
         left_out: list[str] = []
         clauses = 0
@@ -125,29 +126,29 @@ class RuleBook:
                     filters.append(rule.filter)
                 else:
                     left_out.append(rule.name)
-        if len(every_ban) > len(bans):
+        if len(all_bans) > len(bans):
             left_out += [rule.name for rule in rules if not set(rule.ban) <= set(bans)]
         pins: dict[str, str] = {}
         for rule in rules:
             for doc in rule.pin:
-                if doc not in every_ban and len(pins) < MOST_PINS:
+                if doc not in all_bans and len(pins) < MOST_PINS:
                     pins.setdefault(doc, rule.name)
-        replaced = next((rule.replace for rule in rules if rule.replace), text)
+        search_text = next((rule.replace for rule in rules if rule.replace), text)
         names = tuple(rule.name for rule in rules)
-        return MatchedRules(replaced, names, pins, bans, tuple(filters), tuple(left_out))
+        return MatchedRules(search_text, names, pins, bans, tuple(filters), tuple(left_out))
 
     def _matching(self, text: str) -> Iterator[int]:
         """Yield the numbers of the rules that match a text."""
-        read = normal_form(text[:MOST_READ])
+        searched = normal_form(text[:MOST_READ])
         if len(text) <= MOST_READ:
-            yield from self._texts.get(read, ())
+            yield from self._texts.get(searched, ())
         for length in self._lengths:
-            if length <= len(read):
-                yield from self._prefixes.get(read[:length], ())
-        words = words_of(read)
+            if length <= len(searched):
+                yield from self._prefixes.get(searched[:length], ())
+        words = words_of(searched)
         for word in words:
-            yield from (number for number, needed in self._words.get(word, ()) if needed <= words)
-        start = read[:READ_BY_PATTERNS]
+            yield from (number for number, rule_words in self._words.get(word, ()) if rule_words <= words)
+        start = searched[:READ_BY_PATTERNS]
         yield from (number for number, pattern in self._patterns if pattern.isinstance_python(start))
 
 

@@ -1,8 +1,8 @@
 """A rule: which query texts it matches, what it does to their searches, and which filters it may have.
 
-The regular expressions of rules are run by pydantic's engine, Rust's `regex`. Its time grows with the text
-times the program, and a few letters can describe a program of megabytes: `(?:(?:a{90}){90}){90}`. So the size
-is bounded before compiling.
+The regular expressions of rules are run by pydantic's engine, Rust's `regex`. Its time grows with the
+length of the text times the size of the compiled program. A short pattern can compile to megabytes:
+`(?:(?:a{90}){90}){90}`. So the size is bounded before compiling.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MOST_PROGRAM, MOST_PROGRAMS = 1_000, 20_000
 MOST_PATTERNS = 200
 READ_BY_PATTERNS = 200
 """Characters of a text that patterns are compared with."""
-SLOWEST_S = 0.05  # that a new pattern may take for a text of that length
+SLOWEST_S = 0.05  # seconds that a new pattern may take for a text of that length
 IGNORE_CASE = "(?i)"
 GROUP = re.compile(r"\(\?(?:P?<[^>]*>|([A-Za-z-]*)([:)]))")
 REPEAT = re.compile(r"\{\s*(\d*)\s*(?:(,)\s*(\d*)\s*)?\}")
 ESCAPE = re.compile(r"\\(?:[pPxuUbB]\{[^}]*\}|[pP].|.)", re.DOTALL)
 CLASSES = frozenset("pPwWdDsS")
 SIZE_OF_CLASS, SIZE_OF_SET = 10, 2
-"""A class of Unicode such as `\\w` has hundreds of ranges; a set lists its own."""
+"""Sizes of a Unicode class such as `\\w`, which has hundreds of ranges, and of a bracketed set."""
 
 
 def compiled(pattern: str) -> SchemaValidator:
@@ -57,7 +57,7 @@ def compiled(pattern: str) -> SchemaValidator:
 def require_quick(pattern: str) -> None:
     """Raise ValueError for a pattern that takes long to match a text, however small its program is."""
     validator = compiled(pattern)
-    letters = "".join(sign for sign in pattern if sign.isalpha()) or "a"
+    letters = "".join(character for character in pattern if character.isalpha()) or "a"
     texts = (
         (sample * READ_BY_PATTERNS)[:READ_BY_PATTERNS] for sample in (letters, letters[0], "a quiet word ")
     )
@@ -80,36 +80,36 @@ def program_size(pattern: str) -> int:
     Parts of a sequence and alternatives add up, repeats multiply. Raises ValueError for the flag `x`, whose
     comments could hide repeats.
     """
-    sizes, last, place = [0], 0, 0
+    sizes, last_size, place = [0], 0, 0
     while place < len(pattern):
-        sign = pattern[place]
+        character = pattern[place]
         end = place + 1
-        if sign == "(":
+        if character == "(":
             if group := GROUP.match(pattern, place):
                 end = group.end()
                 if "x" in (group[1] or "").partition("-")[0]:
                     raise ValueError("the pattern cannot be used: the flag x is not taken")
             if group is None or group[2] != ")":
                 sizes.append(0)
-                last = 0
+                last_size = 0
             place = end
             continue
-        if sign == ")" and len(sizes) > 1:
-            last = max(sizes.pop(), 1)
-        elif sign == "|":
-            last = 1
-        elif sign in "*+?":
-            sizes[-1] -= last
-            last += 1
-        elif sign == "{" and (repeat := REPEAT.match(pattern, place)):
-            sizes[-1] -= last
+        if character == ")" and len(sizes) > 1:
+            last_size = max(sizes.pop(), 1)
+        elif character == "|":
+            last_size = 1
+        elif character in "*+?":
+            sizes[-1] -= last_size
+            last_size += 1
+        elif character == "{" and (repeat := REPEAT.match(pattern, place)):
+            sizes[-1] -= last_size
             counts = [int(digits) for digits in (repeat[1], repeat[3]) if digits]
-            without_end = repeat[2] is not None and not repeat[3]  # {3,} has one part more that repeats
-            last = last * (max([*counts, 1]) + without_end) + 1
+            is_open = repeat[2] is not None and not repeat[3]  # {3,} has one part more that repeats
+            last_size = last_size * (max([*counts, 1]) + is_open) + 1
             end = repeat.end()
         else:
-            end, last = part_at(pattern, place)
-        sizes[-1] += last
+            end, last_size = part_at(pattern, place)
+        sizes[-1] += last_size
         place = end
     return sum(sizes)
 
@@ -134,7 +134,7 @@ def end_of_set(pattern: str, place: int) -> int:
         if pattern[place] == "[":
             depth += 1
             place += 1 + pattern.startswith("[^", place)
-            place += pattern.startswith("]", place)  # the first one stands for itself
+            place += pattern.startswith("]", place)  # a first `]` is a literal
             continue
         depth -= pattern[place] == "]"
         place += 1
@@ -144,7 +144,7 @@ def end_of_set(pattern: str, place: int) -> int:
 
 
 MOST_PINS, MOST_BANS = 100, 1_000  # of one rule
-LONGEST_TEXT = 1_000  # characters of what a rule is compared with, or puts in its place
+LONGEST_TEXT = 1_000  # characters of a condition or of a replacement text
 CONDITIONS, ACTIONS = ("text", "words", "prefix", "pattern"), ("pin", "ban", "filter", "replace")
 CLAUSES: dict[str, tuple[str, ...]] = {
     "term": ("value", "case_insensitive"),
@@ -155,7 +155,7 @@ CLAUSES: dict[str, tuple[str, ...]] = {
     "match": ("query", "operator", "minimum_should_match", "zero_terms_query", "lenient"),
     "bool": ("minimum_should_match",),
 }
-"""The clauses that a filter may be made of, with their options; the first is what stands for all of them."""
+"""The kinds of clauses in a filter, with their options; a value that is no object is the first option."""
 BY_FIELD, LISTS = ("term", "terms", "range", "match"), ("terms", "ids")
 BESIDE = ("boost", "_name")
 PARTS_OF_BOOL = ("must", "filter", "should", "must_not")
@@ -167,10 +167,10 @@ Said = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
 
 
 class Rule(BaseModel):
-    """A condition on the query text, and actions on its search; `by` whom and `at` when it was made.
+    """A condition on the query text, and actions on its search. The author `by` made it at the time `at`.
 
     The condition is one of: `text`, the whole query; `words`, all contained in the query; `prefix`, its
-    beginning; `pattern`, a regular expression found in it (RE2 syntax with small counts, see `patterns`).
+    beginning; `pattern`, a regular expression found in it (RE2 syntax with small counts).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -194,12 +194,12 @@ class Rule(BaseModel):
             raise ValueError(f"a rule has one of {', '.join(CONDITIONS)}")
         if not any(getattr(self, name) for name in ACTIONS):
             raise ValueError(f"a rule does something: {', '.join(ACTIONS)}")
-        if both := set(self.pin) & set(self.ban):
-            raise ValueError(f"'{min(both)}' is pinned and banned")
+        if pinned_and_banned := set(self.pin) & set(self.ban):
+            raise ValueError(f"'{min(pinned_and_banned)}' is pinned and banned")
         if len(set(self.pin)) < len(self.pin):
             raise ValueError("a document is pinned twice")
-        for said in (self.text, self.prefix, self.replace):
-            if said is not None and not has_visible_text(said):
+        for content in (self.text, self.prefix, self.replace):
+            if content is not None and not has_visible_text(content):
                 raise ValueError("a text needs a visible character")
         if self.words is not None and not words_of(normal_form(self.words)):
             raise ValueError("words are letters or digits")
@@ -212,12 +212,12 @@ class Rule(BaseModel):
     @property
     def condition(self) -> tuple[str, str]:
         """Return the kind of the condition, and its value."""
-        return next((name, said) for name in CONDITIONS if (said := getattr(self, name)) is not None)
+        return next((name, value) for name in CONDITIONS if (value := getattr(self, name)) is not None)
 
     @property
     def actions(self) -> dict[str, Any]:
         """Return the actions of the rule, by name."""
-        return {name: done for name in ACTIONS if (done := getattr(self, name))}
+        return {name: value for name in ACTIONS if (value := getattr(self, name))}
 
     def to_json(self) -> dict[str, Any]:
         """Return the rule as JSON values."""
@@ -225,26 +225,26 @@ class Rule(BaseModel):
 
 
 def read_rule(value: Any, where: str) -> Rule:
-    """Return a rule from JSON. Raises DataError that names the mistake and the place `where` it is."""
+    """Return a rule from JSON. Raises DataError that names the mistake and its place `where`."""
     if not isinstance(value, Mapping):
         raise DataError(f"{where}: a rule is an object", hint="docs/rules.md has one of each kind")
     try:
         return Rule.model_validate(dict(value))
     except (ValidationError, RecursionError) as error:
-        said = "it is nested too deep"
+        reason = "it is nested too deep"
         if isinstance(error, ValidationError):
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))[:100]
             message = first["msg"].removeprefix("Value error, ")[:300]
-            said = f"{place}: {message}" if place else message
-        raise DataError(f"{where}: {said}", hint="docs/rules.md has one of each kind") from None
+            reason = f"{place}: {message}" if place else message
+        raise DataError(f"{where}: {reason}", hint="docs/rules.md has one of each kind") from None
 
 
 def require_comparing(filter: Any) -> None:
     """Raise ValueError for a filter that does more than compare fields with values.
 
-    Rules run with the rights of whoever searches: a lookup would read other indices, a script runs code, and
-    patterns may take minutes.
+    Rules run with the rights of the user who searches. A lookup would read other indices, a script would run
+    code, and a pattern might take minutes.
     """
     try:
         if clause_count(filter) > MOST_CLAUSES_OF_FILTER:
@@ -279,10 +279,10 @@ def check_options(kind: str, body: dict[str, Any]) -> None:
     """Raise ValueError for an option of a clause that is unknown or not a plain value."""
     options = CLAUSES[kind]
     if kind in BY_FIELD:
-        of_field = [value for name, value in body.items() if name not in BESIDE]
-        if len(of_field) != 1:
+        field_values = [value for name, value in body.items() if name not in BESIDE]
+        if len(field_values) != 1:
             raise ValueError(f"{kind} names one field")
-        body = of_field[0] if isinstance(of_field[0], dict) else {options[0]: of_field[0]}
+        body = field_values[0] if isinstance(field_values[0], dict) else {options[0]: field_values[0]}
     for name, value in body.items():
         if name not in options and name not in BESIDE:
             raise ValueError(f"'{str(name)[:50]}' of {kind} is not taken")
@@ -297,5 +297,5 @@ def normal_form(text: str) -> str:
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of a text in compared form: its runs of letters and digits."""
+    """Return the words of a text in normal form: its runs of letters and digits."""
     return frozenset(LETTERS_AND_DIGITS.findall(text))

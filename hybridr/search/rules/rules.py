@@ -43,8 +43,8 @@ MOST_RULES, MOST_BYTES_OF_RULES = 20_000, 20_000_000
 VERSIONS_KEPT = 20
 MOST_BOOKS = 8
 EDIT_ROUNDS, EDIT_WAIT_S = 5, 0.2
-"""Rounds in which other editors may be quicker, and seconds until searches see their version."""
-MOST_LOOKED_UP = 1_000  # documents that are pinned
+"""Attempts of an edit if other editors write first; each waits so many seconds longer than the last."""
+MOST_LOOKED_UP = 1_000  # pinned documents whose existence is checked
 BAD_REQUEST, ALREADY_THERE = 400, 409
 
 _books: dict[tuple[str, str, str, str], RuleBook] = {}
@@ -79,8 +79,8 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
     """
     if (rules := info.record.rules) is None:
         return NO_RULES
-    mapped = fingerprint(info.mappings.get("properties"))
-    key = (cluster.url, info.name, rules.job, mapped)
+    mapping_key = fingerprint(info.mappings.get("properties"))
+    key = (cluster.url, info.name, rules.job, mapping_key)
     if key not in _books:
         version = stored_version(cluster, info, rules.version)
         if version is None or version.job != rules.job:
@@ -88,11 +88,11 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
                 f"the rules of '{info.name}' are not as they were written",
                 hint=f"hybridr rules {info.record.source} import FILE   writes them anew",
             )
-        refused = refused_filters(cluster, info, version.rules)
-        without = {name: {"filter": None} for name in refused}
-        rules_left = [rule.model_copy(update=without.get(rule.name)) for rule in version.rules]
-        usable = [rule for rule in rules_left if rule.actions]  # of some nothing else was left
-        _books[key] = RuleBook(usable, {**version.left_out, **refused})
+        refusals = refused_filters(cluster, info, version.rules)
+        changes = {name: {"filter": None} for name in refusals}
+        accepted = [rule.model_copy(update=changes.get(rule.name)) for rule in version.rules]
+        usable = [rule for rule in accepted if rule.actions]  # a refused filter may be the only action
+        _books[key] = RuleBook(usable, {**version.left_out, **refusals})
         while len(_books) > MOST_BOOKS:
             _books.pop(next(iter(_books)), None)
     return _books[key]
@@ -119,20 +119,20 @@ def stored_version(cluster: Cluster, info: IndexInfo, version: int | None = None
 
 
 def read_version(source: Mapping[str, Any]) -> RulesVersion:
-    """Return a version from its stored document, which others may have written. Raises DataError if it is
-    malformed.
+    """Return a version from its stored document, which other programs may have written. Raises DataError if
+    it is malformed.
     """
     rules = source.get("rules")
     if not isinstance(rules, list) or not isinstance(source.get("version"), int):
         raise DataError("the index of rules holds what hybridr did not write")
     excess = excess_patterns(rules)
-    read = tuple(
+    parsed = tuple(
         read_rule(rule, f"rule {number}") for number, rule in enumerate(rules, 1) if number not in excess
     )
-    require_room(read)
+    require_room(parsed)
     by, at, job = (str(source.get(name, "")) for name in ("by", "at", "job"))
-    left_out = {str(rules[number - 1].get("name", number))[:100]: why for number, why in excess.items()}
-    return RulesVersion(source["version"], by, at, job, read, left_out)
+    left_out = {str(rules[number - 1].get("name", number))[:100]: reason for number, reason in excess.items()}
+    return RulesVersion(source["version"], by, at, job, parsed, left_out)
 
 
 def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
@@ -176,16 +176,16 @@ def refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) ->
                 clauses = 0
             groups[-1].append(rule)
             clauses += count
-    refused: dict[str, str] = {}
+    refusals: dict[str, str] = {}
     while groups:
         group = groups.pop()
         if group and (reason := refusal(cluster, info, [rule.filter or {} for rule in group])):
             if len(group) == 1:
-                refused[group[0].name] = f"its filter is refused: {reason}"[:300]
+                refusals[group[0].name] = f"its filter is refused: {reason}"[:300]
             else:
                 half = len(group) // 2
                 groups += [group[:half], group[half:]]
-    return refused
+    return refusals
 
 
 def refusal(cluster: Cluster, info: IndexInfo, filters: Sequence[Mapping[str, Any]]) -> str:
@@ -218,8 +218,8 @@ def require_room(rules: Sequence[Rule]) -> None:
 
 
 def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> bool:
-    """Write a version; return False if somebody else wrote one of this number first. Raises DataError for one
-    too large, AccessDenied.
+    """Write a version; return False if a version of this number exists already. Raises DataError for one that
+    is too large, AccessDenied.
     """
     require_room(version.rules)
     index, content = rules_index(info), json_bytes(version.to_json())
@@ -235,7 +235,7 @@ def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> b
             raise
         return False
     if version.version > VERSIONS_KEPT:
-        with suppress(ClusterError):  # what is older is in nobody's way
+        with suppress(ClusterError):  # an old version that stays does no harm
             cluster.request("DELETE", path_of(index, "_doc", str(version.version - VERSIONS_KEPT)))
     return True
 
@@ -278,19 +278,19 @@ def add_rules(
                 require_quick(rule.pattern)
         except ValueError as error:
             raise DataError(f"rule {rule.name}: {error}") from None
-    for refused, reason in refused_filters(cluster, info, new_rules).items():
-        raise DataError(f"rule {refused}: {reason}", hint="the mapping says what its fields take")
+    for rule_name, reason in refused_filters(cluster, info, new_rules).items():
+        raise DataError(f"rule {rule_name}: {reason}", hint="the mapping says what its fields take")
     signed_rules = {rule.name: rule.model_copy(update=signed(cluster, by)) for rule in new_rules}
     version = changed_rules(
         cluster,
         info,
-        lambda before: tuple(({rule.name: rule for rule in before} | signed_rules).values()),
+        lambda old_rules: tuple(({rule.name: rule for rule in old_rules} | signed_rules).values()),
         by,
         dry_run=dry_run,
     )
     pins = list(dict.fromkeys(doc for rule in new_rules for doc in rule.pin))[:MOST_LOOKED_UP]
-    there = {hit["_id"] for hit in hits_by_id(cluster, info, pins, {"_source": False})} if pins else set()
-    return RulesChange(version, tuple(doc for doc in pins if doc not in there))
+    existing = {hit["_id"] for hit in hits_by_id(cluster, info, pins, {"_source": False})} if pins else set()
+    return RulesChange(version, tuple(doc for doc in pins if doc not in existing))
 
 
 def remove_rules(
@@ -299,11 +299,11 @@ def remove_rules(
     """Remove rules by name. Raises NotFound for an unknown name, and the errors of `add_rules`."""
     info = resolve_complete(cluster, name)
 
-    def left(before: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    def left(old_rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         """Return the rules without the removed ones. Raises NotFound for an unknown name."""
-        if unknown := set(names) - {rule.name for rule in before}:
+        if unknown := set(names) - {rule.name for rule in old_rules}:
             raise NotFound(f"no rule is called '{min(unknown)[:100]}'", hint=f"hybridr rules {name}")
-        return tuple(rule for rule in before if rule.name not in names)
+        return tuple(rule for rule in old_rules if rule.name not in names)
 
     return RulesChange(changed_rules(cluster, info, left, by, dry_run=dry_run))
 
@@ -323,25 +323,25 @@ def changed_rules(
 ) -> RulesVersion:
     """Apply a change to the newest rules, write the result as a new version, and put it in force.
 
-    The records of all indices with vectors of the same source name the newest version then, so that a
-    rollback keeps the rules.
+    The records of all indices with vectors of the same source name the new version, so that a rollback keeps
+    the rules.
     """
     for edit_round in range(EDIT_ROUNDS):
         time.sleep(edit_round * EDIT_WAIT_S)
-        before = stored_version(cluster, info) or RulesVersion()
-        mark = signed(cluster, by)
-        rules = change(before.rules)
-        version = RulesVersion(before.version + 1, mark["by"], mark["at"], secrets.token_hex(8), rules)
+        newest = stored_version(cluster, info) or RulesVersion()
+        stamp = signed(cluster, by)
+        rules = change(newest.rules)
+        version = RulesVersion(newest.version + 1, stamp["by"], stamp["at"], secrets.token_hex(8), rules)
         if dry_run:
             require_room(rules)
             return version
         if not write_version(cluster, info, version):
             continue
-        part = KeptRules(version=version.version, rules=len(rules), job=version.job)
-        others = [] if info.record.in_place else claiming_indices(cluster, info.record.source)
-        same = [index.name for index in others if index.record.source_uuid == info.record.source_uuid]
-        for name in dict.fromkeys([info.name, *same]):
-            rewrite(cluster, name, with_newest_rules(cluster, info, part), settled=True)
+        kept_rules = KeptRules(version=version.version, rules=len(rules), job=version.job)
+        claiming = [] if info.record.in_place else claiming_indices(cluster, info.record.source)
+        names = [index.name for index in claiming if index.record.source_uuid == info.record.source_uuid]
+        for name in dict.fromkeys([info.name, *names]):
+            rewrite(cluster, name, with_newest_rules(cluster, info, kept_rules), settled=True)
         return version
     raise ClusterError(f"others go on changing the rules of '{info.name}'", hint="try again")
 

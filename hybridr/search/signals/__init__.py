@@ -1,7 +1,7 @@
 """Signals: what a ranking knows of a document besides BM25 and its vector, without labels; one file each.
 
 The class of a member states in plain lines its `name`, that of the file, a `help` for the command line, its
-`weight` beside a dense weight of .5, and `usual`, whether a search takes it up by itself.
+`weight` beside a dense weight of .5, and `usual`, whether a search uses it by default.
 """
 
 from __future__ import annotations

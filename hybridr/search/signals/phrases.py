@@ -79,13 +79,13 @@ def phrases_of(text: str, field: str, words: Sequence[Word], limit: int) -> dict
 
     Of several words at one position (synonyms, shingles) the shortest counts.
     """
-    at: dict[int, Word] = {}
+    word_at: dict[int, Word] = {}
     for word in words:
         if word.field == field and word.term not in STOP_WORDS:
-            shortest = at.get(word.position, word)
-            at[word.position] = min(shortest, word, key=lambda word: word.end - word.start)
+            shortest = word_at.get(word.position, word)
+            word_at[word.position] = min(shortest, word, key=lambda word: word.end - word.start)
     pairs: dict[tuple[str, str], tuple[Word, Word]] = {}
-    for first, second in pairwise(at[position] for position in sorted(at)):
+    for first, second in pairwise(word_at[position] for position in sorted(word_at)):
         pairs.setdefault((first.term, second.term), (first, second))
     heaviest = sorted(pairs.values(), key=lambda pair: -(pair[0].idf + pair[1].idf))[:limit]
     return {phrase: boost_of(pair) for pair in heaviest if (phrase := text[pair[0].start : pair[1].end])}

@@ -22,7 +22,7 @@ from . import Place, QueryReading, Signal
 
 NEAREST = 30
 """Rank of the neighbour whose cosine counts as no similarity."""
-USED = 12  # of the nearest terms: each costs a cluster time, and the last add next to nothing
+USED = 12  # nearest terms that are searched: each costs time, and the last add almost nothing
 LEVELS = 8  # of nearness: terms of one level are one query, which halves a request
 SCALE = 0.39  # mean score of a word itself
 LEAST_SPAN = 0.1  # least distance of cosines between a word itself and no similarity
@@ -97,10 +97,10 @@ class SoftTerms(Signal):
         Terms are matched exactly, without analysis. No term counts as nearer than the word itself, although
         mean states are nearer to each other than occurrences are to their mean.
         """
-        near, own = self.table.near(term, NEAREST), self.table.own_cosine
-        threshold = near[-1][1] if near else self.usual_threshold
+        nearest, own = self.table.near(term, NEAREST), self.table.own_cosine
+        threshold = nearest[-1][1] if nearest else self.usual_threshold
         span = own - threshold
-        cosines = {neighbour: min(cosine, own) for neighbour, cosine in near[:USED]} | {term: own}
+        cosines = {neighbour: min(cosine, own) for neighbour, cosine in nearest[:USED]} | {term: own}
         levels: dict[int, list[str]] = defaultdict(list)
         for neighbour, cosine in cosines.items():
             if cosine > threshold:

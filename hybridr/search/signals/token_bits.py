@@ -28,7 +28,7 @@ class TokenBits(Signal):
     name = "token_bits"
     help = "tokens of the document near those of the query"
     weight = 0.4
-    replaces = "soft_terms"  # with them it ranks no better, and slower
+    replaces = "soft_terms"  # with both signals a search ranks no better, and is slower
     reads_tokens = True
     needs_scripts = True
 
