@@ -64,8 +64,8 @@ class ClickModel(NamedTuple):
         """
         chance = np.clip(self.seen[ranks_of(views), None] * self.clicked, FLOOR, CEILING)
         missed = views.shown - views.clicked
-        likely = views.clicked[:, None] * np.log(chance) + missed[:, None] * np.log1p(-chance)
-        return sum_by_document(views, likely[:, 1] - likely[:, 0])
+        log_likelihoods = views.clicked[:, None] * np.log(chance) + missed[:, None] * np.log1p(-chance)
+        return sum_by_document(views, log_likelihoods[:, 1] - log_likelihoods[:, 0])
 
     def relevance(self, views: Views) -> Reals:
         """Return the probability that each pair's document is relevant, `(documents,)`."""
@@ -81,8 +81,8 @@ def fit_clicks(views: Views) -> ClickModel:
     ranks = np.arange(RANKS)
     model = ClickModel(1 / (1.0 + ranks), np.array(START_CLICKED), np.full(RANKS, 0.2))
     for _ in range(ROUNDS):
-        before, model = model, em_step(model, views)
-        if max(np.abs(old - new).max() for old, new in zip(before, model, strict=True)) < CONVERGED:
+        previous, model = model, em_step(model, views)
+        if max(np.abs(old - new).max() for old, new in zip(previous, model, strict=True)) < CONVERGED:
             break
     return model
 

@@ -68,8 +68,8 @@ def query_values(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Seque
     """
     values = {str(measure): dict.fromkeys(queries, 0.0) for measure in measures}
     judgements = {query: qrels[query] for query in queries}
-    placed = {query: places(run[query]) for query in queries if run.get(query)}
-    for metric in ir_measures.iter_calc(list(measures), judgements, placed):
+    rankings = {query: places(run[query]) for query in queries if run.get(query)}
+    for metric in ir_measures.iter_calc(list(measures), judgements, rankings):
         values[str(metric.measure)][metric.query_id] = float(metric.value)
     return values
 
@@ -199,16 +199,16 @@ class Evaluation:
         """Return the queries for which the systems of `pair` differ most by the leading measure, largest
         first.
         """
-        left, right = (self.per_query[name][self.measures[0]] for name in self.pair)
-        changed = [query for query in self.topics if left[query.query_id] != right[query.query_id]]
-        changed.sort(key=lambda query: -abs(left[query.query_id] - right[query.query_id]))
+        first, second = (self.per_query[name][self.measures[0]] for name in self.pair)
+        changed = [query for query in self.topics if first[query.query_id] != second[query.query_id]]
+        changed.sort(key=lambda query: -abs(first[query.query_id] - second[query.query_id]))
         differences = []
         for query in changed[:MOST_DIFFERENT]:
             grades, tops = self.qrels[query.query_id], []
             for system in self.pair:
                 order = trec_order(self.runs[system].get(query.query_id, {}))[:SHOWN]
                 tops.append([RankedDocument(doc_id, score, grades.get(doc_id)) for doc_id, score in order])
-            values = left[query.query_id], right[query.query_id]
+            values = first[query.query_id], second[query.query_id]
             differences.append(Difference(query, values, (tops[0], tops[1])))
         return differences
 
@@ -325,18 +325,18 @@ def unanswered_remarks(empty: int, queries: int) -> tuple[str, ...]:
 
 def judged_queries(queries: Sequence[Query], qrels: Qrels) -> list[Query]:
     """Return the queries that the qrels judge. Raises DataError if none is left or an id is repeated."""
-    answered = [query for query in queries if query.query_id in qrels]
-    seen: set[str] = set()
-    for query in answered:
-        if query.query_id in seen:
+    with_judgements = [query for query in queries if query.query_id in qrels]
+    ids: set[str] = set()
+    for query in with_judgements:
+        if query.query_id in ids:
             raise DataError(f"query id '{query.query_id}' occurs twice")
-        seen.add(query.query_id)
-    if not answered:
+        ids.add(query.query_id)
+    if not with_judgements:
         examples = ", ".join(
             f"'{query_id}'" for query_id in [*(q.query_id for q in queries[:1]), *list(qrels)[:1]]
         )
         raise DataError(f"no query is judged: do queries and qrels belong together? ids such as {examples}")
-    return answered
+    return with_judgements
 
 
 def check_ids(values: Mapping[str, Mapping[str, float]]) -> None:
@@ -365,11 +365,11 @@ def check_overlap(runs: Mapping[str, Run], qrels: Qrels) -> None:
 
 def intervals(per_query: Mapping[str, Values], resamples: int) -> dict[str, dict[str, tuple[float, float]]]:
     """Return system -> measure -> (low, high), the confidence interval of each mean."""
-    places = [(name, measure) for name, values in per_query.items() for measure in values]
-    columns = [list(per_query[name][measure].values()) for name, measure in places]
+    pairs = [(name, measure) for name, values in per_query.items() for measure in values]
+    columns = [list(per_query[name][measure].values()) for name, measure in pairs]
     low, high = interval(np.column_stack(columns), resamples)
     bounds: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in per_query}
-    for (name, measure), lower, upper in zip(places, low, high, strict=True):
+    for (name, measure), lower, upper in zip(pairs, low, high, strict=True):
         bounds[name][measure] = (float(lower), float(upper))
     return bounds
 

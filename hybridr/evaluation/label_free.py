@@ -32,7 +32,7 @@ class Bm25:
     """
 
     def __init__(self, texts: Sequence[str], *, k1: float = 1.2, b: float = 0.75) -> None:
-        from rank_bm25 import BM25Okapi  # here, since most who ask for `terms_of` do not need it
+        from rank_bm25 import BM25Okapi  # imported here, because `terms_of` does not need it
 
         terms = [terms_of(text) or [""] for text in texts]
         index = BM25Okapi(terms, k1=k1, b=b)
@@ -182,8 +182,8 @@ def draw_probes(documents: Sequence[Document], count: int, seed: int) -> list[Pr
 
 def random_sentence(text: str, random: Generator) -> str:
     """Return a random sentence of 4 to 40 words; the first words of a text without one."""
-    fitting = [part for part in SENTENCE_END.split(text) if part and fits(part)]
-    return str(random.choice(fitting)) if fitting else first_words(text, SENTENCE_WORDS[1])
+    sentences = [part for part in SENTENCE_END.split(text) if part and fits(part)]
+    return str(random.choice(sentences)) if sentences else first_words(text, SENTENCE_WORDS[1])
 
 
 def take_sentence(text: str, random: Generator) -> tuple[str, str]:
@@ -191,11 +191,11 @@ def take_sentence(text: str, random: Generator) -> tuple[str, str]:
     take.
     """
     parts = [part for part in SENTENCE_END.split(text) if part and part.strip()]
-    fitting = [i for i, part in enumerate(parts) if fits(part)]
-    if len(parts) < 2 or not fitting:
+    positions = [i for i, part in enumerate(parts) if fits(part)]
+    if len(parts) < 2 or not positions:
         return "", text
-    chosen = int(random.choice(fitting))
-    return parts[chosen], " ".join(parts[:chosen] + parts[chosen + 1 :])
+    index = int(random.choice(positions))
+    return parts[index], " ".join(parts[:index] + parts[index + 1 :])
 
 
 def fits(sentence: str) -> bool:
@@ -248,8 +248,8 @@ class Rankings:
 
     def of(self, queries: Iterable[int]) -> Rankings:
         """Return the rankings of the queries at these positions."""
-        chosen = list(queries)
-        return Rankings(*([lists[i] for i in chosen] for lists in (self.lexical, self.dense, self.fused)))
+        positions = list(queries)
+        return Rankings(*([lists[i] for i in positions] for lists in (self.lexical, self.dense, self.fused)))
 
 
 @dataclass(frozen=True)
@@ -278,18 +278,18 @@ def compare_own_documents(old: Rankings, new: Rankings, answers: Sequence[str]) 
     return [
         compared(
             f"{name} nDCG@10, own document",
-            own_document_ndcg(before, answers),
-            own_document_ndcg(after, answers),
+            own_document_ndcg(old_lists, answers),
+            own_document_ndcg(new_lists, answers),
         )
-        for name, before, after in (("dense", old.dense, new.dense), ("hybrid", old.fused, new.fused))
+        for name, old_lists, new_lists in (("dense", old.dense, new.dense), ("hybrid", old.fused, new.fused))
     ]
 
 
 def compare_overlap(old: Rankings, new: Rankings) -> BeforeAfter:
     """Compare between old and new rankings the share of the dense top 10 that is in the BM25 top 20."""
     shares = []
-    for side in (old, new):
-        pairs = zip(side.dense, side.lexical, strict=True)
+    for rankings in (old, new):
+        pairs = zip(rankings.dense, rankings.lexical, strict=True)
         common = [len({*words[:LEXICAL_TOP]}.intersection(dense[:TOP])) for dense, words in pairs]
         shares.append(np.array(common) / TOP)
     return compared("dense top 10 in BM25 top 20", *shares)
@@ -298,7 +298,7 @@ def compare_overlap(old: Rankings, new: Rankings) -> BeforeAfter:
 def compare_kept(old: Rankings, new: Rankings) -> BeforeAfter:
     """Return which share of the old fused top 10 is in the new fused top 10."""
     pairs = zip(old.fused, new.fused, strict=True)
-    shares = [len({*was[:TOP]}.intersection(now[:TOP])) / max(1, min(TOP, len(was))) for was, now in pairs]
+    shares = [len({*a[:TOP]}.intersection(b[:TOP])) / max(1, min(TOP, len(a))) for a, b in pairs]
     return BeforeAfter("hybrid top 10 kept", 1.0, float(np.mean(shares)), 1.0, len(shares))
 
 
@@ -356,5 +356,5 @@ def rank_biased_overlap(a: Sequence[str], b: Sequence[str], persistence: float =
         return 1.0
     shared = [len({*a[:rank]} & {*b[:rank]}) / rank for rank in range(1, depth + 1)]
     weights = [persistence**rank for rank in range(depth)]
-    seen = sum(share * weight for share, weight in zip(shared, weights, strict=True))
-    return (1 - persistence) * seen + shared[-1] * persistence**depth
+    weighted_sum = sum(share * weight for share, weight in zip(shared, weights, strict=True))
+    return (1 - persistence) * weighted_sum + shared[-1] * persistence**depth

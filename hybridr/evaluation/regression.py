@@ -88,7 +88,7 @@ def write_baseline(file: Path, per_query: SystemValues, qrels: Qrels) -> None:
 def read_baseline(file: Path, systems: Collection[str], measures: Collection[str], qrels: Qrels) -> Any:
     """Return system -> measure -> query id -> value of the stored evaluation.
 
-    Raise DataError for another file, or one with other systems, measures or judgements.
+    Raises DataError for a file that is no baseline, or has other systems, measures or judgements.
     """
     try:
         content = parsed_json(read_within(file))
@@ -132,7 +132,8 @@ def compare_with_baseline(
 ) -> list[MeanChange]:
     """Compare every system and measure with the stored evaluation, paired by query.
 
-    Two-sided p-values are corrected by Holm's method over all comparisons. Raise DataError for other queries.
+    Two-sided p-values are corrected by Holm's method over all comparisons. Raises DataError if the queries
+    differ.
     """
     pairs = [(system, measure) for system, measures in current.items() for measure in measures]
     columns = []

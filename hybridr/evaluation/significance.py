@@ -25,7 +25,7 @@ Array: TypeAlias = NDArray[np.float64]
 TIE = 1e-9
 CONFIDENCE, RESAMPLES, SEED = 0.95, 10_000, 13
 BLOCK = 4_000_000
-"""Random numbers that are in memory at once."""
+"""Random numbers in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,16 @@ def randomisation(differences: Array, resamples: int, seed: int) -> Array:
     Exact if all sign patterns are no more than `resamples`, else (hits + 1) / (resamples + 1).
     """
     queries = len(differences)
-    needed = np.abs(differences.sum(axis=0)) - TIE
+    threshold = np.abs(differences.sum(axis=0)) - TIE
     if queries <= 30 and 2**queries <= resamples:
         patterns = (np.arange(2**queries)[:, None] >> np.arange(queries)) & 1
-        hits = (np.abs((1.0 - 2.0 * patterns) @ differences) >= needed).sum(axis=0)
+        hits = (np.abs((1.0 - 2.0 * patterns) @ differences) >= threshold).sum(axis=0)
         return np.asarray(hits / 2**queries)
     random = np.random.default_rng(seed)
     hits = np.zeros(differences.shape[1], dtype=np.int64)
     for size in _blocks(resamples, queries):
         signs = 1.0 - 2.0 * random.integers(0, 2, (size, queries), dtype=np.int8)
-        hits += (np.abs(signs @ differences) >= needed).sum(axis=0)
+        hits += (np.abs(signs @ differences) >= threshold).sum(axis=0)
     return np.asarray((hits + 1) / (resamples + 1))
 
 
@@ -179,8 +179,8 @@ def bootstrap(values: Array, resamples: int, seed: int) -> Array:
     random = np.random.default_rng(seed)
     means = []
     for size in _blocks(resamples, queries):
-        drawn = random.integers(0, queries, (size, queries)) + queries * np.arange(size)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=size * queries).reshape(size, queries)
+        samples = random.integers(0, queries, (size, queries)) + queries * np.arange(size)[:, None]
+        counts = np.bincount(samples.ravel(), minlength=size * queries).reshape(size, queries)
         means.append(counts @ values / queries)
     return np.concatenate(means)
 
@@ -238,15 +238,15 @@ def team_draft(a: Sequence[str], b: Sequence[str], random: Random) -> list[Inter
     """Return the interleaved list of two rankings, as long as the shorter one."""
     length = min(len(a), len(b))
     first, second = a[:length], b[:length]
-    alike = next((place for place in range(length) if first[place] != second[place]), length)
-    picks = [InterleavedDocument(doc_id, "") for doc_id in first[:alike]]
-    taken = set(first[:alike])
+    common = next((place for place in range(length) if first[place] != second[place]), length)
+    picks = [InterleavedDocument(doc_id, "") for doc_id in first[:common]]
+    used_ids = set(first[:common])
     while len(picks) < length:
         sides: list[tuple[Team, Sequence[str]]] = [("a", first), ("b", second)]
         random.shuffle(sides)
         for team, ranking in sides[: length - len(picks)]:
-            doc_id = next(doc_id for doc_id in ranking if doc_id not in taken)
-            taken.add(doc_id)
+            doc_id = next(doc_id for doc_id in ranking if doc_id not in used_ids)
+            used_ids.add(doc_id)
             picks.append(InterleavedDocument(doc_id, team))
     return picks
 
@@ -258,6 +258,6 @@ def preferred_team(teams: Collection[Team]) -> Team:
 
 
 def count_preferences(preferences: Collection[Team]) -> Preferences:
-    """Count for how many queries each ranking was preferred_team."""
+    """Return the number of queries for which each ranking was preferred."""
     a, b = (sum(team == side for team in preferences) for side in ("a", "b"))
     return Preferences(b, a)

@@ -108,7 +108,7 @@ def start_experiment(
     SettingsError for a ranking that the index cannot use.
     """
     info = resolve_complete(cluster, name)
-    before = info.record.ranking
+    current = info.record.ranking
     if (experiment := info.record.experiment) and not experiment.ended:
         raise DataError(
             f"an experiment of '{info.name}' has been running since {experiment.at}: "
@@ -121,10 +121,10 @@ def start_experiment(
             "both rankings are the same: there is nothing to compare", hint="--a today --b learnt"
         )
     encoder = encoder_for(info, encoder)
-    for ranking in (first, second):  # their signals are made when asked: SettingsError where they cannot be
+    for ranking in (first, second):  # creates its signals, which raises SettingsError if it cannot
         assert Search(cluster, info.with_ranking(ranking), encoder).signals is not None
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=before)
+    experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=current)
     step = take(cluster, info, experiment, "experiment began", "a", dry_run)
     return step if cluster.exists(QUERIES) else replace(step, remark=SHOW_BOTH.format(name=name))
 
@@ -136,9 +136,9 @@ def experiment_ranking(record: Record, side: str, rival: str, name: str) -> Rank
     "today" is the index's ranking without that. Raises SettingsError for a file that cannot be used,
     DataError if nothing was learnt or tuned.
     """
-    now = record.ranking
+    current = record.ranking
     if side == TODAY:
-        return now.model_copy(update=REMOVED_PARTS.get(rival, {}))
+        return current.model_copy(update=REMOVED_PARTS.get(rival, {}))
     if side not in REMOVED_PARTS:  # a file, whose [search] replaces what was tuned
         file = Path(side)
         if not file.is_file():
@@ -149,17 +149,17 @@ def experiment_ranking(record: Record, side: str, rival: str, name: str) -> Rank
             hint = "hybridr settings   lists what it may hold"
             raise SettingsError(f"{file} has no table [search]", hint=hint)
         settings = SearchSettings(**table)
-        if named := sorted(NAMES_A_FILE & settings.model_fields_set):
-            raise SettingsError(f"{file}: {named[0]} names a file, which other machines may not have")
-        written = settings.model_dump(mode="json", include=settings.model_fields_set - {"tuned"})
-        chain = {part: written.pop(part) for part in CHAIN if part in written}
-        return Ranking(search=written or None, chain=chain or None, memory=now.memory)
-    if not any(getattr(now, part) for part in REMOVED_PARTS[side]):
+        if file_settings := sorted(NAMES_A_FILE & settings.model_fields_set):
+            raise SettingsError(f"{file}: {file_settings[0]} names a file, which other machines may not have")
+        values = settings.model_dump(mode="json", include=settings.model_fields_set - {"tuned"})
+        chain = {part: values.pop(part) for part in CHAIN if part in values}
+        return Ranking(search=values or None, chain=chain or None, memory=current.memory)
+    if not any(getattr(current, part) for part in REMOVED_PARTS[side]):
         command = "learn" if side == LEARNT else "tune"
         raise DataError(
             f"nothing was {side} for '{name}'", hint=f"hybridr {command} {quote(name)} --beir FOLDER"
         )
-    return now
+    return current
 
 
 def take(
@@ -180,7 +180,7 @@ def take(
 
     def change(record: Record) -> Record:
         """Return the record after the step, unless another command changed what the step begins with."""
-        if record.experiment == experiment:  # written before, by a request without an answer
+        if record.experiment == experiment:  # an earlier attempt wrote it, but its answer was lost
             return record
         if record.experiment != info.record.experiment or not record.ranking.is_as(info.record.ranking):
             raise DataError(
@@ -319,12 +319,12 @@ def count_votes(
             ledger.fill((entry for entry in map(reader.read, records) if entry is not None), progress)
             for _, clients in ledger.looks():
                 for looks in clients:
-                    of_both = [look for look in looks if look.teams and look.chosen]
-                    if of_both:  # a client votes for what it chose more from, where it clicked most
-                        look = max(of_both, key=lambda look: len(look.chosen))
-                        letters = dict(zip(look.shown, look.teams, strict=False))
+                    interleaved = [look for look in looks if look.teams and look.chosen]
+                    if interleaved:  # the vote is by the search with the most clicks
+                        look = max(interleaved, key=lambda look: len(look.chosen))
+                        teams = dict(zip(look.shown, look.teams, strict=False))
                         votes.append(
-                            preferred_team([TEAM.get(letters.get(doc, ""), "") for doc in look.chosen])
+                            preferred_team([TEAM.get(teams.get(doc, ""), "") for doc in look.chosen])
                         )
             counts = ledger.counts(COUNTS_OF_EXPERIMENT)
     return votes, counts, dict(Counter(reader.left_out))

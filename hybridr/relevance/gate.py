@@ -59,15 +59,15 @@ from .corpus import Source, clipped, to_document
 
 Floats: TypeAlias = NDArray[np.float64]
 QueriesQrels: TypeAlias = "tuple[list[Query], Qrels]"
-CORPUS_CAP = 600  # documents that are encoded by both encoders, those of the probes among them
+CORPUS_CAP = 600  # documents that both encoders encode, including those of the probes
 QUERY_CAP = 500  # queries of the user's log
 BEST = 100  # candidates of each retriever
 LEAST_JUDGED, MOST_JUDGED = 30, 500  # queries; fewer tell two encoders apart by chance
-DOCUMENTS = 2_000  # that both encoders encode: all that are judged, and others
+DOCUMENTS = 2_000  # that both encoders encode: all judged ones, and others
 PAGE = 100
 MEASURE = parse_measure("nDCG@10")
 OLD, NEW = "gate: old encoder", "gate: new encoder"
-SEED = 0  # of all that is drawn: judged queries, queries that are made, texts whose cosines are measured
+SEED = 0  # of all random samples: judged queries, made queries, texts whose cosines are measured
 
 
 @dataclass(frozen=True)
@@ -107,20 +107,20 @@ def compare_encoders(
 
     The corpus is `held_out` filled up with `others` to 600 documents. Vetoes if the dense lists move away
     from BM25's, if the fused lists change too much, or if known documents are found much worse. Its limits
-    hold for queries as they are: to even them out changes more of a list than a good encoder does.
+    hold for unchanged query vectors: evening them out changes more of a list than a good encoder does.
     """
     probes, texts = make_probes(held_out, seed)
     texts = [*texts, *(document.contents for document in others[: max(0, CORPUS_CAP - len(texts))])]
     all_queries = [probe.text for probe in probes] + list(queries[:QUERY_CAP])
     bm25 = Bm25(texts)
-    before = rank_all(old, texts, all_queries, bm25, partial(progress, OLD), evened_out=False)
-    after = rank_all(new, texts, all_queries, bm25, partial(progress, NEW), evened_out=False)
-    made_numbers = range(len(probes))
+    old_lists = rank_all(old, texts, all_queries, bm25, partial(progress, OLD), evened_out=False)
+    new_lists = rank_all(new, texts, all_queries, bm25, partial(progress, NEW), evened_out=False)
+    probe_numbers = range(len(probes))
     rows = compare_own_documents(
-        before.of(made_numbers), after.of(made_numbers), [str(probe.position) for probe in probes]
+        old_lists.of(probe_numbers), new_lists.of(probe_numbers), [str(probe.position) for probe in probes]
     )
-    real = range(len(probes), len(all_queries)) if queries else made_numbers
-    rows += [row(before.of(real), after.of(real)) for row in (compare_overlap, compare_kept)]
+    subset = range(len(probes), len(all_queries)) if queries else probe_numbers
+    rows += [row(old_lists.of(subset), new_lists.of(subset)) for row in (compare_overlap, compare_kept)]
     return GateReport(tuple(rows), tuple(objections(rows)), len(held_out), len(texts))
 
 
@@ -159,25 +159,25 @@ def rank_vectors(
     """Return exact rankings of every query by BM25, by vectors `(texts, dim)`, and fused as in a search
     without signals.
 
-    With the `texts` of the vectors, fused ones are those of an index that `reindex` made of these: its scale,
-    and queries evened out unless the encoder is the packaged one. Vectors alone take queries as they are.
+    With the `texts` of the vectors, fused rankings are those of an index of these texts: by its scale, and
+    with queries evened out unless the encoder is the packaged one. Vectors alone rank by unchanged queries.
     """
-    asked_vectors = encoder.encode_queries(queries)
-    dense = near = scores_of(encoder, asked_vectors, vectors)
+    query_vectors = encoder.encode_queries(queries)
+    dense = evened = scores_of(encoder, query_vectors, vectors)
     spread, mean = spread_and_mean(2 * dense - 1)
     cosines: Spread | None = Spread(spread=spread, mean=mean) if spread else None
     if texts and not is_reference(encoder):
-        measured = sampled_cosines(encoder, texts, vectors)
-        cosines = measured
-        if measured and (evening := stored_evening(Record(cosines=measured, dim=vectors.shape[1]))):
-            near, cosines = scores_of(encoder, evening.of(asked_vectors), vectors), measured.evened
+        sampled = sampled_cosines(encoder, texts, vectors)
+        cosines = sampled
+        if sampled and (evening := stored_evening(Record(cosines=sampled, dim=vectors.shape[1]))):
+            evened, cosines = scores_of(encoder, evening.of(query_vectors), vectors), sampled.evened
     settings, scale = SearchSettings(), cosine_scale(encoder, cosines).factor
-    usual = default_fusion(settings, Record(similarity=encoder.similarity))
-    fusion = usual(settings, (3, 0, 0))  # what they compute is no matter of version
-    words = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
+    kind = default_fusion(settings, Record(similarity=encoder.similarity))
+    fusion = kind(settings, (3, 0, 0))  # its scores here do not depend on the version
+    word_scores = ((bm25.scores(query) / bm25.gain, bm25.idf_sum(query)) for query in queries)
     lists = [
         candidate_lists(lexical, row, Scales(idf_sum, scale))
-        for (lexical, idf_sum), row in zip(words, near, strict=True)
+        for (lexical, idf_sum), row in zip(word_scores, evened, strict=True)
     ]
     return Rankings(
         [list(of_query.listed["lexical"]) for of_query in lists],
@@ -201,10 +201,10 @@ def sampled_cosines(encoder: Encoder, texts: Sequence[str], vectors: Vectors) ->
 def candidate_lists(lexical: Floats, dense: Floats, scales: Scales) -> CandidateLists:
     """Return the candidate lists of one query from BM25 and vector scores of all texts `(texts,)`."""
     listed = {"lexical": best(lexical, BEST), "dense": best(dense, BEST)}
-    both = {doc: int(doc) for scores in listed.values() for doc in scores}
-    words = {doc: float(lexical[place]) for doc, place in both.items() if lexical[place] > 0}
-    near = {doc: float(dense[place]) for doc, place in both.items()}
-    return CandidateLists(listed, {"lexical": words, "dense": near}, scales)
+    places = {doc: int(doc) for scores in listed.values() for doc in scores}
+    word_scores = {doc: float(lexical[place]) for doc, place in places.items() if lexical[place] > 0}
+    dense_scores = {doc: float(dense[place]) for doc, place in places.items()}
+    return CandidateLists(listed, {"lexical": word_scores, "dense": dense_scores}, scales)
 
 
 class JudgedSample(NamedTuple):
@@ -247,10 +247,10 @@ def read_evidence(source: Source, judgements: QueriesQrels, fields: Sequence[str
     if isinstance(source, tuple):
         cluster, index = source
         info = cluster.index_info(index)
-        chosen = choose_text_fields(cluster, info, fields)
+        text_fields = choose_text_fields(cluster, info, fields)
         pages = documents_in_pages(cluster, info, list(doc_ids), page=PAGE)
         entries = (entry for page in pages for entry in page)
-        documents = [clipped(to_document(entry.doc_id, entry.source, chosen)) for entry in entries]
+        documents = [clipped(to_document(entry.doc_id, entry.source, text_fields)) for entry in entries]
     else:
         documents = [clipped(document) for document in source if document.doc_id in doc_ids]
     present = {document.doc_id for document in documents}
@@ -284,13 +284,13 @@ def compare_on_judged(
     after = rank_all(new, texts, query_texts, bm25, partial(progress, NEW), evened_out=True)
     rows = []
     for name, *sides in (("dense", before.dense, after.dense), ("hybrid", before.fused, after.fused)):
-        measured = [judged_values(rankings, evidence, filled) for rankings in sides]
-        rows.append(compared(f"{name} {MEASURE}, judged", *measured))
+        values = [judged_values(rankings, evidence, filled) for rankings in sides]
+        rows.append(compared(f"{name} {MEASURE}, judged", *values))
     hybrid = rows[-1]
-    doubt = (
+    objection = (
         f"{hybrid.name}: {hybrid.old:.4f} before, {hybrid.new:.4f} after, p {hybrid.p:.2g}: no gain is shown"
     )
-    reasons = () if hybrid.new > hybrid.old and hybrid.p < SIGNIFICANT else (doubt,)
+    reasons = () if hybrid.new > hybrid.old and hybrid.p < SIGNIFICANT else (objection,)
     return GateReport(tuple(rows), reasons, 0, len(filled), judged=len(evidence.queries))
 
 
@@ -308,11 +308,11 @@ def judged_values(
     return np.array([values[query.query_id] for query in evidence.queries])
 
 
-QUERY_DOCUMENTS = 300  # that queries are made from
+QUERY_DOCUMENTS = 300  # documents that queries are made from
 LEAST_MADE = 30  # queries
 FILE, MOST_KEPT = "comparisons.json", 50
 BYTES = 4  # of a component of a vector
-EVENING = (LEVEL, SHARE_OF_MEAN)  # what was measured with another is measured again
+EVENING = (LEVEL, SHARE_OF_MEAN)  # results measured with other settings are not reused
 
 
 @dataclass(frozen=True)
@@ -397,15 +397,15 @@ def compare_on_index(
     """Compare encoders, given by name, on 2,000 documents of an index.
 
     With 30 judged queries or more, whose documents are all in the sample, these decide; else queries made
-    from documents. Made queries share words with their document as people's queries do not, so a difference
-    below .05 means nothing. Results are stored on this machine and reused for the same sample and queries.
+    from documents. Made queries share more words with their document than people's, so a difference below
+    .05 means nothing. Results are stored on this machine and reused for the same sample and queries.
     Raises DataError if fewer than 30 queries can be made.
     """
     info = cluster.index_info(index)
-    chosen = choose_text_fields(cluster, info, fields)
+    text_fields = choose_text_fields(cluster, info, fields)
     progress("read documents", 0, DOCUMENTS)
-    sample = sample_documents(cluster, info, DOCUMENTS, fields=chosen)
-    others = [clipped(to_document(document.doc_id, document.source, chosen)) for document in sample]
+    sample = sample_documents(cluster, info, DOCUMENTS, fields=text_fields)
+    others = [clipped(to_document(document.doc_id, document.source, text_fields)) for document in sample]
     evidence = read_evidence((cluster, index), judgements, fields, SEED) if judgements else None
     task = comparison_task(others, evidence if evidence and evidence.decides else None, SEED)
     progress("read documents", len(task.documents), len(task.documents))
@@ -428,18 +428,18 @@ def compare_on_index(
 
 
 def encoder_results(
-    scores: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], document_count: int, needed: float
+    scores: Mapping[str, Mapping[str, Any]], sizes: Mapping[str, int], document_count: int, margin: float
 ) -> tuple[EncoderResult, ...]:
     """Return the results of the encoders, best mean hybrid score first.
 
-    An encoder is `behind` if it is worse than the best by more than `needed`, and significantly so: paired
+    An encoder is `behind` if it is worse than the best by more than `margin`, and significantly so: paired
     t-test, Holm-corrected.
     """
     values = {name: np.array(columns["hybrid"]) for name, columns in scores.items()}
     order = sorted(values, key=lambda name: -values[name].mean())
     differences = np.column_stack([values[name] - values[order[0]] for name in order])
     p_values = np.array([1.0, *holm(paired_t(differences[:, 1:]))] if len(order) > 1 else [1.0])
-    behind = (p_values < SIGNIFICANT) & (-differences.mean(axis=0) > needed)
+    behind = (p_values < SIGNIFICANT) & (-differences.mean(axis=0) > margin)
     return tuple(
         EncoderResult(
             name,
@@ -485,8 +485,8 @@ def measured(
     """
     qrels = task.evidence.qrels if task.evidence else None
     key = fingerprint([encoder.fingerprint, task.texts, task.queries, task.answers, qrels, EVENING])
-    if isinstance(remembered := read_state_file(FILE).get(key), dict):
-        return remembered
+    if isinstance(stored := read_state_file(FILE).get(key), dict):
+        return stored
     started = time.monotonic()
     vectors = encode_in_parts(encoder, task.texts, encoder.max_tokens, report)
     seconds = time.monotonic() - started

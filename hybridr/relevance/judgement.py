@@ -3,7 +3,7 @@
 A variant is a way to combine the retrievers; its scores come from one retrieval by each. With few queries the
 choice is pulled toward the default, and a weight is judged together with neighbouring weights, since these
 differ mostly by chance; the mean of the likely weights is taken, because the peak of few queries wanders.
-Without both, few queries choose noise: benchmarks/README.md.
+Without these two rules, few queries would choose by chance: benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ def choose(values: NDArray[np.float64], landscape: Landscape) -> int:
     its distance from the default.
     """
     smooth = landscape.nearness @ values.mean(axis=0)
-    worth = len(values) * smooth - PULL * landscape.distances
-    likely, same = np.exp(worth - worth.max()), landscape.nearness > 0
-    kind = np.flatnonzero(same[np.argmax(same @ likely / same.sum(axis=1))])
-    middle = np.average(landscape.positions[kind], weights=likely[kind])
-    return int(kind[np.argmin(np.abs(landscape.positions[kind] - middle))])
+    log_likelihood = len(values) * smooth - PULL * landscape.distances
+    likelihood, same_kind = np.exp(log_likelihood - log_likelihood.max()), landscape.nearness > 0
+    members = np.flatnonzero(same_kind[np.argmax(same_kind @ likelihood / same_kind.sum(axis=1))])
+    middle = np.average(landscape.positions[members], weights=likelihood[members])
+    return int(members[np.argmin(np.abs(landscape.positions[members] - middle))])
 
 
 def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray[np.float64]:
@@ -106,17 +106,17 @@ def held_out_gains(values: NDArray[np.float64], landscape: Landscape) -> NDArray
     gains = np.zeros(len(values))
     for _ in range(REPEATS):
         for fold in np.array_split(random.permutation(len(values)), min(FOLDS, len(values))):
-            kept_rows = np.setdiff1d(np.arange(len(values)), fold)
-            chosen = choose(values[kept_rows], landscape)
-            gains[fold] += values[fold, chosen] - values[fold, landscape.default]
+            other_rows = np.setdiff1d(np.arange(len(values)), fold)
+            best = choose(values[other_rows], landscape)
+            gains[fold] += values[fold, best] - values[fold, landscape.default]
     return gains / REPEATS
 
 
-ANOTHER_TECHNIQUE = 0.5  # farther from the default than any weight
-ADDITION = 0.05  # other signals
-STEEPNESS = 1.5  # of the way to another weight
-NEIGHBOURHOOD = 0.15  # of weights: the deviation of a bell
-USUAL_WEIGHT = 0.5  # of a re-ranker
+ANOTHER_TECHNIQUE = 0.5  # distance from the default, farther than any weight
+ADDITION = 0.05  # distance for other signals, or for a re-ranker
+STEEPNESS = 1.5  # factor of the squared difference of two weights
+NEIGHBOURHOOD = 0.15  # standard deviation of the bell curve over weights
+USUAL_WEIGHT = 0.5  # of a re-ranker's score
 DEFAULTS = SearchSettings()
 ANY = (99, 0, 0)  # what a fusion computes here is the same for every version
 
@@ -175,8 +175,8 @@ class Chain(NamedTuple):
     @property
     def settings(self) -> dict[str, Any]:
         """Return the settings as an index's record stores them."""
-        own = dict(chain(*(step.settings.items() for step in self.steps)))
-        return {"rerank": [step.name for step in self.steps], "rerank_settings": own}
+        own_settings = dict(chain(*(step.settings.items() for step in self.steps)))
+        return {"rerank": [step.name for step in self.steps], "rerank_settings": own_settings}
 
     @property
     def distance(self) -> float:
@@ -207,17 +207,17 @@ def variants(
 
     Every grid is tried with the usual signals, and with each of `signals` if the fusion uses signals.
     """
-    chosen = [load_member(FAMILY, name) for name in fusions or member_names(FAMILY)]
-    members = sorted(chosen, key=lambda fusion: fusion.turn)
+    kinds = [load_member(FAMILY, name) for name in fusions or member_names(FAMILY)]
+    members = sorted(kinds, key=lambda fusion: fusion.turn)
     grids = [grid for member in members for grid in member.grids]
     default = grids[0].name
-    more: list[dict[str, Any]] = [{}, *({"signals": name} for name in signals)]
+    additions: list[dict[str, Any]] = [{}, *({"signals": name} for name in signals)]
     possible = []
-    for added, grid in product(more, grids):
+    for added, grid in product(additions, grids):
         for weight in grid.weights:
-            away = STEEPNESS * (weight - DEFAULTS.dense_weight) ** 2
-            away += (0.0 if grid.name == default else ANOTHER_TECHNIQUE) + (ADDITION if added else 0.0)
-            variant = Variant(grid.settings | added | {"dense_weight": weight}, away)
+            gap = STEEPNESS * (weight - DEFAULTS.dense_weight) ** 2
+            gap += (0.0 if grid.name == default else ANOTHER_TECHNIQUE) + (ADDITION if added else 0.0)
+            variant = Variant(grid.settings | added | {"dense_weight": weight}, gap)
             try:
                 fusion = variant_fusion(variant, version)
             except SettingsError:
@@ -267,8 +267,8 @@ def score_all(
     rows = []
     for variant in tried:
         if variant.kind not in cached:
-            chosen = variant.settings.get("signals", candidates.usual)
-            signals = {name: signal for name, signal in candidates.lists.signals.items() if name in chosen}
+            names = variant.settings.get("signals", candidates.usual)
+            signals = {name: signal for name, signal in candidates.lists.signals.items() if name in names}
             lists = cut_lists(candidates.lists._replace(signals=signals), DEFAULTS.depth)
             sides = None  # what each retriever adds at full weight, on one scale; None: one weight at a time
             if (by_retriever := variant_fusion(variant).sides(lists)) is not None:
@@ -293,11 +293,11 @@ def cut_lists(lists: CandidateLists, depth: int) -> CandidateLists:
         return lists
     listed = {name: dict(list(scores.items())[:depth]) for name, scores in lists.listed.items()}
     documents = set().union(*listed.values())
-    true = {
+    true_scores = {
         name: {doc: score for doc, score in scores.items() if doc in documents}
         for name, scores in lists.scores.items()
     }
-    return lists._replace(listed=listed, scores=true)
+    return lists._replace(listed=listed, scores=true_scores)
 
 
 @dataclass(frozen=True)
@@ -340,12 +340,12 @@ class Choice:
 
 
 def choose_variant(
-    tried: Sequence[Candidate], lying: Landscape, values: NDArray[np.float64], measure: str
+    tried: Sequence[Candidate], geometry: Landscape, values: NDArray[np.float64], measure: str
 ) -> Choice:
     """Return the choice among variants by their values `(queries, variants)`."""
-    means, default = values.mean(axis=0), lying.default
-    chosen = choose(values, lying)
-    gain = bounded_mean(held_out_gains(values, lying))
+    means, default = values.mean(axis=0), geometry.default
+    chosen = choose(values, geometry)
+    gain = bounded_mean(held_out_gains(values, geometry))
     return Choice(
         len(values),
         measure,
@@ -371,10 +371,10 @@ def measured(
     """
     parsed, ids = parse_measure(measure), [answer.query.query_id for answer in answers]
     documents, scores = [answer.lists.documents for answer in answers], [score(answer) for answer in answers]
-    looked_at = parsed.params.get("cutoff")
+    cutoff = parsed.params.get("cutoff")
     runs = (
         {
-            query_id: best_scores(ranking, rows[row], looked_at)
+            query_id: best_scores(ranking, rows[row], cutoff)
             for query_id, ranking, rows in zip(ids, documents, scores, strict=True)
         }
         for row in range(len(scores[0]))
@@ -384,8 +384,8 @@ def measured(
 
 def measure_runs(runs: Iterable[Run], qrels: Qrels, parsed: Any, ids: Sequence[str]) -> NDArray[np.float64]:
     """Return the measure of each query in each run, `(queries, runs)`."""
-    measured_by = (query_values(run, qrels, [parsed], ids)[str(parsed)] for run in runs)
-    return np.array([[values[query_id] for query_id in ids] for values in measured_by]).T
+    values_by_run = (query_values(run, qrels, [parsed], ids)[str(parsed)] for run in runs)
+    return np.array([[values[query_id] for query_id in ids] for values in values_by_run]).T
 
 
 def best_scores(documents: Sequence[str], row: NDArray[np.float64], count: int | None) -> dict[str, float]:

@@ -1,9 +1,9 @@
 """Learns relevant documents of past queries, so that similar queries find them again.
 
 Nothing is trained and no document is written: see `search/past_queries.py` for what is stored. The effect is
-measured before: each judged query is asked as if it were new and all others were past. `again` is the gain if
-needs return as often as among the judged queries; `new` the gain for needs that nobody judged, which excludes
-all queries that share a relevant document. Judgements cannot tell which of both resembles the traffic.
+measured beforehand: each judged query is searched as if it were new, with all others as past queries. `again`
+is the gain if needs return as often as among the judged queries. `new` is the gain for new needs: no past
+query may share a relevant document. Judgements cannot tell which of the two resembles the traffic.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def rehearse(
     assert encoder is not None
     needs = need_numbers([[doc.doc_id for doc in relevant[query.query_id]] for query in queries])
     vectors = query_vectors(encoder, [query.text for query in queries])
-    chosen = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
-    places = {queries[place].query_id: int(place) for place in chosen}
+    sample = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
+    places = {queries[place].query_id: int(place) for place in sample}
     plain, weight = without_memory(search), load_member(FAMILY, "memory").weight
 
     def score(answer: QueryCandidates) -> NDArray[np.float64]:
@@ -144,13 +144,13 @@ def rehearse(
             rows.append(rows[0] + weight * np.array([credits.get(doc, 0.0) for doc in documents]))
         return np.array(rows)
 
-    answers = ask(plain, [queries[place] for place in chosen], progress)
+    answers = ask(plain, [queries[place] for place in sample], progress)
     values = measured(answers, qrels, MEASURE, score)  # (queries, 3)
     gains = [bounded_mean(values[:, row] - values[:, 0]) for row in (1, 2)]
     counts = np.bincount(needs)
     return Rehearsal(
         len(answers),
-        int((counts[needs[chosen]] > 1).sum()),
+        int((counts[needs[sample]] > 1).sum()),
         MEASURE,
         float(values[:, 0].mean()),
         *gains,
@@ -173,14 +173,14 @@ def similarity_threshold(vectors: Vectors, needs: NDArray[np.int64], usual: floa
     has the same need, as with commands that differ by a word, nearness says nothing.
     """
     pairs = np.triu_indices(len(vectors), 1)
-    cosines, same = (vectors @ vectors.T)[pairs], (needs[:, None] == needs)[pairs]
-    near = np.flatnonzero(cosines >= usual)
-    near = near[np.argsort(-cosines[near], kind="stable")]
-    shares = (np.cumsum(same[near]) + DOUBT) / (np.arange(len(near)) + 1 + DOUBT)
-    fine = np.flatnonzero(shares >= ONE_OF_FIVE)
-    if not len(near) or fine[-1] == len(near) - 1:
+    cosines, same_need = (vectors @ vectors.T)[pairs], (needs[:, None] == needs)[pairs]
+    similar = np.flatnonzero(cosines >= usual)
+    similar = similar[np.argsort(-cosines[similar], kind="stable")]
+    shares = (np.cumsum(same_need[similar]) + DOUBT) / (np.arange(len(similar)) + 1 + DOUBT)
+    accepted = np.flatnonzero(shares >= ONE_OF_FIVE)
+    if not len(similar) or accepted[-1] == len(similar) - 1:
         return usual
-    return float(min(MOST_LIKENESS, cosines[near[fine[-1]]]))
+    return float(min(MOST_LIKENESS, cosines[similar[accepted[-1]]]))
 
 
 def need_numbers(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
@@ -196,8 +196,8 @@ def need_numbers(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
             leads[number] = number = leads[leads[number]]
         return number
 
-    for number, named in enumerate(documents):
-        for doc in named:
+    for number, doc_ids in enumerate(documents):
+        for doc in doc_ids:
             leads[first(number)] = first(needs.setdefault(doc, number))
     return np.array([first(number) for number in range(len(documents))], dtype=np.int64)
 
@@ -254,12 +254,12 @@ def learn(
             f"the fusion '{search.fusion}' of '{info.name}' does not add signals to scores",
             hint=f"hybridr tune {quote(name)} --reset",
         )
-    best = max((grade for query in queries for grade in qrels[query.query_id].values()), default=0)
+    top = max((grade for query in queries for grade in qrels[query.query_id].values()), default=0)
     graded = {query.query_id: most_relevant(qrels[query.query_id]) for query in queries}
-    named = sorted({doc for documents in graded.values() for doc, _ in documents})
-    stamps = text_stamps(cluster, info, info.record.fields, named)  # of those that the index has
+    doc_ids = sorted({doc for documents in graded.values() for doc, _ in documents})
+    stamps = text_stamps(cluster, info, info.record.fields, doc_ids)  # only of documents that the index has
     relevant = {
-        query_id: [Relevant(doc, grade / best, stamps[doc]) for doc, grade in documents if doc in stamps]
+        query_id: [Relevant(doc, grade / top, stamps[doc]) for doc, grade in documents if doc in stamps]
         for query_id, documents in graded.items()
     }
     usable = [query for query in queries if query.text.strip() and relevant.get(query.query_id)]
@@ -267,9 +267,9 @@ def learn(
         raise DataError("no judged query has a relevant document", hint="grades above 0 are relevant")
     documents = {doc.doc_id for documents in relevant.values() for doc in documents}
     unused = len(queries) - len(usable)
-    drawn = random.Random(DRAW_SEED).sample(usable, min(COMPARED, len(usable)))
-    needs = need_numbers([[doc.doc_id for doc in relevant[query.query_id]] for query in drawn])
-    vectors = query_vectors(encoder, [query.text for query in drawn])
+    sample = random.Random(DRAW_SEED).sample(usable, min(COMPARED, len(usable)))
+    needs = need_numbers([[doc.doc_id for doc in relevant[query.query_id]] for query in sample])
+    vectors = query_vectors(encoder, [query.text for query in sample])
     threshold = similarity_threshold(vectors, needs, likeness_threshold(encoder))
     learning = LearnResult(info.name, None, len(usable), len(documents), unused, threshold)
     if dry_run:
@@ -292,7 +292,7 @@ def write_memory(
     """
     cluster, info, encoder = search.cluster, search.info, search.encoder
     assert encoder is not None
-    job, rejects, done = secrets.token_hex(4), MemoryRejects(), 0
+    job, rejects, count = secrets.token_hex(4), MemoryRejects(), 0
     memory = memory_name(info.name, job)
     cluster.request("PUT", path_of(memory), memory_body(encoder.dim, cluster.version))
     created = cluster.index_info(memory)
@@ -312,14 +312,14 @@ def write_memory(
 
     try:
         for outcome in write_past_pipelines(cluster, memory, actions(), rejects):
-            done += outcome.written
-            progress("learn", done, len(queries))
+            count += outcome.written
+            progress("learn", count, len(queries))
         require_unchanged(cluster, created)
         if lines := rejects.take_lines():
-            raise DataError(f"'{memory}' took {done} of {len(queries)} queries: {lines[0][:300]}")
+            raise DataError(f"'{memory}' took {count} of {len(queries)} queries: {lines[0][:300]}")
         cluster.refresh(memory)
-        remembered = Remembered(queries=done, encoder=info.record.encoder, job=job, least=threshold)
-        info = replace_values(cluster, info, "learnt", {"queries": done}, memory=remembered)
+        remembered = Remembered(queries=count, encoder=info.record.encoder, job=job, least=threshold)
+        info = replace_values(cluster, info, "learnt", {"queries": count}, memory=remembered)
         require_unchanged(cluster, created)
     except DataError:
         drop_index(cluster, memory)
@@ -327,14 +327,14 @@ def write_memory(
             rewrite(cluster, info.name, without_job(job), settled=True)
         raise
     experiment = info.record.experiment
-    compared = [experiment.a.memory, experiment.b.memory, experiment.before.memory] if experiment else []
-    jobs = {side.job for side in compared if side is not None}
+    memories = [experiment.a.memory, experiment.b.memory, experiment.before.memory] if experiment else []
+    jobs = {side.job for side in memories if side is not None}
     drop_memories(cluster, info.name, keep={memory, *(memory_name(info.name, job) for job in jobs)})
     return memory
 
 
 def require_unchanged(cluster: Cluster, created: IndexInfo) -> None:
-    """Raise DataError if a hidden index was deleted since it was created; a write may have made it anew."""
+    """Raise DataError if a hidden index was deleted since it was created; a write may have re-created it."""
     if [info.uuid for info in cluster.indices(created.name)] != [created.uuid]:
         raise DataError(
             f"another command forgot or learnt meanwhile, and deleted '{created.name}'",
@@ -358,8 +358,8 @@ class Forgetting(Reported):
 
 
 def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting:
-    """Delete what an index has learnt. Raises as `learn` does for names; DataError while an experiment
-    compares a ranking by it.
+    """Delete what an index has learnt. Raises the errors of `learn` for names; DataError while an
+    experiment compares a ranking that uses it.
     """
     info = resolve(cluster, name, whole=True)
     memories = memories_of(cluster, info.name)
@@ -412,19 +412,19 @@ def compare_with_learnt(
     if not info.record.remembers or info.record.memory is None:
         return None
     encoder, queries = encoder_for(info, None), judged_queries(*judgements)
-    drawn = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
-    texts, learnt = [query.text for query in drawn], dict[str, list[set[str]]]()
+    sample = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
+    texts, learnt = [query.text for query in sample], dict[str, list[set[str]]]()
     for start in range(0, len(texts), LOOKED_UP_TOGETHER):
         part = texts[start : start + LOOKED_UP_TOGETHER]
         for text, similar in similar_past_queries(
             cluster, info, part, query_vectors(encoder, part), SAME
         ).items():
-            if similar:  # its relevant documents, each time that it was learnt
+            if similar:  # the relevant documents of each time that it was learnt
                 learnt[text] = [{doc.doc_id for doc in past.relevant} for past in similar]
-    both = [
+    pairs = [
         (learnt.get(query.text, []), {doc for doc, _ in most_relevant(judgements[1][query.query_id])})
-        for query in drawn
+        for query in sample
     ]
-    same = sum(now in before for before, now in both)
-    new = sum(not before for before, _ in both)
-    return Changes(info.record.memory.queries, len(drawn), same, len(drawn) - same - new, new)
+    same = sum(current in before for before, current in pairs)
+    new = sum(not before for before, _ in pairs)
+    return Changes(info.record.memory.queries, len(sample), same, len(sample) - same - new, new)

@@ -227,11 +227,11 @@ def frequency_band(count: int) -> str:
 
 def time_percentiles(requests: Sequence[ShadowedRequest]) -> dict[str, dict[str, float]]:
     """Return percentiles of the times of both answers, in milliseconds; at least one request is needed."""
-    both = np.percentile([(request.old_ms, request.new_ms) for request in requests], PERCENTILES, axis=0)
+    table = np.percentile([(request.old_ms, request.new_ms) for request in requests], PERCENTILES, axis=0)
     names = [f"p{part}" for part in PERCENTILES]
     return {
         side: dict(zip(names, values.round(1).tolist(), strict=True))
-        for side, values in zip(("today", "hybridr"), both.T, strict=True)
+        for side, values in zip(("today", "hybridr"), table.T, strict=True)
     }
 
 
@@ -244,12 +244,12 @@ def judged_by(
     queries = [query for query in judgements[0] if query.text in requests] if judgements else []
     if judgements is None or not any(judgements[1].get(query.query_id) for query in queries):
         return None
-    both = {query.query_id: requests[query.text] for query in queries}
+    measured = {query.query_id: requests[query.text] for query in queries}
     runs = {
-        "today": {query_id: run_from_ids(request.old) for query_id, request in both.items()},
-        "hybridr": {query_id: run_from_ids(request.new) for query_id, request in both.items()},
+        "today": {query_id: run_from_ids(request.old) for query_id, request in measured.items()},
+        "hybridr": {query_id: run_from_ids(request.new) for query_id, request in measured.items()},
     }
-    qrels = {query_id: grades for query_id, grades in judgements[1].items() if query_id in both}
+    qrels = {query_id: grades for query_id, grades in judgements[1].items() if query_id in measured}
     return evaluate(runs, queries, qrels, ["nDCG@10"])
 
 

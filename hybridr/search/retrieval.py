@@ -216,8 +216,8 @@ class Retrieval:
         if missing := [doc for doc in pins if doc not in hits]:
             answers = self._look_up(missing, query)
             hits |= {doc: self._hit(Hit(doc, 0.0, 0), query, {}, answer) for doc, answer in answers.items()}
-        shown = [doc for doc in pins if doc in hits]
-        return [hits[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(shown, 1)]
+        present = [doc for doc in pins if doc in hits]
+        return [hits[doc]._replace(rank=rank, rule=pins[doc]) for rank, doc in enumerate(present, 1)]
 
     def _look_up(self, doc_ids: Sequence[str], query: CompiledQuery) -> dict[str, dict[str, Any]]:
         """Return for each document id what a search response would hold: highlights and best passage."""

@@ -40,8 +40,8 @@ AT_ONCE_WRITTEN = 20_000
 MOST_A_DAY = 500
 """Searches and events of one client on one day; a client with more is a bot."""
 LONG_LIST, MANY_SHOWN, GREEDY = 5, 40, 0.5
-"""Clients that click more than this share of so many documents, in lists of five or more, are treated as
-bots."""
+"""A client is a bot if it clicks more than the share `GREEDY` of at least `MANY_SHOWN` documents, in lists of
+`LONG_LIST` or more."""
 TABLES = """
 PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;
 CREATE TABLE search (id INTEGER, client INTEGER, day TEXT, text INTEGER, list INTEGER, teams TEXT);
@@ -98,7 +98,7 @@ COUNTS_OF_EXPERIMENT = {
     "clicks": f"SELECT count(*) FROM event WHERE click AND search IN ({DRAFTED})",
     "clients": "SELECT count(DISTINCT client) FROM search WHERE client AND teams != ''",
 }
-"""The same of the searches that have teams."""
+"""The same counts, of the searches that have teams."""
 
 
 class Look(NamedTuple):
@@ -128,8 +128,8 @@ class ClickLedger:
 
     def fill(self, entries: Iterable[SearchEntry | EventEntry], progress: Progress = silent) -> None:
         """Insert all entries, and link events to searches."""
-        rest, done = iter(entries), 0
-        while batch := list(islice(rest, AT_ONCE_WRITTEN)):
+        remaining, count = iter(entries), 0
+        while batch := list(islice(remaining, AT_ONCE_WRITTEN)):
             searches = [entry for entry in batch if isinstance(entry, SearchEntry)]
             lists = {
                 entry.shown: json.dumps(entry.shown, ensure_ascii=False) for entry in searches if entry.shown
@@ -151,8 +151,8 @@ class ClickLedger:
                     for event in events
                 ),
             )
-            done += len(batch)
-            progress("read", done)
+            count += len(batch)
+            progress("read", count)
         self._tables.executescript(TOLD_BY_EVENTS + BOTS)
 
     def _write(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -181,18 +181,18 @@ class ClickLedger:
 
         def of_client(rows: Iterable[tuple[Any, ...]]) -> Iterator[Look]:
             """Yield a look (one person's view of a list) for each search in the rows."""
-            for _, of_search in groupby(rows, itemgetter(2)):  # a row for each click
-                clicks = list(of_search)
+            for _, search_rows in groupby(rows, itemgetter(2)):  # a row for each click
+                clicks = list(search_rows)
                 _, client, _, number, teams, _, _ = clicks[0]
                 doc_ids = shown_in(number)
-                pairs = [(document, whose) for *_, document, whose in clicks if document is not None]
-                own = {document for document, whose in pairs if not (client and whose) or whose == client}
-                others = sum(bool(client and whose) and whose != client for _, whose in pairs)
+                pairs = [(document, who) for *_, document, who in clicks if document is not None]
+                own = {document for document, who in pairs if not (client and who) or who == client}
+                others = sum(bool(client and who) and who != client for _, who in pairs)
                 yield Look(doc_ids, own.intersection(doc_ids), len(pairs), others, teams)
 
-        for number, of_text in groupby(self._tables.execute(SITTINGS), itemgetter(0)):
+        for number, text_rows in groupby(self._tables.execute(SITTINGS), itemgetter(0)):
             text = self._tables.execute("SELECT text FROM text WHERE id = ?", (number,)).fetchone()[0]
-            yield str(text), (of_client(rows) for _, rows in groupby(of_text, itemgetter(1)))
+            yield str(text), (of_client(rows) for _, rows in groupby(text_rows, itemgetter(1)))
 
     def close(self) -> None:
         """Close the database."""
@@ -202,10 +202,10 @@ class ClickLedger:
 LEAST_CLIENTS, LEAST_CLICKS = 3, 2
 """Fewest people who asked a query, and who clicked a document: fewer prove little, and are identifiable."""
 WEIGHTIEST = 200
-"""People whose clicks on one query count in full; those of more weigh no more."""
+"""Number of people whose clicks on one query count in full; the clicks of more people weigh no more."""
 SHOWN_RANKS = 10
 SURE, UNLIKELY = 0.5, -2.2
-"""A judgement is `relevant` from this chance on; `not relevant` if its clicks are nine times likelier so."""
+"""Least probability of a relevant document, and highest log-odds (1 to 9) of one that is not relevant."""
 ASKED_AGAIN, FOREIGN_CLICKS, NOT_SHOWN, UNLISTED, RARE, LOST, GONE, NO_LINE = (
     "searches that a client asked again",
     "clicks of another client than the one that searched",
@@ -217,7 +217,7 @@ ASKED_AGAIN, FOREIGN_CLICKS, NOT_SHOWN, UNLISTED, RARE, LOST, GONE, NO_LINE = (
     "documents whose ids hold a tab or a line's end",
 )
 Known: TypeAlias = Callable[["list[str]", "Counter[str]"], "dict[str, str]"]
-"""Maps the names that a log has for documents, told by these fields so often, to the ids of those there."""
+"""Maps the document names in a log, and the counts of their fields, to the ids of existing documents."""
 
 
 @dataclass(frozen=True)
@@ -355,30 +355,30 @@ def judged_by(records: LogRecords, ids_of: Known, progress: Progress = silent) -
             f"no query was asked by {LEAST_CLIENTS} clients of whom one clicked a document that it showed",
             hint=reasons_in(left_out) or "the log is empty",
         )
-    there = ids_of([doc_id for _, doc_id in votes.documents], reader.fields)
-    return judgements_from_votes(votes, there, counts, left_out)
+    existing = ids_of([doc_id for _, doc_id in votes.documents], reader.fields)
+    return judgements_from_votes(votes, existing, counts, left_out)
 
 
 def judgements_from_votes(
-    votes: Votes, there: Mapping[str, str], counts: Mapping[str, int], left_out: Counter[str]
+    votes: Votes, existing: Mapping[str, str], counts: Mapping[str, int], left_out: Counter[str]
 ) -> Clicks:
     """Return judgements of the documents that exist; queries without a relevant one are dropped. Raises
     DataError if none is left.
     """
     views = votes.views()
-    tamed = limit_query_weight(views, WEIGHTIEST)
-    model = fit_clicks(tamed)
-    chance, clickers = model.relevance(tamed), sum_by_document(views, views.clicked)
-    relevant = (chance >= SURE) & (clickers >= LEAST_CLICKS)
-    unlikely = model.odds(tamed) <= UNLIKELY
+    limited = limit_query_weight(views, WEIGHTIEST)
+    model = fit_clicks(limited)
+    probability, clickers = model.relevance(limited), sum_by_document(views, views.clicked)
+    relevant = (probability >= SURE) & (clickers >= LEAST_CLICKS)
+    unlikely = model.odds(limited) <= UNLIKELY
     grades: dict[int, dict[str, tuple[int, float]]] = {}
     for place, (query, name) in enumerate(votes.documents):
-        left_out[GONE] += name not in there
-        if name in there and not fits_column(there[name]):
+        left_out[GONE] += name not in existing
+        if name in existing and not fits_column(existing[name]):
             left_out[NO_LINE] += 1
-        elif name in there and (relevant[place] or unlikely[place]):
-            sure = float(chance[place] if relevant[place] else 1 - chance[place])
-            grades.setdefault(query, {})[there[name]] = (int(relevant[place]), round(sure, 3))
+        elif name in existing and (relevant[place] or unlikely[place]):
+            certainty = float(probability[place] if relevant[place] else 1 - probability[place])
+            grades.setdefault(query, {})[existing[name]] = (int(relevant[place]), round(certainty, 3))
     with_grades = {
         query: documents
         for query, documents in grades.items()
@@ -402,7 +402,7 @@ def judgements_from_votes(
         query_id = f"{short_digest(votes.texts[query]):016x}"
         clicks.queries.append(Query(query_id, votes.texts[query]))
         clicks.qrels[query_id] = {doc_id: grade for doc_id, (grade, _) in documents.items()}
-        clicks.confidence[query_id] = {doc_id: sure for doc_id, (_, sure) in documents.items()}
+        clicks.confidence[query_id] = {doc_id: certainty for doc_id, (_, certainty) in documents.items()}
     return clicks
 
 

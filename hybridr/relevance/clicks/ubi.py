@@ -4,8 +4,8 @@ lines; and stores them for a server, in the background.
 Fields are read as the plugin writes them and as its documentation names them. Clients stay anonymous: ids are
 hashed with a key that is drawn for one reading.
 
-Records to store wait in a bounded queue in memory until a thread writes them. Nobody waits for that thread:
-records without room, or that the cluster rejects, are counted and dropped.
+Records to store wait in a bounded queue in memory until a thread writes them. No search waits for that
+thread: records that find no room, or that the cluster rejects, are counted and dropped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FIELDS = {
     ],
 }
 EXPERIMENT, TEAMS = "hybridr_experiment", "hybridr_teams"
-"""Attributes of a search that showed two rankings in one list: which experiment, and whose each hit is."""
+"""Attributes of a search that showed two rankings in one list: the experiment, and each hit's ranking."""
 NEITHER = "-"
 LETTERS = re.compile(f"[ab{NEITHER}]*")
 DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -57,7 +57,7 @@ IMPRESSIONS = frozenset(("impression", "view_item"))
 DEEPEST_SHOWN, LONGEST_TEXT, LONGEST_ID = 50, 1_000, 512
 PAGE_OF_EVENTS = 2_000
 NAMED_TOGETHER, OF_ONE_NAME = 500, 4
-"""Names that one search looks for, and how many documents of each it may find."""
+"""Names in one search, and the most documents that it may find by each name."""
 EXACT = frozenset(("keyword", "long", "integer", "short", "unsigned_long"))
 UNREADABLE, OTHER, UNNAMED, TEXTLESS = (
     "lines that are no searches or events",
@@ -116,40 +116,40 @@ class LogReader:
         if not isinstance(source, Mapping) or not (name := identifier(source.get("query_id"))):
             return self._without(UNNAMED if isinstance(source, Mapping) else UNREADABLE)
         client, day = identifier(source.get("client_id")), source.get("timestamp")
-        if isinstance(day, int | float) and not isinstance(day, bool):  # clocks are believed no further
+        if isinstance(day, int | float) and not isinstance(day, bool):  # clocks are trusted for the day only
             day = str(int(day // 86_400_000)) if abs(day) < 1e15 else ""
         else:
             day = match[0] if isinstance(day, str) and (match := DAY.match(day)) else ""
         typed = source.get("user_query")
         typed = typed if isinstance(typed, str) and len(typed) <= LONGEST_TEXT else ""
         text = replace_lone_surrogates(" ".join(typed.split()))
-        who = self.hashed(name), self.hashed(client) if client else 0, day, text
+        common = self.hashed(name), self.hashed(client) if client else 0, day, text
         if "action_name" not in source:
             if not text:
                 return self._without(TEXTLESS)
             self._count_field(source)
             hits = next((value for name in HITS if isinstance(value := source.get(name), list) and value), [])
             attributes = object_in(source, "query_attributes")
-            letters = attributes.get(TEAMS)  # of a search of the experiment, and none of others
+            letters = attributes.get(TEAMS)  # only searches of the experiment have teams
             of_experiment = self.experiment and attributes.get(EXPERIMENT) == self.experiment
-            drafted = of_experiment and isinstance(letters, str) and LETTERS.fullmatch(letters)
-            teams = str(letters) if drafted else ""
-            named: dict[str, str] = {}
+            has_teams = of_experiment and isinstance(letters, str) and LETTERS.fullmatch(letters)
+            teams = str(letters) if has_teams else ""
+            team_of: dict[str, str] = {}
             for hit, team in zip(hits[:DEEPEST_SHOWN], teams.ljust(DEEPEST_SHOWN, NEITHER), strict=False):
                 if doc_id := identifier(hit):
-                    named.setdefault(doc_id, team)
-            return SearchEntry(*who, tuple(named), "".join(named.values()) if teams else "")
+                    team_of.setdefault(doc_id, team)
+            return SearchEntry(*common, tuple(team_of), "".join(team_of.values()) if teams else "")
         action = source["action_name"]
         if not isinstance(action, str) or action not in CLICKS | IMPRESSIONS:
             return self._without(OTHER)
-        about, position = (object_in(source.get("event_attributes"), part) for part in ("object", "position"))
-        document = identifier(about.get("object_id")) or identifier(about.get("internal_id"))
+        item, position = (object_in(source.get("event_attributes"), part) for part in ("object", "position"))
+        document = identifier(item.get("object_id")) or identifier(item.get("internal_id"))
         if not document:
             return self._without(UNNAMED)
-        self._count_field(about)
+        self._count_field(item)
         ordinal = position.get("ordinal")
         place = ordinal if isinstance(ordinal, int) and 0 <= ordinal < 10_000 else 0
-        return EventEntry(*who, document, action in CLICKS, place)
+        return EventEntry(*common, document, action in CLICKS, place)
 
     def hashed(self, name: str) -> int:
         """Return a keyed 64-bit hash of a name."""
@@ -207,8 +207,8 @@ def in_file(file: Path) -> LogRecords:
 def read_ubi_records(cluster: Cluster, experiment: str = "") -> LogRecords:
     """Yield the UBI records in a cluster, searches first; of an experiment, its searches and all clicks.
 
-    Raises NotFound if there are no UBI indices; an experiment has searches before the first click makes that
-    of events.
+    Raises NotFound if there are no UBI indices. An experiment needs only that of searches, because the first
+    click creates that of events.
     """
     where: dict[str, Any] = {}
     if experiment:
@@ -288,7 +288,7 @@ WRITTEN_TOGETHER = 1_000
 PATIENCE_S, END_S = 5.0, 10.0
 CameTo: TypeAlias = Literal["written", "no_room", "failed", "refused"]
 Counted: TypeAlias = Callable[[str, CameTo, int], None]
-"""Is told of which index how many records came to what."""
+"""A function that receives the index, the outcome and the number of records."""
 NEW_LINE = json_bytes({"create": {}}) + b"\n"
 
 
@@ -317,22 +317,22 @@ class UbiWriter:
     def keep(self, index: str, records: Sequence[Mapping[str, Any]], field: str = "") -> bool:
         """Queue records of one index for writing, all or none; return whether they were queued.
 
-        False if memory is full, or after `end`. Records without a time get the present. With a `field`, hits
-        are identified by its value instead of their id.
+        False if memory is full, or after `end`. Records without a timestamp get the current time. With a
+        `field`, hits are identified by its value instead of their id.
         """
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        whole = [{"timestamp": now, **record} for record in records]
-        waiting = [Waiting(index, record, field, len(json_bytes(record))) for record in whole]
+        time = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        stamped = [{"timestamp": time, **record} for record in records]
+        waiting = [Waiting(index, record, field, len(json_bytes(record))) for record in stamped]
         size = sum(entry.size for entry in waiting)
         with self._more:
-            room = not self._ended and self._held + size <= self.most
-            if room:
+            has_room = not self._ended and self._held + size <= self.most
+            if has_room:
                 self._held += size
                 self._waiting.extend(waiting)
                 self._more.notify()
-        if not room:
+        if not has_room:
             self.counted(index, "no_room", len(records))
-        return room
+        return has_room
 
     def end(self) -> None:
         """Write what waits, within some seconds, and accept no more records."""
@@ -366,7 +366,7 @@ class UbiWriter:
                 self._there.add(index)
             actions = [Action("", NEW_LINE + json_bytes(entry) + b"\n") for entry in self._named(waiting)]
             done = write(self.cluster, index, actions, rejects=MemoryRejects(), patience_s=PATIENCE_S)
-        except Exception as error:  # of whatever kind: those that come later may be written
+        except Exception as error:  # of any kind: later records may succeed
             if isinstance(error, NotFound):
                 self._there.discard(index)
             return self.counted(index, "failed", len(waiting))
@@ -383,7 +383,7 @@ class UbiWriter:
             names = names_by_id(self.cluster, info, sorted(ids), field) if info else {}
             for entry in group:
                 record = entry.record
-                if names:  # a hit without a name goes by its id
+                if names:  # a hit without a name keeps its id
                     hits = [names.get(doc_id, doc_id) for doc_id in record["query_response_hit_ids"]]
                     record = {**record, "query_response_hit_ids": hits}
                 entries.append(record)
