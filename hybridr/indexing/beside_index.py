@@ -361,8 +361,8 @@ def settings_after(record: Record, destination: str, current: IndexInfo | None) 
         after[FINAL] = wrapper_name(destination)
     if current is None or current.record.state != "complete":
         return after
-    left = {name: str(current.settings.get(f"index.{name}")) for name in DURING_FILL}
-    return {name: value for name, value in after.items() if left.get(name) == str(DURING_FILL.get(name))}
+    present = {name: str(current.settings.get(f"index.{name}")) for name in DURING_FILL}
+    return {name: value for name, value in after.items() if present.get(name) == str(DURING_FILL.get(name))}
 
 
 def has_fill_settings(current: IndexInfo) -> bool:

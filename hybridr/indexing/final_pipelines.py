@@ -17,7 +17,7 @@ from ..cluster.record import SEQ_NO_FIELD, IndexInfo
 from ..cluster.remote_models import MARK, send_deletions
 from ..errors import AccessDenied, ClusterError, HybridrError, NotFound
 
-FINAL = "final_pipeline"  # the setting, without its prefix
+FINAL = "final_pipeline"  # the index setting, without the prefix `index.`
 NONE = "_none"
 HINT = (
     "an index with a final pipeline needs the rights cluster:admin/ingest/pipeline/get, put and delete, so "
@@ -49,9 +49,9 @@ def final_pipeline(info: IndexInfo) -> str | None:
 
 def store_request(index: str, owners: str) -> dict[str, Any]:
     """Return the request that stores the wrapper of an index around its owner's pipeline."""
-    calling = {"pipeline": {"name": owners, "if": f"ctx.{SEQ_NO_FIELD} == null"}}
-    described = f"{MARK}calls {owners} for what clients write, not for copies"
-    body = {"description": described, "processors": [calling]}
+    processor = {"pipeline": {"name": owners, "if": f"ctx.{SEQ_NO_FIELD} == null"}}
+    description = f"{MARK}calls {owners} for what clients write, not for copies"
+    body = {"description": description, "processors": [processor]}
     return {"method": "PUT", "path": path_of("_ingest", "pipeline", wrapper_name(index)), "body": body}
 
 
@@ -65,10 +65,10 @@ def wrap_requests(index: str, owners: str | None, current: IndexInfo | None = No
     setting = final_pipeline(current)
     if setting in (None, wrapper_name(index)):
         return []
-    used = {"index": {FINAL: wrapper_name(index)}}
+    body = {"index": {FINAL: wrapper_name(index)}}
     return [
         store_request(index, str(setting)),
-        {"method": "PUT", "path": path_of(index, "_settings"), "body": used},
+        {"method": "PUT", "path": path_of(index, "_settings"), "body": body},
     ]
 
 
@@ -101,9 +101,9 @@ def has_wrapper(cluster: Cluster, index: str) -> bool:
     Raises AccessDenied without the right to read it, ClusterError for a pipeline of its name that hybridr did
     not make.
     """
-    described = stored_description(cluster, index)
-    if described is None or described.startswith(MARK):
-        return described is not None
+    description = stored_description(cluster, index)
+    if description is None or description.startswith(MARK):
+        return description is not None
     raise ClusterError(
         f"there is an ingest pipeline '{wrapper_name(index)}' that is not hybridr's",
         hint="store it under another name, then delete this one",
@@ -142,7 +142,7 @@ def wrapper_for_new_index(cluster: Cluster, index: str, owners: str | None) -> I
 
 
 def ensure_wrapped(cluster: Cluster, info: IndexInfo) -> IndexInfo:
-    """Wrap a final pipeline that somebody has set on an index with vectors, and store a missing wrapper
+    """Wrap a final pipeline that a user has set on an index with vectors, and store a missing wrapper
     again; return the new description, or `info` if no setting was changed.
 
     Clients' writes run the same pipeline before and after. Raises as `has_wrapper`.
@@ -158,8 +158,8 @@ def ensure_wrapped(cluster: Cluster, info: IndexInfo) -> IndexInfo:
         return info
     store_wrapper(cluster, info.name, setting)
     write_record(cluster, info.name, original={**info.record.original, FINAL: setting})
-    used = wrap_requests(info.name, None, info)[-1]
-    cluster.request(used["method"], used["path"], used["body"])
+    request = wrap_requests(info.name, None, info)[-1]
+    cluster.request(request["method"], request["path"], request["body"])
     return cluster.index_info(info.name)
 
 
@@ -190,11 +190,11 @@ def pipeline_difference(info: IndexInfo, source: IndexInfo) -> str:
     empty if both run the same.
     """
     setting = final_pipeline(info)
-    here = owners_pipeline(info.record.original) if setting == wrapper_name(info.name) else setting
-    there = final_pipeline(source)
-    if here == there or info.record.state != "complete":
+    current = owners_pipeline(info.record.original) if setting == wrapper_name(info.name) else setting
+    original = final_pipeline(source)
+    if current == original or info.record.state != "complete":
         return ""
     return (
-        f"what clients write there runs the final pipeline {here or 'none'}, in '{source.name}' "
-        f"{there or 'none'}; PUT /{info.name}/_settings changes it, and hybridr sync keeps it from copies"
+        f"what clients write there runs the final pipeline {current or 'none'}, in '{source.name}' "
+        f"{original or 'none'}; PUT /{info.name}/_settings changes it, and hybridr sync keeps it from copies"
     )

@@ -78,8 +78,8 @@ def inconsistent_query(marks: Marks, fields: Sequence[str]) -> dict[str, Any]:
     `fields` are those of all representations that an `exists` query can match.
     """
     no_text: dict[str, Any] = {"term": {MARK_FIELD: marks.of("")}}
-    whole = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
-    lacking = {"bool": {"must_not": [whole, no_text]}}
+    has_all = {"bool": {"filter": [{"exists": {"field": name}} for name in fields]}}
+    lacking = {"bool": {"must_not": [has_all, no_text]}}
     needless = {"bool": {"filter": [any_field_query(fields), no_text]}}
     either = {"bool": {"should": [lacking, needless]}}
     return {"bool": {"filter": [marked_query(marks), either]}}
@@ -129,8 +129,8 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
     require_no_obstacle(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
     require_whole_source(info)
     require_no_loss(view.cluster, info)
-    # From here on: reasons that do not prevent a new index beside it.
-    if (has := view.cluster.installed_parts("modules")) and PAINLESS not in has:
+    # The remaining reasons do not prevent a new index beside it.
+    if (modules := view.cluster.installed_parts("modules")) and PAINLESS not in modules:
         raise ClusterError(
             f"no document could be freed of its vector again: a node lacks the module {PAINLESS}",
             hint=NO_SCRIPTS if final_pipeline(info) else way,
@@ -173,24 +173,24 @@ def check_fields_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> No
     properties = info.properties
 
     def as_text(mapping: dict[str, Any]) -> str:
-        # The server gives `byte` back as `BYTE`.
+        # The server returns `byte` as `BYTE`.
         return json.dumps(mapping, sort_keys=True).lower()
 
-    there = {name: properties[name] for name in ours if name in properties}
-    taken = [name for name, mapping in there.items() if as_text(mapping) != as_text(ours[name])]
-    if there and not taken:
+    existing = {name: properties[name] for name in ours if name in properties}
+    conflicting = [name for name, mapping in existing.items() if as_text(mapping) != as_text(ours[name])]
+    if existing and not conflicting:
         # `remove` leaves the fields in the mapping, where they may be used again. If somebody overwrote
         # `_meta`, our record is lost, but the marks still prove which values are ours.
         marks = Marks(proposal.encoder.fingerprint, settings.max_tokens, proposal.fields)
         fields = (*fields_of(settings, visible=True), MARK_FIELD)
         foreign = {"bool": {"filter": [any_field_query(fields)], "must_not": [marked_query(marks)]}}
         answer = proposal.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
-        taken = list(ours) if answer["hits"]["total"]["value"] else []
-    if taken:
-        kind = properties.get(taken[0], {}).get("type", "object")
+        conflicting = list(ours) if answer["hits"]["total"]["value"] else []
+    if conflicting:
+        kind = properties.get(conflicting[0], {}).get("type", "object")
         raise DataError(
-            f"index '{info.name}' already has a field '{taken[0]}' ({kind}) that hybridr did not make",
-            hint=name_conflict_hints(settings).get(taken[0]),
+            f"index '{info.name}' already has a field '{conflicting[0]}' ({kind}) that hybridr did not make",
+            hint=name_conflict_hints(settings).get(conflicting[0]),
         )
 
 

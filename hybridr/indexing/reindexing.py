@@ -104,8 +104,8 @@ def reindex(
 ) -> ReindexResult:
     """Fill an index with the documents of `source` and their vectors, verify it, then switch the alias.
 
-    The encoder of a folder computes as the setting `precision` says, an opened one as it was opened.
-    Running it again goes on where it stopped, or brings in what changed. Documents without text are copied
+    An encoder folder is opened in the number format of the setting `precision`. A second run continues
+    where the first stopped, or brings in what changed. Documents without text are copied
     without a vector. Documents that the engine refuses go to a rejects file, and the alias is switched only
     with `accept_rejects`. Raises the errors of `plan`, and ClusterError when the count is wrong at the end.
     With the setting `in_place` the vectors go into `source` itself. At the end the index gets a term table.
@@ -137,8 +137,8 @@ def reindex_planned(
     listener = None
     if recipe.settings.term_table and recipe.shows_states and reads_tokens(encoder) and not record.passages:
         listener = TermTableBuilder(cluster, info, encoder, proposal.documents)
-    names, seen = (record.source, todo.destination), (info, proposal.info)
-    job = Job(cluster, *names, recipe, rejects, listener=listener, seen=seen)
+    names, infos = (record.source, todo.destination), (info, proposal.info)
+    job = Job(cluster, *names, recipe, rejects, listener=listener, seen=infos)
     filling = fill(job, todo) if fill else target_of(job.settings).fill(job, progress=progress)
     ending, table = target_of(job.settings).complete(job, todo, filling, progress), None
     job.rejects.save()
@@ -248,22 +248,22 @@ def sync(
     if dry_run:
         return preview_sync(cluster, info, started)
     if target.apart:
-        register_destination(cluster, info)  # the reindex may not have been allowed to
+        register_destination(cluster, info)  # the reindex may have lacked the right to
     source_name = info.record.source if target.apart else info.name
     recipe = TextRecipe.of(info.record, encoder, settings)
     job = Job(cluster, source_name, info.name, recipe, rejects_of(info), seen=(info,))
     job.rejects.clear()
     done = target.sync(job, info, progress)
     job.rejects.save()
-    there = cluster.index_info(job.source)
+    source_info = cluster.index_info(job.source)
     others = (
         searched.name
-        for searched in indices_in_use(destinations(cluster, there))
+        for searched in indices_in_use(destinations(cluster, source_info))
         if searched.uuid != info.uuid
     )
-    differing = differing_fields(there, cluster.index_info(job.destination))
-    at, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
-    return SyncResult(job.source, job.destination, *done, at, seconds, differing, tuple(others))
+    differing = differing_fields(source_info, cluster.index_info(job.destination))
+    started_at, seconds = started.isoformat(timespec="seconds"), time.monotonic() - clock
+    return SyncResult(job.source, job.destination, *done, started_at, seconds, differing, tuple(others))
 
 
 def preview_sync(cluster: Cluster, info: IndexInfo, started: datetime) -> SyncResult:
@@ -304,16 +304,16 @@ def fill_and_retry(job: Job, info: IndexInfo, progress: Progress) -> tuple[Filli
     Returns the counts and the changes to the record. The position does not advance while more documents are
     rejected than the record can name: the next round reads them all again.
     """
-    target, before = target_of(info.record), set(job.rejects.ids())
+    target, earlier = target_of(info.record), set(job.rejects.ids())
     filling = target.fill(job, since=synced_position(info), once=True, progress=progress)
-    anew = set(job.rejects.ids())
-    filling.add(target.retry(job, [doc_id for doc_id in refused_ids(info) if doc_id not in anew]))
+    new_rejects = set(job.rejects.ids())
+    filling.add(target.retry(job, [doc_id for doc_id in refused_ids(info) if doc_id not in new_rejects]))
     refused = set(job.rejects.ids())
-    # What changed since it was accepted as missing, and was refused again, is no longer accepted.
-    changes = refusal_changes(info, refused, (accepted_ids(info) & refused) - (anew - before))
+    # A document accepted as missing that changed since and was refused again is no longer accepted.
+    changes = refusal_changes(info, refused, (accepted_ids(info) & refused) - (new_rejects - earlier))
     if len(refused) > len(cut_to_room(refused)):
-        stays = synced_position(info)
-        changes["synced"] = stays.seq_no if stays else None
+        position = synced_position(info)
+        changes["synced"] = position.seq_no if position else None
     elif filling.settled:
         changes["synced"] = filling.until.seq_no
         changes |= {"taken": {}} if info.record.taken else {}
@@ -336,19 +336,19 @@ def sync_rounds(
     stored in the index, so stopping is safe at any time.
     """
     patience_s = (settings or ReindexSettings()).patience_s
-    worked = time.monotonic()
+    last_success = time.monotonic()
     while True:
-        began = time.monotonic()
+        round_start = time.monotonic()
         try:
-            done = sync(cluster, name, encoder, settings)
-            worked = time.monotonic()
-            yield done
+            result = sync(cluster, name, encoder, settings)
+            last_success = time.monotonic()
+            yield result
         except ClusterError as failure:
-            away = isinstance(failure, Unreachable) or is_busy(failure)
-            if not away or time.monotonic() - worked > patience_s:
+            is_away = isinstance(failure, Unreachable) or is_busy(failure)
+            if not is_away or time.monotonic() - last_success > patience_s:
                 raise
             missed(failure)
-        time.sleep(max(0.0, every_s - (time.monotonic() - began)))
+        time.sleep(max(0.0, every_s - (time.monotonic() - round_start)))
 
 
 def parse_duration(text: str) -> float:

@@ -1,7 +1,7 @@
 """Semantic fields of a new index whose model is hybridr's own encoder, behind `hybridr serve`.
 
 The cluster embeds these fields itself, whoever writes a document. For each index it gets two models of
-ml-commons, for documents and for queries, by the name of the index.
+ml-commons, for documents and for queries, named after the index.
 """
 
 from __future__ import annotations
@@ -56,9 +56,8 @@ def check_semantic(proposal: Proposal) -> None:
         check_field(proposal.info, name)
     missing = remote_models.missing_settings(cluster, settings.server)
     remote_models.require_allowed(missing, settings.server)
-    remote_models.ask_embedding_server(
-        settings.server, "/v1/models", token_of(proposal)
-    )  # it takes no wrong token
+    # Raises for a wrong token; the answer is not needed.
+    remote_models.ask_embedding_server(settings.server, "/v1/models", token_of(proposal))
     served = str(remote_models.ask_embedding_server(settings.server, "/healthz").get("encoder"))
     if served != encoder.fingerprint:
         raise FingerprintMismatch(
@@ -165,7 +164,7 @@ def semantic_fields(
 def created_models(cluster: Cluster, todo: Plan) -> Iterator[SemanticModels]:
     """Create the models of a new index and yield their ids; delete them again if the block fails.
 
-    Raises ClusterError, and FingerprintMismatch if they answer with other vectors than the encoder.
+    Raises ClusterError, and FingerprintMismatch if their vectors are not the encoder's.
     """
     proposal, index, planned = todo.proposal, todo.destination, todo.record.semantic
     assert planned
@@ -176,9 +175,9 @@ def created_models(cluster: Cluster, todo: Plan) -> Iterator[SemanticModels]:
         require_answer(cluster, models, proposal.encoder)
         yield models
     except HybridrError:
-        there = cluster.index_info(index).record.semantic if cluster.exists(index) else None
-        ids_there = there.model_dump(exclude={"fields", "added", "server"}).values() if there else ()
-        deletions = remote_models.pipeline_model_deletions(cluster, models_name(index), keep=list(ids_there))
+        stored = cluster.index_info(index).record.semantic if cluster.exists(index) else None
+        stored_ids = stored.model_dump(exclude={"fields", "added", "server"}).values() if stored else ()
+        deletions = remote_models.pipeline_model_deletions(cluster, models_name(index), keep=list(stored_ids))
         remote_models.send_deletions(cluster, deletions)
         raise
 
@@ -204,7 +203,7 @@ def require_answer(cluster: Cluster, models: SemanticModels, encoder: Encoder) -
 
 
 def encodes_equally(encoder: Encoder, texts: Sequence[str], vectors: Sequence[Sequence[float]]) -> bool:
-    """Return whether the encoder makes these vectors of these texts; its arithmetic may differ."""
+    """Return whether the encoder makes these vectors of these texts, allowing for its number format."""
     if any(len(vector) != encoder.dim for vector in vectors):
         return False
     is_exact = offers_of(encoder).arithmetic.get("precision", "fp32") == "fp32"
@@ -214,7 +213,7 @@ def encodes_equally(encoder: Encoder, texts: Sequence[str], vectors: Sequence[Se
 def other_embeddings(
     cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder
 ) -> list[str]:
-    """Return the ids of documents with another embedding than the encoder makes of their text."""
+    """Return the ids of documents whose embedding differs from what the encoder makes of their text."""
     assert (models := info.record.semantic)
     different = set()
     for doc_id, document in documents_by_id(cluster, replace(info, semantic={}), doc_ids).items():

@@ -1,7 +1,7 @@
 """Representations: what an encoder leaves in a document, one file each.
 
-The class of a member states in plain lines its `name`, that of the file, and a `help`. An index has one or
-more of them, all made of what the encoder says of a text when it reads it once: see `TextRecipe`.
+The class of a member sets its `name`, that of the file, and a `help`. An index has one or more of them, all
+made in one pass of the encoder over a text: see `TextRecipe`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..settings import ReindexSettings
 FAMILY = "indexing.representations"
 FURTHER = "representations"
 Sample: TypeAlias = Callable[[int], list[str]]
-"""Reads the texts of so many documents of the index, drawn at random; some may be empty."""
+"""Returns the texts of that many randomly drawn documents of the index; some may be empty."""
 TextReader: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
-"""Makes of each query's text what a retriever is asked by."""
+"""Turns query texts into what a retriever searches by."""
 
 
 class EncodedDocument(NamedTuple):
@@ -54,7 +54,7 @@ class Representation(Protocol):
     name: ClassVar[str]
     help: ClassVar[str]
     setting: ClassVar[str]
-    """Setting that asks for it, and key of the record for its state: "representations", or one of its own."""
+    """Setting that selects it, and key of the record for its state: "representations" or its own name."""
     compared: ClassVar[str]
     """Name in a verification and a plan."""
     freeing: ClassVar[str] = "leave it out of the setting representations"
@@ -64,12 +64,12 @@ class Representation(Protocol):
     hidden: ClassVar[bool] = False
     """Whether a new index excludes its fields from `_source`."""
     shows: ClassVar[bool] = True
-    """Whether an `exists` query finds the documents with its fields; fields of features cannot be asked
-    so."""
+    """Whether an `exists` query finds the documents with its fields; `rank_features` fields
+    do not support it."""
     inside: ClassVar[bool] = True
     """Whether it can be added to an existing index."""
     staged: ClassVar[str] = "they are read from the index's own texts"
-    """Why the three stages do not make it; empty where they do, as vectors of spans."""
+    """Why the three stages do not make it; empty if they do, as vectors of spans."""
     windows: Windows | None = None
     """Windows into which it splits documents."""
     settings: ReindexSettings
@@ -83,8 +83,8 @@ class Representation(Protocol):
     @classmethod
     def is_chosen(cls, named: ReindexSettings | Record) -> bool:
         """Return whether the settings select this representation, or an index has it."""
-        chosen = getattr(named, cls.setting)
-        return cls.name in chosen if cls.setting == FURTHER else bool(chosen)
+        value = getattr(named, cls.setting)
+        return cls.name in value if cls.setting == FURTHER else bool(value)
 
     @classmethod
     def fields(cls, named: ReindexSettings | Record) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ class Representation(Protocol):
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Raise ClusterError, ModelError or SettingsError for what this representation cannot work with."""
+        """Raise ClusterError, ModelError or SettingsError if this representation cannot be made with them."""
         if not cls.reads_tokens:
             return
         flag = cls.option()
@@ -168,12 +168,12 @@ class Representation(Protocol):
         documents.
         """
         name = self.fields(self.settings)[0]
-        held = {doc_id: source.get(name) for doc_id, source in sources.items()}
-        return {doc_id: value for doc_id, value in held.items() if value not in (None, [])}
+        values = {doc_id: source.get(name) for doc_id, source in sources.items()}
+        return {doc_id: value for doc_id, value in values.items() if value not in (None, [])}
 
-    def fits(self, encoded: EncodedDocument, held: Any) -> bool:
-        """Return whether the stored value `held` equals what the document's text makes, but for rounding."""
-        return bool(next(iter(self.values(encoded).values())) == held)
+    def fits(self, encoded: EncodedDocument, stored: Any) -> bool:
+        """Return whether the `stored` value is that of the document's text, but for rounding."""
+        return bool(next(iter(self.values(encoded).values())) == stored)
 
     def bytes_each(self, sample: Sample) -> float:
         """Return the estimated bytes on disk of a document, without vectors and graph."""
@@ -201,15 +201,15 @@ class InDocValues(Representation):
         return stored_bytes(cluster, index, list(sources), name)
 
     def planned(self, vectors: int, size: int) -> str:
-        """Return the line of the plan on its size, half of which merges free again."""
+        """Return the line of the plan on its size; merges free half of it later."""
         return f"{super().planned(vectors, size)}, half of it until merges end"
 
 
 class ByOwnEncoder(Representation, Protocol):
     """A representation made by an encoder of its own, in the folder that the setting `folder` names.
 
-    A member states the `kind` of the folder, the class `State` that the record keeps, the `field` of
-    documents, and the number of texts by which its scores are `measured`.
+    A member sets the `kind` of the folder, the class `State` that the record keeps, the `field` of
+    documents, and the number of texts on which its scores are `measured`.
     """
 
     kind: ClassVar[type[GraphFolder]]
@@ -259,7 +259,7 @@ class ByOwnEncoder(Representation, Protocol):
 
     @cached_property
     def own_state(self) -> Any:
-        """Return its state: as the index remembers it, else from the settings."""
+        """Return its state: from the record of the index, else from the settings."""
         if self.state:
             return self.State.read(self.state)
         encoder = graph_entry(self.kind, getattr(self.settings, self.folder)).fingerprint

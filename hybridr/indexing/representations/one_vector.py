@@ -17,7 +17,7 @@ from ...errors import ClusterError, ModelError
 from ..settings import ReindexSettings
 from . import EncodedDocument, Representation
 
-MIN_COSINE = 0.98  # between a stored vector and the text encoded again; int8 documents differ by .016
+MIN_COSINE = 0.98  # of a stored vector with its text encoded again; int8 documents differ by .016
 
 
 class OneVector(Representation):
@@ -43,8 +43,8 @@ class OneVector(Representation):
 
     @classmethod
     def check(cls, cluster: Cluster, encoder: Encoder, settings: ReindexSettings) -> None:
-        """Raise ClusterError or ModelError for vectors that this cluster cannot hold, or that no text would
-        reach.
+        """Raise ClusterError or ModelError for vectors that this cluster cannot store, or for a token limit
+        without room for text.
         """
         cluster.dialect.require(settings.engine, settings.vectors)
         require_form(
@@ -73,16 +73,16 @@ class OneVector(Representation):
         """Return the vector of the document, by field."""
         return {self.settings.vector_field: to_stored_values(encoded.vectors, self.settings.vectors)[0]}
 
-    def fits(self, encoded: EncodedDocument, held: Any) -> bool:
+    def fits(self, encoded: EncodedDocument, stored: Any) -> bool:
         """Return whether the stored vector is that of the document's text."""
-        return are_near(encoded.vectors, [held])
+        return are_near(encoded.vectors, [stored])
 
 
-def are_near(again: Vectors, stored: Sequence[Sequence[float]], min_cosine: float = MIN_COSINE) -> bool:
-    """Return whether each of the vectors `(n, dim)` has a cosine of at least `min_cosine` with its
+def are_near(vectors: Vectors, stored: Sequence[Sequence[float]], min_cosine: float = MIN_COSINE) -> bool:
+    """Return whether each of the `vectors` `(n, dim)` has a cosine of at least `min_cosine` with its
     stored counterpart.
     """
-    held = np.array(stored, dtype=np.float32)  # (n, dim)
-    lengths = np.linalg.norm(again, axis=1) * np.linalg.norm(held, axis=1)
-    cosines = (again * held).sum(axis=1) / np.maximum(lengths, 1e-12)
+    rows = np.array(stored, dtype=np.float32)  # (n, dim)
+    lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(rows, axis=1)
+    cosines = (vectors * rows).sum(axis=1) / np.maximum(lengths, 1e-12)
     return not bool((cosines < min_cosine).any())

@@ -81,12 +81,12 @@ class PassageVectors(OneVector):
         ]
         return {self.settings.vector_field: passages}
 
-    def fits(self, encoded: EncodedDocument, held: Any) -> bool:
+    def fits(self, encoded: EncodedDocument, stored: Any) -> bool:
         """Return whether a document holds exactly the passages of its text, each with its vector."""
-        parts = held if isinstance(held, list) else []
-        same = [(part.get("start"), part.get("end")) for part in parts] == list(encoded.split.spans)
+        parts = stored if isinstance(stored, list) else []
+        has_spans = [(part.get("start"), part.get("end")) for part in parts] == list(encoded.split.spans)
         vectors = [part.get(PASSAGE_VECTOR) for part in parts]
-        return same and all(vectors) and are_near(encoded.vectors, vectors)
+        return has_spans and all(vectors) and are_near(encoded.vectors, vectors)
 
     def planned(self, vectors: int, size: int) -> str:
         """Return a line of the plan with the number of passages."""

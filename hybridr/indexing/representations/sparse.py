@@ -18,7 +18,7 @@ from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
 BLOCK = 10
 COUNTED_TEXTS = 50
 BYTES_A_WEIGHT = 54  # on disk, in `_source` and index (docs/measured/ranking.md)
-MOST_APART = 0.02  # of the sum of weights, between those stored and those of the text encoded again
+MOST_APART = 0.02  # share of the sum of weights by which stored and recomputed ones may differ
 
 
 class Sparse(ByOwnEncoder):
@@ -70,7 +70,7 @@ class Sparse(ByOwnEncoder):
 
         def score(query: Mapping[str, float], document: Mapping[str, float]) -> float:
             """Return the score of a document for a query that is scaled to length 1."""
-            length = float(np.linalg.norm(list(query.values()))) or 1.0  # the query counts as of length 1
+            length = float(np.linalg.norm(list(query.values()))) or 1.0
             return sum(weight * document.get(token, 0.0) for token, weight in query.items()) / length
 
         scores = np.array([[score(query, document) for document in documents] for query in queries])
@@ -88,13 +88,13 @@ class Sparse(ByOwnEncoder):
         weights = encoded.kept[self.name][0].items()
         return {SPARSE_FIELD: {feature_name(token): float(f"{weight:.4g}") for token, weight in weights}}
 
-    def fits(self, encoded: EncodedDocument, held: Any) -> bool:
+    def fits(self, encoded: EncodedDocument, stored: Any) -> bool:
         """Return whether the stored weights are those of the document's text, but for rounding."""
         weights = self.values(encoded)[SPARSE_FIELD]
-        if not isinstance(held, Mapping):
+        if not isinstance(stored, Mapping):
             return False
-        apart = sum(abs(weights.get(token, 0.0) - held.get(token, 0.0)) for token in {*weights, *held})
-        return bool(apart <= MOST_APART * sum(weights.values()))
+        gap = sum(abs(weights.get(token, 0.0) - stored.get(token, 0.0)) for token in {*weights, *stored})
+        return bool(gap <= MOST_APART * sum(weights.values()))
 
     def bytes_each(self, sample: Sample) -> float:
         """Return the estimated bytes of a document's weights, from a sample."""

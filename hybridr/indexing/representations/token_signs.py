@@ -24,9 +24,9 @@ from ...errors import ModelError
 from ..settings import ReindexSettings
 from . import EncodedDocument, InDocValues, Sample
 
-MEAN_DOCUMENTS, MEAN_AT_ONCE = 200, 50  # the states of so many documents' tokens are in memory
+MEAN_DOCUMENTS, MEAN_AT_ONCE = 200, 50  # documents of the mean, and those whose states are in memory
 COUNTED_DOCUMENTS = 200
-MIN_AGREEMENT = 0.85  # of the bits stored and those read again
+MIN_AGREEMENT = 0.85  # share of the stored bits that equal those of the text encoded again
 
 
 class TokenSigns(InDocValues):
@@ -79,10 +79,10 @@ class TokenSigns(InDocValues):
         """Return the bits of all tokens of the document."""
         return bits_value(joined_bits(encoded.kept[self.name]))
 
-    def fits(self, encoded: EncodedDocument, held: bytes) -> bool:
+    def fits(self, encoded: EncodedDocument, stored: bytes) -> bool:
         """Return whether the stored bits agree with those of the document's text for nearly all positions."""
-        again = joined_bits(encoded.kept[self.name])
-        return len(held) == again.size and agreement(again, held) >= MIN_AGREEMENT
+        expected = joined_bits(encoded.kept[self.name])
+        return len(stored) == expected.size and agreement(expected, stored) >= MIN_AGREEMENT
 
     def bytes_each(self, sample: Sample) -> float:
         """Return the estimated bytes of a document's bits, which are stored as base64 too."""

@@ -78,11 +78,11 @@ class TokenVectors(InDocValues, ByOwnEncoder):
         """Return the token vectors of the document in the stored form."""
         return tokens_value(encoded.kept[self.name][0], self.own_state.values)
 
-    def fits(self, encoded: EncodedDocument, held: bytes) -> bool:
+    def fits(self, encoded: EncodedDocument, stored: bytes) -> bool:
         """Return whether the stored vectors are those of the document's text, but for rounding."""
-        stored = self.bytes_of(encoded.kept[self.name][0])
-        again, stored_vectors = (token_vectors_in(array, self.own_state) for array in (stored, held))
-        return again.shape == stored_vectors.shape and are_near(again, stored_vectors.tolist())
+        expected_bytes = self.bytes_of(encoded.kept[self.name][0])
+        expected, vectors = (token_vectors_in(array, self.own_state) for array in (expected_bytes, stored))
+        return expected.shape == vectors.shape and are_near(expected, vectors.tolist())
 
     def bytes_each(self, sample: Sample) -> float:
         """Return the estimated bytes of a document's vectors, from a sample."""

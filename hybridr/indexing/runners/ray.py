@@ -2,7 +2,7 @@
 
 Actors of Ray Core, not Ray Data: each opens the encoder once and then fills share after share with the same
 code as a thread. Ray places the processes, reports which of them died, and carries calls between them. The
-index is the checkpoint: whoever begins a share again skips documents that are there. A worker that was
+index is the checkpoint: a worker that starts a share again skips documents that are there. A worker that was
 thought dead and writes late does no harm: `targets` write only over the state they saw, and only what the
 source still holds.
 
@@ -32,7 +32,7 @@ from ..settings import ReindexSettings
 from . import PackedTask, Task
 
 MOST_DEATHS = 5
-"""Most deaths for each worker without a share finished in between: fewer may be accidents."""
+"""Most deaths per worker without a finished share in between; fewer may be accidents."""
 ROUNDING = 1e-6
 FAREWELL_S = 20.0
 ANSWER_S = 10.0
@@ -40,7 +40,7 @@ ADDRESS = "--ray-address HOST:PORT, as `ray start --head` prints it; without it 
 JOINING = """\
 on this machine: ray start --address=HOST:PORT   makes it one of the Ray cluster; \
 or, from outside of it: --ray-address ray://HOST:10001"""
-STORE_BYTES = 100_000_000  # of the Ray that is started here: what it carries is small
+STORE_BYTES = 100_000_000  # of a Ray that is started here: it carries little
 
 
 class Ray:
@@ -63,7 +63,7 @@ class Ray:
         match = re.fullmatch(r"(?:ray://)?(\[?[\w.:-]+?\]?):(\d{1,5})", address)
         if match is None:
             raise SettingsError(f"'{address}' is not the address of a Ray cluster", hint=ADDRESS)
-        try:  # Ray itself would go on asking for ever
+        try:  # Ray itself would retry for ever
             socket.create_connection((match[1].strip("[]"), int(match[2])), timeout=ANSWER_S).close()
         except (OSError, OverflowError) as error:
             raise SettingsError(f"nothing answers at '{address}': {error}", hint=ADDRESS) from None
@@ -128,14 +128,14 @@ class Worker:
         fails.
         """
         if self._task is None:
-            if self._release != (own := release()):
+            if self._release != (own_release := release()):
                 raise SettingsError(
-                    f"the driver is hybridr {self._release}, a worker hybridr {own}",
+                    f"the driver is hybridr {self._release}, a worker hybridr {own_release}",
                     hint="install the same clone or wheel of hybridr on every machine of the Ray cluster",
                 )
             try:
                 packed: PackedTask = ray_module().get(self._packed[0])
-            except Exception as error:  # whatever unpickling says
+            except Exception as error:  # unpickling can raise anything
                 raise ModelError(
                     f"what the driver sent cannot be read: {last_line(error)}",
                     hint="the same hybridr, encoder packages and Python on every machine of the Ray cluster",
@@ -178,7 +178,7 @@ class WorkerPool:
         gpus = self._settings.gpus_per_worker
         processors = processors_each(machines(self._ray), self._settings.workers, gpus)
         room = {"num_cpus": processors, "num_gpus": gpus}
-        actor = self._ray.remote(Worker).options(**room, max_concurrency=2)  # `stop` while it works
+        actor = self._ray.remote(Worker).options(**room, max_concurrency=2)  # `stop` is called during `fill`
         worker = actor.remote(release(), max(1, int(processors)), self._packed)
         self._calls[worker.open.remote()] = WorkerCall(worker)
 
@@ -221,7 +221,7 @@ class WorkerPool:
         if kind is not None:
             for worker in working:
                 worker.stop.remote()
-            with suppress(Exception):  # a Ray that is gone is why this is called
+            with suppress(Exception):  # Ray itself may have failed
                 self._ray.wait(list(self._calls), num_returns=len(working), timeout=FAREWELL_S)
         for worker in (*self._idle, *working):
             with suppress(Exception):
@@ -255,8 +255,8 @@ def processors_each(machines: Sequence[Machine], workers: int, gpus: float = 0.0
     if gpus:
         workers = min(workers, sum(int(machine.gpus / gpus + ROUNDING) for machine in machines))
     largest = int(max((machine.processors for machine in machines), default=0))
-    tried: list[float] = [*range(largest, 0, -1), *(1 / part for part in range(2, workers))]
-    for processors in tried:
+    candidates: list[float] = [*range(largest, 0, -1), *(1 / part for part in range(2, workers))]
+    for processors in candidates:
         if sum(machine.room(processors, gpus) for machine in machines) >= workers:
             return processors
     return 1 / max(1, workers)
@@ -277,11 +277,11 @@ def within_ray(settings: ReindexSettings) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry unless the user wants it
     address = ray_address(settings)
-    here = {"include_dashboard": False, "object_store_memory": STORE_BYTES} if address == "local" else {}
+    local = {"include_dashboard": False, "object_store_memory": STORE_BYTES} if address == "local" else {}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **here)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
     except Exception as error:  # ConnectionError, ValueError, RuntimeError, by what is wrong
         hint = ADDRESS if address in ("local", "auto") else JOINING
         raise SettingsError(f"no Ray cluster at '{address}': {last_line(error)}", hint=hint) from None

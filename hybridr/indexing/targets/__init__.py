@@ -159,16 +159,16 @@ class Target(Protocol):
     ) -> dict[str, Any]:
         """Remove all vectors; return `indices`, alias `actions`, and further JSON values of this target.
 
-        `last_look` is called right before, where indices are deleted once no alias leads to them; what it
-        raises keeps them.
+        `last_look` is called right before the deletion, once no alias leads to the indices. If it raises,
+        they are kept.
         """
 
 
-def target_of(chosen: ReindexSettings | Record) -> Target:
+def target_of(named: ReindexSettings | Record) -> Target:
     """Return the target that settings or a record name: `target`, else `in_place`, else beside the source.
 
     Raises SettingsError for an unknown name.
     """
-    name = chosen.target or ("in_place" if chosen.in_place else "beside")
+    name = named.target or ("in_place" if named.in_place else "beside")
     target: Target = load_member("indexing.targets", name)()
     return target

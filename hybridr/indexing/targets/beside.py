@@ -128,8 +128,8 @@ class Beside:
 
     def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
         """Write rejected documents again, in the state that the source has now."""
-        again = COPYING._replace(pages=partial(pages_of_ids, doc_ids))
-        return fill_share(job, again, Meter(), ALL)
+        work = COPYING._replace(pages=partial(pages_of_ids, doc_ids))
+        return fill_share(job, work, Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
         """Encode writes of clients here, carry over those in other indices, verify, and move the alias.
@@ -140,11 +140,11 @@ class Beside:
         view = view_of_plan(job.cluster, todo)
         convoy = Convoy.of(job, view, index_before_switch(view, todo), progress=progress)
         filling.add(convoy.carry())
-        info, look = prepare_completion(job, todo, filling, convoy.deleted, view)
+        info, end_record = prepare_completion(job, todo, filling, convoy.deleted, view)
         missing, source = frozenset({*job.rejects.ids(), *convoy.deleted}), view.index_info(job.source)
         extent = Extent(missing, filling.until, progress=progress, source=source)
         require_verified(job.cluster, info, job.encoder, extent)
-        view = look()
+        view = end_record()
         if filling.rejected and not job.settings.accept_rejects:
             return Ending(filling.rejected, info=view.index_info(todo.destination))
         return move_alias(job, todo, filling, convoy, view)
@@ -196,10 +196,10 @@ class Beside:
         """Move the aliases of the indices to the source, in one atomic request, run the final check, and
         delete the indices; the source is never deleted.
         """
-        ours, sources = own_aliases(source, generations), cluster.indices(source)
-        pairs = ((info, alias) for info in sources for alias in sorted(ours & info.aliases.keys()))
+        own_names, sources = own_aliases(source, generations), cluster.indices(source)
+        pairs = ((info, alias) for info in sources for alias in sorted(own_names & info.aliases.keys()))
         moves = [AliasMove(info, alias, "") for info, alias in pairs]
-        moves += moves_from(generations, ours, source if sources else "")
+        moves += moves_from(generations, own_names, source if sources else "")
         actions = delete_indices(cluster, generations, moves, last_look, dry_run=dry_run)
         if not dry_run:
             for info in generations:
@@ -298,12 +298,12 @@ def documents_to_copy(job: Job, documents: Sequence[SourceDocument]) -> list[Pen
     Documents that clients deleted from a live destination, or wrote there, are left out unless the source
     changed them since.
     """
-    stored, theirs = stored_states(job.cluster, job.destination, documents), set[Key]()
+    stored, deleted = stored_states(job.cluster, job.destination, documents), set[Key]()
     missing = [document for document in documents if document.key not in stored]
     if is_live(job.destination_before) and missing:
-        theirs = ClientWrites(job.cluster, job.destination_before).deleted_by_clients(missing)
-    late = stale_documents(job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint)
-    return [Pending(document, stored.get(document.key)) for document in late if document.key not in theirs]
+        deleted = ClientWrites(job.cluster, job.destination_before).deleted_by_clients(missing)
+    stale = stale_documents(job.cluster, job.destination_before, documents, stored, job.encoder.fingerprint)
+    return [Pending(document, stored.get(document.key)) for document in stale if document.key not in deleted]
 
 
 def pages_of_ids(
@@ -330,7 +330,7 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
     """
     gone = keys_gone(job, page)
     if gone:
-        job.cluster.refresh(job.source)  # one copy of a shard may not show yet what another one shows
+        job.cluster.refresh(job.source)  # a shard copy may not show yet what another one shows
         gone = keys_gone(job, [pending for pending in page if pending.document.key in gone])
     return [pending for pending in page if pending.document.key not in gone]
 
@@ -338,8 +338,8 @@ def still_in_source(job: Job, page: list[Pending]) -> list[Pending]:
 def keys_gone(job: Job, page: list[Pending]) -> set[Key]:
     """Return the keys of a page that the source lacks, or holds in an earlier version only."""
     documents = [pending.document for pending in page]
-    there = counterparts(job.cluster, job.source_before, documents, whole=False)
-    return {d.key for d in documents if d.key not in there or there[d.key].version < d.version}
+    originals = counterparts(job.cluster, job.source_before, documents, whole=False)
+    return {d.key for d in documents if d.key not in originals or originals[d.key].version < d.version}
 
 
 def settle_conflicts(job: Job, page: list[Pending], filling: Filling) -> None:
@@ -388,7 +388,7 @@ def may_have_vanished(job: Job, since: Position | None, total: Filling) -> bool:
         return not total.settled or bool(hidden_operations(job.cluster, job.source, since, total.until))
     if not counts_agree(job):
         return True
-    # Equal counts prove it only while nobody writes: an insert may make up for a delete.
+    # Equal counts prove this only without concurrent writes: an insert may offset a delete.
     return total.settled and settled_position(job.cluster, job.source_before) != total.until
 
 
@@ -460,15 +460,15 @@ def renewing_actions(until: Position, job: Job, page: list[Pending]) -> list[Act
     """
     documents = [pending.document for pending in page]
     originals = counterparts(job.cluster, job.source_before, documents, whole=False)
-    read = keys_and_states(job, until, list(originals.values()))
+    read_states = keys_and_states(job, until, list(originals.values()))
     states = stored_states(job.cluster, job.destination, documents)
     actions = []
     for pending in page:
-        document, at = pending.document, -1
+        document, seq_no = pending.document, -1
         if (original := originals.get(document.key)) is not None:
-            is_read = (original.key, original.seq_no) in read
-            at = original.seq_no if is_read else original.seq_no - 1
-        body = document_body(job, pending, written_here_mark(at))
+            is_read = (original.key, original.seq_no) in read_states
+            seq_no = original.seq_no if is_read else original.seq_no - 1
+        body = document_body(job, pending, written_here_mark(seq_no))
         options = renewal_options(document, states.get(document.key))
         actions.append(bulk_action("index", document.doc_id, body, **options))
     return actions

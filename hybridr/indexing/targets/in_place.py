@@ -137,34 +137,33 @@ class InPlace:
         )
 
     def begin(self, cluster: Cluster, todo: Plan) -> IndexInfo:
-        """Add the fields of vectors and marks to the mapping, then to the record what they are made of; what
+        """Add the fields of vectors and marks to the mapping, then what they are made of to the record. What
         others wrote there since the plan stays.
         """
-        first, before, planned = todo.requests[0], todo.proposal.info.record, todo.record
+        first, earlier, planned = todo.requests[0], todo.proposal.info.record, todo.record
         cluster.request(first["method"], first["path"], first["body"])
-        new = [name for name in planned.model_fields_set if getattr(planned, name) != getattr(before, name)]
+        new = [name for name in planned.model_fields_set if getattr(planned, name) != getattr(earlier, name)]
         return write_record(cluster, todo.destination, **{name: getattr(planned, name) for name in new})
 
     def fill(
         self, job: Job, *, since: Position | None = None, once: bool = False, progress: Progress = silent
     ) -> Filling:
-        """Write to every document changed after `since` the vector of its text, but for those with a fitting
-        mark.
+        """Write the vector of its text to every document changed after `since`, unless its mark already fits.
 
-        Raises DataError for documents whose writer keeps versions of its own.
+        Raises DataError for documents whose writer numbers the versions itself.
         """
         total = Filling()
         fill_in_passes(Fill.begun(job, WORK, since, progress), since, 1, total)
         if not once:
             skipped = total.skipped
-            # Without settled positions a document can become visible behind what was read: begin again.
-            again = total.until if total.settled else None
-            fill_in_passes(Fill(job, WORK), again, MAX_PASSES, total)
+            # Without settled positions a document can become visible before the end position: start over.
+            start = total.until if total.settled else None
+            fill_in_passes(Fill(job, WORK), start, MAX_PASSES, total)
             total.skipped, total.waiting = skipped, 0
         return total
 
     def retry(self, job: Job, doc_ids: Sequence[str]) -> Filling:
-        """Encode refused documents once more, as they are now."""
+        """Encode rejected documents again, in their present state."""
         return fill_share(job, WORK._replace(pages=partial(stale_pages_by_id, doc_ids)), Meter(), ALL)
 
     def complete(self, job: Job, todo: Plan, filling: Filling, progress: Progress) -> Ending:
@@ -190,42 +189,42 @@ class InPlace:
     def findings(
         self, cluster: Cluster, info: IndexInfo, encoder: Encoder | None, extent: Extent
     ) -> list[Finding]:
-        """Compare every mark with its document's text. Raises DataError for a copy with another's record."""
+        """Compare every mark with its document's text. Raises DataError for a copy of an index."""
         if is_copy(info):
             raise DataError(
                 f"'{info.name}' is a copy of '{info.record.source}', with its record",
                 hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
             )
         cluster.refresh(info.name)
-        drawn = random_documents(cluster, info, extent.sample, extent.seed)
-        chosen = [document.doc_id for document in drawn if document.doc_id not in extent.rejected]
+        sample = random_documents(cluster, info, extent.sample, extent.seed)
+        sampled_ids = [document.doc_id for document in sample if document.doc_id not in extent.rejected]
         marks = Marks.of_index(info)
         share = partial(check_marks, cluster, info, marks, extent.rejected)
-        seen = check_in_shares(cluster, info.name, extent, share)
+        sightings = check_in_shares(cluster, info.name, extent, share)
         for document in broken_documents(cluster, info, marks, extent.until):
-            seen.note(BROKEN, document)
-        findings = seen.findings(FOREIGN, STALE, BROKEN)
+            sightings.note(BROKEN, document)
+        findings = sightings.findings(FOREIGN, STALE, BROKEN)
         if encoder is not None:
-            sources = sources_by_id(cluster, info.name, chosen)
+            sources = sources_by_id(cluster, info.name, sampled_ids)
             fitting = {doc_id: source for doc_id, source in sources.items() if marks.fits(source)}
             findings += compare_with_encoder(cluster, info, fitting, fitting, encoder)
-        return [*findings, probe_query(cluster, info, chosen, encoder)]
+        return [*findings, probe_query(cluster, info, sampled_ids, encoder)]
 
     def state(self, cluster: Cluster, info: IndexInfo) -> State:
         """Count the documents whose vector is that of their text.
 
-        Only what was written after the settled position of the last round can be stale: that is read.
+        Only documents written after the synced position, or refused, can be stale: only these are read.
         """
         cluster.refresh(info.name)
         marks = Marks.of_index(info)
         marked = cluster.count(info.name, marked_query(marks))
-        new, refused = Share(since=synced_position(info)), refused_ids(info)
-        pages = read_pages(cluster, info.name, page=ID_PAGE, share=new, fields=marks.read_fields)
+        share, refused = Share(since=synced_position(info)), refused_ids(info)
+        pages = read_pages(cluster, info.name, page=ID_PAGE, share=share, fields=marks.read_fields)
         written = (document for document in chain.from_iterable(pages) if document.doc_id not in refused)
-        again = chain.from_iterable(documents_in_pages(cluster, info.name, refused, page=ID_PAGE))
+        retried = chain.from_iterable(documents_in_pages(cluster, info.name, refused, page=ID_PAGE))
         stale = sum(
             marks.by_encoder(document.source) and not marks.fits(document.source)
-            for document in chain(written, again)
+            for document in chain(written, retried)
         )
         broken = sum(marks.fits(document.source) for document in broken_documents(cluster, info, marks))
         return State(marked - stale - broken)
@@ -239,27 +238,27 @@ class InPlace:
         *,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Take vector and mark out of every document, each over the state that was read, then the record.
+        """Remove vector and mark from every document, each over the state that was read, then the record.
 
-        Run again it goes on. OpenSearch cannot take the `fields` out of a mapping. Raises ClusterError when
-        documents are refused.
+        A second run continues. The `fields` stay in the mapping: OpenSearch cannot remove them. Raises
+        ClusterError if documents are refused.
         """
         (info,) = generations
         fields = [*fields_of(info.record), MARK_FIELD]
-        held = any_field_query([*fields_of(info.record, visible=True), MARK_FIELD])
+        with_fields = any_field_query([*fields_of(info.record, visible=True), MARK_FIELD])
         cluster.refresh(source)
-        documents = cluster.count(source, held)
+        documents = cluster.count(source, with_fields)
         if not dry_run:
             last_look()
             write_record(cluster, source, state="removing")
-            remove_fields(cluster, info, held, fields)
+            remove_fields(cluster, info, with_fields, fields)
             rewrite(cluster, source, Record.load_only)
             forget_encoder(info.uuid)
         return {"indices": [], "actions": [], "documents": documents, "fields": fields}
 
 
 def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Iterator[list[Pending]]:
-    """Read text and mark of every document, and leave out those whose mark fits and is true."""
+    """Yield pages of documents whose mark does not fit, then of those whose mark and vector contradict."""
     marks = marks_for(job)
     for documents in pages_with_marks(job, marks, share, filling.until):
         stale = [document for document in documents if not marks.fits(document.source)]
@@ -276,7 +275,7 @@ def stale_pages(job: Job, share: Share, filling: Filling, meter: Meter) -> Itera
 def stale_pages_by_id(
     doc_ids: Sequence[str], job: Job, share: Share, filling: Filling, meter: Meter
 ) -> Iterator[list[Pending]]:
-    """Read documents by id, and leave out those whose mark fits."""
+    """Yield pages of the documents with these ids whose mark does not fit."""
     marks = marks_for(job)
     pages = documents_in_pages(job.cluster, job.destination, doc_ids, page=job.settings.read_documents)
     for documents in pages:
@@ -288,7 +287,7 @@ def stale_pages_by_id(
 def pages_with_marks(
     job: Job, marks: Marks, share: Share, position: Position, where: dict[str, Any] | None = None
 ) -> Iterator[list[SourceDocument]]:
-    """Read what tells whether a mark fits, and what must be encoded."""
+    """Yield pages of documents, each with its text fields and its mark."""
     return read_pages(
         job.cluster,
         job.destination,
@@ -310,28 +309,28 @@ def page_to_encode(job: Job, documents: list[SourceDocument]) -> Iterator[list[P
 def marking_actions(job: Job, page: list[Pending]) -> list[Action]:
     """Return bulk updates that give each document its vector and its mark (encoder and hash of its text).
 
-    Each update holds only for the state of the document that was read. Fields without a value, as of a text
-    that is gone, are dropped.
+    Each update holds only for the state of the document that was read. Fields without a value,
+    because the text is gone, are dropped.
     """
     marks, actions = marks_for(job), []
     for pending in page:
         document, values = pending.document, job.recipe.values(pending.encoded)
         mark = {MARK_FIELD: marks.of(job.recipe.text_of(document.source))}
-        gone = [name for name in job.recipe.fields if name not in values]
-        # A partial document is merged into an object that is there.
-        whole = gone or any(isinstance(value, dict) for value in values.values())
-        change = scripted_update(mark | values, drop=gone) if whole else {"doc": mark | values}
+        dropped = [name for name in job.recipe.fields if name not in values]
+        # A partial document would be merged into an existing object.
+        needs_script = dropped or any(isinstance(value, dict) for value in values.values())
+        change = scripted_update(mark | values, drop=dropped) if needs_script else {"doc": mark | values}
         actions.append(bulk_action("update", document.doc_id, change, **document.as_read))
     return actions
 
 
 def marks_for(job: Job) -> Marks:
-    """Return what the marks of a job are made of."""
+    """Return the inputs of a job's marks."""
     return Marks(job.encoder.fingerprint, job.settings.max_tokens, tuple(job.recipe.text_fields))
 
 
 def count_as_waiting(job: Job, page: list[Pending], filling: Filling) -> None:
-    """Leave what clients changed meanwhile to the next pass: it was not written."""
+    """Count documents that clients changed meanwhile as waiting: they were not written."""
     filling.book(page, -1)
     filling.waiting += len(page)
 
@@ -340,7 +339,7 @@ WORK = Work(stale_pages, marking_actions, count_as_waiting)
 
 
 def record_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
-    """Return what the record says after a filling: how far it came, and of which index."""
+    """Return the changes to the record after a fill: the index, and the position up to which it was read."""
     synced = filling.until.seq_no if filling.settled else None
     return {"source": info.name, "source_uuid": info.uuid, "synced": synced}
 
@@ -348,20 +347,20 @@ def record_changes(info: IndexInfo, filling: Filling) -> dict[str, Any]:
 def check_marks(
     cluster: Cluster, info: IndexInfo, marks: Marks, rejected: Collection[str], share: Share
 ) -> Sightings:
-    """Look at the marks of a share's documents, less the rejected ones."""
-    seen = Sightings()
+    """Check the marks of a share's documents, except the rejected ones."""
+    sightings = Sightings()
     for page in read_pages(cluster, info.name, page=ID_PAGE, share=share, fields=marks.read_fields):
-        seen.looked_at += len(page)
+        sightings.looked_at += len(page)
         for document in page:
             if not marks.fits(document.source) and document.doc_id not in rejected:
-                seen.note(STALE if marks.by_encoder(document.source) else FOREIGN, document)
-    return seen
+                sightings.note(STALE if marks.by_encoder(document.source) else FOREIGN, document)
+    return sightings
 
 
 def broken_documents(
     cluster: Cluster, info: IndexInfo, marks: Marks, until: Position | None = None
 ) -> Iterator[SourceDocument]:
-    """Yield documents whose mark and vector belie each other."""
+    """Yield documents whose mark and vector contradict each other."""
     broken = inconsistent_query(marks, fields_of(info.record, visible=True))
     pages = read_pages(
         cluster, info.name, page=ID_PAGE, share=Share(until=until), where=broken, fields=marks.read_fields
@@ -369,14 +368,14 @@ def broken_documents(
     return chain.from_iterable(pages)
 
 
-def remove_fields(cluster: Cluster, info: IndexInfo, held: dict[str, Any], fields: list[str]) -> None:
-    """Take fields out of the documents that hold them, until none does; what clients write stays."""
+def remove_fields(cluster: Cluster, info: IndexInfo, with_fields: dict[str, Any], fields: list[str]) -> None:
+    """Remove fields from documents, in passes until none has them; clients' writes are not overwritten."""
     index, rejects = info.name, rejects_of(info)
     for _ in range(MAX_PASSES):
         cluster.refresh(index)
-        seen = 0
-        for page in read_pages(cluster, index, page=REMOVED_TOGETHER, where=held, fields=()):
-            seen += len(page)
+        count = 0
+        for page in read_pages(cluster, index, page=REMOVED_TOGETHER, where=with_fields, fields=()):
+            count += len(page)
             drop = scripted_update({}, fields)
             actions = [bulk_action("update", document.doc_id, drop, **document.as_read) for document in page]
             for outcome in write_past_pipelines(cluster, index, actions, rejects):
@@ -385,7 +384,7 @@ def remove_fields(cluster: Cluster, info: IndexInfo, held: dict[str, Any], field
                         f"'{index}' refused documents, which still hold vectors; reasons in {rejects.file}",
                         hint=f"mend them, then again: hybridr remove {index}",
                     )
-        if not seen:
+        if not count:
             return
     raise ClusterError(
         f"somebody goes on writing vectors into '{index}'",
