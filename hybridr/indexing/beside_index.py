@@ -123,12 +123,12 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     wraps = wrap_requests(destination, owners_pipeline(record.original), current if live else None)
     if wraps:
         has_wrapper(cluster, destination)  # raises for another pipeline of that name
-    after = settings_after(record, destination, current) if not live else {}
+    final_settings = settings_after(record, destination, current) if not live else {}
     moves = switch_actions(alias, target, destination, info)
     requests = [
         *([] if current else requests_for_models(proposal, destination)),
         *wraps,
-        *filling_requests(proposal, record, destination, after, current),
+        *filling_requests(proposal, record, destination, final_settings, current),
         {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
     ]
     along = companion_aliases(alias, target, destination, info)
@@ -136,12 +136,12 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     others = [generation for generation in destinations(view, info) if generation.name != destination]
     proposal = replace(proposal, alias_notes=tuple(notes_on_staying_aliases(others, alias)))
     writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
-    carried = {index: each for index, each in writes.items() if each or not each.deletes_known}
-    details = plan_details(destination, record, after, templates, proposal.vectors) | {
+    carried = {index: entry for index, entry in writes.items() if entry or not entry.deletes_known}
+    details = plan_details(destination, record, final_settings, templates, proposal.vectors) | {
         "cautions": cautions,
         "settings_left_out": settings_not_copied(info.settings),
         "along": along,
-        "carried": {index: each.counts() for index, each in carried.items()},
+        "carried": {index: entry.counts() for index, entry in carried.items()},
     }
     remarks = [*limit_notes, *templates, *remarks_of(info, along, carried, target), *cautions]
     exists = current is not None
@@ -151,20 +151,20 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
 
 
 def filling_requests(
-    proposal: Proposal, record: Record, destination: str, after: dict[str, Any], current: IndexInfo | None
+    proposal: Proposal, record: Record, destination: str, settings: dict[str, Any], current: IndexInfo | None
 ) -> list[Request]:
-    """Return the requests that create the index or prepare the `current` one, fill it, and then set `after`.
+    """Return the requests that create the index or prepare the `current` one, fill it, and set `settings`.
 
-    If `after` is empty, the index is only filled.
+    If `settings` is empty, the index is only filled.
     """
     bulk: Request = {"method": "POST", "path": path_of(destination, "_bulk"), "documents": proposal.documents}
-    if not after:
+    if not settings:
         return [bulk]
     path = path_of(destination, "_settings")
     first: Request = {"method": "PUT", "path": path_of(destination), "body": new_index_body(proposal, record)}
     if current:
-        first = {"method": "PUT", "path": path, "body": {"index": settings_during_fill(after)}}
-    return [first, bulk, {"method": "PUT", "path": path, "body": {"index": after}}]
+        first = {"method": "PUT", "path": path, "body": {"index": settings_during_fill(settings)}}
+    return [first, bulk, {"method": "PUT", "path": path, "body": {"index": settings}}]
 
 
 def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Collection[str]) -> list[str]:
@@ -231,10 +231,10 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
     require_no_loss(cluster, info)
     require_searchable(cluster, info)
     freeing = name_conflict_hints(settings)
-    if taken := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.properties.keys():
+    if conflicts := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.properties.keys():
         raise DataError(
-            f"index '{info.name}' has a field '{min(taken)}' already",
-            hint=freeing.get(min(taken), "--vector-field NAME chooses another"),
+            f"index '{info.name}' has a field '{min(conflicts)}' already",
+            hint=freeing.get(min(conflicts), "--vector-field NAME chooses another"),
         )
 
 
@@ -242,9 +242,9 @@ def index_of_job(cluster: Cluster, view: IndexView, info: IndexInfo, job: str) -
     """Return the index that an earlier run of this job created, or that another process is creating now; None
     if there is none.
 
-    An index that the source does not name yet counts only while it is empty, because its documents could be
-    anybody's. Not used: indices whose mapping can no longer follow the source, and indices that clients no
-    longer search but that hold writes of clients.
+    An index that the source does not name yet counts only while it is empty, because anybody could have
+    written its documents. Not used: indices whose mapping can no longer follow the source, and indices that
+    clients no longer search but that hold writes of clients.
     """
 
     def is_empty(claimant: IndexInfo, query: dict[str, Any] | None = None) -> bool:
@@ -356,13 +356,13 @@ def settings_after(record: Record, destination: str, current: IndexInfo | None) 
 
     For a complete index, only those that still have the value of a fill, because a run was killed.
     """
-    after = {setting: record.original.get(setting) for setting in {**DURING_FILL, **record.original}}
-    if owners_pipeline(after):
-        after[FINAL] = wrapper_name(destination)
+    final = {setting: record.original.get(setting) for setting in {**DURING_FILL, **record.original}}
+    if owners_pipeline(final):
+        final[FINAL] = wrapper_name(destination)
     if current is None or current.record.state != "complete":
-        return after
+        return final
     present = {name: str(current.settings.get(f"index.{name}")) for name in DURING_FILL}
-    return {name: value for name, value in after.items() if present.get(name) == str(DURING_FILL.get(name))}
+    return {name: value for name, value in final.items() if present.get(name) == str(DURING_FILL.get(name))}
 
 
 def has_fill_settings(current: IndexInfo) -> bool:
@@ -373,13 +373,13 @@ def has_fill_settings(current: IndexInfo) -> bool:
     return bool(current.settings.get("index.refresh_interval") == never != original)
 
 
-def settings_during_fill(after: dict[str, Any]) -> dict[str, Any]:
-    """Return the values during the fill of those settings in `after` that a fill changes."""
-    return {setting: DURING_FILL[setting] for setting in after if setting in DURING_FILL}
+def settings_during_fill(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the values during the fill of those `settings` that a fill changes."""
+    return {setting: DURING_FILL[setting] for setting in settings if setting in DURING_FILL}
 
 
 def plan_details(
-    destination: str, record: Record, after: dict[str, Any], templates: list[str], vectors: int
+    destination: str, record: Record, final_settings: dict[str, Any], templates: list[str], vectors: int
 ) -> dict[str, Any]:
     """Return the JSON entries that only the plan of a new index has."""
     return {
@@ -388,8 +388,8 @@ def plan_details(
         "alias": record.alias,
         "alias_made": record.aliases[record.alias] == "made",
         "previous": record.previous,
-        "before": settings_during_fill(after),
-        "after": after,
+        "before": settings_during_fill(final_settings),
+        "after": final_settings,
         "templates": templates,
         "passages": record.passages and record.passages.to_json(),
         "vector_count": vectors,
@@ -398,8 +398,8 @@ def plan_details(
 
 
 def new_index_body(proposal: Proposal, record: Record) -> dict[str, Any]:
-    """Return the body that creates the new index: settings, mappings and analysis of the source plus the
-    fields of hybridr.
+    """Return the body that creates the new index: settings, mappings and analysis of the source, and
+    hybridr's fields.
 
     The fields of the encoder's fingerprint and of the source's `_seq_no` are stored but not in `_source`: a
     client's partial update drops them and keeps the vector, so that stale vectors can be found.

@@ -76,8 +76,8 @@ def own_fields(info: IndexInfo) -> set[str]:
 
 def content_of(source: Mapping[str, Any], info: IndexInfo) -> dict[str, Any]:
     """Return the body of a document without the fields that hybridr added."""
-    ours = own_fields(info)
-    return plain_source({name: value for name, value in source.items() if name not in ours}, info.semantic)
+    added = own_fields(info)
+    return plain_source({name: value for name, value in source.items() if name not in added}, info.semantic)
 
 
 def is_live(info: IndexInfo) -> bool:

@@ -78,7 +78,7 @@ class Work(NamedTuple):
     """The three functions by which a target reads and writes a share of documents.
 
     `pages` reads a share and skips documents that are current, counting them in the Filling. `actions` turns
-    a page into bulk actions. `settle` handles documents of a page that somebody else wrote first.
+    a page into bulk actions. `settle` handles documents of a page that another writer changed first.
     """
 
     pages: Callable[[Job, Share, Filling, Meter], Iterator[list[Pending]]]
@@ -182,7 +182,7 @@ def update_mapping(job: Job) -> None:
         view = IndexView.of(job.cluster, job.source, job.destination)
         source, destination = view.index_info(job.source), view.index_info(job.destination)
         if source.marks and destination.uuid not in source.record.destinations:
-            register_destination(job.cluster, destination)  # somebody overwrote it at the same moment
+            register_destination(job.cluster, destination)  # a concurrent write removed the entry
         extend_copy_mapping(job.cluster, source, destination)
 
 

@@ -165,8 +165,8 @@ def check_same_job(info: IndexInfo, job: str, fields_change: str) -> None:
         )
 
 
-def check_fields_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> None:
-    """Raise DataError for our field names if they are mapped otherwise, or hold what hybridr did not
+def check_fields_free(proposal: Proposal, added: dict[str, dict[str, Any]]) -> None:
+    """Raise DataError if hybridr's own fields are mapped differently, or hold what hybridr did not
     write.
     """
     info, settings = proposal.info, proposal.settings
@@ -176,16 +176,16 @@ def check_fields_free(proposal: Proposal, ours: dict[str, dict[str, Any]]) -> No
         # The server returns `byte` as `BYTE`.
         return json.dumps(mapping, sort_keys=True).lower()
 
-    existing = {name: properties[name] for name in ours if name in properties}
-    conflicting = [name for name, mapping in existing.items() if as_text(mapping) != as_text(ours[name])]
+    existing = {name: properties[name] for name in added if name in properties}
+    conflicting = [name for name, mapping in existing.items() if as_text(mapping) != as_text(added[name])]
     if existing and not conflicting:
-        # `remove` leaves the fields in the mapping, where they may be used again. If somebody overwrote
-        # `_meta`, our record is lost, but the marks still prove which values are ours.
+        # `remove` leaves the fields in the mapping, where they may be used again. If `_meta` was
+        # overwritten, our record is lost, but the marks still prove which values are ours.
         marks = Marks(proposal.encoder.fingerprint, settings.max_tokens, proposal.fields)
         fields = (*fields_of(settings, visible=True), MARK_FIELD)
         foreign = {"bool": {"filter": [any_field_query(fields)], "must_not": [marked_query(marks)]}}
         answer = proposal.cluster.search(info.name, {"query": foreign, "size": 0, "terminate_after": 1})
-        conflicting = list(ours) if answer["hits"]["total"]["value"] else []
+        conflicting = list(added) if answer["hits"]["total"]["value"] else []
     if conflicting:
         kind = properties.get(conflicting[0], {}).get("type", "object")
         raise DataError(

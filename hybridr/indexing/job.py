@@ -56,7 +56,7 @@ class Stored(NamedTuple):
 
     @property
     def came_from_source(self) -> bool:
-        """Return whether the source held this document when hybridr last looked."""
+        """Return whether the source held this document at hybridr's last check."""
         return self.source_seq_no is not None and self.source_seq_no >= 0
 
 

@@ -80,7 +80,7 @@ def settings_not_copied(settings: Mapping[str, Any]) -> list[str]:
 
 
 def differing_settings(copy: IndexInfo, source: IndexInfo) -> list[str]:
-    """Return the names of settings that somebody changed on a copy or on its source after copying."""
+    """Return the names of settings that a user changed on a copy or on its source after copying."""
     copied, original = copied_settings(copy.settings), copied_settings(source.settings)
     names = {name for name in copied.keys() | original.keys() if copied.get(name) != original.get(name)}
     return sorted(f"index.{name}" for name in names if not matches(name, CHANGED_HERE))

@@ -2,8 +2,8 @@
 syncing, which keeps an index with vectors up to date after the switch.
 
 By default a new index is made beside the old one, and an alias moves when all documents are there. The
-index is the checkpoint: beside every vector stand the encoder's fingerprint and the state of the document,
-so a restart encodes only what is missing.
+index is the checkpoint: each document stores the encoder's fingerprint and the source's state beside its
+vector, so a restart encodes only what is missing.
 
 A sync brings in changes of the source and encodes writes of clients. Both indices may be written. A
 document that only one of them changed since the last round gets that state; one that both changed gets the

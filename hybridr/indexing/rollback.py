@@ -287,9 +287,9 @@ class OlderIndex:
         """
         states = {key: state._replace(encoder="") for key, state in here.items()}  # a vector may be missing
         stale = stale_documents(self.cluster, self.info, page, states, "")
-        theirs = [d for d in stale if d.key in here and here[d.key].written_here]
-        changed = ClientWrites(self.cluster, self.info).changed_in_source(theirs) if theirs else set()
-        kept_keys = {d.key for d in theirs} - changed
+        edits = [d for d in stale if d.key in here and here[d.key].written_here]
+        changed = ClientWrites(self.cluster, self.info).changed_in_source(edits) if edits else set()
+        kept_keys = {d.key for d in edits} - changed
         return [d for d in stale if d.key not in kept_keys]
 
     def copy_actions(self, documents: Sequence[SourceDocument], stored: Mapping[Key, Stored]) -> list[Action]:
@@ -458,8 +458,8 @@ class Courier(ClientWrites):
         return len(deleted)
 
     def send(self, actions: list[Action], index: str = "") -> set[str]:
-        """Send bulk actions to the source, or to the named index; return the ids of documents that somebody
-        else has changed since they were read, and that were not written.
+        """Send bulk actions to the source, or to the named index; return the ids of documents that others
+        have changed since they were read, and that were not written.
 
         Raises ClusterError if a document is rejected.
         """
@@ -473,8 +473,8 @@ class Courier(ClientWrites):
         return missed
 
     def write(self, actions: list[Action], index: str) -> tuple[set[str], int]:
-        """Send bulk actions to an index; return the ids of documents that somebody else has changed since
-        they were read, and how many documents were rejected.
+        """Send bulk actions to an index; return the ids of documents that others have changed since they
+        were read, and how many documents were rejected.
         """
         outcomes = list(write_past_pipelines(self.cluster, index, actions, self.rejects))
         self.cluster.refresh(index)

@@ -155,7 +155,7 @@ class Carrier(ClientWrites):
             if pending:
                 yield pending
 
-    def is_older(self, document: SourceDocument, mine: Stored, target: Stored) -> bool:
+    def is_older(self, document: SourceDocument, own_state: Stored, target: Stored) -> bool:
         """Return whether the target's document is an earlier state of this one: it was carried there from
         this index, directly or through others, and no client changed it there since.
         """
@@ -163,8 +163,8 @@ class Carrier(ClientWrites):
             return False
         if is_live(self.info):
             return (
-                mine.carried_from in (0, generation_number(self.info))
-                or target.carried_from != mine.carried_from
+                own_state.carried_from in (0, generation_number(self.info))
+                or target.carried_from != own_state.carried_from
             )
         number, visited = target.carried_from, {generation_number(self.target)}
         while number not in visited:
@@ -178,7 +178,7 @@ class Carrier(ClientWrites):
         return False
 
     def leave_to_next_pass(self, job: Job, page: list[Pending], filling: Filling) -> None:
-        """Leave documents that somebody else wrote first to the next pass."""
+        """Leave documents that another writer changed first to the next pass."""
         self.incomplete = True
 
     def delete(self, gone: Sequence[SourceDocument]) -> None:

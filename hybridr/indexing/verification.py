@@ -1,7 +1,7 @@
 """Verifies that an index holds what its source holds, with the vectors of one encoder.
 
 The id, state and encoder fingerprint of every document is compared. Whole documents and re-encoded vectors
-are compared for a random sample, and for every document that somebody wrote in the index itself.
+are compared for a random sample, and for every document that a client wrote in the index itself.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class EncodedDocument(NamedTuple):
     """Output of an encoder for a text that is not empty.
 
     `vectors` are `(n, dim)`, one for each span of `split`. `kept` maps the name of a representation to what
-    it keeps of each window of the text, or of the whole text if it has an encoder of its own.
+    it keeps of each window of the text, or of the whole text if it has a separate encoder.
     """
 
     vectors: Vectors
@@ -152,8 +152,8 @@ class Representation(Protocol):
         raise NotImplementedError
 
     def read(self, texts: Sequence[str]) -> Sequence[Any] | None:
-        """Return what the representation's own encoder computes for each text; None if it has no encoder of
-        its own.
+        """Return what the representation's own encoder computes for each text; None if it has no separate
+        encoder.
         """
         return None
 
@@ -206,7 +206,7 @@ class InDocValues(Representation):
 
 
 class ByOwnEncoder(Representation, Protocol):
-    """A representation made by an encoder of its own, in the folder that the setting `folder` names.
+    """A representation made by a separate encoder, from the folder that the setting `folder` names.
 
     A member sets the `kind` of the folder, the class `State` that the record keeps, the `field` of
     documents, and the number of texts on which its scores are `measured`.

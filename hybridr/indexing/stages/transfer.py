@@ -123,7 +123,7 @@ def export_text(
 ) -> TextsExported:
     """Write the texts of all documents of `name`, as a reindex would encode them, into `folder`/texts.
 
-    Run again, the export goes on after the last part; what is written into the index meanwhile or later is
+    A second run continues after the last part. Documents written into the index meanwhile or later are
     left to the third stage. Only the owner can read the files. Raises DataError for a folder with other
     texts, or one that another process writes into, DownloadError for a full disk, and what reading an index
     raises.

@@ -93,7 +93,7 @@ def encode_texts(
 ) -> Encoded:
     """Encode each part of texts in `folder` and write the vectors to `folder`/vectors.
 
-    Finished parts stay, so a second run goes on; two processes can share the parts. Raises DataError for
+    Finished parts stay, so a second run continues; two processes can share the parts. Raises DataError for
     texts that are incomplete, damaged or of another origin, and for parts that another process still works on
     at the end, FingerprintMismatch for vectors of another encoder, SettingsError for token bits,
     DownloadError for a full disk, ModelError.

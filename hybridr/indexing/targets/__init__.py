@@ -76,7 +76,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Finding:
-    """One check of a verification: how many documents (or `of`) were looked at, and the ids of those that
+    """One check of a verification: how many documents (or `of`) were checked, and the ids of those that
     differ.
     """
 

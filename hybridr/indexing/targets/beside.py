@@ -238,12 +238,12 @@ def own_aliases(source: str, infos: Sequence[IndexInfo]) -> set[str]:
     return {default_alias(source)}.union(*names)
 
 
-def moves_from(infos: Sequence[IndexInfo], ours: Collection[str], source: str) -> list[AliasMove]:
-    """Return the moves of all aliases away from indices with vectors: `ours` are removed, others go to the
-    source.
+def moves_from(infos: Sequence[IndexInfo], own_names: Collection[str], source: str) -> list[AliasMove]:
+    """Return the moves of all aliases away from indices with vectors: `own_names` are removed, others go to
+    the source.
     """
     pairs = ((info, alias) for info in infos for alias in sorted(info.aliases))
-    return [AliasMove(info, alias, "" if alias in ours else source) for info, alias in pairs]
+    return [AliasMove(info, alias, "" if alias in own_names else source) for info, alias in pairs]
 
 
 def delete_indices(

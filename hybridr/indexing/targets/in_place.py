@@ -76,7 +76,7 @@ from . import Ending, Extent, Finding, Round, State
 
 STALE, BROKEN = "vector of an older text", "mark without its vector"
 REMOVED_TOGETHER = 500
-OWN_VERSIONS = 1000  # documents that are looked at
+OWN_VERSIONS = 1000  # documents whose versions are checked
 MARK_MAPPING = {"type": "keyword"}
 CONSEQUENCES = (
     "every document is written anew: its old copy stays on disk until segments merge",
@@ -108,13 +108,13 @@ class InPlace:
         unknown = check_limits(cluster, info, inside=True, side_index=side_index)
         in_place = is_in_place(info)
         proposal = propose(cluster, info, encoder, settings, view)
-        ours = {**proposal.mappings, MARK_FIELD: MARK_MAPPING}
-        require_no_obstacle(mapping_obstacles(info, ours), f"the fields of vectors in '{info.name}'")
+        own_fields = {**proposal.mappings, MARK_FIELD: MARK_MAPPING}
+        require_no_obstacle(mapping_obstacles(info, own_fields), f"the fields of vectors in '{info.name}'")
         job = fingerprint([encoder.fingerprint, proposal.job_settings])
         if in_place:
             check_same_job(info, job, proposal.fields_change)
         else:
-            check_fields_free(proposal, ours)
+            check_fields_free(proposal, own_fields)
             require_own_versions(info.name, sample_documents(cluster, info, OWN_VERSIONS, fields=()))
         live = in_place and info.record.state == "complete"
         disk = None if live else estimate_disk(cluster, info, proposal.disk_bytes)
@@ -125,7 +125,7 @@ class InPlace:
         record = info.record.changed(**fields, in_place=True, state=state)
         mapping = path_of(info.name, "_mapping")
         requests: list[dict[str, Any]] = [
-            {"method": "PUT", "path": mapping, "body": {"properties": ours}},
+            {"method": "PUT", "path": mapping, "body": {"properties": own_fields}},
             {"method": "PUT", "path": mapping, "body": {"_meta": info.meta_with(record)}},
             {"method": "POST", "path": path_of(info.name, "_bulk"), "documents": proposal.documents},
         ]
@@ -220,11 +220,11 @@ class InPlace:
         marked = cluster.count(info.name, marked_query(marks))
         share, refused = Share(since=synced_position(info)), refused_ids(info)
         pages = read_pages(cluster, info.name, page=ID_PAGE, share=share, fields=marks.read_fields)
-        written = (document for document in chain.from_iterable(pages) if document.doc_id not in refused)
+        changed = (document for document in chain.from_iterable(pages) if document.doc_id not in refused)
         retried = chain.from_iterable(documents_in_pages(cluster, info.name, refused, page=ID_PAGE))
         stale = sum(
             marks.by_encoder(document.source) and not marks.fits(document.source)
-            for document in chain(written, retried)
+            for document in chain(changed, retried)
         )
         broken = sum(marks.fits(document.source) for document in broken_documents(cluster, info, marks))
         return State(marked - stale - broken)

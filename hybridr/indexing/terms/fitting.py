@@ -130,7 +130,7 @@ class TermTableBuilder:
 
     @contextmanager
     def giving_up_on_errors(self) -> Iterator[None]:
-        """Catch any exception of the block and give up the table, so that the fill goes on."""
+        """Catch any exception of the block and give up the table, so that the fill continues."""
         try:
             yield
         except Exception:

@@ -50,7 +50,7 @@ HOME = ".hybridr-terms-"
 BODY = hidden_index_body({"index_uuid": {"type": "keyword"}})
 PART_BYTES = 1_000_000
 MISSING_S = 1.0
-"""Seconds for which a missing table is not looked for again: the record names it before it is written."""
+"""Seconds before a missing table is requested again: the record names it before it is written."""
 MOST_OPEN = 8
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 PART = re.compile(r"[0-9a-f]{64}-[0-9]+")
@@ -290,7 +290,7 @@ def keep_term_table(cluster: Cluster, info: IndexInfo, table: TermTable) -> tupl
     tables.
 
     Returns the entry of the record, and a note where the table is missing ("" if the cluster took it). The
-    record is written first, so that nobody deletes the parts as unused while they are being written.
+    record is written first, so that no process deletes the parts as unused while they are being written.
     """
     with suppress(DownloadError):
         table.save(folder_of_table(table.fingerprint))
@@ -353,8 +353,8 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
                 named.add((hidden_index(info), table.fingerprint))
     except ClusterError:  # no right, or a block of any index
         return []
-    gone = fingerprints - {table for _, table in named}
-    for fingerprint in gone:
+    unnamed = fingerprints - {table for _, table in named}
+    for fingerprint in unnamed:
         _open.pop(fingerprint, None)
         folder = folder_of_table(fingerprint)
         delete_below(folder.parent, folder.name)
@@ -367,7 +367,7 @@ def drop_term_tables(cluster: Cluster, infos: Sequence[IndexInfo], used: str = "
             cluster.request("POST", path_of(home, "_bulk"), body, {"refresh": "true"})
             if cluster.count(home) == 0:
                 cluster.request("DELETE", path_of(home))
-    return sorted(gone)
+    return sorted(unnamed)
 
 
 def table_fingerprints(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:

@@ -294,7 +294,7 @@ def shared_terms(vectors: Sequence[TermVectors], *, held: bool) -> list[HeldTerm
     document holds the term.
     """
     read_by: dict[str, set[str]] = defaultdict(set)
-    for field, vector in chain.from_iterable(each.items() for each in vectors):
+    for field, vector in chain.from_iterable(by_field.items() for by_field in vectors):
         for term, entry in vector["terms"].items():
             if entry.get("doc_freq") or not held:
                 read_by[term].add(field)
