@@ -1,7 +1,7 @@
-"""The user's own index, when it takes the vectors itself: what it must be like, and the marks in it.
+"""Checks of a user's own index that takes the vectors itself, and the marks in its documents.
 
-The fields of an existing index cannot be hidden from `_source`, so a client's partial update keeps the vector
-and whatever says that it is current. Hence a mark beside each vector names encoder and text.
+The fields of an existing index cannot be hidden from `_source`, so a client's partial update keeps a vector
+whose text has changed. A mark beside each vector therefore names its encoder and text.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def check_in_place_settings(settings: ReindexSettings) -> None:
 
 
 def check_index(view: IndexView, info: IndexInfo) -> None:
-    """Raise ClusterError or DataError for an index that cannot take vectors, or that would lose something by
-    an update.
+    """Raise ClusterError or DataError for an index that cannot take vectors, or whose documents an update
+    would damage.
     """
     way = f"without --in-place a new index is made: hybridr reindex {info.name}"
     if is_destination(info) and not info.record.in_place:
@@ -198,7 +198,7 @@ def require_own_versions(index: str, documents: list[SourceDocument]) -> None:
     """Raise DataError for a document whose writer numbers its versions (`version_type=external`).
 
     An update raises the version by one, and the writer's next one may then be refused as not newer: a lost
-    update. Only versions above the number of operations of the shard prove it.
+    update. Only a version above the shard's number of operations proves such numbering.
     """
     versioned = next((document for document in documents if document.version > document.seq_no + 1), None)
     if versioned is not None:

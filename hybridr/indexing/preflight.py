@@ -373,11 +373,11 @@ def check_disk(disk: Disk | None, index: str) -> None:
 
 
 def check_language(texts: Sequence[str], languages: tuple[str, ...], index: str, *, force: bool) -> str:
-    """Return a warning if most texts are in a language that the encoder does not know; empty otherwise.
+    """Return a warning if at least two thirds of the texts are in a language that the encoder does not know;
+    empty otherwise.
 
-    Raises ModelError instead, unless `force`, if at least two thirds of the texts are identified as such a
-    language. Texts without a clear language (program code, formulas, names, a few words) do not count. No
-    `languages` means that they are unknown.
+    Without `force`, ModelError is raised instead. Texts without a clear language (program code, formulas,
+    names, a few words) count as known. No `languages` means that the encoder's languages are unknown.
     """
     guess = foreign_language(texts, lambda code: knows_language(languages, code))
     if guess.share < FOREIGN:

@@ -198,7 +198,7 @@ class SyncResult(Reported):
 
     `waiting` documents were changed again while being encoded; the next round takes them. `rejected` were
     refused by the engine; every round tries them again. `unlike` names fields that the index lacks or maps
-    differently from its source, which only a new index can mend. `others` are indices that clients search by
+    differently from its source, which only a new index can fix. `others` are indices that clients search by
     other aliases; they were left as they are.
     """
 
@@ -227,7 +227,7 @@ def sync(
     """Bring changes of the source since the last round into its index with vectors, and encode documents that
     lack vectors.
 
-    Of `settings` only those count that do not change the vectors. With `dry_run` nothing is written: the
+    `settings` apply only as far as they do not change the vectors. With `dry_run` nothing is written: the
     counts are those of a round that began now. Raises DataError if `name` has no complete index with
     vectors, NotFound if its source is gone, FingerprintMismatch for another encoder.
     """

@@ -322,7 +322,7 @@ def compare_with_encoder(
 def probe_query(
     cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str], encoder: Encoder | None
 ) -> Finding:
-    """Search lexically, and with an encoder by vector too, for words of the longest text; report a search
+    """Search for words of the longest text, lexically and with an encoder by vector too; report searches
     without hits.
     """
     sources = sources_by_id(cluster, info.name, doc_ids)
