@@ -41,9 +41,8 @@ def switch_alias(
 ) -> None:
     """Move an alias and its `companion_aliases` from the index `old` to the index `new` in one request.
 
-    The aliases keep their filter and routing; if `source` is given, only if `old` is that source or one of
-    its destinations. Raises ClusterError if somebody else meanwhile removed the alias or moved it to another
-    index.
+    The aliases keep their filter and routing. If `source` is given, they do so only if `old` is related to it
+    (`is_related`). Raises ClusterError if the alias was meanwhile removed or moved to another index.
     """
     try:
         cluster.request("POST", "/_aliases", {"actions": switch_actions(alias, old, new, source)})
@@ -65,19 +64,20 @@ def switch_actions(
     aliases = {} if old is None or not is_related(old, source) else old.aliases
     moved = (alias, *companion_aliases(alias, old, new, source))
     actions: list[dict[str, Any]] = []
-    is_hidden = source is not None and source.settings.get("index.hidden") == "true"  # as its copies are
+    is_hidden = source is not None and source.settings.get("index.hidden") == "true"  # and so are its copies
     if old is None and source is not None and not is_hidden:
-        # Of two that make it at once, the later one has it alone. No pattern here stands for hidden indices.
-        none_yet = {"index": destination_pattern(source.name), "alias": alias, "must_exist": False}
-        actions += [{"remove": none_yet}]
+        # If two runs create the alias at once, the later one gets it. Patterns do not match hidden indices.
+        other_copies = {"index": destination_pattern(source.name), "alias": alias, "must_exist": False}
+        actions += [{"remove": other_copies}]
     elif old is not None and old.name != new:
         actions += [{"remove": {"index": old.name, "alias": alias, "must_exist": True}} for alias in moved]
     return [*actions, *({"add": {"index": new, "alias": alias, **aliases.get(alias, {})}} for alias in moved)]
 
 
 def is_related(old: IndexInfo, source: IndexInfo | None) -> bool:
-    """Return whether an index is the source, holds its vectors, or holds vectors of the index that the source
-    replaced. Always True without a source.
+    """Return whether an index is the source, or holds vectors of it or of the index that it replaced.
+
+    Always True without a source.
     """
     if source is None or old.uuid == source.uuid:
         return True
@@ -89,8 +89,8 @@ def companion_aliases(
 ) -> tuple[str, ...]:
     """Return the other aliases that move together with an alias: those that show only a part of `old`.
 
-    On the way back (without a source) these are also the aliases that reindexes moved to `old` from `new`.
-    With an alias that hybridr named itself, none leaves the source.
+    In a rollback (without a source) these are also the aliases that reindexes moved from `new` to `old`. With
+    an alias that hybridr named itself, no other alias leaves the source.
     """
     if old is None or old.name == new or not is_related(old, source):
         return ()
@@ -103,9 +103,7 @@ def companion_aliases(
 
 
 def moved_aliases(info: IndexInfo) -> list[str]:
-    """Return the aliases that reindexes created on or moved to an index with vectors and that it still
-    has.
-    """
+    """Return the aliases that an index with vectors got from reindexes and still has."""
     return [alias for alias in info.record.aliases if alias in info.aliases]
 
 
@@ -123,7 +121,5 @@ def partial_aliases(info: IndexInfo) -> dict[str, list[str]]:
 
 
 def narrowing_keys(definition: Mapping[str, Any]) -> list[str]:
-    """Return which of "filter", "index_routing" and "search_routing" limit an alias to a part of its
-    index.
-    """
+    """Return which of "filter", "index_routing" and "search_routing" limit an alias to part of its index."""
     return [part for part in ("filter", "index_routing", "search_routing") if definition.get(part)]

@@ -1,5 +1,4 @@
-"""The HTTP client of a cluster, on the package opensearch-py: sends requests, signs them, turns failures into
-hybridr's errors.
+"""The HTTP client of a cluster, based on opensearch-py: sends and signs requests, translates failures.
 
 No other file of hybridr imports opensearch-py.
 """
@@ -29,14 +28,14 @@ ADDRESS = re.compile(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]
 """The address of a cluster. Its path has no `?` or `#`, because the paths of requests are appended to it."""
 MOST_WAIT_S = 3600.0
 RETRY_AFTER = threading.local()
-"""`seconds` in the `Retry-After` of the last answer to this thread: the package drops headers of failures."""
-AT_ONCE = 2**16  # bytes of an answer that are read at once; largest part of a request that is joined
+"""`seconds` of `Retry-After` in this thread's last answer; opensearch-py drops the headers of failures."""
+AT_ONCE = 2**16  # bytes of an answer read at once, and largest part of a request that is joined
 LARGEST_ANSWER = 256_000_000  # bytes, unpacked
-SLOWEST = 5  # times the wait for an answer
+SLOWEST = 5  # longest reading time of an answer, in timeouts
 
 
 class Client:
-    """The HTTP client of a cluster, on the package opensearch-py; it works with Elasticsearch too.
+    """The HTTP client of a cluster, based on opensearch-py; it works with Elasticsearch too.
 
     It sends each request once; `Cluster` (connection.py) waits and repeats. Raises SettingsError for an
     unusable address or credentials.
@@ -67,14 +66,14 @@ class Client:
         params: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send one HTTP request and return the parsed answer; for HEAD return whether the thing exists.
+        """Send one HTTP request and return the parsed answer; for HEAD return whether the target exists.
 
         `timeout_s` is how many seconds to wait for the answer; None means the settings' value. Raises
         Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason; no message contains a
         password.
         """
         headers = {"x-opaque-id": ASKED_BY.get() or NOBODY}
-        for others in reversed(range(len(self.hosts))):
+        for remaining in reversed(range(len(self.hosts))):
             RETRY_AFTER.seconds = 0.0
             try:
                 with reading_answer(self.url, f"{method} {shortened(path)}"):
@@ -85,8 +84,8 @@ class Client:
                 is_unsent = isinstance(error, exceptions.ConnectionError) and isinstance(
                     error.info, NewConnectionError
                 )
-                if others and is_unsent:
-                    continue  # also a request that writes: the package turns to the next host
+                if remaining and is_unsent:
+                    continue  # the next call uses the next host; an unsent request may be a write
                 failure = hybridr_error(error, self.url)
                 failure.wait_s = RETRY_AFTER.seconds
                 raise failure from None
@@ -113,9 +112,7 @@ class BoundsExceeded(Exception):
 
 
 class JoiningConnection:
-    """Mixin for HTTP connections that sends headers and a small body together, so that the node wakes up only
-    once.
-    """
+    """Mixin for HTTP connections that sends headers and a small body at once, so the node wakes up once."""
 
     unsent: list[bytes] | None = None
 
@@ -129,7 +126,7 @@ class JoiningConnection:
             self.unsent = None
 
     def send(self, data: Any) -> None:
-        """Hold back a small part of a request until the whole request is there."""
+        """Keep a small part of a request until the request is complete; send a large part."""
         if self.unsent is not None and len(data) <= AT_ONCE:
             self.unsent.append(data)
         else:
@@ -137,14 +134,14 @@ class JoiningConnection:
             super().send(data)  # type: ignore[misc]
 
     def _flush(self) -> None:
-        """Send what was held back."""
+        """Send the parts that were kept."""
         parts, self.unsent = self.unsent, None
         if parts:
             super().send(b"".join(parts))  # type: ignore[misc]
 
 
 class BoundedConnection(opensearchpy.Urllib3HttpConnection):
-    """The package's HTTP connection, but one that raises TooMuch for an answer beyond its bounds."""
+    """opensearch-py's HTTP connection that raises BoundsExceeded for an answer beyond its bounds."""
 
     def __init__(self, *arguments: Any, bounds: Bounds, **options: Any) -> None:
         self.bounds = bounds
@@ -154,28 +151,28 @@ class BoundedConnection(opensearchpy.Urllib3HttpConnection):
         """Make the connection pool, whose answers are read by `read_answer` within the bounds."""
         super()._create_urllib3_pool()
         plain = self.pool.ConnectionCls
-        self.pool.ConnectionCls = type(plain.__name__, (JoiningConnection, plain), {})  # errors tell the name
-        ask = self.pool.urlopen
+        self.pool.ConnectionCls = type(plain.__name__, (JoiningConnection, plain), {})  # errors show the name
+        urlopen = self.pool.urlopen
         self.pool.urlopen = lambda *arguments, **options: read_answer(
-            ask(*arguments, preload_content=False, **options), self.bounds
+            urlopen(*arguments, preload_content=False, **options), self.bounds
         )
 
 
 def read_answer(response: Any, bounds: Bounds) -> Answer:
-    """Read the whole body of an HTTP response in parts, within `bounds`. Raises TooMuch."""
+    """Read the whole body of an HTTP response in parts, within `bounds`. Raises BoundsExceeded."""
     parts: list[bytes] = []
-    left, deadline = bounds.bytes, time.monotonic() + bounds.seconds
+    remaining, deadline = bounds.bytes, time.monotonic() + bounds.seconds
     try:
         while part := response.read1(AT_ONCE):
             parts.append(part)
-            left -= len(part)
-            if left < 0 or time.monotonic() > deadline:
-                raise BoundsExceeded("bytes" if left < 0 else "seconds")
+            remaining -= len(part)
+            if remaining < 0 or time.monotonic() > deadline:
+                raise BoundsExceeded("bytes" if remaining < 0 else "seconds")
     except BaseException:
         response.close()
         raise
     response.release_conn()
-    delay = response.headers.get("retry-after", "")  # its other form, a date, is ignored
+    delay = response.headers.get("retry-after", "")  # a date, the other form, is ignored
     if re.fullmatch(r"[0-9]{1,9}", delay):
         RETRY_AFTER.seconds = min(float(delay), MOST_WAIT_S)
     return Answer(response.status, response.headers, b"".join(parts))
@@ -187,7 +184,7 @@ def answer_bounds(settings: ClusterSettings) -> Bounds:
 
 
 def check_address(url: str) -> None:
-    """Raise SettingsError for a cluster address that is no URL or that holds a password."""
+    """Raise SettingsError for a cluster address that is not a URL or that holds a password."""
     try:
         is_address = ADDRESS.fullmatch(url) is not None and urlsplit(url).port != 0
     except ValueError:
@@ -206,7 +203,7 @@ def client_options(settings: ClusterSettings) -> dict[str, Any]:
     """Return the options of opensearch-py's client: TLS files, credentials, timeout.
 
     Raises SettingsError for a missing file, password or AWS credentials, and for credentials that exclude
-    each other; MissingExtra without the package that signs for AWS.
+    each other. Raises MissingExtra without the package that signs for AWS.
     """
     options: dict[str, Any] = {
         "timeout": settings.timeout_s,
@@ -240,7 +237,7 @@ def client_options(settings: ClusterSettings) -> dict[str, Any]:
 def api_key_text(settings: ClusterSettings, api_key: SecretStr) -> str:
     """Return the API key as it is sent to the cluster.
 
-    Raises SettingsError for a malformed key, and for a key beside a user or an AWS region.
+    Raises SettingsError for a malformed key, and for a key together with a user or an AWS region.
     """
     if settings.user or settings.aws_region:
         identity = f"user '{settings.user}'" if settings.user else "an AWS region"
@@ -255,9 +252,7 @@ def api_key_text(settings: ClusterSettings, api_key: SecretStr) -> str:
 
 
 def read_password(settings: ClusterSettings) -> str:
-    """Return the user's password from the settings or from the password file. Raises SettingsError without
-    one.
-    """
+    """Return the user's password from the settings or the password file. Raises SettingsError without one."""
     if settings.password is not None:
         return settings.password.get_secret_value()
     if settings.password_file is None:
@@ -298,7 +293,7 @@ def hybridr_error(error: exceptions.OpenSearchException, url: str) -> ClusterErr
         if isinstance(reason, dict):
             shard = None
             with suppress(KeyError, IndexError, TypeError, AttributeError):  # the answer may have any form
-                shard = reason["_shards"]["failures"][0].get("reason")  # of a refresh: its first shard
+                shard = reason["_shards"]["failures"][0].get("reason")  # the first shard of a refresh
             reason = reason.get("error") or shard
         return error_from_answer(status, reason)
     return ClusterError(f"{url}: {shortened(error)}")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
 MOST_KEEP_ALIVE = re.compile(r"Keep alive for request \(\w+\) is too large. It must be less than \((\w+)\)")
-OWNER = "hybridr"  # of a hidden index, in its mapping
+OWNER = "hybridr"  # in the mapping of a hidden index
 ANY = "hybridr"  # the name of an alias, which need not exist
 READS = {"_search", "_msearch", "_mget", "_count", "_mtermvectors", "_termvectors", "_field_caps", "_analyze"}
 """APIs that change nothing, so that a request may be repeated."""
@@ -62,9 +62,9 @@ class Cluster:
     """A checked connection to OpenSearch or Elasticsearch.
 
     A request is repeated for `patience_s` seconds while the cluster is unreachable or busy. Each try waits
-    `timeout_s` seconds for its answer (None: as the settings say). `settings` are those that the connection
-    was opened with, so that others can connect the same way. `segmented` are names of indices and aliases
-    whose replicas copy segments (see `parse_index_infos`).
+    `timeout_s` seconds for its answer (None: as the settings say). `settings` opened the connection, and can
+    open another one. `segmented` holds names of indices and aliases whose replicas copy segments (see
+    `parse_index_infos`).
     """
 
     def __init__(self, client: Client, url: str, *, patience_s: float = 0.0) -> None:
@@ -98,9 +98,7 @@ class Cluster:
         return cluster
 
     def with_patience(self, patience_s: float, stop: Event | None = None) -> Cluster:
-        """Return a copy of the connection that repeats requests for `patience_s` seconds, or until `stop` is
-        set.
-        """
+        """Return a copy of the connection that repeats requests for `patience_s` seconds, or until `stop`."""
         cluster = copy(self)
         cluster.patience_s = patience_s
         if stop is not None:
@@ -130,7 +128,7 @@ class Cluster:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Return the server's version; for another product, that of OpenSearch whose requests it takes."""
+        """Return the OpenSearch version whose requests the server understands: its own, or `dialect.like`."""
         return self.dialect.like or version_in(self.info, self.url)
 
     @cached_property
@@ -144,7 +142,7 @@ class Cluster:
             return [dict(node) for node in response["nodes"].values()]
 
     def installed_parts(self, kind: str) -> frozenset[str]:
-        """Return the "plugins" or "modules" (`kind`) that every node has; empty without the right to know."""
+        """Return the "plugins" or "modules" (`kind`) that every node has; empty without the right."""
         with self.reading_answer("GET /_nodes"):
             sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
         return frozenset.intersection(*sets) if sets else frozenset()
@@ -161,10 +159,10 @@ class Cluster:
     ) -> Any:
         """Send one request and return the parsed answer.
 
-        The request is repeated for `patience_s` seconds (None: the connection's own) while the cluster is
-        unreachable or busy, so a request that writes may be carried out twice. If a host fails, a request
-        that only reads is repeated at once, one time. With `every_shard`, an answer that lacks a shard raises
-        Unreachable. Raises Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
+        The request is repeated for `patience_s` seconds (None: the connection's value) while the cluster is
+        unreachable or busy, so a write may happen twice. If a host fails, a request that only reads is
+        repeated once, at once. With `every_shard`, an answer that lacks a shard raises Unreachable. Raises
+        Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
         request = ApiRequest(method, path, body, params)
         sent = self.dialect.translated_request(request)
@@ -183,16 +181,16 @@ class Cluster:
                     raise failure
                 return self.dialect.translated_answer(request, answer)
 
-        reads = method in ("GET", "HEAD") or path.partition("?")[0].rpartition("/")[2] in READS
+        only_reads = method in ("GET", "HEAD") or path.partition("?")[0].rpartition("/")[2] in READS
 
         def ask() -> Any:
             """Send the request; repeat one that only reads if a host fails."""
             try:
                 return send()
             except ClusterError as failure:
-                # Not after a late answer: the time that the caller waits is over.
-                is_away = isinstance(failure, Unreachable) or failure.status in GATEWAY
-                if not (reads and is_away) or failure.kind == LATE:
+                # A late answer is not repeated: the caller's time is over.
+                has_failed_host = isinstance(failure, Unreachable) or failure.status in GATEWAY
+                if not (only_reads and has_failed_host) or failure.kind == LATE:
                     raise
             return send()  # the client turns to another host if it has one
 
@@ -203,19 +201,17 @@ class Cluster:
         return reading_answer(self.url, what)
 
     def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
-        """Call `ask` and return its result; repeat the call for `patience_s` seconds while the cluster is
-        unreachable or busy.
-        """
+        """Return the result of `ask`; repeat it for `patience_s` seconds while it is down or busy."""
         deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
         wait_s = RETRY_WAIT_S[0]
         while True:
             try:
                 return ask()
             except ClusterError as failure:
-                may_pass = isinstance(failure, Unreachable) or is_busy(failure)
+                is_temporary = isinstance(failure, Unreachable) or is_busy(failure)
                 pause_s = max(failure.wait_s, wait_s * random.uniform(0.5, 1.0))
                 is_late = time.monotonic() + max(failure.wait_s, wait_s) > deadline
-                if not may_pass or is_late or self.stop.wait(pause_s):
+                if not is_temporary or is_late or self.stop.wait(pause_s):
                     raise
             wait_s = min(2 * wait_s, RETRY_WAIT_S[1])
 
@@ -234,9 +230,7 @@ class Cluster:
             ) from None
 
     def indices(self, pattern: str) -> list[IndexInfo]:
-        """Return the descriptions of the indices that a name, alias or pattern stands for; empty if there are
-        none.
-        """
+        """Return the descriptions of the indices that a name, alias or pattern stands for; may be empty."""
         try:
             response = self.request("GET", path_of(pattern), params=ALL_STATES)
         except NotFound:
@@ -245,22 +239,20 @@ class Cluster:
             return parse_index_infos(response, self.segmented)
 
     def index_info(self, name: str) -> IndexInfo:
-        """Return the description of the one index behind a name or alias. Raises NotFound, or ClusterError as
-        `sole_index`.
-        """
+        """Return the one index behind a name or alias. Raises NotFound, or ClusterError as `sole_index`."""
         infos = self.indices(name) if name else []  # for an empty name the node would describe itself
         if not infos:
-            near = ""
+            similar = ""
             with suppress(ClusterError):
                 response = self.request("GET", "/_all/_alias", patience_s=0.0)
                 with self.reading_answer("GET /_all/_alias"):
                     names = {alias for index in response for alias in (index, *response[index]["aliases"])}
                 candidates = sorted(alias for alias in names - {name} if not alias.startswith("."))
-                near = next(iter(get_close_matches(name, candidates, 1, 0.8)), "")
+                similar = next(iter(get_close_matches(name, candidates, 1, 0.8)), "")
             load = f"hybridr load FOLDER --index {name}   loads documents into a new index"
             raise NotFound(
                 f"no index or alias '{name}' at {self.url}",
-                hint=f"did you mean {near}?" if near else load,
+                hint=f"did you mean {similar}?" if similar else load,
                 status=404,
             )
         return sole_index(name, infos)
@@ -272,7 +264,7 @@ class Cluster:
         params: Mapping[str, Any] | None = None,
     ) -> int:
         """Count the documents of an index that a search can see, or those that match `query`."""
-        # Not by `_count`: it fails if the default pipeline of the index does not exist.
+        # `_count` is not used: it fails if the default pipeline of the index does not exist.
         body = {"size": 0, "track_total_hits": True, **({"query": query} if query else {})}
         response = self.search(index, body, params, every_shard=True)
         with self.reading_answer("_search"):
@@ -359,19 +351,18 @@ class Cluster:
 
     def wait_until_usable(self, name: str) -> None:
         """Wait until all primary shards of an index are started."""
-        # In the path, because the client takes a parameter `timeout` as its own.
+        # In the path, because the client keeps a parameter `timeout` for itself.
         query = "?wait_for_status=yellow&timeout=60s"
         self.request("GET", path_of("_cluster", "health", name) + query)
 
 
 def retry_missing_index(cluster: Cluster, ask: Callable[[], T]) -> T:
-    """Call `ask`; if it found no index, call it once more, because a node that just started may not know its
-    indices yet.
+    """Call `ask`, and once more if it found no index: a node that just started may not know its indices yet.
 
-    The request for an alias in between waits on such a node until it knows them.
+    Before the second call, a request for an alias waits until such a node knows them.
     """
     try:
-        if (answer := ask()) is not False:  # as HEAD is answered
+        if (answer := ask()) is not False:  # HEAD answers False for a missing index
             return answer
     except NotFound as error:
         if error.kind != NO_INDEX:
@@ -386,9 +377,7 @@ def retry_missing_index(cluster: Cluster, ask: Callable[[], T]) -> T:
 
 
 def require_valid_hits(url: str, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of a search unchanged. Raises ClusterError if it has no `hits`, or an id that is not
-    a string.
-    """
+    """Return a search's answer unchanged. Raises ClusterError without `hits` or for a non-string id."""
     with reading_answer(url, "_search"):
         if not all(isinstance(hit.get("_id", ""), str) for hit in answer["hits"]["hits"]):
             raise TypeError("a hit whose id is not a string")
@@ -431,7 +420,7 @@ def json_bytes(body: Any) -> bytes:
     """Return a request body as JSON bytes; NumPy arrays are written as lists."""
     try:
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError:  # half of a surrogate pair, numbers beyond 64 bits, or keys that are no strings
+    except TypeError:  # half of a surrogate pair, numbers beyond 64 bits, or keys that are not strings
         return json.dumps(body, default=lambda array: array.tolist()).encode()
 
 
@@ -441,23 +430,22 @@ PATTERNS = {**ALL_STATES, "ignore_unavailable": "true", "allow_no_indices": "tru
 
 @dataclass(frozen=True)
 class IndexView:
-    """A snapshot of the descriptions of some indices, which answers `indices` and `index_info` without a
-    request.
+    """A snapshot of index descriptions that answers `indices` and `index_info` without a request.
 
-    For a name that the snapshot was not taken for, both ask the cluster; `index_info` also asks it for a name
-    that had no index.
+    For a name outside the snapshot both ask the cluster; `index_info` also asks it for a name without index.
     """
 
     cluster: Cluster
     names: tuple[str, ...]
     infos: tuple[IndexInfo, ...]
     taken: float
-    """When the cluster was asked, by `time.monotonic`."""
+    """Time of the request, by `time.monotonic`."""
 
     @classmethod
     def of(cls, cluster: Cluster, *names: str) -> IndexView:
-        """Fetch in one request the descriptions of all indices that these names, aliases and patterns
-        (`docs-*`) stand for; names that no index can have are skipped.
+        """Fetch the indices of these names, aliases and patterns (`docs-*`) in one request.
+
+        Names that no index can have are skipped.
         """
         taken = time.monotonic()
         names = tuple(name for name in dict.fromkeys(names) if can_be_name(name.removesuffix("*")))

@@ -26,8 +26,9 @@ def is_searchable(cluster: Cluster, info: IndexInfo) -> bool:
 
 
 def require_searchable(cluster: Cluster, info: IndexInfo) -> None:
-    """Raise ClusterError if the default search pipeline of an index no longer exists; without the right to
-    look, assume that it does.
+    """Raise ClusterError if the default search pipeline of an index no longer exists.
+
+    Without the right to read pipelines it is assumed to exist.
     """
     searchable = True
     with suppress(AccessDenied):
@@ -51,16 +52,15 @@ def default_pipeline_settings(pipeline: str, fusing: bool = True) -> dict[str, A
 
 
 def earlier_cache_setting(info: IndexInfo) -> str | None:
-    """Return the setting of the request cache that an index has, or had before a deployment replaced it; None
-    if it has none.
-    """
+    """Return an index's setting of the request cache from before any deployment; None if it has none."""
     deployment = info.record.deployment
     return deployment.cache_before if deployment and deployment.fuses else info.settings.get(CACHE)
 
 
 def restored_cache_setting(info: IndexInfo) -> dict[str, Any]:
-    """Return the index setting that restores the request cache as it was before the deployment; empty if the
-    deployment did not change it, or somebody has changed it since.
+    """Return the index setting that restores the request cache as before the deployment.
+
+    Empty if the deployment did not change it, or if it was changed later.
     """
     deployment = info.record.deployment
     if not deployment or not deployment.fuses or info.settings.get(CACHE) != OFF:

@@ -1,8 +1,6 @@
-"""Finds the index that holds the vectors of a source index, changes the record in an index, and moves aliases
-between indices.
+"""Finds the index that holds the vectors of a source index, and changes the record in an index.
 
-A destination is an index to which hybridr wrote vectors; a source is the user's index that they were made
-from.
+A source is a user's index; a destination is an index into which hybridr wrote its vectors.
 """
 
 from __future__ import annotations
@@ -31,17 +29,16 @@ from .record import MARKS, ROLE, Event, IndexInfo, Record, sole_index, turn_pref
 
 MAX_EVENTS = 50
 MOVES = ("switched", "rolled back")
-"""Events of an index that clients searched."""
+"""Events that made clients search an index."""
 LONGEST_NAME = 255  # bytes
 TURN_S, SETTLE_S = 1.0, 2.5
-"""Longest time between reading a record and writing it; time after a write until no other run can still write
-an older copy."""
+"""Longest time between reading a record and writing it; time after which no other run can still write an
+older copy."""
 PATIENCE_S = 30.0
 Change: TypeAlias = Callable[[Record], Record]
 DROPPED = "failed to process cluster event"
 PRECIOUS = {"deployment", "experiment", "memory", "rules", "tuning"}
-"""Parts of a record that no later run can restore: after changing these a writer checks only after
-SETTLE_S."""
+"""Parts of a record that no later run can restore. After changing one, a writer waits SETTLE_S and checks."""
 MAX_MARKS = 16
 BLOCKED = "cluster_block_exception"
 
@@ -57,7 +54,7 @@ def is_in_place(info: IndexInfo) -> bool:
 
 
 def is_copy(info: IndexInfo) -> bool:
-    """Return whether an index got its vectors and record as a copy of another index with vectors in place."""
+    """Return whether an index is a copy of another index with vectors in place."""
     return is_in_place(info) and info.record.source_uuid != info.uuid
 
 
@@ -68,8 +65,9 @@ def reindex_command(info: IndexInfo) -> str:
 
 
 def destinations(cluster: IndexLookup, source: IndexInfo) -> list[IndexInfo]:
-    """Return the indices that hold vectors of a source index, oldest first. Raises ClusterError if one of
-    them is closed: what clients wrote there cannot be read.
+    """Return the indices that hold vectors of a source index, oldest first.
+
+    Raises ClusterError if one of them is closed, since clients' writes in it cannot be read.
     """
     return [
         require_open(info)
@@ -98,9 +96,9 @@ def destination_pattern(source: str) -> str:
 def is_destination_of(info: IndexInfo, source: IndexInfo) -> bool:
     """Return whether an index holds the vectors of this source, and the source's record says so too.
 
-    Whoever may create an index can write anything into its record, so the source lists the uuids of its
-    destinations. If it lists none (hybridr may not write there), the index's own record, which names the
-    source's uuid, is trusted.
+    Users who may create indices can write any record, so the source lists the uuids of its destinations. If
+    it lists none (hybridr may not write there), the index's own record, which names the source's uuid, is
+    trusted.
     """
     uuids = source.record.destinations
     return info.record.source_uuid == source.uuid and (not uuids or info.uuid in uuids)
@@ -109,8 +107,8 @@ def is_destination_of(info: IndexInfo, source: IndexInfo) -> bool:
 def is_restored(info: IndexInfo, source: IndexInfo) -> bool:
     """Return whether the source was restored from a snapshot after the vectors of this index were made.
 
-    Its documents then have other sequence numbers than those stored with the vectors. Vectors in place were
-    restored together with their documents, so the answer for them is False.
+    Its documents then have other sequence numbers than those stored with the vectors. Always False for
+    vectors in place, which were restored together with their documents.
     """
     return not info.record.in_place and info.record.source_lineage not in (None, source.lineage)
 
@@ -123,8 +121,8 @@ def is_of_replaced_source(info: IndexInfo, source: IndexInfo) -> bool:
     """
     record = info.record
     has_alias = any(default_alias(alias) == record.alias for alias in source.aliases)
-    replaced = record.source == source.name or has_alias
-    return is_destination(info) and not record.in_place and record.source_uuid != source.uuid and replaced
+    has_name = record.source == source.name or has_alias
+    return is_destination(info) and not record.in_place and record.source_uuid != source.uuid and has_name
 
 
 def require_source_index(cluster: Cluster, info: IndexInfo) -> IndexInfo:
@@ -149,7 +147,7 @@ def require_source_index(cluster: Cluster, info: IndexInfo) -> IndexInfo:
 
 
 def require_known(info: IndexInfo, source: IndexInfo) -> None:
-    """Raise DataError if the source does not list this destination, as it lists no clone of one."""
+    """Raise DataError if the source does not list this destination, for instance if it is a clone of one."""
     if not is_destination_of(info, source):
         raise DataError(
             f"'{info.name}' says that it holds the vectors of '{source.name}', which does not know it",
@@ -163,9 +161,7 @@ def indices_in_use(indices: Iterable[IndexInfo]) -> list[IndexInfo]:
 
 
 def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
-    """Raise DataError if there are several candidates for the destination in use, and the source's record
-    lists none.
-    """
+    """Raise DataError for several candidates for the destination in use if the source's record lists none."""
     if len(candidates) > 1 and not source.record.destinations:
         names = ", ".join(info.name for info in candidates)
         raise DataError(
@@ -175,24 +171,23 @@ def require_single(candidates: Sequence[IndexInfo], source: IndexInfo) -> None:
 
 
 def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | None = None) -> bool:
-    """Write the uuid of a destination into its source's record; return False if writing there is forbidden
-    and the source lists no destination yet.
+    """Write the uuid of a destination into its source's record; return whether it is written.
 
-    `view`, a description of the source and its indices, saves a request. The first time, the earlier
-    generations that a rollback can return to are written too. If writing is forbidden and the source already
-    lists other destinations, AccessDenied or, for a block, ClusterError is raised.
+    `view`, a description of the source and its indices, saves a request. The first call also writes the
+    earlier generations to which a rollback can return. If writing is forbidden, return False if the source
+    lists no destination yet, else raise AccessDenied or, for a block, ClusterError.
     """
     view = view or IndexView.of(cluster, info.record.source, destination_pattern(info.record.source))
     source = view.index_info(info.record.source)
     if info.uuid in source.record.destinations:
         return True
     by_name = {candidate.name: candidate for candidate in destinations(view, source)}
-    waiting, earlier = indices_in_use(by_name.values()), list[str]()
-    while waiting:
-        candidate = waiting.pop()
+    queue, earlier = indices_in_use(by_name.values()), list[str]()
+    while queue:
+        candidate = queue.pop()
         earlier.append(candidate.uuid)
         if previous := by_name.pop(candidate.record.previous, None):
-            waiting.append(previous)
+            queue.append(previous)
 
     def with_destination(record: Record) -> Record:
         """Return the record with the uuid of the destination."""
@@ -214,9 +209,7 @@ def is_forbidden(error: ClusterError) -> bool:
 
 
 def forget_destinations(cluster: Cluster, source: IndexInfo, gone: Collection[str]) -> None:
-    """Remove the uuids of deleted indices from a source's record; without the right to write there they
-    stay.
-    """
+    """Remove the uuids of deleted indices from a source's record; they stay without the right to write."""
     if not set(source.record.destinations) & set(gone):
         return
 
@@ -247,11 +240,11 @@ def generation_number(info: IndexInfo) -> int:
 
 
 def resolve(cluster: Cluster, name: str, *, whole: bool = False) -> IndexInfo:
-    """Return the index that a search of `name` has to ask, with the scope of that name.
+    """Return the index that a search of `name` uses, with the scope of that name.
 
-    For a source this is its destination in use, or the source itself if it has none; for any other index or
-    alias it is the index itself. Raises NotFound; ClusterError as `sole_index`; DataError for a source that
-    several indices claim; and, with `whole`, what `require_whole` raises.
+    For a source this is its destination in use, or the source itself without one. For another name it is the
+    index of that name. Raises NotFound, ClusterError as `sole_index`, DataError if several indices claim the
+    source, and with `whole` what `require_whole` raises.
     """
     info = cluster.index_info(name)
     if not is_destination(info):
@@ -280,7 +273,7 @@ def require_whole(info: IndexInfo, name: str) -> IndexInfo:
 
 
 def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> IndexInfo:
-    """Return the index that a search of `name` has to ask, as `resolve` does.
+    """Return the index that a search of `name` uses, as `resolve` does.
 
     Raises what `resolve` raises, and DataError unless the index has all its vectors.
     """
@@ -301,7 +294,7 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
 def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
     """Change some values of the record in an index and return the index's new description.
 
-    Values of others in `_meta` stay. Raises DataError for unknown names and wrong values, and ClusterError if
+    Other values in `_meta` stay. Raises DataError for unknown names and wrong values, and ClusterError if
     other writers keep overwriting the change.
     """
     settled = bool(PRECIOUS & changes.keys())
@@ -311,9 +304,7 @@ def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:
 def record_event(
     cluster: Cluster, index: str, event: Event, details: dict[str, Any], **changes: Any
 ) -> IndexInfo:
-    """Add an event to the history in an index's record, change other values too; return the new
-    description.
-    """
+    """Add an event to an index's history, and change other values of its record; return the description."""
     settled = bool(PRECIOUS & changes.keys())
     return rewrite(cluster, index, event_change(event, details, **changes), settled=settled)
 
@@ -338,23 +329,20 @@ def event_change(event: Event, details: dict[str, Any], **changes: Any) -> Chang
 
 
 def rewrite(cluster: Cluster, index: str, change: Change, *, settled: bool = False) -> IndexInfo:
-    """Replace the record of an index by what `change` returns for it, as `rewrite_in_view` does; return the
-    index's new description.
-    """
+    """Apply `change` to the record of an index, as `rewrite_in_view` does; return the new description."""
     return rewrite_in_view(IndexView.of(cluster, index), index, change, settled=settled).index_info(index)
 
 
 def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: bool = False) -> IndexView:
-    """Replace the record of an index by what `change` returns for it, and check that nobody else overwrote
-    that.
+    """Apply `change` to the record of an index, and check that no other process overwrote the result.
 
     Return a new view of the same indices. `view` is fetched again if it is older than `TURN_S`. Raises
     ClusterError if others keep overwriting the change for `PATIENCE_S`.
 
-    OpenSearch writes a mapping unconditionally: another process that read the record before can overwrite
-    this change, unless `writing_turn` keeps it out. So each write leaves a random mark beside the record, and
-    later writes keep that mark. If the mark is missing afterwards, the change is made again. With `settled`
-    the check waits until no other process can still write an older copy.
+    OpenSearch writes a mapping unconditionally. A process that read the old record can overwrite this change,
+    unless `writing_turn` keeps it out. So each write adds a random mark next to the record, and later writes
+    keep that mark. If the mark is missing afterwards, the change is repeated. With `settled` the check waits
+    until no other process can still write an older copy.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -368,11 +356,9 @@ def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: boo
 
 
 def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInfo, Callable[[], IndexView]]:
-    """Replace the record of an index as `rewrite_in_view` does, but let the caller check later whether the
-    change was lost.
+    """Apply `change` to the record of an index, but leave the check of `rewrite_in_view` to the caller.
 
-    Return the new description, and a function that checks this, repeats a lost change, and returns a new
-    view.
+    Return the new description, and a function that checks, repeats a lost change, and returns a new view.
     """
     written = put_changed(view, index, change)
     if written is None:
@@ -380,9 +366,9 @@ def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInf
         return view.index_info(index), view.fetch_again
 
     def check() -> IndexView:
-        """Return a new view; make the change again if another process wrote over it."""
-        now = view.fetch_again()
-        return now if has_last_mark(written, now) else rewrite_in_view(now, index, change)
+        """Return a new view; repeat the change if another process overwrote it."""
+        new_view = view.fetch_again()
+        return new_view if has_last_mark(written, new_view) else rewrite_in_view(new_view, index, change)
 
     return written, check
 
@@ -390,8 +376,8 @@ def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInf
 def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None:
     """Write the changed record of an index: in a writing turn if it has one, else within `TURN_S` of reading.
 
-    Return the new description; None if another writer came between, or if it took too long. The caller then
-    tries again.
+    Return the new description; None if another writer interfered or it took too long, so that the caller must
+    try again.
     """
     with writing_turn(view, index) as turn:
         if turn or time.monotonic() - view.taken > TURN_S:
@@ -416,15 +402,16 @@ def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None
 def writing_turn(view: IndexView, index: str) -> Iterator[str]:
     """Yield a new alias of a source, through which its record is written; the next writer removes it.
 
-    So a process that slept between reading and writing the record overwrites nothing: its alias is gone.
-    Yields "" for a destination, for an index with too long a name, and without the right to change aliases.
+    A process that slept between reading and writing the record cannot overwrite it, since its alias is gone.
+    Yields "" for a destination, for an index whose name is too long, and without the right to change
+    aliases.
     """
     info = view.index_info(index)
     turn = f"{turn_prefix(info.name)}{secrets.token_hex(2)}"
     if is_destination(info) or len(turn.encode()) > LONGEST_NAME:
         yield ""
         return
-    if info.turns:  # of another writer, which may need a moment more, or was killed
+    if info.turns:  # another writer needs a moment more, or was killed
         time.sleep(secrets.randbelow(200) / 1000)
     actions = [{"remove": {"index": info.name, "alias": old, "must_exist": False}} for old in info.turns]
     added = {"index": info.name, "alias": turn, "is_hidden": True}
@@ -443,21 +430,21 @@ def writing_turn(view: IndexView, index: str) -> Iterator[str]:
 
 
 def put_record(cluster: Cluster, info: IndexInfo, record: Record, turn: str = "") -> IndexInfo:
-    """Write a record, with a new random mark, into an index's mapping, through the alias `turn` if there is
-    one; return the new description.
+    """Write a record with a new random mark into an index's mapping; return the new description.
 
-    An empty record removes record and marks. The cluster drops the request after `TURN_S`.
+    The request uses the alias `turn`, if given, and the cluster drops it after `TURN_S`. An empty record
+    removes record and marks.
     """
     meta = info.meta_with(record)
     if record.to_json():
         meta |= {MARKS: [*info.marks, secrets.token_hex(4)][-MAX_MARKS:]}
-    until = {"cluster_manager_timeout": f"{round(TURN_S * 1000)}ms"}
-    cluster.request("PUT", path_of(turn or info.name, "_mapping"), {"_meta": meta}, until)
+    params = {"cluster_manager_timeout": f"{round(TURN_S * 1000)}ms"}
+    cluster.request("PUT", path_of(turn or info.name, "_mapping"), {"_meta": meta}, params)
     return replace(info, mappings={**info.mappings, "_meta": meta})
 
 
 def has_last_mark(written: IndexInfo, view: IndexView) -> bool:
-    """Return whether the mark of the last write is still in the index's mapping: nobody overwrote it."""
+    """Return whether the index's mapping still has the mark of the last write, so no one overwrote it."""
     return not written.marks or written.marks[-1] in view.index_info(written.name).marks
 
 
@@ -475,5 +462,5 @@ def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:
 
 
 def default_alias(name: str) -> str:
-    """Return the name of the alias that a source gets if the user names none."""
+    """Return the default name of a source's alias."""
     return f"{name}-hybridr"

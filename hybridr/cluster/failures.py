@@ -1,4 +1,4 @@
-"""Turns a cluster's error answers into hybridr's errors with hints; says which requests may be repeated."""
+"""Turns a cluster's error answers into hybridr's errors with hints; tells which requests may be repeated."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ LONGEST_REASON = 1000  # characters
 TOO_LARGE = "answer_too_large"
 BREAKER = "circuit_breaking_exception"
 """Error type of a node without enough memory for a request."""
-FORBIDDEN = "security_exception"  # of one document or shard it comes as 500
+FORBIDDEN = "security_exception"  # for a single document or shard it comes with status 500
 NO_LICENCE = "license is non-compliant"
 WITHOUT_IT = "hybridr needs only the free licence: look for a paid feature in the index or the request"
 GROUPED = "search_phase_execution_exception"
@@ -65,8 +65,9 @@ GROUPED = "search_phase_execution_exception"
 
 
 def is_busy(failure: ClusterError) -> bool:
-    """Return whether a failure means that the cluster is overloaded or starting, so that the request may be
-    repeated. A full disk also answers 429, but repeating does not help there.
+    """Return whether the cluster is overloaded or starting, so that the request may be repeated.
+
+    A full disk also answers 429, but repeating does not help there.
     """
     return failure.status in BUSY and failure.kind != "cluster_block_exception"
 
@@ -117,9 +118,7 @@ def shortened(text: Any) -> str:
 
 @contextmanager
 def reading_answer(url: str, what: str) -> Iterator[None]:
-    """Run the block, which reads the answer to the request `what`; raise ClusterError if the answer has an
-    unexpected form.
-    """
+    """Run the block, which reads the answer to `what`; raise ClusterError for an unexpected form."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
@@ -131,9 +130,7 @@ def reading_answer(url: str, what: str) -> Iterator[None]:
 
 
 def error_from_answer(status: int, error: Any) -> ClusterError:
-    """Return hybridr's error (AccessDenied, NotFound, Unreachable, ClusterError) for a status and error
-    object.
-    """
+    """Return AccessDenied, NotFound, Unreachable or ClusterError for a status and an error object."""
     kind, reason = kind_and_reason(error)
     if status == 401:
         return AccessDenied(
@@ -153,17 +150,17 @@ def error_from_answer(status: int, error: Any) -> ClusterError:
         reason = f"the cluster is not ready yet (503): {reason}"
         return Unreachable(reason, hint="wait a little", status=status)
     if status == 408:  # of /_cluster/health
-        waited = "no node has taken the shards of a new index in time (408)"
+        problem = "no node has taken the shards of a new index in time (408)"
         hint = "GET /_cluster/allocation/explain says why; then run the same command again"
-        return ClusterError(waited, hint=hint, status=status)
-    hint = next((help for said, help in HINTS.items() if re.search(said, reason)), None)
+        return ClusterError(problem, hint=hint, status=status)
+    hint = next((help for pattern, help in HINTS.items() if re.search(pattern, reason)), None)
     kind = TOO_LARGE if WINDOW in reason else kind
     refusal = f"the cluster refused ({status} {kind}): {reason}".replace(" )", ")")
     return ClusterError(refusal, hint=hint, status=status, kind=kind)
 
 
 ASKED_BY: ContextVar[str | None] = ContextVar("asked_by", default=None)
-"""The name that a client of the server gave its request, sent to the cluster as `X-Opaque-Id`."""
+"""The name of a client's request to the server, sent to the cluster as `X-Opaque-Id`."""
 NOBODY = "hybridr"
 LATE = "late"
 Watch: TypeAlias = Callable[[str, float, str], None]
@@ -173,9 +170,7 @@ failure ("" if none)."""
 
 @contextmanager
 def watched_request(path: str, asked_by: str, watch: Watch | None) -> Iterator[None]:
-    """Run the block, which sends a request, with `X-Opaque-Id` set; then report API, seconds and failure to
-    `watch`.
-    """
+    """Run the block, which sends a request, with `X-Opaque-Id` set; then call `watch` (see `Watch`)."""
     token, started, kind = ASKED_BY.set(ASKED_BY.get() or asked_by), time.perf_counter(), ""
     try:
         yield

@@ -24,9 +24,9 @@ MOST_FIELDS = 5
 MIN_WORDS = 3.0
 """A field whose mean number of words is lower counts as a label, unless it is named like a title."""
 MIN_WORTH = 0.05
-"""A field with fewer words per document, relative to the best field, adds nothing."""
+"""A field with a lower share of the best field's words per document adds nothing."""
 FEW_VALUES = 0.1
-"""A field with fewer different texts, relative to all texts, counts as a category."""
+"""A field with a lower share of different texts counts as a category."""
 ONE_WORD, ADDRESSES, COPIED, FOREIGN = 0.8, 0.5, 0.5, 0.1
 IDENTIFIER = re.compile(
     r"^(.+_)?(id|ids|uuid|guid|hash|sha\d*|md5|url|urls|uri|link|href|email|slug|isbn|doi|sku)$"
@@ -53,7 +53,7 @@ class Contents:
 
     @property
     def words(self) -> float:
-        """Return the mean number of words of the texts that are not empty; each CJK sign counts as a word."""
+        """Return the mean number of words of the nonempty texts; each CJK character counts as a word."""
         lengths = [count_words(text) for text in self.present]
         return sum(lengths) / len(lengths) if lengths else 0.0
 
@@ -61,8 +61,8 @@ class Contents:
 class FieldChoice(NamedTuple):
     """The chosen text fields, and for every text field the reason why it is used or not.
 
-    `named` says whether the user named the fields, now or in the reindex that recorded them. `before` are the
-    fields of the vectors in use, `searched` the fields whose words are searched beside them; both are empty
+    `named` says whether the user named the fields, now or in the reindex that recorded them. `before` holds
+    the fields of the vectors in use, `searched` the fields whose words are searched with them. Both are empty
     without vectors.
     """
 
@@ -94,11 +94,11 @@ def field_choice(
 ) -> FieldChoice:
     """Choose the text fields of an index, the same way for every command that reads texts.
 
-    Fields that the user `named` are checked and taken. Otherwise the first of these that exists: the fields
-    of the vectors that the index has, those that `hybridr load` recorded, `title` and `text`. Otherwise the
-    fields are chosen by `sources`, a sample of `CHOOSING_SAMPLE` documents (read here if None). `view`, a
-    description of the index and its vectors, saves requests. Raises DataError for unknown fields, and for an
-    index without text or documents.
+    Fields that the user `named` are checked and used. Otherwise the first of these that exists: the fields
+    of the index's vectors, those that `hybridr load` recorded, `title` and `text`. Otherwise the choice is by
+    `sources`, a sample of `CHOOSING_SAMPLE` documents (read here if None). `view`, a description of the index
+    and its vectors, saves requests. Raises DataError for unknown fields, and for an index without text or
+    documents.
     """
     mapped = info.mapped_fields
     # Of several indices with vectors: the one in use, else the newest.
@@ -112,8 +112,8 @@ def field_choice(
         fields = check_fields(info, named, sources)
         return FieldChoice(fields, dict.fromkeys(fields, "named by --fields"), True, before, searched)
     named_before = vectors is not None and vectors.record.fields_named
-    if (fixed := choose_without_reading(info, vectors)) is not None:
-        fields, reason = fixed
+    if (choice_unread := choose_without_reading(info, vectors)) is not None:
+        fields, reason = choice_unread
         reasons = dict.fromkeys(text_field_candidates(info), "not needed beside them") | dict.fromkeys(
             fields, reason
         )
@@ -132,8 +132,9 @@ def sample_sources(
     size: int = CHOOSING_SAMPLE,
     progress: Progress = silent,
 ) -> list[dict[str, Any]]:
-    """Return the sources of `size` random documents, without vectors. Raises DataError for an index without
-    documents, or without text fields if none are named.
+    """Return the sources of `size` random documents, without vectors.
+
+    Raises DataError for an index without documents, or without text fields if none are named.
     """
     if cluster.count(info) == 0:
         hint = f"hybridr load FOLDER --index {shlex.quote(info.name)}"
@@ -146,9 +147,7 @@ def sample_sources(
 
 
 def source_field(info: IndexInfo, field: str) -> str:
-    """Return the field of the document's source that a field is indexed from: for a multi-field its
-    parent.
-    """
+    """Return the field of `_source` from which a field is indexed: for a multi-field its parent."""
     parts = field.split(".")
     names = (".".join(parts[:length]) for length in range(1, len(parts)))
     return next((name for name in names if "type" in info.mapping_of(name)), field)
@@ -165,12 +164,12 @@ def text_field_candidates(info: IndexInfo) -> list[str]:
 
 def text_subfields(info: IndexInfo, name: str) -> list[str]:
     """Return the dotted names of the text multi-fields of a field."""
-    below = info.mapping_of(name).get("fields", {})
-    return [f"{name}.{part}" for part, mapping in below.items() if mapping.get("type") in TEXT_TYPES]
+    subfields = info.mapping_of(name).get("fields", {})
+    return [f"{name}.{part}" for part, mapping in subfields.items() if mapping.get("type") in TEXT_TYPES]
 
 
 def read_contents(sources: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Contents]:
-    """Return field name -> what the sampled documents hold in that field."""
+    """Return field name -> its values in the sampled documents."""
     by_name = {name: Contents() for name in names}
     for source in sources:
         values = defaultdict(list)
@@ -220,11 +219,11 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
                     hint=f"--fields {parent}{words}",
                 )
             texts = [field.name for field in fields.values() if field.type in TEXT_TYPES]
-            inside = [text for text in texts if text.startswith(f"{name}.")]
-            near = inside or difflib.get_close_matches(name, texts, n=3) or texts
-            what = "holds an object in" if inside else "has no field"
+            inner = [text for text in texts if text.startswith(f"{name}.")]
+            near = inner or difflib.get_close_matches(name, texts, n=3) or texts
+            verb = "holds an object in" if inner else "has no field"
             raise DataError(
-                f"index '{info.name}' {what} '{name}'", hint=f"text fields there: {', '.join(near) or 'none'}"
+                f"index '{info.name}' {verb} '{name}'", hint=f"text fields there: {', '.join(near) or 'none'}"
             )
     return tuple(dict.fromkeys(names))
 
@@ -251,21 +250,21 @@ def choose_without_reading(
 
 
 def no_text_fields(info: IndexInfo) -> DataError:
-    """Return the error that says that an index has no text fields."""
+    """Return the error for an index without text fields."""
     fields = info.mapped_fields
     strings = [field.name for field in fields if field.type in STRING_TYPES]
-    listed = ", ".join(f"{field.name} ({field.type})" for field in fields[:8]) or "none"
+    field_list = ", ".join(f"{field.name} ({field.type})" for field in fields[:8]) or "none"
     hint = (
         f"if '{strings[0]}' holds text: --fields {strings[0]}" if strings else "name an index that holds text"
     )
-    return DataError(f"index '{info.name}' has no text fields; its fields: {listed}", hint=hint)
+    return DataError(f"index '{info.name}' has no text fields; its fields: {field_list}", hint=hint)
 
 
 def choose_by_contents(contents: Mapping[str, Contents], info: IndexInfo) -> FieldChoice:
     """Choose the fields with most words per document, without labels, addresses, copies and short fields."""
     if not contents:
         raise no_text_fields(info)
-    reasons = {name: why for name, content in contents.items() if (why := unfit_reason(name, content))}
+    reasons = {name: reason for name, content in contents.items() if (reason := unfit_reason(name, content))}
     useful = {name: content for name, content in contents.items() if name not in reasons}
     for name in sorted(useful, key=lambda name: -useful[name].words):
         others = {twin: content for twin, content in useful.items() if twin != name}
@@ -279,10 +278,10 @@ def choose_by_contents(contents: Mapping[str, Contents], info: IndexInfo) -> Fie
     best = max(worth.values(), default=0.0)
     fields = tuple(name for name in order if is_title(name) or worth[name] >= MIN_WORTH * best)[:MOST_FIELDS]
     for name in worth:
-        much = f"{worth[name]:.1f} words per document"
-        reasons[name] = much if name in fields else f"{much}: little beside the others"
+        amount = f"{worth[name]:.1f} words per document"
+        reasons[name] = amount if name in fields else f"{amount}: little beside the others"
     if not fields:
-        reasons_text = "; ".join(f"{name}: {why}" for name, why in sorted(reasons.items()))
+        reasons_text = "; ".join(f"{name}: {reason}" for name, reason in sorted(reasons.items()))
         raise DataError(
             f"no field of index '{info.name}' holds running text ({reasons_text})", hint="--fields NAME"
         )
@@ -308,20 +307,21 @@ def unfit_reason(name: str, contents: Contents) -> str:
 
 
 def copied_from(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
-    """Return the names of the other fields from which most of a field's text is copied; empty if enough of
-    its words (FOREIGN) are its own.
+    """Return the names of the other fields from which most of a field's text is copied.
+
+    Empty if a share of at least FOREIGN of its words is its own.
     """
-    total = rest = 0
+    total = own_words = 0
     copies: dict[str, int] = defaultdict(int)
     for position, text in enumerate(contents.texts):
         total += count_words(text)
-        for name, earlier in others.items():
-            part = earlier.texts[position]
+        for name, candidate in others.items():
+            part = candidate.texts[position]
             if part and part in text:
                 text = text.replace(part, " ", 1)
                 copies[name] += 1
-        rest += count_words(text)
-    if rest >= FOREIGN * total:
+        own_words += count_words(text)
+    if own_words >= FOREIGN * total:
         return []
     return [name for name, count in copies.items() if count >= COPIED * len(contents.present)]
 
@@ -340,5 +340,5 @@ def snake_case(name: str) -> str:
 
 
 def count_words(text: str) -> int:
-    """Return the number of words of a text; each Chinese, Japanese or Korean sign counts as one."""
+    """Return the number of words of a text; each Chinese, Japanese or Korean character counts as one."""
     return len(WORD.findall(text))

@@ -1,4 +1,4 @@
-"""Checks which product of which version answers at an address."""
+"""Identifies the product and version that answer at an address."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def identify_product(
 ) -> tuple[dict[str, Any], Dialect]:
     """Return the answer of `GET /` and the dialect of the product at a url.
 
-    `ask` sends `GET /`, `send` gets another path. Raises ClusterError if neither product answers, or one that
-    is too old.
+    `ask` sends `GET /`, `send` gets another path. Raises ClusterError if neither product answers, or if its
+    version is too old.
     """
     info: dict[str, Any] = {}
     try:
@@ -40,8 +40,8 @@ def identify_product(
         entry = entry if isinstance(entry, dict) else {}
         if entry.get("distribution") != "opensearch":
             number = entry.get("number")
-            what = f"version {shortened(number)} of another product" if number else "something else"
-            raise ClusterError(f"{url} answers, but it is {what}, not OpenSearch", hint="check --url")
+            description = f"version {shortened(number)} of another product" if number else "something else"
+            raise ClusterError(f"{url} answers, but it is {description}, not OpenSearch", hint="check --url")
     else:
         product, oldest, dialect = "Elasticsearch", OLDEST_OTHER, "elastic"
         if not info:  # ask the node itself for its version
@@ -55,9 +55,9 @@ def identify_product(
                 info = {"cluster_name": answer["cluster_name"], "version": {"number": node["version"]}}
     version = version_in(info, url)
     if version < oldest:
-        needed, number = ".".join(map(str, oldest[:2])), ".".join(map(str, version))
+        minimum, number = ".".join(map(str, oldest[:2])), ".".join(map(str, version))
         raise ClusterError(
-            f"{product} {number} at {url}; hybridr needs {needed} or newer",
+            f"{product} {number} at {url}; hybridr needs {minimum} or newer",
             hint="upgrade the cluster, or try it out with: hybridr node start",
         )
     return info, load_member("cluster.dialects", dialect)(version)

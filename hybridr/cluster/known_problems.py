@@ -66,9 +66,7 @@ class KnownProblem(TablePart):
 
     @property
     def of_indices(self) -> bool:
-        """Return whether the problem depends on an index's fields, settings or mapping, not on the version
-        alone.
-        """
+        """Return whether the problem also depends on an index's fields, settings or mapping."""
         return bool(self.field or self.settings or self.mapping)
 
     @property
@@ -79,7 +77,7 @@ class KnownProblem(TablePart):
 
     @property
     def line(self) -> str:
-        """Return a line of what happens and in which versions."""
+        """Return a line that says what happens and in which versions."""
         return f"{self.happens} (known problem {self.name}, {self.versions})"
 
     def is_in_cluster(self, cluster: Cluster) -> bool:
@@ -103,12 +101,12 @@ class KnownProblem(TablePart):
 
 
 def known_problems(cluster: Cluster) -> list[KnownProblem]:
-    """Return the problems that the version of a cluster has, in some of its indices or in all."""
+    """Return the problems of a cluster's version, in all indices or in some."""
     return [problem for problem in all_problems() if problem.is_in_cluster(cluster)]
 
 
 def problems_of_index(cluster: Cluster, info: IndexInfo) -> list[KnownProblem]:
-    """Return the problems that an index has by its mapping and settings (not those of every index)."""
+    """Return the problems that an index has because of its fields, mapping or settings."""
     return [
         problem for problem in known_problems(cluster) if problem.of_indices and problem.is_in_index(info)
     ]
@@ -119,9 +117,9 @@ def require_no_loss(cluster: Cluster, info: IndexInfo) -> None:
     for problem in problems_of_index(cluster, info):
         if problem.loses:
             fields = affected_fields(problem.field, info) if problem.field else []
-            named = f" ({', '.join(fields)})" if fields else ""
+            names = f" ({', '.join(fields)})" if fields else ""
             raise DataError(
-                f"index '{info.name}' has the known problem {problem.name}{named} of {problem.versions}: "
+                f"index '{info.name}' has the known problem {problem.name}{names} of {problem.versions}: "
                 f"{problem.happens}",
                 hint=f"{problem.remedy}; {problem.source}",
             )
@@ -154,8 +152,9 @@ def all_problems() -> tuple[KnownProblem, ...]:
 
 
 def matches(pattern: str | None, text: str) -> bool:
-    """Return whether a regular expression matches somewhere in a text; with a leading `!`, whether it does
-    not. None matches every text.
+    """Return whether a text contains a match of a regular expression, or none after a leading `!`.
+
+    None matches every text.
     """
     if pattern is None:
         return True

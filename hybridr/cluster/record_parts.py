@@ -1,5 +1,4 @@
-"""The parts of a record: one model for each kind of state of an index (deployment, tuning, memory, rules
-…)."""
+"""The parts of a record: one model per kind of state of an index (deployment, tuning, memory, rules …)."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ class Part(BaseModel):
 class Deployment(Part):
     """How clients search the index by plain REST (`hybridr deploy`): the way, pipeline and model.
 
-    `job` identifies what was deployed, `boost` is a formula, `cache_before` is the index's own setting of its
-    request cache, which a fusing pipeline replaces.
+    `job` identifies the deployed settings, `boost` is a formula. `cache_before` is the index's earlier
+    setting of its request cache, which a fusing pipeline replaces.
     """
 
     way: str
@@ -45,9 +44,8 @@ class Deployment(Part):
 
 
 class SemanticModels(Part):
-    """Fields of an index that the cluster embeds itself, by hybridr's encoder behind a server: the models for
-    documents and for queries, and their connectors. `added` names the fields with embeddings of fields that
-    are text in the source."""
+    """Fields that the cluster itself embeds, with hybridr's encoder on a server: the models for documents and
+    queries, and their connectors. `added` names the fields with embeddings of text fields of the source."""
 
     fields: tuple[str, ...] = Field(min_length=1)
     added: tuple[str, ...] = ()
@@ -79,7 +77,7 @@ class Spread(Part):
 
 
 class Evened(Spread):
-    """The cosines of queries that were evened out, and what evens them out: the text of an `Evening`."""
+    """The cosines of evened-out queries, and the text of the `Evening` that evens them out."""
 
     directions: str = Field(max_length=200_000)
 
@@ -87,16 +85,14 @@ class Evened(Spread):
 class Cosines(Spread):
     """The cosines between queries and documents that do not answer them, measured on the index's own texts.
 
-    `evened` None: queries are taken as they are.
+    With `evened` None queries are used unchanged.
     """
 
     evened: Evened | None = None
 
 
 class FittedTable(Part):
-    """The term table of an index: its number of terms, of documents it was made from, and of parts it is
-    stored in.
-    """
+    """The term table of an index: its numbers of terms, of the documents it comes from, of stored parts."""
 
     fingerprint: str = Field(pattern=r"^[0-9a-f]{64}$")
     terms: int
@@ -107,7 +103,7 @@ class FittedTable(Part):
 class Remembered(Part):
     """The memory of learnt queries: how many judged queries, by which encoder, in which job.
 
-    `least` is the cosine from which another query counts as alike.
+    `least` is the smallest cosine at which another query counts as similar.
     """
 
     queries: int
@@ -117,8 +113,7 @@ class Remembered(Part):
 
 
 class Calibrated(Part):
-    """Best scores of queries that the index cannot answer, as ascending percentiles; higher scores mean
-    answers.
+    """Best scores of queries without answers in the index, as ascending percentiles; answers score higher.
 
     They were measured with `queries` queries when the index had `documents` documents; `answered` more
     queries were left out because the index may answer them. `ranking` identifies the ranking that made the
@@ -155,8 +150,7 @@ class Ranking(Part):
 class Experiment(Part):
     """An interleaving experiment of two rankings, `a` and `b`; searches outside of it use `a`.
 
-    `before` is the ranking before the experiment. `ended` says how it ended: stopped, or which of the two was
-    promoted.
+    `before` is the ranking before the experiment. `ended` names its end: "stopped", or the promoted ranking.
     """
 
     id: str = Field(pattern=r"^[0-9a-f]{8}$")

@@ -50,8 +50,9 @@ class RemoteModel:
 
 
 def trusted_pattern(server: str) -> str:
-    """Return the pattern that lets a cluster ask `server` (`http://host:port`) and nothing else. Raises
-    SettingsError for an invalid address.
+    """Return the pattern that lets a cluster ask only `server` (`http://host:port`).
+
+    Raises SettingsError for an invalid address.
     """
     parts = urlsplit(server)
     if not re.fullmatch(r"https?://[^/?#@\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?", server):
@@ -60,9 +61,7 @@ def trusted_pattern(server: str) -> str:
 
 
 def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
-    """Return the cluster settings, with the needed values, that a model of `server` needs and that are not
-    set.
-    """
+    """Return the cluster settings that a model of `server` needs but that are not set, with their values."""
     settings = cluster.request("GET", "/_cluster/settings", params={"flat_settings": "true"})
     current = {**settings.get("persistent", {}), **settings.get("transient", {})}  # transient ones win
     trusted, pattern = list(current.get(TRUSTED, ())), trusted_pattern(server)
@@ -74,8 +73,9 @@ def missing_settings(cluster: Cluster, server: str) -> dict[str, Any]:
 
 
 def require_allowed(missing: Mapping[str, Any], server: str, besides: str = "") -> None:
-    """Raise ClusterError if settings that a model of `server` needs are missing; its hint is the request that
-    sets them, and `besides`.
+    """Raise ClusterError if settings that a model of `server` needs are missing.
+
+    Its hint is the request that sets them, followed by `besides`.
     """
     if missing:
         setting = orjson.dumps({"persistent": missing}).decode()
@@ -88,7 +88,8 @@ def require_allowed(missing: Mapping[str, Any], server: str, besides: str = "") 
 def embedding_connector(
     name: str, server: str, side: Side, *, token: str | None = None, client: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the body of a connector that embeds queries or passages (`side`) by the embedding server;
+    """Return the body of a connector that embeds queries or passages (`side`) with the embedding server.
+
     `client` is added to its `client_config`.
     """
     body = connector_body("embeddings", name, f"{server.rstrip('/')}/v1/embeddings", token)
@@ -98,9 +99,7 @@ def embedding_connector(
 
 
 def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[str, Any]:
-    """Return the body of a connector from `opensearch/connectors/`, with name, address and token filled
-    in.
-    """
+    """Return the body of a connector from `opensearch/connectors/` with name, address and token."""
     body = load_asset("connectors", f"{asset}.json")
     body["name"] = name
     body["actions"][0]["url"] = url
@@ -111,9 +110,7 @@ def connector_body(asset: str, name: str, url: str, token: str | None) -> dict[s
 
 
 def model_body(name: str, connector_id: str, config: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the body of a model that uses a connector; `config` is the `model_config`, which the model of a
-    semantic field needs.
-    """
+    """Return the body of a model that uses a connector; a semantic field's model needs a `model_config`."""
     body: dict[str, Any] = {
         "name": name,
         "description": f"{MARK}asks the server of a deployment",
@@ -139,12 +136,12 @@ def create_model(
     cluster: Cluster, connector: dict[str, Any], config: dict[str, Any] | None = None
 ) -> RemoteModel:
     """Create a connector and a model of the same name, and deploy the model. Raises ClusterError."""
-    cluster = cluster.with_patience(DEPLOY_TIMEOUT_S)  # 503 while the plugin makes its own index
+    cluster = cluster.with_patience(DEPLOY_TIMEOUT_S)  # the plugin answers 503 while it creates its index
     connector_id = cluster.request("POST", CONNECTORS, connector)["connector_id"]
-    registered = cluster.request("POST", MODELS, model_body(connector["name"], connector_id, config))
-    model_id = registered.get("model_id")
+    answer = cluster.request("POST", MODELS, model_body(connector["name"], connector_id, config))
+    model_id = answer.get("model_id")
     if model_id is None:
-        task_id = registered["task_id"]
+        task_id = answer["task_id"]
         if (task := await_task(cluster, task_id, DEPLOY_TIMEOUT_S)) is None:
             raise ClusterError(f"the cluster did not finish its task {task_id} in {DEPLOY_TIMEOUT_S:.0f} s")
         model_id = task["model_id"]
@@ -155,7 +152,7 @@ def create_model(
 def deploy_model(cluster: Cluster, model_id: str) -> None:
     """Deploy a model. Raises ClusterError.
 
-    The request is repeated if its task does not end: at times ml-commons loses a task, which then never ends.
+    The request is repeated if its task does not end, since ml-commons sometimes loses a task.
     """
     for _ in range(TRIES):
         response = cluster.request("POST", f"{ml_path('models', model_id)}/_deploy")
@@ -175,8 +172,9 @@ def model_deletion(model_id: str) -> list[dict[str, Any]]:
 
 
 def ml_path(kind: str, ml_id: str) -> str:
-    """Return the URL path of one of the "models", "connectors" or "model_groups" (`kind`). Raises
-    SettingsError for an impossible id.
+    """Return the URL path of a member of "models", "connectors" or "model_groups" (`kind`).
+
+    Raises SettingsError for an impossible id.
     """
     if not is_id(ml_id):
         raise SettingsError(f"{ml_id[:100]!r} is not an id of ml-commons")
@@ -191,10 +189,10 @@ def is_id(text: str) -> bool:
 def pipeline_model_deletions(
     cluster: Cluster, name: str, *, keep: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return the requests that delete the models and connectors (at most MAX_RESULTS of each) created for a
-    pipeline, also by runs that were killed; none without the plugin.
+    """Return the requests that delete the models and connectors created for a pipeline; none without plugin.
 
-    The ids in `keep` stay. The model group is deleted only if `keep` is empty.
+    At most MAX_RESULTS of each are deleted, including those of killed runs. The ids in `keep` stay. The model
+    group is deleted only if `keep` is empty.
     """
     if PLUGIN not in cluster.installed_parts("plugins"):
         return []
@@ -212,7 +210,7 @@ def search_ids(cluster: Cluster, kind: str, name: str) -> list[str]:
     """Return the ids of hybridr's "models", "connectors" or "model_groups" (`kind`) of a name.
 
     They are recognised by their description. The cluster drops it for groups and remote models, so those
-    without one count as hybridr's too.
+    without a description count too.
     """
     body = {"size": MAX_RESULTS, "query": {"term": {"name.keyword": name}}}
     try:
@@ -231,7 +229,7 @@ def search_ids(cluster: Cluster, kind: str, name: str) -> list[str]:
 
 
 def delete_model(cluster: Cluster, model: RemoteModel) -> None:
-    """Undeploy and delete a model and its connector; one that does not exist is no error."""
+    """Undeploy and delete a model and its connector; a missing one is no error."""
     connector = {"method": "DELETE", "path": ml_path("connectors", model.connector_id)}
     send_deletions(cluster, [*model_deletion(model.model_id), connector])
 
@@ -243,10 +241,10 @@ def send_deletions(cluster: Cluster, requests: list[dict[str, Any]]) -> None:
 
 
 def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
-    """Send a request that undeploys or deletes; if its target does not exist, that is no error.
+    """Send a request that undeploys or deletes; a missing target is no error.
 
     A model group answers 409 for about a second after its last model was deleted, so the request is repeated.
-    A connector that the server by mistake says is in use (`is_mistaken_conflict`) stays: no model uses it.
+    If the server reports by mistake that a connector is in use (`is_mistaken_conflict`), the connector stays.
     """
     deadline = time.monotonic() + CONFLICT_TIMEOUT_S
     while True:
@@ -264,10 +262,10 @@ def send_deletion(cluster: Cluster, request: Mapping[str, Any]) -> None:
 
 
 def is_mistaken_conflict(cluster: Cluster, path: str, failure: ClusterError) -> bool:
-    """Return whether a conflict says that a connector is in use, although all models it names use others.
+    """Return whether a conflict is wrong: all models that it names as users of a connector use another one.
 
-    ml-commons 3.6 looks for these models by a full-text match of ids: two ids that share the part between two
-    hyphens count as equal. All ids of a node share some characters, on some nodes a hyphen among them.
+    ml-commons 3.6 finds these models by a full-text match of ids, so two ids that share a part between
+    hyphens count as equal. All ids of a node share some characters, on some nodes with a hyphen among them.
     """
     if "/connectors/" not in path:
         return False
@@ -275,7 +273,7 @@ def is_mistaken_conflict(cluster: Cluster, path: str, failure: ClusterError) -> 
     for model_id in model_ids:
         try:
             model = cluster.request("GET", ml_path("models", model_id))
-        except NotFound:  # just deleted: the cluster's search may still find it for a moment
+        except NotFound:  # deleted just now; the cluster's search may still find it for a moment
             return False
         if model.get("connector_id") == path.rpartition("/")[2]:
             return False
@@ -306,9 +304,7 @@ def ask_embedding_server(server: str, path: str, token: str | None = None) -> di
 
 
 def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
-    """Return whether the embedding server, asked through the model, refuses the token stored in the
-    cluster.
-    """
+    """Return whether the embedding server refuses the cluster's stored token in a request of the model."""
     text = '["x"]' if way == "neural" else '{"match_none": {}}'
     body = {"parameters": {"input": text}}
     try:
@@ -323,7 +319,7 @@ def is_refused(cluster: Cluster, model_id: str, way: str) -> bool:
 
 
 def model_state(cluster: Cluster, model_id: str) -> str | None:
-    """Return the state of a model in ml-commons, such as DEPLOYED; None if there is no model of this id."""
+    """Return the state of a model in ml-commons, such as DEPLOYED; None if it does not exist."""
     try:
         return str(cluster.request("GET", path_of("_plugins", "_ml", "models", model_id))["model_state"])
     except NotFound:
@@ -331,9 +327,7 @@ def model_state(cluster: Cluster, model_id: str) -> str | None:
 
 
 def await_task(cluster: Cluster, task_id: str, timeout_s: float) -> dict[str, Any] | None:
-    """Wait for a task of ml-commons and return it; None if it takes too long. Raises ClusterError if it
-    fails.
-    """
+    """Wait for a task of ml-commons and return it, or None after the timeout. Raises ClusterError."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         task: dict[str, Any] = cluster.request("GET", path_of("_plugins", "_ml", "tasks", task_id))

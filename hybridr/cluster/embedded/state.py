@@ -1,5 +1,6 @@
-"""The state file of each embedded node: a small JSON file per name, without secrets; and the address of the
-cluster, which is that of a running node if none is given.
+"""The state file of each embedded node: a small JSON file per name, without secrets.
+
+Also fills in the address of the cluster: by default that of a running node.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from ..settings import TITLES, ClusterSettings, NodeSettings
 
 @dataclass(frozen=True)
 class NodeState(Reported):
-    """The state of one embedded node; `password_file` and `ca_certs` are paths, the password itself is not
-    here.
+    """The state of one embedded node; `password_file` and `ca_certs` are paths, it has no password.
 
-    `pid` is the process of the last start, `started` its start in seconds since 1970, `since_boot` in seconds
-    since the machine started (independent of clock changes); `running` says whether that process still is
-    this node.
+    `pid` is the process of the last start. `started` is its start in seconds since 1970, `since_boot` in
+    seconds since the machine's start, independent of clock changes. `running` says whether that process still
+    is this node.
     """
 
     name: str
@@ -64,9 +64,7 @@ READ: TypeAdapter[NodeState] = TypeAdapter(NodeState)
 
 
 def node_folder(name: str) -> Path:
-    """Return the folder of a node's data, configuration and logs. Raises SettingsError for an invalid
-    name.
-    """
+    """Return the folder of a node's data, configuration and logs. Raises SettingsError for a bad name."""
     return below(data_folder() / "node", NodeSettings(name=name).name)
 
 
@@ -77,9 +75,9 @@ def state_file(name: str) -> Path:
 
 def write_state(state: NodeState) -> None:
     """Write a node's state file."""
-    remembered = state.to_json()
-    del remembered["running"]
-    write_json(state_file(state.name), remembered)
+    values = state.to_json()
+    del values["running"]
+    write_json(state_file(state.name), values)
 
 
 def read_state(name: str) -> NodeState | None:
@@ -90,8 +88,8 @@ def read_state(name: str) -> NodeState | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        why = str(error).splitlines()[0]
-        raise NodeError(f"{path} cannot be used: {why}", hint=f"delete it: rm '{path}'") from error
+        reason = str(error).splitlines()[0]
+        raise NodeError(f"{path} cannot be used: {reason}", hint=f"delete it: rm '{path}'") from error
     return replace(state, running=find_process(state) is not None)
 
 
@@ -107,18 +105,18 @@ def damaged_states() -> Iterator[HybridrError]:
 def find_process(state: NodeState) -> psutil.Process | None:
     """Return the process of a node; None if it ended, or if its pid now belongs to another program."""
     try:
-        began, process = seconds_since_boot(state.pid), psutil.Process(state.pid)
-        moved = began - state.since_boot if state.since_boot else process.create_time() - state.started
-        alive = process.status() != psutil.STATUS_ZOMBIE
-        ours = data_argument(state.data) in process.cmdline()
+        start, process = seconds_since_boot(state.pid), psutil.Process(state.pid)
+        deviation = start - state.since_boot if state.since_boot else process.create_time() - state.started
+        is_alive = process.status() != psutil.STATUS_ZOMBIE
+        is_node = data_argument(state.data) in process.cmdline()
     except (psutil.Error, ValueError):
         return None
-    return process if abs(moved) < TOLERANCE_S and alive and ours else None
+    return process if abs(deviation) < TOLERANCE_S and is_alive and is_node else None
 
 
 def seconds_since_boot(pid: int) -> float:
     """Return how many seconds after the machine's start a process began. Raises psutil.Error."""
-    boot = psutil.boot_time()  # before the process is asked, which counts from the last one that was read
+    boot = psutil.boot_time()  # read first: psutil counts a process from the last boot time that was read
     return float(psutil.Process(pid).create_time() - boot)
 
 
@@ -152,11 +150,9 @@ def data_argument(data: str) -> str:
 
 
 def with_address(settings: ClusterSettings) -> ClusterSettings:
-    """Return the settings with `url` filled in: from a cloud id, a running embedded node, or the default
-    address.
+    """Return the settings with `url` from a cloud id, a running embedded node, or the default address.
 
-    For an embedded node, its certificate and user are filled in too. Applying this twice changes nothing
-    more.
+    An embedded node also gives its certificate and user. A second call changes nothing.
     """
     if settings.cloud_id:
         if settings.url is not None:
