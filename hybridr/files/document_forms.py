@@ -1,9 +1,7 @@
-"""Reads documents from the file formats of other programs, or refuses a format with the command that converts
-it.
+"""Reads documents from file formats of other programs, or refuses a format with a command that converts it.
 
-It reads JSON lines and a JSON array, of plain documents, of hits (`_source`, as elasticsearch-dump writes
-them) and of mongoexport (`{"$oid": …}` and its other types), and `_bulk` bodies. `id` is the id if there is
-no `_id`.
+It reads `_bulk` bodies, and JSON lines or a JSON array of plain documents, of hits (`_source`, as written by
+elasticsearch-dump) and of mongoexport (`{"$oid": …}` and its other types). Without `_id`, `id` is the id.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from ..errors import DataError
 from .local import parsed_json
 
 MOST_ARRAY = 512_000_000
-"""Limit on a file that is one JSON array, in characters: it is read into memory as a whole."""
+"""Limit on a file that is one JSON array, in characters, since all of it is read into memory."""
 ACTIONS = frozenset(("index", "create", "update", "delete"))
 ACTION_KEYS = frozenset(
     "_index _type _id routing _routing version version_type if_seq_no if_primary_term pipeline require_alias "
@@ -47,12 +45,12 @@ NUMBER_TYPES: Mapping[str, Callable[[Any], float]] = {
     "$numberDouble": float,
 }
 TEXT_TYPES = ("$oid", "$uuid", "$symbol", "$numberDecimal")
-"""Types of mongoexport's extended JSON that are read as text; so a decimal keeps all digits."""
+"""Types of mongoexport's extended JSON that are read as text, which keeps all digits of a decimal."""
 
 
 def valid_id(value: Any, where: str, name: str = "'_id'") -> str:
-    """Return an id as text. Raises DataError, naming the place `where`, unless it is a string with a visible
-    character or a whole number.
+    """Return an id as text. Raises DataError, with the place `where`, unless it is a whole number or a string
+    with a visible character.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -78,16 +76,16 @@ def type_name(value: Any) -> str:
 def documents_in(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, document whose `_id` is a string) from the lines of a file in any supported format.
 
-    Raises DataError for a document without id; for any other format it names the command that converts it.
+    Raises DataError for a document without id, and for another format, with the command that converts it.
     """
-    numbered = iter(lines)
-    first = next(numbered, None)
+    iterator = iter(lines)
+    first = next(iterator, None)
     if first is None:
         return
     start = first[1].lstrip()
     if not start.startswith(("{", "[")):
         raise unread_form_error(file, first[1])
-    lines = chain([first], numbered)
+    lines = chain([first], iterator)
     values = array_items(file, lines) if start.startswith("[") else line_items(file, lines)
     for number, value in join_bulk_lines(file, values):
         where = f"{file}:{number}"
@@ -149,9 +147,7 @@ def array_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[
 
 
 def join_bulk_lines(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object); join each action of a `_bulk` body with its document to one hit. Raises
-    DataError.
-    """
+    """Yield (line number, object); join an action of a `_bulk` body and its document. Raises DataError."""
     action: dict[str, Any] | None = None
     for number, value in values:
         where = f"{file}:{number}"
@@ -180,9 +176,7 @@ def join_bulk_lines(file: Path, values: Iterable[tuple[int, Any]]) -> Iterator[t
 
 
 def unwrap_document(value: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return the document in a search hit or in extended JSON. Raises DataError for a response that holds
-    several documents.
-    """
+    """Return the document in a search hit or in extended JSON. Raises DataError for a whole response."""
     for path, (name, jq) in RESPONSES.items() if value.keys().isdisjoint(("_id", "id")) else ():
         inner: Any = value
         for key in path:
@@ -219,21 +213,19 @@ def plain_value(value: Any) -> Any:
 
 
 def hint_for_id(record: Mapping[str, Any], names: tuple[str, ...], file: Path) -> str:
-    """Return the command that makes a field the id: the first of `names` that the record has, else NAME."""
+    """Return the command that makes a field the id: the first of `names` in the record, else NAME."""
     name = next((name for name in names if name in record), "NAME")
     fields, quoted = ", ".join(map(str, list(record)[:10])), shlex.quote(str(file))
     return f"fields there: {fields}; jq -c '{{_id: .[\"{name}\"]}} + .' {quoted} > with_ids.jsonl"
 
 
 def one_line_each(jq: str, file: Path | str) -> str:
-    """Return the command that writes each value that a jq filter finds in a file on a line of its own."""
+    """Return the command that writes each value of a jq filter on a file to a separate line."""
     return f"jq -c '{jq}' {shlex.quote(str(file))} > documents.jsonl"
 
 
 def unread_form_error(file: Path, line: str) -> DataError:
-    """Return the error for a file that does not begin as JSON: its format, judged by the first line, and the
-    command that converts it.
-    """
+    """Return the error for a file that is not JSON, with its format (by line 1) and a command that helps."""
     start, columns, quoted = line.lstrip(), line.split("\t"), shlex.quote(str(file))
     if start.startswith("<"):
         return DataError(

@@ -2,8 +2,8 @@
 
 The package jgo resolves Maven coordinates and knows the public repository; `HYBRIDR_MAVEN_REPOSITORY` names a
 mirror. The 3.6.0 distribution contains all its modules, that of 2.19.1 only its transport; `MODULES` lists
-the others, with what the descriptor of each must say. pip downloads wheels, whose sha256 is checked before
-they are opened; nothing is built from sources. Each wait for another machine has a time limit.
+the others, with the contents of their descriptors. pip downloads wheels, whose sha256 is checked before they
+are opened; nothing is built from sources. Each wait for another machine has a time limit.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ class Artifact(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A module of OpenSearch that is put together from jars; `policy` is its policy file for Java's security
-    manager.
-    """
+    """A module of OpenSearch built from jars; `policy` is its policy file for Java's security manager."""
 
     classname: str
     jars: tuple[Artifact, ...]
@@ -105,7 +103,7 @@ DOWNLOAD = "download"
 CONNECTIONS = 4
 ATTEMPTS = 3
 TIMEOUT_S = 60
-SLOWEST = 1_000  # bytes a second, in each such time
+SLOWEST = 1_000  # bytes a second, measured over TIMEOUT_S
 OK = 200
 AT_ONCE, STEP = 8_192, 1_000_000  # bytes read at once; bytes between two progress reports
 MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
@@ -137,13 +135,13 @@ def is_verified(path: Path, artifact: Artifact) -> bool:
 def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> None:
     """Download one artifact into `folder`, verify its sha256, and rename it into place.
 
-    Only a broken connection is tried again; a missing, different or slow file raises DownloadError at once.
+    Only a broken connection is retried; a missing, different or slow file raises DownloadError at once.
     """
     import requests
 
     failure: Exception | None = None
-    place = {"prefix": f".{artifact.name}-", "dir": str(folder)}
-    with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
+    location = {"prefix": f".{artifact.name}-", "dir": str(folder)}
+    with tempfile.TemporaryDirectory(**location, ignore_cleanup_errors=True) as temporary:
         for attempt in range(ATTEMPTS):
             received = DownloadAttempt(meter, artifact)
             try:
@@ -172,8 +170,7 @@ def download_artifact(artifact: Artifact, folder: Path, meter: ByteMeter) -> Non
 
 
 def resolve(artifact: Artifact, folder: Path, received: DownloadAttempt) -> Path:
-    """Find the Maven repository of an artifact with jgo, download the file into `folder`, and return its
-    path.
+    """Find an artifact's Maven repository with jgo, download the file into `folder`, and return its path.
 
     jgo's own download is not used: it has no size limit, waits as long as a `Retry-After` says, and logs the
     repository's checksum unescaped. The pinned sha256 is checked instead.
@@ -184,9 +181,7 @@ def resolve(artifact: Artifact, folder: Path, received: DownloadAttempt) -> Path
         """jgo's resolver, but with downloads of at most the pinned number of bytes."""
 
         def download(self, artifact: Any) -> Path | None:
-            """Download the artifact from the first repository that has it. Raises RuntimeError if none
-            has.
-            """
+            """Download the artifact from the first repository that has it, else raise RuntimeError."""
             for repository in artifact.context.remote_repos.values():
                 url = f"{repository}/{artifact.component.path_prefix.as_posix()}/{artifact.filename}"
                 if received.stream(url, artifact.cached_path):
@@ -210,21 +205,21 @@ def resolve(artifact: Artifact, folder: Path, received: DownloadAttempt) -> Path
 def await_download(work: Callable[[], Path], received: DownloadAttempt) -> Path:
     """Run a download and return its path. Raises its errors, and DownloadError if hardly any bytes arrive.
 
-    A server that sends a byte now and then would keep a read waiting for ever. So the download runs in its
-    own thread, which is abandoned if fewer than `SLOWEST` bytes a second arrive.
+    A server that sends a byte now and then would keep a read waiting for ever. So the download runs in a
+    thread that is abandoned if fewer than `SLOWEST` bytes a second arrive.
     """
     download = run_in_thread(work)
     while True:
-        before = received.count
+        old_count = received.count
         try:
             return download.result(TIMEOUT_S)
         except StillRunning:
             if download.done():
                 raise
-        if received.count - before < SLOWEST * TIMEOUT_S:
+        if received.count - old_count < SLOWEST * TIMEOUT_S:
             received.is_abandoned = True
             raise DownloadError(
-                f"{received.artifact.coordinates}: {received.count - before:,} bytes in {TIMEOUT_S} s",
+                f"{received.artifact.coordinates}: {received.count - old_count:,} bytes in {TIMEOUT_S} s",
                 hint=f"run the command again; or set {MIRROR} to another Maven mirror",
             )
 
@@ -240,7 +235,7 @@ class ByteMeter:
         self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
-        """Count bytes that arrived; a negative number takes back those of a broken connection."""
+        """Count bytes that arrived; a negative number subtracts those of a broken connection."""
         with self._lock:
             self._done += count
             if abs(self._done - self._reported) >= STEP or self._done == self._total:
@@ -249,18 +244,14 @@ class ByteMeter:
 
 
 class DownloadAttempt:
-    """The bytes of one download attempt, at most as many as are pinned; setting `is_abandoned` ends the
-    attempt.
-    """
+    """One download attempt, which fails beyond the pinned number of bytes; `is_abandoned` ends it."""
 
     def __init__(self, meter: ByteMeter, artifact: Artifact) -> None:
         self._meter, self.artifact = meter, artifact
         self.count, self.is_abandoned = 0, False
 
     def stream(self, url: str, file: Path) -> bool:
-        """Download a url into a file; return False if it does not exist. Raises DownloadError for another
-        length.
-        """
+        """Download a url to a file; return False if it is missing. Raises DownloadError for a wrong size."""
         import requests
 
         headers = {"Accept-Encoding": "identity"}
@@ -311,12 +302,11 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 def run_pip(
     verb: str, package: str, hashes: Sequence[str], folder: Path, target: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run pip's command `verb` ("download" or "install") for one package without dependencies; return the
-    finished process, with return code 1 after `LONGEST_S`.
+    """Run pip's `verb` ("download" or "install") for one package without dependencies; return the process.
 
     Only wheels with one of the sha256 `hashes` are accepted: a source package would run its own code. The
-    size of each file that pip writes is limited. The requirements file is written to `folder`; `target` are
-    the options that say where the result goes.
+    size of each file that pip writes is limited. The requirements file is written to `folder`; the options
+    `target` say where the result goes. After `LONGEST_S` the return code is 1.
     """
     requirements = folder / "requirements.txt"
     requirements.write_text(" ".join([package, *(f"--hash=sha256:{each}" for each in hashes)]) + "\n")
@@ -383,8 +373,8 @@ def ask_web(
             )
             return WebAnswer(response.status, response.read(MOST_ANSWER))
 
-    # The time-out of a socket starts anew with each byte, so the request runs in its own daemon thread. When
-    # its time is over it is abandoned: no process waits for it.
+    # A socket's timeout restarts with each byte, so the request runs in a daemon thread, which is abandoned
+    # when the time is over.
     outcome = run_in_thread(ask)
     try:
         return outcome.result(seconds)

@@ -41,17 +41,16 @@ UNPACKED_BY = {
     b"\xfe\xff": "iconv -f UTF-16 -t UTF-8 -o documents.jsonl {file}",
     b"PAR1": "Parquet is not read: write JSON lines",
 }
-"""First bytes of a file that is not UTF-8 text -> the command that makes it text."""
-LEAST_SORTED = 50_000  # ids that are collected before they are sorted
+"""First bytes of a file that is not UTF-8 text -> the command that turns it into text."""
+LEAST_SORTED = 50_000  # smallest number of ids that are sorted together
 LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-"""Characters that some reader of qrels takes for the end of a column or line."""
+"""Characters at which some readers of qrels end a column or line."""
 
 
 def read_beir(folder: Path | str, split: str = "test") -> tuple[list[Document], list[Query], Qrels]:
-    """Read corpus, queries and qrels of one split of a BEIR folder; queries without qrels in the split are
-    left out.
+    """Read corpus, queries and qrels of one split of a BEIR folder, without queries that lack qrels.
 
-    Raises DataError with file and line for what is missing or malformed.
+    Raises DataError with file and line for missing or malformed data.
 
     >>> corpus, queries, qrels = hybridr.read_beir("docs-beir")
     """
@@ -88,7 +87,7 @@ def read_document_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 class SeenIds:
     """A set of ids stored as 8-byte digests, to find repeated ids with little memory.
 
-    `repeated` are the digests of repeated ids; `add` finds some of them, `merge_new` the rest.
+    `repeated` holds the digests of repeated ids; `add` finds some of them, `merge_new` the rest.
     """
 
     def __init__(self) -> None:
@@ -108,7 +107,7 @@ class SeenIds:
         """Merge the recently added digests into the sorted ones, and note repeated ones in `repeated`."""
         self._sorted.extend(self._new)
         self._new.clear()
-        ids = np.frombuffer(self._sorted, dtype=np.uint64)  # the same memory, which is sorted in place
+        ids = np.frombuffer(self._sorted, dtype=np.uint64)  # shares the memory, which is sorted in place
         ids.sort()
         is_repeated = ids[1:] == ids[:-1]
         if is_repeated.any():
@@ -122,8 +121,9 @@ def short_digest(text: str) -> int:
 
 
 def require_unique_ids(file: Path, seen: SeenIds) -> None:
-    """Raise DataError for the first line of a corpus whose id stood before; only ids whose digest is in
-    `seen.repeated` are compared.
+    """Raise DataError for the first line of a corpus with a repeated id.
+
+    Only ids whose digest is in `seen.repeated` are compared.
     """
     if not seen.repeated:
         return
@@ -138,7 +138,7 @@ def require_unique_ids(file: Path, seen: SeenIds) -> None:
 
 
 def is_encodable(record: Mapping[str, Any]) -> bool:
-    """Return whether a record can be written as UTF-8: one with a lone surrogate cannot."""
+    """Return whether a record can be written as UTF-8, so has no lone surrogate."""
     try:
         return bool(json.dumps(record, ensure_ascii=False).encode())
     except UnicodeEncodeError:
@@ -160,9 +160,7 @@ def read_topics(folder: Path, split: str) -> tuple[list[Query], Qrels]:
 
 
 def read_queries(folder: Path, qrels: Qrels) -> list[Query]:
-    """Read the judged queries of a BEIR folder. Raises DataError for a judged query that is missing, repeated
-    or without text.
-    """
+    """Read the judged queries of a BEIR folder. Raises DataError if one is missing, repeated or empty."""
     file = folder / "queries.jsonl"
     queries: dict[str, Query] = {}
     for line, record in read_jsonl(file):
@@ -221,17 +219,16 @@ def qrels_file(folder: Path, split: str) -> Path:
 
 
 def read_qrels(file: Path) -> Qrels:
-    """Read qrels of BEIR (`query-id<TAB>corpus-id<TAB>score` under a header) or TREC (`query 0 document
-    grade`).
+    """Read qrels: BEIR's `query-id<TAB>corpus-id<TAB>score` and header, or TREC's `query 0 document grade`.
 
-    Raises DataError for a grade that is no whole number, a document judged twice, and a file without any.
+    Raises DataError for a grade that is not a whole number, a document judged twice, and an empty file.
     """
     qrels: Qrels = {}
     for number, line in read_lines(file):
         fields = line.split("\t") if line.count("\t") == 2 else line.split()
-        headed = len(fields) == 4 and fields[3].lower() in GRADE_COLUMNS
-        if number == 1 and (headed or len(fields) == 3 and not _is_number(fields[2])):
-            continue  # a header, as BEIR has it
+        has_header = len(fields) == 4 and fields[3].lower() in GRADE_COLUMNS
+        if number == 1 and (has_header or len(fields) == 3 and not _is_number(fields[2])):
+            continue  # BEIR's header
         if len(fields) not in (3, 4) or not WHOLE_NUMBER.fullmatch(fields[-1].strip()):
             hint = "or TREC's 'query 0 document grade'"
             if len(fields) in (3, 4) and _is_number(fields[-1]):
@@ -314,13 +311,12 @@ def fits_column(name: str) -> bool:
 
 
 def fits_word(name: str) -> bool:
-    """Return whether an id can be written to a file with blanks between its columns, such as a TREC run."""
+    """Return whether an id can be written to a file with columns separated by blanks, such as a TREC run."""
     return name.split() == [name] and is_encodable({"id": name})
 
 
 def trec_order(scores: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return (document id, score) in trec_eval's order: by descending score in single precision, then by
-    descending id.
+    """Return (document id, score) in trec_eval's order: descending score in single precision, descending id.
 
     Raises DataError for a score that is not a finite number in single precision.
     """
@@ -337,8 +333,8 @@ def trec_order(scores: Mapping[str, float]) -> list[tuple[str, float]]:
 def write_run(file: Path, run: Run, tag: str) -> None:
     """Write a TREC run: `query Q0 document rank score tag`, in trec_eval's order, ranks from 1.
 
-    Nine digits keep a score exact in single precision, so that trec_eval ranks the same, ties included.
-    Documents whose ids contain blanks are left out (`fits_word`); a query whose id does raises DataError.
+    Nine digits keep a score exact in single precision, so trec_eval ranks the same, ties included. Documents
+    whose ids contain blanks are left out (`fits_word`); such a query id raises DataError.
     """
     label = "-".join(tag.split()) or "hybridr"
     with replacing(file) as temporary, temporary.open("w", encoding="utf-8") as lines:
@@ -349,7 +345,7 @@ def write_run(file: Path, run: Run, tag: str) -> None:
 
 
 def _trec_id(value: str) -> str:
-    """Return an id unchanged. Raises DataError if it cannot stand in a TREC file."""
+    """Return an id unchanged. Raises DataError if a TREC file cannot hold it."""
     if not fits_word(value):
         raise DataError(f"the id {value!a} is empty or holds a blank: a TREC file cannot hold it")
     return value
@@ -358,7 +354,7 @@ def _trec_id(value: str) -> str:
 def read_run(file: Path) -> Run:
     """Read a TREC run; its ranks are ignored, as by trec_eval.
 
-    Raises DataError with file and line for what is malformed, and for a document listed twice for a query.
+    Raises DataError with file and line for malformed data, and for a document listed twice for a query.
     """
     run: Run = {}
     for number, line in read_lines(file):
@@ -405,7 +401,7 @@ def write_beir(folder: Path, corpus: list[Document], queries: list[Query], qrels
 def qrels_table(values: Mapping[str, Mapping[str, float]], column: str = "score") -> str:
     """Return qrels (or other numbers) as text in BEIR's tab-separated form; `column` heads the numbers.
 
-    Raises DataError for an id with a tab or a line end, which would be read as another judgement.
+    Raises DataError for an id with a tab or a line end, which would read as another judgement.
     """
     for name in chain(values, *values.values()):
         if not fits_column(name):

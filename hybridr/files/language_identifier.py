@@ -1,7 +1,7 @@
 """The language identifier of py3langid, with its model unpacked in the cache.
 
-Unpacking the model takes half a second, which would slow down each single search. The unpacked model takes
-60 MB on disk, of which a search reads only the few pages that its query needs.
+Unpacking the model takes half a second, too long for every search. The unpacked model takes 60 MB on disk, of
+which a search reads only the few pages that its query needs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .local import below, cache_folder
 from .staging import staged_folder
 
 MIN_CONFIDENCE = 0.5
-"""Below this confidence the language counts as unknown: there py3langid takes product names for German."""
+"""Below this confidence the language counts as unknown, since py3langid mistakes product names for German."""
 
 ARRAYS = ("weights", "prior", "labels", "moves", "rows", "features")
 
@@ -26,8 +26,8 @@ ARRAYS = ("weights", "prior", "labels", "moves", "rows", "features")
 def identifier() -> Any:
     """Return py3langid's identifier, limited to languages with a two-letter code.
 
-    The others are mostly dialects for which it mistakes large languages, such as Wu for Chinese. If the cache
-    cannot be written, the model is unpacked in memory only.
+    The others are mostly dialects that it confuses with large languages, such as Wu with Chinese. If the
+    cache cannot be written, the model is unpacked in memory only.
     """
     from py3langid import __version__
     from py3langid.langid import LanguageIdentifier
@@ -35,7 +35,7 @@ def identifier() -> Any:
     folder = below(cache_folder(), f"languages-{__version__}")
     try:
         model = {name: np.load(below(folder, f"{name}.npy"), mmap_mode="r") for name in ARRAYS}
-    except (OSError, ValueError):  # not there, or damaged
+    except (OSError, ValueError):  # missing or damaged
         model = unpacked_model()
         with suppress(DownloadError), staged_folder(folder) as new:
             for name, array in model.items():

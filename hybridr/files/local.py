@@ -1,17 +1,16 @@
-"""Local files: the folders of hybridr on this machine, safe paths, atomic writing, safe reading of files
-that others made, and the fingerprints and manifests of files that hybridr makes.
+"""Local files: hybridr's folders on this machine, safe paths, atomic writing, safe reading of foreign files.
+Also the fingerprints and manifests of files that hybridr makes.
 
 `HYBRIDR_HOME` moves all folders and `HYBRIDR_CACHE` the cache; otherwise they are the platform's own (XDG on
-Linux). OpenSearch does not run as root, so root's node runs under another account; if that account cannot
+Linux). OpenSearch does not run as root, so root's node runs under another account. If that account cannot
 enter root's folders, the system's folders are used. Assets are the files of `opensearch/`, installed as
-`hybridr/assets`, or beside the package in a checkout.
+`hybridr/assets`, or next to the package in a checkout.
 
-A name that a cluster, a document, a record, a manifest, a file or a client chose becomes a path by `below`
-alone; tests/hostile/test_paths.py holds all of hybridr to that. A file is opened for reading here, or below
-a call of `require_regular`; tests/hostile/test_opening.py holds all of hybridr to that. Checks of what is
-read (links, size, depth of JSON, unpacked size) raise ValueError, which each reader turns into its own error
-with the name of the file. `HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits
-that a real file may meet.
+Only `below` turns a name from a cluster, document, record, manifest, file or client into a path
+(tests/hostile/test_paths.py checks that). Files are opened for reading here, or after a call of
+`require_regular` (tests/hostile/test_opening.py checks that). Checks of contents (links, size, depth of JSON,
+unpacked size) raise ValueError; each reader turns it into its own error with the name of the file.
+`HYBRIDR_LINE_MB`, `HYBRIDR_MODEL_GB` and `HYBRIDR_MEMORY_GB` move the limits that a real file may meet.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ FILE_NAME = re.compile(r"[^/\\\x00-\x1f\x7f]+")
 
 def cache_folder() -> Path:
     """Return the folder of downloads and unpacked programs, which can be deleted at any time."""
-    if chosen := os.environ.get("HYBRIDR_CACHE"):
-        return Path(chosen).expanduser().absolute()
+    if location := os.environ.get("HYBRIDR_CACHE"):
+        return Path(location).expanduser().absolute()
     return _folder("cache", platformdirs.user_cache_path("hybridr"), "/var/cache/hybridr")
 
 
@@ -65,22 +64,20 @@ def state_folder() -> Path:
     return _folder("state", platformdirs.user_state_path("hybridr"), "/var/lib/hybridr/state")
 
 
-def _folder(part: str, own: Path, system: str) -> Path:
-    """Return the folder `part` of HYBRIDR_HOME, else the user's `own`, else (root, if closed to others) the
-    `system` one.
-    """
+def _folder(part: str, user_folder: Path, system_folder: str) -> Path:
+    """Return the folder `part` of HYBRIDR_HOME, else the user's, or the system's if that is closed (root)."""
     if home := os.environ.get("HYBRIDR_HOME"):
         return Path(home).expanduser().absolute() / part
-    return own if is_reachable(own) else Path(system)
+    return user_folder if is_reachable(user_folder) else Path(system_folder)
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a name is that of a single file: no path, no drive, neither `.` nor `..`."""
+    """Return whether a name names a single file: no path, no drive, neither `.` nor `..`."""
     return FILE_NAME.fullmatch(name) is not None and name.strip(". ") != "" and Path(name).name == name
 
 
 def below(folder: Path, name: str) -> Path:
-    """Return the path of a file in a folder; somebody else may have chosen the name.
+    """Return the path of a file in a folder; the name may come from an untrusted source.
 
     Raises DataError for a name that could lead out of the folder.
     """
@@ -93,9 +90,7 @@ def below(folder: Path, name: str) -> Path:
 
 
 def delete_below(folder: Path, name: str) -> None:
-    """Delete the folder of this name in `folder`, if it exists; of a link only the link. Raises as
-    `below`.
-    """
+    """Delete the folder of this name in `folder`, if it exists, or a link. Raises as `below`."""
     path = below(folder, name)
     if path.is_symlink():
         path.unlink()
@@ -158,7 +153,7 @@ def require_space(folder: Path, needed_bytes: int) -> None:
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
+    """Yield a temporary path next to `path`; rename it to `path` if the block succeeds.
 
     `private` files, which hold text of documents, are readable by their owner only.
     """
@@ -175,26 +170,24 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 
 
 def final_name(path: Path) -> str:
-    """Return the name of the target that a temporary file or folder was made for; for any other path its own
-    name.
-    """
+    """Return the target's name of a temporary file or folder; for any other path its own name."""
     return re.sub(r"^\.(.+)\.[a-z0-9_]{8}$", r"\1", path.name)
 
 
 def append_private(path: Path, line: str) -> None:
     """Append a line to a file that only its owner can read; create it if missing. Raises OSError.
 
-    The line is written in one piece, so that lines of several processes do not mix. If the last line has no
-    end, because its writer was killed or the disk was full, a line end is written first.
+    One write per line keeps lines of several processes apart. If the last line has no end, because its writer
+    was killed or the disk was full, a line end is written first.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
     with path.open("a+b", buffering=0) as file:
         if end := file.seek(0, os.SEEK_END):
             file.seek(end - 1)
-        torn = end and file.read(1) != b"\n"
-        written = f"{chr(10) if torn else ''}{line}\n".encode()
-        if file.write(written) != len(written):
+        is_torn = end and file.read(1) != b"\n"
+        content = f"{chr(10) if is_torn else ''}{line}\n".encode()
+        if file.write(content) != len(content):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -251,7 +244,7 @@ def _number_setting(name: str, default: float) -> float:
 
 
 def require_own_files(folder: Path) -> None:
-    """Raise ValueError if something in `folder` is a link out of the folder, or neither file nor folder.
+    """Raise ValueError if `folder` holds a link out of it, or an entry that is neither file nor folder.
 
     Links of the model hub's cache into its own `blobs` folder are allowed.
     """
@@ -259,8 +252,8 @@ def require_own_files(folder: Path) -> None:
     repository, roots = root.parent.parent, [root]
     if root.parent.name == "snapshots" and repository.name.startswith("models--"):
         roots.append(repository / "blobs")
-    for place, folders, files in os.walk(folder):
-        for path in (Path(place, name) for name in (*folders, *files)):
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in (*folders, *files)):
             name = path.relative_to(folder).as_posix()
             if not path.is_symlink():
                 if not stat.S_ISREG(kind := path.lstat().st_mode) and not stat.S_ISDIR(kind):
@@ -268,26 +261,24 @@ def require_own_files(folder: Path) -> None:
                 continue
             try:
                 target = path.resolve()
-            except (OSError, RuntimeError):  # a circle of links
+            except (OSError, RuntimeError):  # a loop of links
                 raise ValueError(f"{name} is a link that leads nowhere") from None
             if target.is_dir() or not any(target.is_relative_to(allowed) for allowed in roots):
                 raise ValueError(f"{name} is a link that leads out of the folder, which is not followed")
 
 
 def require_regular(path: Path) -> Path:
-    """Return the path unchanged. Raises OSError, and ValueError for a pipe or device: reading one may never
-    end.
-    """
+    """Return the path unchanged. Raises OSError, and ValueError for a pipe or device, which may never end."""
     if not stat.S_ISREG(kind := path.stat().st_mode) and not stat.S_ISDIR(kind):
         raise ValueError(f"{path.name} is a pipe or a device, a regular file is needed")
     return path
 
 
 def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
-    """Return the bytes of a file of at most `limit` bytes. Raise ValueError, OSError."""
+    """Return the bytes of a file of at most `limit` bytes. Raises ValueError, OSError."""
     content = bytearray()
     with require_regular(path).open("rb") as file:
-        # In parts: `read(limit)` allocates that much memory, however small the file is.
+        # In parts: `read(limit)` allocates that much memory even for a small file.
         while len(content) <= limit and (part := file.read(min(AT_ONCE, limit + 1 - len(content)))):
             content += part
     if len(content) > limit:
@@ -296,7 +287,7 @@ def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
 
 
 def text_within(path: Path, limit: int = MOST_JSON) -> str:
-    """Return a file of at most `limit` bytes as UTF-8 text. Raise ValueError, OSError."""
+    """Return a file of at most `limit` bytes as UTF-8 text. Raises ValueError, OSError."""
     return read_within(path, limit).decode()
 
 
@@ -315,7 +306,7 @@ def require_size(path: Path) -> None:
 
 
 def parsed_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError, also if it is nested too deep."""
+    """Parse JSON. Raises ValueError, also for JSON that is nested too deep."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -334,7 +325,7 @@ def numbered_lines(
     try:
         with opened(require_regular(path), "rt", encoding=encoding, errors=errors, newline=newline) as lines:
             while line := lines.readline(limit + 1):
-                if len(line) > limit:  # before it is read whole
+                if len(line) > limit:  # before the rest of the line is read
                     raise ValueError(f"it has a line of more than {limit:,} characters (HYBRIDR_LINE_MB)")
                 number += 1
                 yield number, line
@@ -343,10 +334,10 @@ def numbered_lines(
 
 
 def read_members(archive: zipfile.ZipFile, names: list[str], size: int) -> dict[str, bytes]:
-    """Return name -> bytes of members of a zip archive of `size` bytes. Raises ValueError if they unpack to
-    more than `GROWTH` times that size.
+    """Return name -> bytes of members of a zip archive of `size` bytes.
 
-    The declared sizes are checked before anything is unpacked; `zipfile` reads no more than is declared.
+    Raises ValueError if they unpack to more than `GROWTH` times that size. The declared sizes are checked
+    before unpacking, and `zipfile` reads no more than declared.
     """
     limit = min(GROWTH * size, max_model_bytes())
     declared = sum(archive.getinfo(name).file_size for name in names)
@@ -381,7 +372,7 @@ def fingerprint(value: Any) -> str:
 
 @cache
 def release() -> str:
-    """Return hybridr's version and 12 hex digits of its code's digest: code may change within a version."""
+    """Return hybridr's version and 12 hex digits of its code's digest, which may change within a version."""
     return f"{metadata.version('hybridr')} ({code_digest()[:12]})"
 
 
@@ -445,7 +436,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         raise DataError(f"{path} is not valid JSON: {error}", hint="make the artifact again") from error
     if not isinstance(record, dict):
         raise DataError(f"{path} is not a JSON object", hint="make the artifact again")
-    wrong = [name for name in MANIFEST_PARTS if not isinstance(record.get(name, {}), dict)]
-    if wrong:
-        raise DataError(f"{path}: '{wrong[0]}' is not an object", hint="make the artifact again")
+    malformed = [name for name in MANIFEST_PARTS if not isinstance(record.get(name, {}), dict)]
+    if malformed:
+        raise DataError(f"{path}: '{malformed[0]}' is not an object", hint="make the artifact again")
     return record

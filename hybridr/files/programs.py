@@ -1,6 +1,4 @@
-"""Programs that hybridr installs in its cache, and the account that runs nodes: OpenSearch does not run as
-root.
-"""
+"""Programs that hybridr installs in its cache, and the account of nodes (OpenSearch never runs as root)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from typing import TypedDict
 from ..errors import NodeError
 from .local import acquire_lock, below, is_reachable, is_root, storing
 
-UNPRIVILEGED = 60939  # a number without an account: nobody else owns files or processes under it
+UNPRIVILEGED = 60939  # an id without an account, so no one else owns files or processes under it
 CLEARED_TIMES, CLEARED_AGAIN_S = 5, 0.2
 
 
@@ -30,9 +28,7 @@ class Account(TypedDict, total=False):
 
 
 def node_account() -> Account:
-    """Return the `subprocess` arguments for the account that runs nodes: an unprivileged one if this process
-    is root, else none.
-    """
+    """Return the `subprocess` arguments for an unprivileged account that runs nodes; empty unless root."""
     if not is_root():
         return {}
     return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
@@ -43,7 +39,7 @@ def make_reachable(path: Path) -> None:
     created = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in created if is_root() else ():
-        folder.chmod(0o755)  # whatever root's umask says
+        folder.chmod(0o755)  # despite root's umask
     if not is_reachable(path):
         raise NodeError(
             f"OpenSearch does not run as root, and other users cannot enter {path}",
@@ -74,10 +70,10 @@ def ensure_program(home: Path, is_installed: Callable[[], bool], make: Callable[
         with locked(below(home.parent, f".{home.name}.lock")):
             if not is_installed():  # another process may have made it while this one waited
                 clear_leftovers(home.parent, f".{home.name}-*")
-                place = {"prefix": f".{home.name}-", "dir": str(home.parent)}
-                with tempfile.TemporaryDirectory(**place, ignore_cleanup_errors=True) as temporary:
+                location = {"prefix": f".{home.name}-", "dir": str(home.parent)}
+                with tempfile.TemporaryDirectory(**location, ignore_cleanup_errors=True) as temporary:
                     program = make(Path(temporary))
-                    # Nodes may run under another account than the one that unpacked it.
+                    # Nodes may run under an account that did not unpack the program.
                     for entry in (program, *program.rglob("*")):
                         mode = entry.stat().st_mode
                         entry.chmod(mode | (0o755 if entry.is_dir() or mode & 0o100 else 0o644))
@@ -87,14 +83,12 @@ def ensure_program(home: Path, is_installed: Callable[[], bool], make: Callable[
 
 
 def clear_leftovers(folder: Path, pattern: str) -> None:
-    """Delete temporary folders of killed processes; try up to `CLEARED_TIMES` times while something still
-    writes there.
-    """
+    """Delete temporary folders of killed processes, in up to `CLEARED_TIMES` tries against late writes."""
     for _ in range(CLEARED_TIMES):
         leftovers = list(folder.glob(pattern))
-        for left in leftovers:
-            shutil.rmtree(left, ignore_errors=True)
-        if not any(left.exists() for left in leftovers):
+        for leftover in leftovers:
+            shutil.rmtree(leftover, ignore_errors=True)
+        if not any(leftover.exists() for leftover in leftovers):
             return
         time.sleep(CLEARED_AGAIN_S)
 

@@ -1,9 +1,8 @@
-"""Small state files on this machine: folders of encoders, measured values, and a list of local files that
-hold documents' text.
+"""Small state files on this machine: folders of encoders, measured values, and local files with text.
 
-Of encoder folders only paths are stored; whoever loads one checks its fingerprint. Files with text (refused
-documents, token caches, documents of the gate, requests of a shadow) are readable by their owner only;
-`hybridr status` lists those of an index, and `hybridr clean` deletes them unless somebody changed them.
+Only paths of encoder folders are stored; a loader checks the fingerprint. Files with text (refused documents,
+token caches, documents of the gate, requests of a shadow) are readable by their owner only. `hybridr status`
+lists those of an index, and `hybridr clean` deletes them unless they were changed.
 """
 
 from __future__ import annotations
@@ -36,13 +35,14 @@ IRREPLACEABLE = {
     KNOWN_FILE: "the files of published models as first fetched",
     REGISTER: "the places of documents' text",
 }
-MOST_INDICES = 8  # whose scales are stored
+MOST_INDICES = 8  # number of indices whose scales are stored
 _spreads: dict[str, float] = {}
 
 
 def read_state_file(file: str) -> dict[str, Any]:
-    """Return the JSON object in a file of the state folder; empty if the file is missing, or damaged but
-    replaceable. Raises DataError for a damaged file that is IRREPLACEABLE.
+    """Return the JSON object in a file of the state folder; empty if missing, or damaged but replaceable.
+
+    Raises DataError for a damaged file that is IRREPLACEABLE.
     """
     path = below(state_folder(), file)
     try:
@@ -64,23 +64,21 @@ def read_state_file(file: str) -> dict[str, Any]:
 def change_state_file(file: str, *, private: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the JSON object in a file of the state folder; write it back if the block changed it.
 
-    A lock makes other threads and processes wait that want to change it. Raises DownloadError, and DataError
-    as `read_state_file`.
+    A lock makes other threads and processes wait with their changes. Raises DownloadError, and DataError as
+    `read_state_file`.
     """
     with storing(state_folder(), "free some space, or set HYBRIDR_HOME to a folder you may write to"):
         state_folder().mkdir(parents=True, exist_ok=True)
         with acquire_lock(below(state_folder(), f".{file}.lock")):
             entries = read_state_file(file)
-            before = dict(entries)
+            old_entries = dict(entries)
             yield entries
-            if entries != before:
+            if entries != old_entries:
                 write_json(below(state_folder(), file), entries, private=private)
 
 
 def remember_encoder(key: str, folder: Path | None) -> None:
-    """Store the folder of an encoder (None: do nothing) under a key: its fingerprint, or the index that it
-    was promoted for.
-    """
+    """Store an encoder's folder (None: do nothing) under its fingerprint, or the index that it serves."""
     if folder is not None:
         with change_state_file(ENCODERS) as entries:
             entries[key] = str(folder.resolve())
@@ -99,8 +97,9 @@ def forget_encoder(key: str) -> None:
 
 
 def remember_spread(key: str, spread: float) -> None:
-    """Store the spread (standard deviation) of an encoder's cosines. If the file cannot be written, this
-    process still remembers it, and DownloadError is raised.
+    """Store the spread (standard deviation) of an encoder's cosines, in this process and in a file.
+
+    Raises DownloadError if the file cannot be written; the process still has the value.
     """
     _spreads[key] = spread
     with change_state_file(SPREADS) as entries:
@@ -115,9 +114,7 @@ def known_spread(key: str) -> float | None:
 
 
 def remember_newest(file: str, key: str, value: Any, limit: int) -> None:
-    """Store a value as the newest entry of a state file, which keeps the newest `limit`. Raise
-    DownloadError.
-    """
+    """Store a value as the newest entry of a state file of at most `limit` entries. Raises DownloadError."""
     with change_state_file(file) as entries:
         entries.pop(key, None)
         for name in list(entries)[: max(0, len(entries) + 1 - limit)]:
@@ -126,9 +123,7 @@ def remember_newest(file: str, key: str, value: Any, limit: int) -> None:
 
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
-    """Store the scales of an index's queries; those of the last MOST_INDICES indices stay. Raises
-    DownloadError.
-    """
+    """Store the scales of an index's queries, for the last MOST_INDICES indices. Raises DownloadError."""
     remember_newest(SCALES, index, dict(scales), MOST_INDICES)
 
 
@@ -140,17 +135,13 @@ def known_scales(index: str) -> dict[str, float]:
 
 
 def known_checkpoint(repository: str) -> dict[str, Any]:
-    """Return the `revision` and `files` (name -> sha256) that a model repository had when it was first
-    fetched; empty if it never was.
-    """
+    """Return `revision` and `files` (name -> sha256) of a model repository as first fetched, or empty."""
     checkpoint = read_state_file(KNOWN_FILE).get(repository)
     return checkpoint if isinstance(checkpoint, dict) and isinstance(checkpoint.get("files"), dict) else {}
 
 
 def remember_checkpoint(repository: str, revision: str, files: dict[str, str]) -> None:
-    """Store the revision and files that a model repository had when it was first fetched. Raise
-    DownloadError.
-    """
+    """Store the revision and files of a model repository as first fetched. Raises DownloadError."""
     with change_state_file(KNOWN_FILE) as entries:
         entries[repository] = {"revision": revision, "files": files}
 
@@ -163,8 +154,8 @@ INDEX_FILE = re.compile(r"(.+)#([^#]+)\.jsonl")
 class Text(Reported):
     """A local file or folder that holds text of documents.
 
-    `index` and `uuid` name the index that it belongs to; None if it belongs to none. `ours` says whether it
-    is still as hybridr wrote it: otherwise it is not deleted.
+    `index` and `uuid` name its index; None without an index. `ours` says whether it is unchanged since
+    hybridr wrote it; else it is not deleted.
     """
 
     path: Path
@@ -176,8 +167,9 @@ class Text(Reported):
 
 
 def file_of_index(folder: str, index: str, uuid: str) -> Path:
-    """Return the file of an index in the folder REJECTS or SHADOWS. The uuid tells apart indices of the same
-    name, of several clusters or times. Raises DataError for an invalid index name.
+    """Return the file of an index in the folder REJECTS or SHADOWS. Raises DataError for an invalid name.
+
+    The uuid distinguishes indices of one name, in several clusters or at several times.
     """
     return below(below(state_folder(), folder), f"{index}#{uuid}.jsonl")
 
@@ -185,9 +177,8 @@ def file_of_index(folder: str, index: str, uuid: str) -> Path:
 def remember_text(path: Path, kind: str, *, written: Path | None = None, parts: Sequence[str] = ()) -> None:
     """Register that `path` holds text of documents; `kind` says what it is, such as `token cache`.
 
-    A file is recognised later by size and modification time, which are taken from `written`, the temporary
-    file that will be renamed to it. A folder is recognised by the names of its `parts`; it always has the
-    first one.
+    A file is recognised later by its size and modification time, read from `written`, the temporary file that
+    will be renamed to it. A folder is recognised by the names of its `parts`; the first one always exists.
     """
     status = written.stat() if written else None
     entry = {"kind": kind, "file": status and [status.st_size, status.st_mtime_ns], "parts": list(parts)}
@@ -198,44 +189,43 @@ def remember_text(path: Path, kind: str, *, written: Path | None = None, parts: 
 
 
 def is_unchanged(path: Path, entry: Mapping[str, Any]) -> bool:
-    """Return whether a registered file or folder is still as hybridr wrote it."""
+    """Return whether a registered file or folder is unchanged since hybridr wrote it."""
     try:
         if path.is_dir():
             files = list(path.iterdir())
             parts = {final_name(file) for file in files}
-            same = parts <= set(entry["parts"]) and (not files or entry["parts"][0] in parts)
-            same = same and all(file.is_file() and not file.is_symlink() for file in files)
+            is_same = parts <= set(entry["parts"]) and (not files or entry["parts"][0] in parts)
+            is_same = is_same and all(file.is_file() and not file.is_symlink() for file in files)
         else:
-            same = [path.stat().st_size, path.stat().st_mtime_ns] == entry["file"]
-        return same and path.resolve() == path
+            is_same = [path.stat().st_size, path.stat().st_mtime_ns] == entry["file"]
+        return is_same and path.resolve() == path
     except (OSError, KeyError, TypeError):
         return False
 
 
 def local_texts(name: str | None = None) -> list[Text]:
-    """Return the existing local files that hold documents' text: all (`name` None), those of the index `name`
-    and its destinations, or those of the index `name#uuid`.
+    """Return the files with text of documents of the index `name` and its destinations, or of `name#uuid`.
 
-    Raises DataError if all are asked for and their register is damaged.
+    `name` None means all files; then a damaged register raises DataError.
     """
     if name is None:
         return [*index_texts(), *registered_texts()]
-    numbered = re.compile(rf"{re.escape(name)}(-hybridr-\d+(-returned)?)?")
+    pattern = re.compile(rf"{re.escape(name)}(-hybridr-\d+(-returned)?)?")
     return [
         text
         for text in index_texts()
-        if text.index and (numbered.fullmatch(text.index) or name == f"{text.index}#{text.uuid}")
+        if text.index and (pattern.fullmatch(text.index) or name == f"{text.index}#{text.uuid}")
     ]
 
 
 def index_texts() -> list[Text]:
     """Return the files of the state folder that hold text of an index's documents."""
-    listed: list[Text] = []
+    texts: list[Text] = []
     for folder, kind in TEXT_KINDS.items():
         for path in sorted(below(state_folder(), folder).glob("*#*")):
             if match := INDEX_FILE.fullmatch(final_name(path)):
-                listed.append(Text(path, kind, path.stat().st_size, match[1], match[2]))
-    return listed
+                texts.append(Text(path, kind, path.stat().st_size, match[1], match[2]))
+    return texts
 
 
 def registered_texts() -> list[Text]:
@@ -252,8 +242,8 @@ def registered_texts() -> list[Text]:
 def delete_texts(chosen: Collection[Text], *, of_one_name: bool = False) -> list[Text]:
     """Delete local files and folders that hold documents' text, and their registration; return the deleted.
 
-    Those that are not `ours` stay. Raises DownloadError, and SettingsError if they belong to several indices
-    of one name (of several clusters or times), unless `of_one_name` says that all of them are meant.
+    Those that are not `ours` stay. Raises DownloadError. Raises SettingsError if they belong to several
+    indices of one name (in several clusters or at several times), unless `of_one_name` allows that.
     """
     uuids = sorted({f"{text.index}#{text.uuid}" for text in chosen if text.index and text.ours})
     if not of_one_name and len(uuids) > len({uuid.partition("#")[0] for uuid in uuids}):
@@ -261,17 +251,17 @@ def delete_texts(chosen: Collection[Text], *, of_one_name: bool = False) -> list
             f"there are several indices of one name, of several clusters or times: {', '.join(uuids)}",
             hint=f"hybridr clean '{uuids[0]}' --yes, or without --yes to be asked",
         )
-    paths, listed = {text.path for text in chosen}, index_texts()
-    listed += registered_texts() if any(text.index is None for text in chosen) else []
-    deleted = [text for text in listed if text.path in paths and text.ours]
+    paths, existing = {text.path for text in chosen}, index_texts()
+    existing += registered_texts() if any(text.index is None for text in chosen) else []
+    deleted = [text for text in existing if text.path in paths and text.ours]
     for text in deleted:
         with storing(text.path):
             for file in text.path.iterdir() if text.path.is_dir() else [text.path]:
                 file.unlink(missing_ok=True)
             if text.path.is_dir():
                 text.path.rmdir()
-    if registered := {str(text.path) for text in deleted if text.index is None}:
+    if entry_paths := {str(text.path) for text in deleted if text.index is None}:
         with change_state_file(REGISTER, private=True) as entries:
-            for path in registered & entries.keys():
+            for path in entry_paths & entries.keys():
                 del entries[path]
     return deleted

@@ -1,5 +1,4 @@
-"""Folders that appear only when complete and are written by one run at a time; cleaning up after killed
-runs."""
+"""Folders that appear only when complete and have one writer at a time; cleans up after killed runs."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _claims: set[tuple[Path, int]] = set()
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder beside `path`; move it to `path` if the block succeeds.
+    """Yield an empty temporary folder next to `path`; move it to `path` if the block succeeds.
 
     An existing folder at `path` is replaced. This waits while another process writes to `path`. Raises
     DownloadError if the disk is full or not writable.
@@ -43,8 +42,8 @@ def staged_folder(path: Path) -> Iterator[Path]:
 def finish_staging(temporary: Path, path: Path) -> None:
     """Delete the temporary folder of a `staged_folder` that ended, failed or was killed.
 
-    If the old folder was moved away and the new one did not take its place yet, the new one is complete and
-    is moved to `path`.
+    If the old folder was moved away but `path` does not exist yet, the new folder is complete and is moved to
+    `path`.
     """
     if (temporary / "old").exists() and not path.exists():
         (temporary / ("new" if (temporary / "new").exists() else "old")).rename(path)
@@ -56,11 +55,11 @@ def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep other runs from writing to the folder `path` during the block; first clean up after killed runs.
 
     With `wait` this waits for another run, else it raises DownloadError. The block runs without a claim if
-    this thread has one already, in the helper processes of a training, and where nothing can be locked.
+    this thread already has one, in helper processes of a training, and on file systems without locks.
     """
     path, claim = path.absolute(), (path.resolve(), threading.get_ident())
     lock = None
-    if claim not in _claims and os.environ.get("RANK", "0") == "0":  # of `accelerate launch` and its like
+    if claim not in _claims and os.environ.get("RANK", "0") == "0":  # of `accelerate launch` and the like
         lock = claim_lock(claim[0], wait)
     if lock is None:
         yield
@@ -79,7 +78,7 @@ def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def claim_lock(path: Path, wait: bool) -> IO[str] | None:
-    """Lock the lock file beside `path` and return it open; None where nothing can be locked.
+    """Lock the lock file next to `path` and return it open; None if it cannot be locked.
 
     Raises DownloadError without `wait` if another run has the lock.
     """
@@ -103,16 +102,12 @@ def claim_lock(path: Path, wait: bool) -> IO[str] | None:
 
 
 def leftovers_of(path: Path) -> list[Path]:
-    """Return the temporary files and folders of `path`; killed processes left them if nobody writes it
-    now.
-    """
+    """Return the temporary files and folders of `path`, left by killed processes if no one is writing it."""
     entries = path.parent.iterdir() if path.parent.is_dir() else ()
     return [entry for entry in entries if entry.name != path.name and final_name(entry) == path.name]
 
 
 def delete_leftovers(path: Path) -> None:
-    """Delete the temporary files that killed writers of the file `path` left; nobody may be writing it
-    now.
-    """
+    """Delete the temporary files that killed writers of the file `path` left; no one may be writing it."""
     for leftover in leftovers_of(path):
         leftover.unlink(missing_ok=True)
