@@ -62,7 +62,7 @@ def switch_actions(
 ) -> list[dict[str, Any]]:
     """Return the actions of the `_aliases` request by which `switch_alias` moves an alias."""
     aliases = {} if old is None or not is_related(old, source) else old.aliases
-    moved = (alias, *companion_aliases(alias, old, new, source))
+    names = (alias, *companion_aliases(alias, old, new, source))
     actions: list[dict[str, Any]] = []
     is_hidden = source is not None and source.settings.get("index.hidden") == "true"  # and so are its copies
     if old is None and source is not None and not is_hidden:
@@ -70,8 +70,8 @@ def switch_actions(
         other_copies = {"index": destination_pattern(source.name), "alias": alias, "must_exist": False}
         actions += [{"remove": other_copies}]
     elif old is not None and old.name != new:
-        actions += [{"remove": {"index": old.name, "alias": alias, "must_exist": True}} for alias in moved]
-    return [*actions, *({"add": {"index": new, "alias": alias, **aliases.get(alias, {})}} for alias in moved)]
+        actions += [{"remove": {"index": old.name, "alias": alias, "must_exist": True}} for alias in names]
+    return [*actions, *({"add": {"index": new, "alias": alias, **aliases.get(alias, {})}} for alias in names)]
 
 
 def is_related(old: IndexInfo, source: IndexInfo | None) -> bool:

@@ -98,7 +98,7 @@ class Cluster:
         return cluster
 
     def with_patience(self, patience_s: float, stop: Event | None = None) -> Cluster:
-        """Return a copy of the connection that repeats requests for `patience_s` seconds, or until `stop`."""
+        """Return a copy that repeats requests for `patience_s` seconds, or until `stop` is set."""
         cluster = copy(self)
         cluster.patience_s = patience_s
         if stop is not None:
@@ -142,7 +142,7 @@ class Cluster:
             return [dict(node) for node in response["nodes"].values()]
 
     def installed_parts(self, kind: str) -> frozenset[str]:
-        """Return the "plugins" or "modules" (`kind`) that every node has; empty without the right."""
+        """Return the "plugins" or "modules" (`kind`) of all nodes; empty without the right to read them."""
         with self.reading_answer("GET /_nodes"):
             sets = [frozenset(part["name"] for part in node.get(kind, ())) for node in self.nodes]
         return frozenset.intersection(*sets) if sets else frozenset()
@@ -161,7 +161,7 @@ class Cluster:
 
         The request is repeated for `patience_s` seconds (None: the connection's value) while the cluster is
         unreachable or busy, so a write may happen twice. If a host fails, a request that only reads is
-        repeated once, at once. With `every_shard`, an answer that lacks a shard raises Unreachable. Raises
+        immediately repeated once. With `every_shard`, an answer that lacks a shard raises Unreachable. Raises
         Unreachable, AccessDenied, NotFound, or ClusterError with the server's reason.
         """
         request = ApiRequest(method, path, body, params)
@@ -196,12 +196,12 @@ class Cluster:
 
         return self.patiently(partial(retry_missing_index, self, ask), patience_s)
 
-    def reading_answer(self, what: str) -> AbstractContextManager[None]:
-        """Return a context for reading the answer to `what`; raises ClusterError for an unexpected form."""
-        return reading_answer(self.url, what)
+    def reading_answer(self, request: str) -> AbstractContextManager[None]:
+        """Return a context for reading the answer to `request`; it raises ClusterError for a wrong form."""
+        return reading_answer(self.url, request)
 
     def patiently(self, ask: Callable[[], T], patience_s: float | None = None) -> T:
-        """Return the result of `ask`; repeat it for `patience_s` seconds while it is down or busy."""
+        """Return the result of `ask`; retry for `patience_s` seconds while the cluster is down or busy."""
         deadline = time.monotonic() + (self.patience_s if patience_s is None else patience_s)
         wait_s = RETRY_WAIT_S[0]
         while True:

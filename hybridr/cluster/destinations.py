@@ -121,8 +121,8 @@ def is_of_replaced_source(info: IndexInfo, source: IndexInfo) -> bool:
     """
     record = info.record
     has_alias = any(default_alias(alias) == record.alias for alias in source.aliases)
-    has_name = record.source == source.name or has_alias
-    return is_destination(info) and not record.in_place and record.source_uuid != source.uuid and has_name
+    matches = record.source == source.name or has_alias
+    return is_destination(info) and not record.in_place and record.source_uuid != source.uuid and matches
 
 
 def require_source_index(cluster: Cluster, info: IndexInfo) -> IndexInfo:
@@ -182,16 +182,16 @@ def register_destination(cluster: Cluster, info: IndexInfo, view: IndexView | No
     if info.uuid in source.record.destinations:
         return True
     by_name = {candidate.name: candidate for candidate in destinations(view, source)}
-    queue, earlier = indices_in_use(by_name.values()), list[str]()
+    queue, earlier_uuids = indices_in_use(by_name.values()), list[str]()
     while queue:
         candidate = queue.pop()
-        earlier.append(candidate.uuid)
+        earlier_uuids.append(candidate.uuid)
         if previous := by_name.pop(candidate.record.previous, None):
             queue.append(previous)
 
     def with_destination(record: Record) -> Record:
         """Return the record with the uuid of the destination."""
-        uuids = (*(record.destinations or earlier), info.uuid)
+        uuids = (*(record.destinations or earlier_uuids), info.uuid)
         return record.changed(destinations=tuple(dict.fromkeys(uuids)))
 
     try:
@@ -320,10 +320,10 @@ def event_change(event: Event, details: dict[str, Any], **changes: Any) -> Chang
         """Return the record with the event."""
         history = (*record.history, entry)
         moves = [number for number, past in enumerate(history) if past["event"] in MOVES]
-        first = len(history) - MAX_EVENTS
-        early = [history[number] for number in moves[-1:] if number < first]
-        recent = history[max(0, first + len(early)) :]
-        return record.changed(**changes, history=(*early, *recent))
+        start = len(history) - MAX_EVENTS
+        old_moves = [history[number] for number in moves[-1:] if number < start]
+        recent = history[max(0, start + len(old_moves)) :]
+        return record.changed(**changes, history=(*old_moves, *recent))
 
     return changed
 
@@ -346,11 +346,11 @@ def rewrite_in_view(view: IndexView, index: str, change: Change, *, settled: boo
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        written = put_changed(view, index, change)
-        if settled and written:
+        new_info = put_changed(view, index, change)
+        if settled and new_info:
             time.sleep(SETTLE_S)
         view = view.fetch_again()
-        if written and has_last_mark(written, view):
+        if new_info and has_last_mark(new_info, view):
             return view
     raise ClusterError(f"other writers keep overwriting the record of '{index}'", hint="run it again")
 
@@ -360,17 +360,17 @@ def begin_rewrite(view: IndexView, index: str, change: Change) -> tuple[IndexInf
 
     Return the new description, and a function that checks, repeats a lost change, and returns a new view.
     """
-    written = put_changed(view, index, change)
-    if written is None:
+    new_info = put_changed(view, index, change)
+    if new_info is None:
         view = rewrite_in_view(view, index, change)
         return view.index_info(index), view.fetch_again
 
     def check() -> IndexView:
         """Return a new view; repeat the change if another process overwrote it."""
         new_view = view.fetch_again()
-        return new_view if has_last_mark(written, new_view) else rewrite_in_view(new_view, index, change)
+        return new_view if has_last_mark(new_info, new_view) else rewrite_in_view(new_view, index, change)
 
-    return written, check
+    return new_info, check
 
 
 def put_changed(view: IndexView, index: str, change: Change) -> IndexInfo | None:
@@ -414,9 +414,9 @@ def writing_turn(view: IndexView, index: str) -> Iterator[str]:
     if info.turns:  # another writer needs a moment more, or was killed
         time.sleep(secrets.randbelow(200) / 1000)
     actions = [{"remove": {"index": info.name, "alias": old, "must_exist": False}} for old in info.turns]
-    added = {"index": info.name, "alias": turn, "is_hidden": True}
+    new_alias = {"index": info.name, "alias": turn, "is_hidden": True}
     try:
-        view.cluster.request("POST", "/_aliases", {"actions": [*actions, {"add": added}]})
+        view.cluster.request("POST", "/_aliases", {"actions": [*actions, {"add": new_alias}]})
     except ClusterError as error:
         if not is_forbidden(error):
             raise
@@ -443,9 +443,9 @@ def put_record(cluster: Cluster, info: IndexInfo, record: Record, turn: str = ""
     return replace(info, mappings={**info.mappings, "_meta": meta})
 
 
-def has_last_mark(written: IndexInfo, view: IndexView) -> bool:
+def has_last_mark(new_info: IndexInfo, view: IndexView) -> bool:
     """Return whether the index's mapping still has the mark of the last write, so no one overwrote it."""
-    return not written.marks or written.marks[-1] in view.index_info(written.name).marks
+    return not new_info.marks or new_info.marks[-1] in view.index_info(new_info.name).marks
 
 
 def check_fingerprint(fingerprint: str, info: IndexInfo) -> None:

@@ -117,13 +117,13 @@ def shortened(text: Any) -> str:
 
 
 @contextmanager
-def reading_answer(url: str, what: str) -> Iterator[None]:
-    """Run the block, which reads the answer to `what`; raise ClusterError for an unexpected form."""
+def reading_answer(url: str, request: str) -> Iterator[None]:
+    """Run the block, which reads the answer to `request`; raise ClusterError for an unexpected form."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
         raise ClusterError(
-            f"{url} gives no answer to {what} that OpenSearch would give "
+            f"{url} gives no answer to {request} that OpenSearch would give "
             f"({type(error).__name__}: {shortened(error)})",
             hint="check the address, and whether a proxy changes answers",
         ) from None

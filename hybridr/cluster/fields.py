@@ -210,8 +210,8 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
         if name in fields and fields[name].type not in STRING_TYPES:
             raise DataError(f"field '{name}' of index '{info.name}' is of type {fields[name].type}, not text")
         if name not in fields and not any(text_of(source, (name,)) for source in sources):
-            parent, _, last = name.rpartition(".")
-            if parent in fields and last in fields[parent].subfields:
+            parent, _, leaf = name.rpartition(".")
+            if parent in fields and leaf in fields[parent].subfields:
                 searched = name in text_subfields(info, parent)
                 words = f'; [search] lexical_fields = ["{name}"] searches words there' if searched else ""
                 raise DataError(
@@ -267,8 +267,8 @@ def choose_by_contents(contents: Mapping[str, Contents], info: IndexInfo) -> Fie
     reasons = {name: reason for name, content in contents.items() if (reason := unfit_reason(name, content))}
     useful = {name: content for name, content in contents.items() if name not in reasons}
     for name in sorted(useful, key=lambda name: -useful[name].words):
-        others = {twin: content for twin, content in useful.items() if twin != name}
-        if copied := copied_from(useful[name], others):
+        other_fields = {twin: content for twin, content in useful.items() if twin != name}
+        if copied := copied_from(useful[name], other_fields):
             reasons[name] = f"repeats {', '.join(copied)}"
             del useful[name]
     worth = {  # words per document
@@ -306,7 +306,7 @@ def unfit_reason(name: str, contents: Contents) -> str:
     return ""
 
 
-def copied_from(contents: Contents, others: Mapping[str, Contents]) -> list[str]:
+def copied_from(contents: Contents, other_fields: Mapping[str, Contents]) -> list[str]:
     """Return the names of the other fields from which most of a field's text is copied.
 
     Empty if a share of at least FOREIGN of its words is its own.
@@ -315,7 +315,7 @@ def copied_from(contents: Contents, others: Mapping[str, Contents]) -> list[str]
     copies: dict[str, int] = defaultdict(int)
     for position, text in enumerate(contents.texts):
         total += count_words(text)
-        for name, candidate in others.items():
+        for name, candidate in other_fields.items():
             part = candidate.texts[position]
             if part and part in text:
                 text = text.replace(part, " ", 1)

@@ -67,9 +67,9 @@ def watermark_of(settings: Mapping[str, str], name: str) -> str:
 
 def bytes_kept_free(settings: Mapping[str, str], name: str, total: int) -> int:
     """Return the bytes of a disk that a watermark keeps free, at most Elasticsearch's `max_headroom`."""
-    free = reserved_bytes(watermark_of(settings, name), total)
+    reserve = reserved_bytes(watermark_of(settings, name), total)
     headroom = settings.get(f"{name}.max_headroom", "-1")
-    return free if headroom == "-1" else min(free, reserved_bytes(headroom, total))
+    return reserve if headroom == "-1" else min(reserve, reserved_bytes(headroom, total))
 
 
 def reserved_bytes(watermark: str, total: int) -> int:
@@ -465,8 +465,8 @@ def has_clash(needed: Fields, existing: Fields) -> bool:
 
 def is_changeable(field: Mapping[str, Any], mapping: Mapping[str, Any]) -> bool:
     """Return whether OpenSearch can change `mapping` into `field`: only changeable parameters differ."""
-    fixed = (field.keys() | mapping.keys()) - CHANGEABLE
-    return all(field.get(name, IMPLIED.get(name)) == mapping.get(name, IMPLIED.get(name)) for name in fixed)
+    names = (field.keys() | mapping.keys()) - CHANGEABLE
+    return all(field.get(name, IMPLIED.get(name)) == mapping.get(name, IMPLIED.get(name)) for name in names)
 
 
 def without_inner_fields(field: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def routing_by_shard(cluster: Cluster, info: IndexInfo) -> list[str]:
         if count == shards:
             return selection
         is_in_scope = not scope or reached([*scope, value]) == shards
-        if is_in_scope and (more := reached([*selection, value])) > count:
-            selection, count = [*selection, value], more
+        if is_in_scope and (new_count := reached([*selection, value])) > count:
+            selection, count = [*selection, value], new_count
     raise ClusterError(
         f"the cluster leads no routing value to {shards - count} of the {shards} shards of '{info.name}'",
         hint="hybridr doctor",

@@ -212,8 +212,8 @@ def _next_page(cluster: Cluster, info: IndexInfo, body: dict[str, Any]) -> list[
         return complete
     filters = [*body["query"]["bool"]["filter"], {"term": {"_seq_no": last}}]
     last_query = {**body, "query": {"bool": {"filter": filters}}}
-    while more := view_documents(cluster, info, {**last_query, "from": len(documents)}):
-        documents += more
+    while rest := view_documents(cluster, info, {**last_query, "from": len(documents)}):
+        documents += rest
     return documents
 
 

@@ -35,12 +35,12 @@ from .semantic import SemanticField, plain_mappings
 ROLE = "vectors"
 ENCODER_FIELD = "hybridr_encoder"
 SEQ_NO_FIELD = "hybridr_seq_no"
-MARK_FIELD = "hybridr_mark"  # of vectors in the user's own index
+MARK_FIELD = "hybridr_mark"  # with vectors in the user's own index
 BITS_FIELD = "hybridr_tokens"
 TEXT_TYPES = frozenset({"text", "match_only_text", "annotated_text", "search_as_you_type"})
 RESULT_WINDOW, USUAL_RESULT_WINDOW = "index.max_result_window", 10_000
-MARKS = "hybridr_writes"  # beside the record in `_meta`
-PASSAGE_VECTOR = "vector"  # inside the nested field; `start` and `end` beside it
+MARKS = "hybridr_writes"  # next to the record in `_meta`
+PASSAGE_VECTOR = "vector"  # inside the nested field, next to `start` and `end`
 NEEDED = ("source", "source_uuid", "job", "state", "encoder", "similarity", "vector_field", "fields")
 
 
@@ -54,7 +54,7 @@ def require_event_keys(event: dict[str, Any]) -> dict[str, Any]:
 HistoryEvent = Annotated[dict[str, Any], AfterValidator(require_event_keys)]
 """An event of the history."""
 Name = Annotated[str, AfterValidator(lambda name: require_name(name))]
-"""The name of an index or alias, or "": it becomes part of requests' paths and of file names."""
+"""The name of an index or alias, or "". It becomes part of URL paths and file names."""
 Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,64}$")]
 NO_NAME = re.compile(r"""^[-_+]|[ ,:#*?"<>|]""")
 Event = Literal[
@@ -77,15 +77,15 @@ Event = Literal[
 class Record(Part):
     """The state that hybridr keeps in an index's `_meta`; empty for an index that hybridr never wrote to.
 
-    The record of an index with vectors (`role` "vectors") says from which `source` index they were made, by
-    which `encoder` (its fingerprint), of which `fields`, and how they are compared. `aliases` are those that
-    hybridr made or moved, `original` the index settings to restore after the fill, `synced` the position up
-    to which each shard of the source was read. `token_bits` is the mean state from which the bits of tokens
-    are computed (`encoders/bits.py`); empty without such bits. `refused` are documents that the engine
-    rejected and that every run tries again; the user allows the `accepted` ones to be missing. `target` says
-    where the vectors are if neither in place nor beside the source. The record of a source lists in
-    `destinations` the uuids of the indices with its vectors (see `is_destination_of` in `destinations.py`).
-    `warning` names a problem that the user chose to ignore.
+    The record of an index with vectors (`role` "vectors") names their `source` index, their `encoder` (its
+    fingerprint), their `fields`, and how they are compared. `aliases` were created or moved by hybridr.
+    `original` holds the index settings to restore after the fill, `synced` the last position read in each
+    shard of the source. `token_bits` is the mean state from which the bits of tokens are computed
+    (`encoders/bits.py`); empty without such bits. `refused` names documents that the engine rejected and that
+    every run tries again; the user allows the `accepted` ones to be missing. `target` says where the vectors
+    are if neither in place nor next to the source. In the record of a source, `destinations` lists the uuids
+    of the indices with its vectors (`is_destination_of` in `destinations.py`). `warning` names a problem that
+    the user chose to ignore.
     """
 
     role: Literal["source", "vectors"] | None = None
@@ -106,11 +106,11 @@ class Record(Part):
     precision: Literal["fp32", "bf16", "int8"] | None = None
     backend: Literal["onnx", "openvino", "torch"] | None = None
     arithmetic: str = ""
-    """The measurements by which precision and backend were chosen; empty if none were made."""
+    """The measurements that decided precision and backend; empty without measurements."""
     vector_field: str = ""
     fields: tuple[str, ...] = ()
     fields_named: bool = False
-    """Whether the user named the `fields`; else they were chosen by the contents of documents."""
+    """Whether the user named the `fields`; else the contents of documents decided them."""
     lexical_fields: tuple[str, ...] = ()
     text_fields: tuple[str, ...] = ()
     language: str | None = None
@@ -129,9 +129,9 @@ class Record(Part):
     carried: dict[int, int] | None = None
     """In a replaced index: the position up to which clients' writes were carried over or discarded."""
     carried_into: Uuid = ""
-    """The uuid of the index that they were carried into; "" if they went to the source or were discarded."""
+    """The uuid of the index that got these writes; "" if the source got them or they were discarded."""
     not_carried: tuple[str, ...] = ()
-    """Documents before `carried` that were not carried over because they were changed elsewhere too."""
+    """Documents before `carried` that were not carried over, because they also changed elsewhere."""
     taken: dict[int, tuple[tuple[int, int], ...]] = {}
     """Operations of the source after `synced` that came from this index by a rollback: shard -> ranges."""
     rejected: int = 0
@@ -159,9 +159,9 @@ class Record(Part):
     def with_ranking(self, ranking: Ranking) -> Record:
         """Return the record with this ranking; other tuned values stay."""
         tuned = self.tuning or Tuned()
-        named = {name: getattr(tuned, name) for name in tuned.model_fields_set - {"search", "chain"}}
-        named |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
-        return self.changed(tuning=Tuned(**named) if named else None, memory=ranking.memory)
+        values = {name: getattr(tuned, name) for name in tuned.model_fields_set - {"search", "chain"}}
+        values |= {name: value for name in ("search", "chain") if (value := getattr(ranking, name))}
+        return self.changed(tuning=Tuned(**values) if values else None, memory=ranking.memory)
 
     @property
     def running_experiment(self) -> Experiment | None:
@@ -184,11 +184,11 @@ class Record(Part):
         return parse_record({**set_fields, **changes}, "the new record")
 
     def without(self, name: str) -> Record:
-        """Return the record without one value, as if it had never been set."""
+        """Return the record with one value unset."""
         return Record(**{field: getattr(self, field) for field in self.model_fields_set if field != name})
 
     def load_only(self) -> Record:
-        """Return the record with only what `load` wrote, for an index whose vectors are removed."""
+        """Return the record with only the values of `load`, for an index whose vectors are removed."""
         if self.load is None:
             return Record()
         fields = {"text_fields": self.text_fields, "language": self.language, "load": self.load}
@@ -208,19 +208,19 @@ def require_name(name: str) -> str:
 
 
 def can_be_name(name: str) -> bool:
-    """Return whether an index or alias can have this name: it is no pattern, list or path."""
+    """Return whether an index or alias can have this name, so it is not a pattern, list or path."""
     return is_file_name(name) and not NO_NAME.search(name)
 
 
 def parse_record(value: Any, whose: str) -> Record:
-    """Return the record with these values. Raises DataError (about `whose` record) if some are wrong."""
+    """Return the record with these values. Raises DataError about `whose` record for wrong values."""
     try:
         record = Record(**value)
     except TypeError as error:
         raise DataError(f"{whose} cannot be read: {error}", hint=FOREIGN_RECORD) from None
     except ValidationError as error:
-        first = error.errors()[0]
-        name, message = ".".join(map(str, first["loc"])), first["msg"].lower()
+        problem = error.errors()[0]
+        name, message = ".".join(map(str, problem["loc"])), problem["msg"].lower()
         raise DataError(f"{whose} holds a wrong '{name}': {message}", hint=FOREIGN_RECORD) from None
     missing = [name for name in NEEDED if record.role == ROLE and not getattr(record, name)]
     if missing:
@@ -237,7 +237,7 @@ class Scope:
     """The part of an index that an alias shows: documents that match `filter`, on the shards of `routing`.
 
     Without both it is the whole index. The server applies filter and routing only if a request names the
-    alias, but hybridr's name the index: so every request that reads documents adds the scope of `IndexInfo`.
+    alias. hybridr's requests name the index, so each request for documents adds the scope of `IndexInfo`.
     """
 
     filter: Mapping[str, Any] | None = None
@@ -286,7 +286,7 @@ class IndexInfo:
     """The description of one index: flat settings, mappings and alias definitions as the server gives them.
 
     `scope` is the part of the index that the requested name shows. In `mappings` the `semantic` fields are
-    text, as in documents that are read. `turns` are the aliases of `writing_turn`.
+    text, as in documents that hybridr reads. `turns` holds the aliases of `writing_turn`.
     """
 
     name: str
@@ -299,12 +299,12 @@ class IndexInfo:
 
     @property
     def uuid(self) -> str:
-        """Return the uuid of the index, which differs for another index of the same name."""
+        """Return the uuid of the index; a later index of the same name has another one."""
         return self._required_setting("index.uuid")
 
     @property
     def lineage(self) -> str:
-        """Return the history uuid: a restore over the index keeps `uuid`, changes this and all `_seq_no`."""
+        """Return the history uuid: restoring over the index changes it and all `_seq_no`, but not `uuid`."""
         return str(self.settings.get("index.history.uuid", ""))
 
     @property
@@ -318,14 +318,14 @@ class IndexInfo:
         return int(self.settings.get(RESULT_WINDOW, USUAL_RESULT_WINDOW))
 
     def _required_setting(self, setting: str) -> str:
-        """Return an index setting. Raises ClusterError if the server did not give it."""
+        """Return an index setting. Raises ClusterError if the server's answer lacks it."""
         if not isinstance(value := self.settings.get(setting), str):
             raise ClusterError(f"the cluster does not tell {setting} of '{self.name}'")
         return value
 
     @cached_property
     def record(self) -> Record:
-        """Return hybridr's record in the index; empty if there is none. Raises DataError for damage."""
+        """Return hybridr's record in the index; empty without one. Raises DataError for a damaged record."""
         stored = self.other_meta.get("hybridr", {})
         whose = f"hybridr's record in '{self.name}'"
         if not isinstance(stored, Mapping):
@@ -340,7 +340,7 @@ class IndexInfo:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Return the mappings of the index's fields, by name, each with the fields inside it."""
+        """Return name -> mapping of the index's top-level fields, each with its inner fields."""
         properties: dict[str, Any] = self.mappings.get("properties", {})
         return properties
 
@@ -362,20 +362,20 @@ class IndexInfo:
 
     def mapping_of(self, field: str) -> dict[str, Any]:
         """Return the mapping of a field by its dotted name; empty if there is none."""
-        mapping, rest = self.mappings, field.split(".")
-        while rest:
+        mapping, parts = self.mappings, field.split(".")
+        while parts:
             inner = mapping.get("properties") or mapping.get("fields") or {}
-            # With `subobjects: false` a name with dots is a key, and the whole name comes first.
-            lengths = [len(rest), *range(1, len(rest))]
-            length = next((length for length in lengths if ".".join(rest[:length]) in inner), None)
+            # With `subobjects: false` a dotted name is a key, so the full name is tried first.
+            lengths = [len(parts), *range(1, len(parts))]
+            length = next((length for length in lengths if ".".join(parts[:length]) in inner), None)
             if length is None:
                 return {}
-            mapping, rest = inner[".".join(rest[:length])], rest[length:]
+            mapping, parts = inner[".".join(parts[:length])], parts[length:]
         return mapping
 
     @property
     def other_meta(self) -> dict[str, Any]:
-        """Return the mapping's whole `_meta`, with what applications keep there."""
+        """Return the mapping's whole `_meta`, including the values of applications."""
         meta = self.mappings.get("_meta", {})
         return dict(meta) if isinstance(meta, Mapping) else {}
 
@@ -394,9 +394,9 @@ class IndexInfo:
         return replace(self, mappings={**self.mappings, "_meta": self.meta_with(record)})
 
     def meta_with(self, record: Record) -> dict[str, Any]:
-        """Return the whole `_meta` with this record in it and without marks; what others keep there stays."""
-        others = {name: value for name, value in self.other_meta.items() if name not in ("hybridr", MARKS)}
-        return others | meta_of(record)
+        """Return `_meta` with this record and without marks; other applications' values stay."""
+        values = {name: value for name, value in self.other_meta.items() if name not in ("hybridr", MARKS)}
+        return values | meta_of(record)
 
 
 def leaf_fields(
@@ -427,7 +427,7 @@ def parse_index_info(name: str, index: Mapping[str, Any]) -> IndexInfo:
 
 
 def turn_prefix(name: str) -> str:
-    """Return the prefix of the aliases by which a source's record is written (`writing_turn`)."""
+    """Return the prefix of the aliases through which a source's record is written (`writing_turn`)."""
     return f"{name}-hybridr_turn_"
 
 
@@ -439,7 +439,7 @@ def require_fields(properties: Any) -> None:
 
 
 def scope_of(name: str, info: IndexInfo) -> Scope:
-    """Return the part of an index that a name shows. Raises ClusterError if a pattern leaves that open."""
+    """Return the part of an index that a name shows. Raises ClusterError if a pattern is ambiguous."""
     scopes = {
         alias: Scope(definition.get("filter"), definition.get("search_routing"))
         for alias, definition in info.aliases.items()
@@ -481,8 +481,8 @@ def sole_index(name: str, infos: Sequence[IndexInfo]) -> IndexInfo:
         raise ClusterError(
             f"'{name}' is a data stream, which only takes new documents", hint=COPY.format(name)
         )
-    first, *others = infos
-    if others:
+    first, *other_infos = infos
+    if other_infos:
         names = ", ".join(info.name for info in infos[:SHOWN]) + (", …" if len(infos) > SHOWN else "")
         raise ClusterError(
             f"'{name}' stands for several indices: {names}", hint=f"name one of them, or {COPY.format(name)}"

@@ -30,8 +30,8 @@ def shards_for(routing: str, info: IndexInfo) -> list[int]:
     default = info.shards << max(1, SPLITS - (info.shards - 1).bit_length())
     places = int(info.settings.get(f"index.{PLACES}", default))
     spread = int(info.settings.get(f"index.{SPREAD}", 1))
-    first = murmur3(routing.encode("utf-16-le"))
-    return [((first + offset) % places) // (places // info.shards) for offset in range(spread)]
+    hash_value = murmur3(routing.encode("utf-16-le"))
+    return [((hash_value + offset) % places) // (places // info.shards) for offset in range(spread)]
 
 
 def routing_values(info: IndexInfo) -> list[str]:
@@ -50,7 +50,7 @@ def shards_in(info: IndexInfo) -> list[int]:
     return list(range(info.shards))
 
 
-def has_same_layout(left: IndexInfo, right: IndexInfo) -> bool:
+def has_same_layout(info_a: IndexInfo, info_b: IndexInfo) -> bool:
     """Return whether the settings of two indices prove that both put a document into the same shard."""
 
     def layout(info: IndexInfo) -> tuple[Any, ...]:
@@ -60,8 +60,8 @@ def has_same_layout(left: IndexInfo, right: IndexInfo) -> bool:
         is_usual = created >= OPENSEARCH or SAME_SINCE <= created < SAME_BEFORE
         return info.shards, places, int(spread or 1), is_usual or created
 
-    is_resized = any(name.startswith(RESIZED) for info in (left, right) for name in info.settings)
-    return layout(left) == layout(right) and not is_resized
+    is_resized = any(name.startswith(RESIZED) for info in (info_a, info_b) for name in info.settings)
+    return layout(info_a) == layout(info_b) and not is_resized
 
 
 def text_preference(text: str) -> dict[str, str]:

@@ -113,8 +113,8 @@ def with_semantic_fields(
     """Return text fields, of which those named in `parameters` (by dotted name) become semantic."""
     mapped: dict[str, Any] = {}
     for name, mapping in fields.items():
-        if added := parameters.get(prefix + name):
-            mapping = mapping | {"type": OPENSEARCH, "raw_field_type": mapping["type"], **added}
+        if extras := parameters.get(prefix + name):
+            mapping = mapping | {"type": OPENSEARCH, "raw_field_type": mapping["type"], **extras}
         elif "properties" in mapping:
             inner = with_semantic_fields(mapping["properties"], parameters, f"{prefix}{name}.")
             mapping = mapping | {"properties": inner}

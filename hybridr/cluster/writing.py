@@ -109,7 +109,7 @@ class Rejects:
             ) from None
 
     def note(self, line: str) -> None:
-        """Note a refused document as a JSON line, which workers may have sent. Raises OSError."""
+        """Note the JSON line of a refused document; workers send such lines. Raises OSError."""
         self._noted.add(line)
         self._written = self.lines() if self._written is None else self._written
         if line not in self._written:
@@ -180,9 +180,9 @@ def refusal_changes(info: IndexInfo, refused: Collection[str], accepted: Collect
 
 def cut_to_room(refused: Collection[str]) -> tuple[str, ...]:
     """Return as many of the refused ids, in sorted order, as a record has room for."""
-    first = sorted(refused)[:MAX_REFUSED]
-    sizes = accumulate(map(len, first))
-    return tuple(doc_id for doc_id, size in zip(first, sizes, strict=True) if size <= MAX_CHARACTERS)
+    doc_ids = sorted(refused)[:MAX_REFUSED]
+    sizes = accumulate(map(len, doc_ids))
+    return tuple(doc_id for doc_id, size in zip(doc_ids, sizes, strict=True) if size <= MAX_CHARACTERS)
 
 
 def bulk_action(kind: str, doc_id: str, body: Any = None, **options: Any) -> Action:
@@ -275,8 +275,8 @@ def send_once(
     except ClusterError as error:
         if error.status == 413 and len(actions) > 1:
             middle = len(actions) // 2
-            first = send_once(cluster, index, actions[:middle], outcome, rejects, patience_s, params)
-            return first + send_once(cluster, index, actions[middle:], outcome, rejects, patience_s, params)
+            retry = send_once(cluster, index, actions[:middle], outcome, rejects, patience_s, params)
+            return retry + send_once(cluster, index, actions[middle:], outcome, rejects, patience_s, params)
         if error.status in (400, 413) and len(actions) == 1:
             return count_item(outcome, rejects, actions[0], error.status, {"reason": error.message})
         raise

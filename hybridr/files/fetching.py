@@ -309,7 +309,7 @@ def run_pip(
     `target` say where the result goes. After `LONGEST_S` the return code is 1.
     """
     requirements = folder / "requirements.txt"
-    requirements.write_text(" ".join([package, *(f"--hash=sha256:{each}" for each in hashes)]) + "\n")
+    requirements.write_text(" ".join([package, *(f"--hash=sha256:{digest}" for digest in hashes)]) + "\n")
     quiet = ["--quiet", "--no-input", "--progress-bar", "off", "--disable-pip-version-check", "--no-deps"]
     strict = ["--only-binary", ":all:", "--require-hashes", "--requirement", str(requirements)]
     command = [sys.executable, "-c", BOUNDED_PIP, str(MOST_BYTES), verb, *quiet, *strict, *target]

@@ -66,16 +66,16 @@ def read_corpus(path: Path) -> Iterator[dict[str, Any]]:
     Raises DataError for an unreadable file, a repeated id or a lone surrogate.
     """
     file = path / "corpus.jsonl" if path.is_dir() else path
-    seen = SeenIds()
+    ids = SeenIds()
     for line, record in read_document_file(file):
         doc_id = record["_id"]
         if not is_encodable(record):
             raise DataError(f"{file}:{line}: document {doc_id!a} holds half a character (a lone surrogate)")
-        seen.add(doc_id)
-        require_unique_ids(file, seen)
+        ids.add(doc_id)
+        require_unique_ids(file, ids)
         yield record
-    seen.merge_new()
-    require_unique_ids(file, seen)
+    ids.merge_new()
+    require_unique_ids(file, ids)
 
 
 def read_document_file(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -37,9 +37,9 @@ def identifier() -> Any:
         model = {name: np.load(below(folder, f"{name}.npy"), mmap_mode="r") for name in ARRAYS}
     except (OSError, ValueError):  # missing or damaged
         model = unpacked_model()
-        with suppress(DownloadError), staged_folder(folder) as new:
+        with suppress(DownloadError), staged_folder(folder) as new_folder:
             for name, array in model.items():
-                np.save(below(new, f"{name}.npy"), array)
+                np.save(below(new_folder, f"{name}.npy"), array)
     return LanguageIdentifier(
         model["weights"],
         model["prior"],

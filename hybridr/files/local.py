@@ -143,10 +143,10 @@ def require_space(folder: Path, needed_bytes: int) -> None:
     """Raise DownloadError if the disk of `folder` has less than `needed_bytes` free."""
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-    if free < needed_bytes:
+        free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < needed_bytes:
         raise DownloadError(
-            f"{folder} has {free / 1e6:,.0f} MB free, {needed_bytes / 1e6:,.0f} MB are needed",
+            f"{folder} has {free_bytes / 1e6:,.0f} MB free, {needed_bytes / 1e6:,.0f} MB are needed",
             hint="free some space, or set HYBRIDR_CACHE to a folder on a larger disk",
         )
 

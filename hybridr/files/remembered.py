@@ -230,29 +230,29 @@ def index_texts() -> list[Text]:
 
 def registered_texts() -> list[Text]:
     """Return the registered files and folders outside the state folder that hold documents' text."""
-    listed: list[Text] = []
+    texts: list[Text] = []
     for path, entry in ((Path(name), entry) for name, entry in sorted(read_state_file(REGISTER).items())):
         if isinstance(entry, dict) and path.exists():
             ours = is_unchanged(path, entry)
             size = sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]) if ours)
-            listed.append(Text(path, str(entry.get("kind")), size, ours=ours))
-    return listed
+            texts.append(Text(path, str(entry.get("kind")), size, ours=ours))
+    return texts
 
 
-def delete_texts(chosen: Collection[Text], *, of_one_name: bool = False) -> list[Text]:
+def delete_texts(texts: Collection[Text], *, of_one_name: bool = False) -> list[Text]:
     """Delete local files and folders that hold documents' text, and their registration; return the deleted.
 
     Those that are not `ours` stay. Raises DownloadError. Raises SettingsError if they belong to several
     indices of one name (in several clusters or at several times), unless `of_one_name` allows that.
     """
-    uuids = sorted({f"{text.index}#{text.uuid}" for text in chosen if text.index and text.ours})
+    uuids = sorted({f"{text.index}#{text.uuid}" for text in texts if text.index and text.ours})
     if not of_one_name and len(uuids) > len({uuid.partition("#")[0] for uuid in uuids}):
         raise SettingsError(
             f"there are several indices of one name, of several clusters or times: {', '.join(uuids)}",
             hint=f"hybridr clean '{uuids[0]}' --yes, or without --yes to be asked",
         )
-    paths, existing = {text.path for text in chosen}, index_texts()
-    existing += registered_texts() if any(text.index is None for text in chosen) else []
+    paths, existing = {text.path for text in texts}, index_texts()
+    existing += registered_texts() if any(text.index is None for text in texts) else []
     deleted = [text for text in existing if text.path in paths and text.ours]
     for text in deleted:
         with storing(text.path):

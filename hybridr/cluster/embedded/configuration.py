@@ -246,23 +246,23 @@ def signed_certificate(
 
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
     is_authority = issuer is None
-    others = ("content_commitment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
+    usages = ("content_commitment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only")
     usage = x509.KeyUsage(
         digital_signature=True,
         key_encipherment=False,
         key_cert_sign=is_authority,
         crl_sign=is_authority,
-        **dict.fromkeys(others, False),
+        **dict.fromkeys(usages, False),
     )
-    now = datetime.datetime.now(datetime.timezone.utc)
+    today = datetime.datetime.now(datetime.timezone.utc)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer.subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+        .not_valid_before(today - datetime.timedelta(days=1))
+        .not_valid_after(today + datetime.timedelta(days=VALID_DAYS))
         .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
         .add_extension(usage, critical=True)
     )

@@ -100,8 +100,8 @@ def system_java(version: str) -> Java | None:
 
 def java_candidates() -> Iterator[Path]:
     """Yield the folders of this machine that hold a Java, the likeliest first, each once."""
-    named = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME")]
-    folders = [Path(name) for name in named if name]
+    variables = [os.environ.get("OPENSEARCH_JAVA_HOME"), os.environ.get("JAVA_HOME")]
+    folders = [Path(name) for name in variables if name]
     if command := shutil.which("java"):
         folders.append(Path(command).resolve().parents[1])
     for root, patterns in ((Path("/"), SYSTEM_FOLDERS), (Path.home(), USER_FOLDERS)):

@@ -46,8 +46,8 @@ class DenseRetriever(Retriever):
     @classmethod
     def of(cls, record: Record, fields: Sequence[str]) -> DenseRetriever:
         """Return the retriever for the vectors that an index's record describes; `fields` is ignored."""
-        named = {"vector_field": record.vector_field, "engine": record.engine}
-        settings = VectorSettings(**named, vectors=record.vectors, compression=record.compression)
+        options = {"vector_field": record.vector_field, "engine": record.engine}
+        settings = VectorSettings(**options, vectors=record.vectors, compression=record.compression)
         limit = record.passages.most if record.passages else None
         return cls(settings, record.dim, record.similarity, limit)
 
@@ -120,8 +120,8 @@ class DenseRetriever(Retriever):
             nested = {"path": self.field, "ignore_unmapped": True, "query": exact, "score_mode": "max"}
             query = with_passages({"nested": nested}) if explain else {"nested": nested}
         unseen = {"filter": {"bool": {"must_not": has_vector}}, "boost": weight * self.unseen}
-        named = {"_name": name} if name else {}
-        return {"bool": {"should": [query, {"constant_score": unseen}], **named}}
+        extras = {"_name": name} if name else {}
+        return {"bool": {"should": [query, {"constant_score": unseen}], **extras}}
 
     def among(self, doc_ids: Sequence[str]) -> DenseRetriever:
         """Return a retriever that scores only these documents and needs no script."""
@@ -229,7 +229,7 @@ def dense_query(
 
     `name` makes hits report the query. Documents must match `filter`. `boost` multiplies the scores.
     """
-    named = {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
+    extras = {key: value for key, value in {"_name": name, "boost": boost}.items() if value is not None}
     # With ef_search = k the walk of the graph missed the nearest document of an open collection.
     width = {"ef_search": min(2 * k, MAX_NEIGHBOURS)}
     query: dict[str, Any] = {"vector": list(vector), "k": k, "method_parameters": width}
@@ -238,9 +238,9 @@ def dense_query(
     if filter is not None:
         query["filter"] = filter
     if not passages:
-        return {"knn": {field: {**query, **unmapped, **named}}}
+        return {"knn": {field: {**query, **unmapped, **extras}}}
     near = {"knn": {f"{field}.{PASSAGE_VECTOR}": query}}
-    return {"nested": {"path": field, "query": near, "score_mode": "max", **unmapped, **named}}
+    return {"nested": {"path": field, "query": near, "score_mode": "max", **unmapped, **extras}}
 
 
 def with_passages(query: dict[str, Any], name: str = "passages") -> dict[str, Any]:

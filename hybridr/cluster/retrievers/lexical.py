@@ -207,8 +207,8 @@ def words_query(
             "combined_fields": match
             | {"fields": boosted_fields(fields, min(field.boost for field in fields))}
         }
-    named = boosted_fields(fields, max(field.boost for field in fields))
-    return {"multi_match": match | {"fields": named, "type": "cross_fields", "tie_breaker": TIE_BREAKER}}
+    names = boosted_fields(fields, max(field.boost for field in fields))
+    return {"multi_match": match | {"fields": names, "type": "cross_fields", "tie_breaker": TIE_BREAKER}}
 
 
 def boosted_fields(fields: Sequence[SearchedField], unit: float) -> list[str]:
