@@ -371,7 +371,7 @@ class Index:
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> SyncResult:
-        """Copy changes of the source into the index with vectors, and encode what clients wrote into it.
+        """Copy changes of the source into the index with vectors, and encode documents that clients wrote.
 
         Returns the counts of documents. `dry_run` writes nothing and counts what a round would change.
         Raises DataError without a complete index with vectors, FingerprintMismatch for another encoder.
@@ -697,7 +697,7 @@ class Index:
         )
 
     def reset_tuning(self, *, dry_run: bool = False) -> Reset:
-        """Delete what `tune` stored, so that searches use the default weights; return what was deleted.
+        """Delete what `tune` stored, so that searches use the default weights; return the deleted settings.
 
         >>> docs.reset_tuning().index
         'docs-hybridr-1'

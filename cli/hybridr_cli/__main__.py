@@ -22,7 +22,7 @@ def command() -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # the reader of the stream is gone
+        with suppress(OSError, ValueError):  # the reader of the stream has exited
             stream.flush()
     os._exit(code)
 

@@ -51,7 +51,7 @@ def verb_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 def typer_options(parameter: inspect.Parameter, *, members: bool = True) -> list[inspect.Parameter]:
     """Return the typer options for one parameter of a verb.
 
-    With `members` their help names the members of families (plug-ins), for which the members' files are read.
+    With `members` the help lists the members of families (plug-ins), whose files are then read.
     """
     kind, only = split_annotation(parameter.annotation)
     if is_stage(kind):

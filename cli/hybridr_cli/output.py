@@ -40,7 +40,7 @@ class Output:
     def result(self, value: Any) -> None:
         """Print `value` as JSON if `--json` was given."""
         if self.as_json and not self.muted:
-            # Control characters occur in strings only, where a JSON reader turns the escapes back.
+            # Control characters occur in strings only, where a JSON reader decodes the escapes.
             with report_write_error():
                 sys.stdout.write(printable(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
 
@@ -145,16 +145,16 @@ class Output:
         self._bar.update(self._tasks[stage], completed=done, total=total, note=note)
 
     def _plain_line(self, stage: str, done: int, total: int | None, note: str) -> None:
-        """Print progress as a line if the last one is 5 seconds old or the stage is done."""
+        """Print progress as a line if the previous line is 5 seconds old or the stage has ended."""
         now = time.monotonic()
         started, printed, first = self._plain.get(stage, (now, 0.0, done))
-        finished = total is not None and done >= total
-        if finished or now - printed >= PLAIN_INTERVAL_S:
+        is_finished = total is not None and done >= total
+        if is_finished or now - printed >= PLAIN_INTERVAL_S:
             printed = now
-            left = remaining(done - first, total - first, now - started) if total else ""
+            time_left = remaining(done - first, total - first, now - started) if total else ""
             size = f"/{total:,}" if total else ""
-            sys.stderr.write(f"{stage}: {done:,}{size}{left}{'  ' + note if note else ''}\n")
-        self._plain[stage] = (started, float("inf") if finished else printed, first)
+            sys.stderr.write(f"{stage}: {done:,}{size}{time_left}{'  ' + note if note else ''}\n")
+        self._plain[stage] = (started, float("inf") if is_finished else printed, first)
 
 
 @contextmanager

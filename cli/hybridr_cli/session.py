@@ -98,7 +98,7 @@ def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
     from hybridr.errors import HybridrError
 
     prepare_streams()
-    # The client logs every answer that is not 2xx; but a 404 may be the expected answer.
+    # The client logs every status other than 2xx, but a 404 may be expected.
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     try:
         try:
@@ -113,7 +113,7 @@ def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BrokenPipeError:
         sys.stderr.close()
-    except OSError as error:  # a full disk, or a place without access
+    except OSError as error:  # a full disk, or a path without access
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         Output().error(message, "free some space, or choose a place that you may read and write")
         return 1
@@ -121,7 +121,7 @@ def run(app: Callable[..., Any], arguments: list[str] | None) -> int:
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr accept every character; where one is closed, discard its output."""
+    """Make stdout and stderr accept every character; if one is closed, discard its output."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115

@@ -42,7 +42,7 @@ class Verb(TyperCommand):
         return super().get_params(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; with --help the options name the members of the families they choose from."""
+        """Parse the arguments; with --help the options list the plug-ins to choose from."""
         self.make_options(members="--help" in args)
         return super().parse_args(ctx, args)
 
@@ -108,7 +108,7 @@ def show_version(value: bool) -> None:
 
 
 class App(TyperGroup):
-    """The command `hybridr`; shared options may also stand before the verb."""
+    """The command `hybridr`, which also accepts shared options before the verb."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, with shared options moved behind the verb."""

@@ -74,8 +74,8 @@ def demonstrate(
 ) -> Demonstration:
     """Start a node, load the Python documentation, adapt the encoder, reindex, search, evaluate.
 
-    `adapt_settings` change how the encoder is adapted, but not where it is stored. The node keeps running.
-    Steps done by an earlier run are not repeated. Raises what the steps raise.
+    `adapt_settings` are those of `adapt`, except the folder of the encoder. The node keeps running. Steps
+    that an earlier run completed are skipped. Raises the errors of the steps.
     """
     clock, requested_node = Clock(), node_settings or NodeSettings()
     folder = data_folder() / "demo"
@@ -175,7 +175,7 @@ class Entry(NamedTuple):
 
     @property
     def docstring(self) -> str:
-        """Return the whole docstring."""
+        """Return summary and body."""
         return f"{self.summary}\n\n{self.body}".strip()
 
 

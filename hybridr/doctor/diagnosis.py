@@ -1,6 +1,6 @@
 """`hybridr doctor`: checks the embedded node, the cluster and this machine; each failed check has a fix.
 
-What hybridr does with a cluster is tried once on a temporary index.
+The requests that hybridr sends to a cluster are tried once on a temporary index.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Encoder, term table and calibration are timed on the index itself, because a node's speed depends on its
 machine, its load and the index. The constants are processor seconds for one document on this project's bench
-machine (Xeon, 2.8 GHz), fitted to what `benchmarks/run.py scale` measured at 10,000 and 100,000 documents;
+machine (Xeon, 2.8 GHz), fitted to measurements of `benchmarks/run.py scale` at 10,000 and 100,000 documents;
 docs/measured/scale.md explains each term.
 """
 
@@ -189,8 +189,8 @@ class DataNodes:
 class Speed:
     """Documents that the encoder encodes per second.
 
-    `shares_processors` says that encoder and node run on the same machine. `limit_per_second` limits writing,
-    not verifying.
+    `shares_processors` is whether encoder and node run on the same machine. `limit_per_second` limits
+    writing, not verifying.
     """
 
     documents_per_second: float
@@ -236,7 +236,7 @@ def estimated_duration(
     table: float = 0.0,
     calibrating: float = 0.0,
 ) -> Duration:
-    """Return the estimated duration of filling an index with so many primary `shards`.
+    """Return the estimated duration of filling an index that has `shards` primary shards.
 
     `done` documents are filled already: they are only read and verified. The index has no replicas during the
     run, so nodes without a primary shard have nothing to do. `table` and `calibrating` are as in `Duration`.

@@ -44,7 +44,7 @@ PERMISSIONS = re.compile(r"no permissions for \[((?:[^\[\]]|\[s\])+)\]")
 
 
 class Check(NamedTuple):
-    """The result of one check; `ok` None is a remark that stops nothing, `fix` says what to do about it."""
+    """The result of one check; `ok` None is a remark, not a failure, and `fix` is the remedy."""
 
     name: str
     ok: bool | None

@@ -1,4 +1,4 @@
-"""`hybridr inspect`: describes what an index holds: fields, lengths, language, duplicates."""
+"""`hybridr inspect`: describes the contents of an index: fields, lengths, language, duplicates."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def html_markup(texts: Sequence[str], counter: TokenCounter | None) -> Markup:
 
 
 def advice(report: Inspection, languages: tuple[str, ...] = PACKAGED_LANGUAGES) -> list[str]:
-    """Return lines on what the findings mean for search and adaptation with an encoder of these languages."""
+    """Return advice on search and adaptation with an encoder of these languages, one finding a line."""
     lines = _language_advice(report, languages)
     share, without_tags = report.markup.share, report.markup.without
     if without_tags is not None and share >= NOTABLE_MARKUP:

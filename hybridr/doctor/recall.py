@@ -78,8 +78,9 @@ class WalkShare(NamedTuple):
 
 @dataclass(frozen=True)
 class Recall:
-    """The measured shares of an index, by kind of probe, walk and k; `usual` names the default walk, `advice`
-    says what would find more, empty if nothing is needed.
+    """The measured shares of an index, by kind of probe, walk and k.
+
+    `usual` names the default walk. `advice` names a setting that finds more, "" if the recall is enough.
     """
 
     index: str
@@ -169,7 +170,7 @@ def walk_shares(
         return {"size": max(CUTOFFS) + 1 + SPARE_FOR_TIES, "query": query}
 
     def graph_body(walk: Walk, vector: NDArray[Any]) -> dict[str, Any]:
-        """Return the search body that walks the graph as widely as `walk` says."""
+        """Return the search body that searches the graph with the parameters of `walk`."""
         query = dense_query(as_numbers(vector), field, NEIGHBOURS + 1)
         inner = query["knn"][field]
         inner["method_parameters"] = {"ef_search": max(walk.width, NEIGHBOURS + 1)}
@@ -232,9 +233,7 @@ def found_share(exact: Mapping[str, float], walked: Iterable[str], k: int) -> fl
 
 
 def walk_advice(info: IndexInfo, shares: Sequence[WalkShare]) -> str:
-    """Return what would find more neighbours, judged by the worse kind of probe; "" if the default walk finds
-    enough.
-    """
+    """Return the setting that finds enough neighbours for both kinds of probe; "" if the default does."""
     means = {
         walk.name: min(share.mean for share in shares if (share.walk, share.k) == (walk.name, CUTOFFS[0]))
         for walk in walks(info)

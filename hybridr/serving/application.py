@@ -1,6 +1,6 @@
 """The HTTP server: embeddings in the form of OpenAI's API, and hybrid search if it has an index.
 
-The model name says what a text is: `...-query` for what users type, `...-passage` for what is indexed
+The end of the model name is the kind of text: `...-query` for queries, `...-passage` for documents
 (`hybridr-query` and `hybridr-passage` are listed, any other beginning works too).
 """
 
@@ -60,7 +60,7 @@ class Server(NamedTuple):
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def run(self, log_level: str = "warning") -> None:
-        """Answer requests until the process is told to stop; requests under way are finished first.
+        """Answer requests until the process is stopped; running requests are finished first.
 
         The log goes to stderr, one JSON object per line: every request from level `info` on.
         """

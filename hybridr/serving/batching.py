@@ -1,7 +1,7 @@
 """The queue before the encoder: texts that wait while it works are encoded together.
 
-Short requests for queries have a thread of their own: they start as soon as it is free, and nothing ever
-waits to fill a batch. All other requests share a second thread of lower priority. There the sides (query,
+Short requests for queries have their own thread: they start as soon as it is free, and no request waits
+to fill a batch. All other requests share a second thread of lower priority. There the sides (query,
 passage) take turns, and so do the requests of a side: a long one is cut into parts of at most `budget` tokens
 and about `PART_S` seconds, and goes to the end of its line after each.
 """
@@ -86,8 +86,9 @@ class BatchQueue:
         return self._urgent.delay_s
 
     def put(self, side: str, texts: Sequence[str], tokens: Sequence[int]) -> EncodingJob:
-        """Queue texts of so many `tokens` each; return their job. Raises Refused (503) after `close`, or if
-        the queue is full.
+        """Queue texts, with the number of `tokens` of each; return their job.
+
+        Raises Refused (503) after `close`, or if the queue is full.
         """
         job = EncodingJob(side, texts, tokens)
         self._lane(job).put(job)
@@ -189,8 +190,9 @@ class Lane:
             pass
 
     def _encode_next(self) -> bool:
-        """Wait for texts and encode a batch; return False after `close`. A function of its own, so that no
-        local variable of the loop keeps a batch alive.
+        """Wait for texts and encode a batch; return False after `close`.
+
+        This is a separate function so that no local variable of the loop keeps a batch alive.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or any(self._waiting.values()))

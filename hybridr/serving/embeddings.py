@@ -132,7 +132,7 @@ class QueryCache:
             return embedding
 
     def put(self, use: Use, text: str, embedding: Embedding) -> None:
-        """Store a copy of an embedding; a row of a batch itself would keep the whole batch in memory."""
+        """Store a copy of an embedding; a row of a batch would keep the entire batch in memory."""
         if not self.size:
             return
         key, copy = self._key(use, text), embedding._replace(vector=embedding.vector.copy())
@@ -196,9 +196,7 @@ class Embedder:
         return [embedding for embedding in embeddings if embedding is not None]
 
     async def run_beside(self, work: Callable[[], T]) -> T:
-        """Run work of a large request in a thread beside the event loop, one at a time, and return its
-        result.
-        """
+        """Run work of a large request in another thread, one at a time, and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._beside, work)
 
     def close(self) -> None:

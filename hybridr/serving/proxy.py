@@ -49,7 +49,7 @@ from .telemetry import error_facts, note, note_ranking
 Api = Literal["_search", "_msearch"]
 
 SENT_PATH = re.compile(rb"(?:/([A-Za-z0-9._~!$&'()*+,;=:@%-]+))?/(_m?search)/*")
-"""A path as it is sent: one segment for the index or none, then the API. No `?`, `#`, `//` or `\\`.
+"""A path in a request: one segment for the index or none, then the API. No `?`, `#`, `//` or `\\`.
 The cluster drops slashes at the end."""
 SENT_QUERY = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:@%/?\[\]{}|\"<>^`\\-]*")
 """Parameters as they are sent. A `#` would end them for some readers and not for others."""
@@ -150,7 +150,7 @@ HEADER_VALUE = re.compile(rb"([^\x00-\x20\x7f]([^\x00-\x1f\x7f]|\t)*)?")
 
 
 def add_proxy(app: FastAPI, proxy: Proxy) -> None:
-    """Add the routes of the cluster's searches, and of what a browser asks before it sends one."""
+    """Add the routes of the cluster's searches, and of the OPTIONS request that a browser sends first."""
     for path, answer in (
         ("/{index:path}/_search", proxy.search),
         ("/{index:path}/_msearch", proxy.msearch),
@@ -355,25 +355,25 @@ class Proxy:
 
 
 class NameScopes:
-    """Looks up which part of the followed index a name shows, and caches it for two seconds."""
+    """Looks up the part of the followed index that a name covers, and caches it for two seconds."""
 
     def __init__(self, searches: Searches) -> None:
         self.searches = searches
         self._known: dict[tuple[str, str], tuple[float, Scope | None]] = {}
 
     def forget(self) -> None:
-        """Forget what all names show."""
+        """Empty the cache."""
         self._known.clear()
 
     def cached_scope(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
-        """Return the scope that a name shows of the index, if that is cached; None also for another index."""
+        """Return the cached scope of a name in the index; None if it is not cached, or of another index."""
         if name == snapshot.info.name:
             return WHOLE
         until, scope = self._known.get((name, snapshot.info.uuid), (0.0, None))
         return scope if time.monotonic() < until else None
 
     async def scope_of(self, name: str, snapshot: IndexSnapshot) -> Scope | None:
-        """Return the scope that a name shows of the index; None for another index or several."""
+        """Return the scope of a name in the index; None for another index or several."""
         if not PLAIN_NAME.fullmatch(name):
             return None
         if (cached := self.cached_scope(name, snapshot)) is not None:

@@ -1,5 +1,5 @@
-"""Detects answers of the cluster that show that a ranked search failed: refused as a whole or by some shards
-because of its ranking, or answered by a different index than it was ranked for.
+"""Detects failed ranked searches by the cluster's answers: the cluster or some shards refused the ranking, or
+the hits are of a different index than the search was ranked for.
 """
 
 from __future__ import annotations
@@ -62,6 +62,6 @@ def is_of_another_index(body: bytes, ranked_for: Mapping[int, str]) -> bool:
 
 
 def has_failed_shards(answer: Mapping[str, Any]) -> bool:
-    """Return whether shards failed because of what hybridr adds to a search."""
+    """Return whether shards failed because of the ranking that hybridr adds to a search."""
     failures = answer.get("_shards", {}).get("failures", ())
     return any(RANKING_FAILURES.search(kind_and_reason(failure.get("reason"))[0]) for failure in failures)

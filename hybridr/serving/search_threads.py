@@ -73,7 +73,7 @@ class SearchThreads:
             return value
         finally:
             if not result.done() and not self._withdraw(turn):
-                result.add_done_callback(asyncio.Future.exception)  # read it: nobody waits for it any more
+                result.add_done_callback(asyncio.Future.exception)  # marks the error as read: no caller waits
                 if stop is not None:
                     stop()
 

@@ -132,7 +132,7 @@ def query_record(
     }
 
 
-WARM_S = 10.0  # longest time of warming up before the server says that it is ready
+WARM_S = 10.0  # longest time of warming up before the server is ready
 INDEX_GONE = frozenset((404, 503))
 """Statuses of a search in an index that was just deleted: not found, or all shards failed."""
 GivesHits: TypeAlias = "Callable[..., list[Hit]]"

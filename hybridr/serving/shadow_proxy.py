@@ -142,7 +142,7 @@ class ShadowingProxy(Proxy):
         return send
 
     def is_followed_name(self, name: str, info: IndexInfo) -> bool:
-        """Return whether a name stands for the whole followed index, or for its source."""
+        """Return whether a name stands for all of the followed index, or of its source."""
         until, is_followed = self._known.get(name, (0.0, False))
         if time.monotonic() < until:
             return is_followed

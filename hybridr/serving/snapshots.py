@@ -189,7 +189,7 @@ class IndexSnapshot:
         """Return a parsed body with the reading of its text, whose words the cluster has analysed; or why it
         is not ranked.
 
-        Raises what `BodyRanking.read` and the encoder raise.
+        Raises the errors of `BodyRanking.read` and of the encoder.
         """
         is_slow = ranking.search.rules.is_slow
         request = await asyncio.to_thread(ranking.read, body) if is_slow else ranking.read(body)
@@ -265,7 +265,7 @@ class Searches:
     def look(self) -> None:
         """Check the index, and open it again if its ranking changed.
 
-        Raises nothing: after an error the current snapshot stays, and `problem` says why.
+        Raises nothing: after an error the current snapshot stays, and `problem` has the message.
         """
         with self._lock:
             self._look()

@@ -131,7 +131,7 @@ def note_ranking(request: Request, reason: NotRanked | None) -> None:
 
 def error_facts(error: BaseException) -> dict[str, Any]:
     """Return class and place of an error's root cause as facts for the log, without its message, which may
-    repeat what a client sent.
+    quote a request.
     """
     while error.__cause__ is not None:
         error = error.__cause__

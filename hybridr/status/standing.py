@@ -1,4 +1,4 @@
-"""The verbs status and remove: report what hybridr made for an index, and delete it."""
+"""The verbs status and remove, which report and delete everything that hybridr made for an index."""
 
 from __future__ import annotations
 
@@ -328,8 +328,10 @@ def of_earlier_source(cluster: Cluster, name: str) -> tuple[IndexInfo, IndexInfo
 def remove_earlier(
     cluster: Cluster, info: IndexInfo, source: IndexInfo, *, discard: bool, dry_run: bool
 ) -> dict[str, Any]:
-    """Delete an index with vectors of an earlier source and what was made for it alone; give `source`, the
-    present index of that name, the aliases that hybridr did not make. Return what `remove` returns.
+    """Delete an index with vectors of an earlier source, and everything made for it alone.
+
+    Aliases that hybridr did not make move to `source`, the present index of that name. Returns the same as
+    `remove`.
     """
     refusal = None
     if not discard:
@@ -406,7 +408,7 @@ def require_no_loss(
     """Raise ClusterError if an index with vectors holds documents that the source lacks, whether clients
     search it or not.
 
-    `copied` says that writes without conflict are copied to the source: then only conflicts are refused, and
+    With `copied`, writes without conflict are copied to the source, and only conflicts are refused; with
     `at_last` also writes that are not copied yet.
     """
     if generations and not view.cluster.exists(source):
@@ -435,7 +437,7 @@ def require_removable(
     view: IndexView, source: str, generations: list[IndexInfo], *, copied: bool, discard: bool
 ) -> None:
     """Raise ClusterError if a block prevents that aliases move back to the source; unless `discard`, raise
-    also what `require_no_loss` raises.
+    also the errors of `require_no_loss`.
     """
     moves = moves_from(generations, own_aliases(source, generations), source)
     if any(move.to for move in moves):

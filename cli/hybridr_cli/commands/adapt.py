@@ -56,9 +56,9 @@ def show_adaptation(session: Session, index: str, adaptation: AdaptResult) -> No
 
 def describe_fit(adaptation: AdaptResult) -> str:
     """Return a text about an adapter: what it was fitted to, and which share of the vectors it preserves."""
-    seen, unseen = (1 - (lost or 0) for lost in (adaptation.loss_end, adaptation.unseen_loss_end))
+    fitted, unseen = (1 - (lost or 0) for lost in (adaptation.loss_end, adaptation.unseen_loss_end))
     return (
-        f"to {adaptation.documents:,} documents, {adaptation.seconds:.0f} s: {seen:.1%} of their vectors "
+        f"to {adaptation.documents:,} documents, {adaptation.seconds:.0f} s: {fitted:.1%} of their vectors "
         f"is kept, {unseen:.1%} of held-out ones" + (" (from an earlier run)" if adaptation.reused else "")
     )
 
@@ -68,8 +68,8 @@ def decision(adaptation: AdaptResult) -> str:
     evidence = f", by {adaptation.gate.judged} judged queries" if adaptation.gate.judged else ""
     if not adaptation.promoted:
         return f"the folder holds the UNADAPTED encoder{evidence} (--force exports the adapted one)"
-    forced = "" if adaptation.gate.passed else ", forced against the gate"
-    return f"the adapted encoder is promoted{evidence}{forced}"
+    suffix = "" if adaptation.gate.passed else ", forced against the gate"
+    return f"the adapted encoder is promoted{evidence}{suffix}"
 
 
 def as_json(adaptation: AdaptResult) -> dict[str, Any]:

@@ -98,8 +98,8 @@ def import_vectors(
     index, progress = session.index(name), session.output.progress
     search = session.settings(SearchSettings)
     if settings.dry_run:
-        plan, ready = index.plan_import(folder, encoder=encoder, settings=settings, search=search)
-        session.output.line(f"{ready:,} documents have their vectors in {folder}")
+        plan, count = index.plan_import(folder, encoder=encoder, settings=settings, search=search)
+        session.output.line(f"{count:,} documents have their vectors in {folder}")
         return show_plan(session, plan)
     done = index.import_vectors(folder, encoder=encoder, settings=settings, search=search, progress=progress)
     session.output.note(f"{quantity(done.taken, 'vector')} from {folder}")

@@ -39,9 +39,7 @@ def clicks(
     changes = None
     try:
         changes = target.changes_since_learnt(result)
-    except (
-        HybridrError
-    ) as error:  # the encoder may not be on this machine, or the user may not read the memory
+    except HybridrError as error:  # the encoder may be missing here, or the memory be unreadable
         session.output.note(f"not compared with what the index has learnt: {error.message}")
     if changes is not None:
         session.output.line(
@@ -59,18 +57,18 @@ def clicks(
 def show_report(session: Session, report: ClickReport) -> None:
     """Print what a click log contains and which judgements follow from it."""
     line = session.output.line
-    machines = f", {report.bots:,} of them bots and left out" if report.bots else ""
+    bots = f", {report.bots:,} of them bots and left out" if report.bots else ""
     line(
         f"{quantity(report.searches, 'search')} and {quantity(report.clicks, 'click')} of "
-        f"{quantity(report.clients, 'client')}{machines}"
+        f"{quantity(report.clients, 'client')}{bots}"
     )
     line(
         f"{report.repeated:.0%} of people's searches repeat an earlier query; {report.covered:.0%} are for "
         f"one of the {report.judged:,} queries judged now, which have {report.relevant:,} relevant documents"
     )
-    seen = ", ".join(f"{share:.0%}" for share in report.seen)
+    looked_at = ", ".join(f"{share:.0%}" for share in report.seen)
     irrelevant, relevant = report.clicked
-    line(f"ranks 1 to {len(report.seen)} are looked at by {seen} of people")
+    line(f"ranks 1 to {len(report.seen)} are looked at by {looked_at} of people")
     line(
         f"people click {relevant:.0%} of the relevant documents they look at, {irrelevant:.0%} of the others"
     )

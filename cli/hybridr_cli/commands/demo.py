@@ -26,36 +26,36 @@ def demo(session: Session, node: Annotated[NodeSettings, Only("product")]) -> No
         session.output.note(licence)
     session.output.note("Every step on the Python documentation; a second run skips finished steps.")
     training, progress = session.settings(AdaptSettings), session.output.progress
-    done = demonstrate(node_settings=node, adapt_settings=training, progress=progress)
+    demonstration = demonstrate(node_settings=node, adapt_settings=training, progress=progress)
     session.output.close()
-    session.output.result(demo_json(done))
+    session.output.result(demo_json(demonstration))
     if not session.output.as_json:
-        show_demo(session, done)
+        show_demo(session, demonstration)
 
 
-def show_demo(session: Session, done: Demonstration) -> None:
+def show_demo(session: Session, demo: Demonstration) -> None:
     """Print what the demo did, its results, and what to try next."""
     from hybridr.demo.demo import AT_LEAST, INDEX, QUESTION, UNANSWERED
 
     from .search import show_answers, show_hits
 
     out = session.output
-    seconds = {step: f"{seconds:.0f} s" for step, seconds in done.seconds.items()}
+    seconds = {step: f"{seconds:.0f} s" for step, seconds in demo.seconds.items()}
     out.line()
-    out.line(f"node      {done.node.title} at {done.node.url} ({seconds['node']})")
-    out.line(f"load      {done.loading.documents:,} documents into '{INDEX}', BM25 ready ({seconds['load']})")
-    out.line(f"adapt     {verdict(done.adaptation)} ({seconds['adapt']})")
+    out.line(f"node      {demo.node.title} at {demo.node.url} ({seconds['node']})")
+    out.line(f"load      {demo.loading.documents:,} documents into '{INDEX}', BM25 ready ({seconds['load']})")
+    out.line(f"adapt     {verdict(demo.adaptation)} ({seconds['adapt']})")
     out.line(
-        f"reindex   alias '{done.reindexing.alias}' -> '{done.reindexing.destination}' ({seconds['reindex']})"
+        f"reindex   alias '{demo.reindexing.alias}' -> '{demo.reindexing.destination}' ({seconds['reindex']})"
     )
     out.line()
     out.line(f'search    "{QUESTION}"')
-    show_hits(session, done.hits)
+    show_hits(session, demo.hits)
     out.line(f'search    "{UNANSWERED}", at least {AT_LEAST}')
-    show_answers(session, done.foreign)
+    show_answers(session, demo.foreign)
     out.line()
-    columns, rows = done.evaluation.table()
-    out.table(columns, rows, title=f"{done.evaluation.queries} known-item queries, labels never used above")
+    columns, rows = demo.evaluation.table()
+    out.table(columns, rows, title=f"{demo.evaluation.queries} known-item queries, labels never used above")
     out.line()
     out.line("Try next:")
     out.line(f'  hybridr search {INDEX} "read a file line by line"      --mode lexical|dense|hybrid')
@@ -72,15 +72,15 @@ def verdict(adaptation: AdaptResult) -> str:
     return f"{work}; {decision}"
 
 
-def demo_json(done: Demonstration) -> dict[str, object]:
+def demo_json(demo: Demonstration) -> dict[str, object]:
     """Return the result of the demo as JSON values."""
     return {
-        "url": done.node.url,
-        "documents": done.loading.documents,
-        "promoted": done.adaptation.promoted,
-        "reindex": done.reindexing.to_json(),
-        "hits": [hit.to_json() for hit in done.hits],
-        "nearest": done.foreign.nearest.to_json() if done.foreign.nearest else None,
-        "evaluation": done.evaluation.to_json(),
-        "seconds": done.seconds,
+        "url": demo.node.url,
+        "documents": demo.loading.documents,
+        "promoted": demo.adaptation.promoted,
+        "reindex": demo.reindexing.to_json(),
+        "hits": [hit.to_json() for hit in demo.hits],
+        "nearest": demo.foreign.nearest.to_json() if demo.foreign.nearest else None,
+        "evaluation": demo.evaluation.to_json(),
+        "seconds": demo.seconds,
     }

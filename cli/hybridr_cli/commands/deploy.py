@@ -64,7 +64,7 @@ def show_verdicts(session: Session, file: Path, explained: Explained) -> None:
         for request, verdict in zip(log.requests, explained.verdicts, strict=True)
     ]
     out.table(["line", "what becomes of it", "why"], rows)
-    fields = [(name, reasons["asked"], reasons["ranked"]) for name, reasons in explained.by_field.items()]
+    fields = [(name, counts["asked"], counts["ranked"]) for name, counts in explained.by_field.items()]
     out.table(["words asked of", "requests", "ranked"], fields)
     if log.unreadable:
         lines = first_few(map(str, log.unreadable))
@@ -85,16 +85,16 @@ def undeploy(
     session.output.line("nothing was sent" if dry_run else f"'{name}' is as it was before `deploy`")
 
 
-def show_deployment(session: Session, done: DeployResult, ingest: Ingesting | None, dry_run: bool) -> None:
+def show_deployment(session: Session, result: DeployResult, ingest: Ingesting | None, dry_run: bool) -> None:
     """Print which requests were or would be sent, which limits apply, and how to search."""
-    session.output.result(asdict(done) | {"ingest": asdict(ingest) if ingest else None, "dry_run": dry_run})
-    for limit in done.limits:
+    session.output.result(asdict(result) | {"ingest": asdict(ingest) if ingest else None, "dry_run": dry_run})
+    for limit in result.limits:
         session.output.note(limit)
     if dry_run:
-        session.output.requests([*done.requests, *(ingest.requests if ingest else ())])
+        session.output.requests([*result.requests, *(ingest.requests if ingest else ())])
         return session.output.line("nothing was sent")
-    change = "deployed" if done.changed else "was deployed already"
-    session.output.line(f"{done.index} {change}: --way {done.way}, pipeline {done.pipeline}")
+    change = "deployed" if result.changed else "was deployed already"
+    session.output.line(f"{result.index} {change}: --way {result.way}, pipeline {result.pipeline}")
     if ingest:
         session.output.line(f"documents get their vectors as they are written: pipeline {ingest.pipeline}")
-    session.output.line(f"ask: POST /{done.alias or done.index}/_search {done.example}")
+    session.output.line(f"ask: POST /{result.alias or result.index}/_search {result.example}")

@@ -36,10 +36,10 @@ def start(
     `today` is the present ranking of the index: without what `learn` stored if the other is `learnt`, without
     what `tune` chose if the other is `tuned`.
     """
-    done = session.index(name).experiment.start(a, b, encoder=encoder, dry_run=dry_run)
-    if done.remark:
-        session.output.note(f"no clicks are recorded yet: {done.remark}")
-    show_step(session, done, dry_run, f"hybridr experiment report {quote(name)}   look as often as you like")
+    step = session.index(name).experiment.start(a, b, encoder=encoder, dry_run=dry_run)
+    if step.remark:
+        session.output.note(f"no clicks are recorded yet: {step.remark}")
+    show_step(session, step, dry_run, f"hybridr experiment report {quote(name)}   look as often as you like")
 
 
 @verb(experiment, "report", cluster=True)
@@ -48,12 +48,12 @@ def report(session: Session, name: SearchedName) -> None:
     result = session.index(name).experiment.report(progress=session.output.progress)
     session.output.result(result.to_json())
     line, (a, b) = session.output.line, result.names
-    machines = f", {result.bots:,} of them bots and left out" if result.bots else ""
-    ended = f", ended ({result.ended})" if result.ended else ""
-    line(f"{result.index}: {a} against {b} since {result.began}{ended}")
+    bots = f", {result.bots:,} of them bots and left out" if result.bots else ""
+    end = f", ended ({result.ended})" if result.ended else ""
+    line(f"{result.index}: {a} against {b} since {result.began}{end}")
     line(
         f"{quantity(result.searches, 'search')} and {quantity(result.clicks, 'click')} of "
-        f"{quantity(result.clients, 'client')}{machines}"
+        f"{quantity(result.clients, 'client')}{bots}"
     )
     if result.remark:
         line(f"nothing to report yet: {result.remark}")
@@ -88,21 +88,21 @@ def promote(
     dry_run: DryRun = False,
 ) -> None:
     """Make all searches of the index use the winner, and end the experiment."""
-    done = session.index(name).experiment.promote(winner, undo=undo, dry_run=dry_run)
+    step = session.index(name).experiment.promote(winner, undo=undo, dry_run=dry_run)
     show_step(
-        session, done, dry_run, "" if undo else f"undo: hybridr experiment promote {quote(name)} --undo"
+        session, step, dry_run, "" if undo else f"undo: hybridr experiment promote {quote(name)} --undo"
     )
 
 
-def show_step(session: Session, done: ExperimentStep, dry_run: bool, next_line: str = "") -> None:
+def show_step(session: Session, step: ExperimentStep, dry_run: bool, next_line: str = "") -> None:
     """Print what was done with an experiment, how the index ranks now, and `next_line`."""
     out = session.output
-    out.result(done.to_json())
-    would = "would rank" if dry_run else "ranks"
-    ranks = "as before the experiment" if done.ranks == "before" else f"by '{done.ranks}'"
+    out.result(step.to_json())
+    predicate = "would rank" if dry_run else "ranks"
+    ranks = "as before the experiment" if step.ranks == "before" else f"by '{step.ranks}'"
     prefix = "dry run, " if dry_run else ""
     out.line(
-        f"{prefix}{done.index}: {done.did} ({done.names[0]} against {done.names[1]}); it {would} {ranks}"
+        f"{prefix}{step.index}: {step.did} ({step.names[0]} against {step.names[1]}); it {predicate} {ranks}"
     )
     if next_line and not dry_run:
         out.line(next_line)

@@ -79,10 +79,10 @@ def show_forgotten(session: Session, done: Forgetting, dry_run: bool) -> None:
 def show_learnt(session: Session, name: str, result: LearnResult, dry_run: bool) -> None:
     """Print how many queries were learnt, and how to undo that."""
     out = session.output
-    would = "would be learnt" if dry_run else "learnt"
+    predicate = "would be learnt" if dry_run else "learnt"
     out.line(
         f"{result.index}: {quantity(result.queries, 'query')} with {result.documents:,} relevant "
-        f"documents {would}"
+        f"documents {predicate}"
     )
     out.line(f"a query counts as similar from a cosine of {result.least:.2f}")
     if result.unused:

@@ -1,4 +1,4 @@
-"""The verbs `hybridr node start`, `stop`, `status` and `read_logs`, for embedded nodes on this machine."""
+"""The verbs `hybridr node start`, `stop`, `status` and `logs`, for embedded nodes on this machine."""
 
 from __future__ import annotations
 

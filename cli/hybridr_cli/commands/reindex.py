@@ -121,8 +121,8 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
             f"of {done.carried['conflicts']:,} changed elsewhere too, the other version was taken"
         )
     if done.switched:
-        along = f", and with it {', '.join(done.along)}" if done.along else ""
-        out.line(f"alias {done.alias}{along} -> {done.destination}; undo: hybridr rollback {quote(name)}")
+        aliases = f", and with it {', '.join(done.along)}" if done.along else ""
+        out.line(f"alias {done.alias}{aliases} -> {done.destination}; undo: hybridr rollback {quote(name)}")
         show_deployment(session, done)
         if done.tuned_before:
             out.line(
@@ -138,7 +138,7 @@ def show_result(session: Session, done: ReindexResult, name: str) -> None:
 
 
 def show_counts(session: Session, done: ReindexResult, index: str, already: str) -> None:
-    """Print how many documents were written, or the result as JSON; `already` says what the others were."""
+    """Print the counts of documents, or the result as JSON. `already` describes the skipped documents."""
     session.output.result(done.to_json())
     from_clients = f" ({done.from_clients:,} of them written by clients)" if done.from_clients else ""
     session.output.line(

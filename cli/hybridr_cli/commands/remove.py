@@ -35,9 +35,9 @@ def rollback(
     done = session.index(name).rollback(copy_back=copy_back, discard=discard, drop=drop, dry_run=dry_run)
     session.output.result(done | {"dry_run": dry_run})
     out, writes, returned = session.output, done["writes"], done["returned"]
-    moved = "would move" if dry_run else "moved"
-    along = f", and with it {', '.join(done['along'])}," if done["along"] else ""
-    out.line(f"alias {done['alias']}{along} {moved} from {done['from']} back to {done['to']}")
+    predicate = "would move" if dry_run else "moved"
+    aliases = f", and with it {', '.join(done['along'])}," if done["along"] else ""
+    out.line(f"alias {done['alias']}{aliases} {predicate} from {done['from']} back to {done['to']}")
     for alias, command in done["stays"].items():
         out.line(f"alias {alias} stays on {done['from']}, which is therefore kept; to move it: {command}")
     if dry_run:
@@ -121,9 +121,9 @@ def show_removal(session: Session, removal: dict[str, Any], fate: str) -> None:
         session.output.line(f"index {index}: {fate}")
     show_parts(session, removal, fate)
     for action in removal["actions"]:
-        for kind, what in action.items():
+        for kind, details in action.items():
             if kind != "remove_index":
-                session.output.line(f"alias {what['alias']}: {kind} {what['index']}")
+                session.output.line(f"alias {details['alias']}: {kind} {details['index']}")
     if fields := removal.get("fields"):
         verb = "removed" if fate == DELETED else "to be removed"
         documents = quantity(removal["documents"], "document")
@@ -142,7 +142,7 @@ def show_removal(session: Session, removal: dict[str, Any], fate: str) -> None:
 
 
 def show_parts(session: Session, done: dict[str, Any], fate: str) -> None:
-    """Print what is stored beside an index and goes with it, and the requests that undeploy it."""
+    """Print what is deleted with an index: its sidecars, and the requests that undeploy it."""
     for part in done["beside"]:
         session.output.line(f"{part}: {fate}")
     for request in done["requests"]:

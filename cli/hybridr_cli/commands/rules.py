@@ -103,12 +103,12 @@ def rules(
     show_change(session, rules.add(new_rules, **vars(edit)), edit.dry_run)
 
 
-def require_subject(subject: str | None, what: str) -> str:
-    """Return the argument RULE or FILE, which `what` names. Raises SettingsError if it is missing."""
+def require_subject(subject: str | None, argument: str) -> str:
+    """Return the subject, a RULE or FILE as `argument` names it. Raises SettingsError if it is missing."""
     from hybridr.errors import SettingsError
 
     if subject is None:
-        raise SettingsError(f"{what} is missing", hint="hybridr rules --help")
+        raise SettingsError(f"{argument} is missing", hint="hybridr rules --help")
     return subject
 
 
@@ -153,9 +153,9 @@ def export_rules(session: Session, version: RulesVersion, file: str | None) -> N
 
 def show_change(session: Session, done: RulesChange, dry_run: bool) -> None:
     """Print how many rules are in force now, and which pinned documents do not exist."""
-    now = done.now
-    session.output.result({"version": now.version, "rules": len(now.rules), "missing": list(done.missing)})
+    new = done.now
+    session.output.result({"version": new.version, "rules": len(new.rules), "missing": list(done.missing)})
     prefix, would = ("dry run, ", "would be ") if dry_run else ("", "")
-    session.output.line(f"{prefix}{quantity(len(now.rules), 'rule')} {would}in force, version {now.version}")
+    session.output.line(f"{prefix}{quantity(len(new.rules), 'rule')} {would}in force, version {new.version}")
     if done.missing:
         session.output.warning(f"pinned documents that the index does not have: {first_few(done.missing)}")

@@ -25,8 +25,8 @@ def status(session: Session, name: ReindexedName) -> None:
     out.result(result.to_json())
     documents = "deleted" if result.documents is None else quantity(result.documents, "document")
     out.line(f"source {result.source}: {documents}")
-    for alias, narrowed in result.parts.items():
-        out.line(f"  alias {alias} ({' and '.join(narrowed)}) shows a part of it")
+    for alias, restrictions in result.parts.items():
+        out.line(f"  alias {alias} ({' and '.join(restrictions)}) shows a part of it")
     for holding in result.holdings:
         show_holding(session, result.source, holding)
     if not result.holdings:
@@ -56,14 +56,14 @@ def status(session: Session, name: ReindexedName) -> None:
 def show_holding(session: Session, source: str, holding: IndexStatus) -> None:
     """Print the status of one index with vectors."""
     out = session.output
-    due = holding.documents + (holding.lag.inserts if holding.lag else 0)
-    share = holding.current / due if due else 1.0
+    total = holding.documents + (holding.lag.inserts if holding.lag else 0)
+    share = holding.current / total if total else 1.0
     share = floor(1000 * share) / 1000  # rounded down: 100.0% means all of them
     out.line()
     place = "in place, " if holding.in_place else ""
     aliases = [f"{alias} (a part)" if alias in holding.parts else alias for alias in holding.aliases]
     out.line(f"{holding.index} ({place}{holding.state}), alias {', '.join(aliases) or 'none'}")
-    out.line(f"  {holding.current:,} of {quantity(due, 'document')} current ({share:.1%})")
+    out.line(f"  {holding.current:,} of {quantity(total, 'document')} current ({share:.1%})")
     if holding.warning:
         out.line(f"  WARNING, forced: {holding.warning}")
     show_progress(session, source, holding)
@@ -102,7 +102,7 @@ def in_words(details: Mapping[str, Any]) -> str:
 
 
 def show_progress(session: Session, source: str, holding: IndexStatus) -> None:
-    """Print how far an index is filled, how far it is behind its source, and what clients wrote."""
+    """Print how far an index is behind its source, and how many documents clients wrote."""
     out = session.output
     if holding.restored:
         out.line(

@@ -52,19 +52,19 @@ def sync(
         raise SettingsError("--dry-run and --every exclude each other", hint="leave --every out")
     index, progress = session.index(name), session.output.progress
     if every_s is None:
-        done = index.sync(encoder=encoder, settings=settings, dry_run=dry_run, progress=progress)
-        show_round(session, done, dry_run=dry_run)
-        raise typer.Exit(3 if done.rejected and not dry_run else 0)
+        result = index.sync(encoder=encoder, settings=settings, dry_run=dry_run, progress=progress)
+        show_round(session, result, dry_run=dry_run)
+        raise typer.Exit(3 if result.rejected and not dry_run else 0)
     signals = stop_by_signals()
     gauges = serve_gauges(session, name, metrics) if metrics else None
     index.cluster.watch = gauges.calls if gauges else None
     missed = partial(show_failure, session)
-    for done in index.sync_every(
+    for result in index.sync_every(
         every_s, encoder=encoder, settings=settings, missed=missed, progress=progress
     ):
         if gauges:
-            gauges.count(done)
-        show_round(session, done, {"event": "round"})
+            gauges.count(result)
+        show_round(session, result, {"event": "round"})
         sys.stdout.flush()
         if signals:
             raise KeyboardInterrupt
@@ -114,20 +114,20 @@ def show_failure(session: Session, failure: ClusterError) -> None:
 
 
 def show_round(
-    session: Session, done: SyncResult, extra: Mapping[str, str] = NOTHING, *, dry_run: bool = False
+    session: Session, result: SyncResult, extra: Mapping[str, str] = NOTHING, *, dry_run: bool = False
 ) -> None:
     """Print the result of one round of sync; `extra` is added to its JSON."""
-    session.output.result({**extra, **done.to_json()})
+    session.output.result({**extra, **result.to_json()})
     prefix, would = ("dry run, ", "would be ") if dry_run else ("", "")
     session.output.line(
-        f"{prefix}{done.started} {done.destination}: {done.copied:,} {would}copied, "
-        f"{done.deleted:,} deleted, {done.renewed:,} encoded that were written here, "
-        f"{done.rejected:,} refused, in {done.seconds:.1f} s"
+        f"{prefix}{result.started} {result.destination}: {result.copied:,} {would}copied, "
+        f"{result.deleted:,} deleted, {result.renewed:,} encoded that were written here, "
+        f"{result.rejected:,} refused, in {result.seconds:.1f} s"
     )
-    if done.unlike:
+    if result.unlike:
         session.output.line(
-            f"mapped otherwise than in {done.source}: {', '.join(done.unlike)}; "
-            f"hybridr reindex {quote(done.source)} makes a new index"
+            f"mapped otherwise than in {result.source}: {', '.join(result.unlike)}; "
+            f"hybridr reindex {quote(result.source)} makes a new index"
         )
-    for index in done.others:
+    for index in result.others:
         session.output.line(f"{index} is searched too and was not updated: hybridr sync {quote(index)}")

@@ -151,47 +151,47 @@ def train_relevance(
     judgements = labels.read()
     target = domain.read(session, settings.seed)
     ranking_arguments = labels.ranking_arguments(session)
-    trained = train_rem(
+    training = train_rem(
         judgements, settings, **ranking_arguments, target=target, progress=session.output.progress
     )
     output = session.output
-    show_training(output, f"{trained.steps} steps on {trained.queries:,} queries", trained)
-    part = "all weights" if trained.kind == "whole" else "the REM"
-    output.line(f"weights    {trained.parameters:,} in {part}, {trained.share:.1%} of the backbone")
-    if trained.method:
+    show_training(output, f"{training.steps} steps on {training.queries:,} queries", training)
+    part = "all weights" if training.kind == "whole" else "the REM"
+    output.line(f"weights    {training.parameters:,} in {part}, {training.share:.1%} of the backbone")
+    if training.method:
         output.line(
-            f"method     {trained.method['source']}; values of each step in losses.jsonl and manifest.json"
+            f"method     {training.method['source']}; values of each step in losses.jsonl and manifest.json"
         )
-    if trained.dropped:
-        dropped = quantity(trained.dropped, "query")
+    if training.dropped:
+        dropped = quantity(training.dropped, "query")
         output.line(f"left out   {dropped} of which the teacher scored too few documents")
-    output.line(f"folder     {trained.folder}")
-    output.line(f"next       {next_step(settings.dam, trained)}")
-    output.result(asdict(trained) | {"folder": str(trained.folder)})
+    output.line(f"folder     {training.folder}")
+    output.line(f"next       {next_step(settings.dam, training)}")
+    output.result(asdict(training) | {"folder": str(training.folder)})
 
 
-def next_step(dam: str, trained: RemTraining) -> str:
+def next_step(dam: str, training: RemTraining) -> str:
     """Return the command or code that uses the trained folder."""
     from hybridr.files.local import read_manifest
 
-    if trained.kind == "whole":
-        return f'assemble("{trained.folder}") of hybridr.training.rankers opens it in Python'
+    if training.kind == "whole":
+        return f'assemble("{training.folder}") of hybridr.training.rankers opens it in Python'
     manifest = (read_manifest(Path(dam)) if Path(dam).is_dir() else None) or {}
     objective = manifest.get("dam", {}).get("objective", "mlm")  # the one the source DAM was trained with
-    modules = f"--base {quote(dam)} --rem {quote(str(trained.folder))}"
+    modules = f"--base {quote(dam)} --rem {quote(str(training.folder))}"
     return f"hybridr adapt --index NAME --objective {objective} {modules}"
 
 
-def show_training(output: Output, work: str, done: AdaptResult | DamFit | RemTraining) -> None:
+def show_training(output: Output, work: str, fit: AdaptResult | DamFit | RemTraining) -> None:
     """Print what was trained, the loss before and after, and the time."""
     output.line(
-        f"trained    {work}, loss {done.loss_start:.3f} -> {done.loss_end:.3f}, {done.seconds:.0f} s"
-        + (" (from an earlier run)" if done.reused else "")
+        f"trained    {work}, loss {fit.loss_start:.3f} -> {fit.loss_end:.3f}, {fit.seconds:.0f} s"
+        + (" (from an earlier run)" if fit.reused else "")
     )
 
 
-def show_unseen(output: Output, done: AdaptResult | DamFit, texts: str) -> None:
+def show_unseen(output: Output, fit: AdaptResult | DamFit, texts: str) -> None:
     """Print the loss on held-out texts before and after training, if there were any."""
-    if done.unseen_loss_start is not None and done.unseen_loss_end is not None:
-        start, end = done.unseen_loss_start, done.unseen_loss_end
+    if fit.unseen_loss_start is not None and fit.unseen_loss_end is not None:
+        start, end = fit.unseen_loss_start, fit.unseen_loss_end
         output.line(f"unseen     loss {start:.3f} -> {end:.3f} on held-out {texts}")

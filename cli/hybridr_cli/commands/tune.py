@@ -35,13 +35,13 @@ def tune(
     """
     index, dry_run = session.index(name), settings.dry_run
     if reset:
-        done, out = index.reset_tuning(dry_run=dry_run), session.output
-        out.result(done.to_json())
-        if done.tuned is None:
-            return out.line(f"{done.index}: nothing was tuned, searches rank by the defaults")
-        names = [setting for setting, value in done.tuned if value]
-        out.line(f"{done.index}: {', '.join(names)}: {'would be taken back' if dry_run else 'taken back'}")
-        if done.tuned.pipeline:
+        undo, out = index.reset_tuning(dry_run=dry_run), session.output
+        out.result(undo.to_json())
+        if undo.tuned is None:
+            return out.line(f"{undo.index}: nothing was tuned, searches rank by the defaults")
+        names = [setting for setting, value in undo.tuned if value]
+        out.line(f"{undo.index}: {', '.join(names)}: {'would be taken back' if dry_run else 'taken back'}")
+        if undo.tuned.pipeline:
             out.line(f"the deployed pipeline keeps its weights until: hybridr deploy {quote(name)}")
         return
     queries, progress = judgements.queries_for(index), session.output.progress
@@ -57,8 +57,8 @@ def show_use(session: Session, name: str, result: TuneResult, dry_run: bool) -> 
     """Print which tuned values searches use from now on, and how to undo that."""
     names = result.in_use
     if dry_run:
-        would = f"would be in use: {', '.join(names)}" if names else "nothing would change"
-        return session.output.line(f"dry run: {would}")
+        effect = f"would be in use: {', '.join(names)}" if names else "nothing would change"
+        return session.output.line(f"dry run: {effect}")
     if not names:
         return session.output.line("in use from now on: the defaults; nothing was shown to be better")
     session.output.line(f"in use from now on: {', '.join(names)}; undo: hybridr tune {quote(name)} --reset")

@@ -96,8 +96,8 @@ NO_REQUEST = "this is no request of JSON-RPC 2.0; send jsonrpc, id, method and p
 class Tools:
     """The tools that agents call; each is answered by the app of its index, as `/search` is.
 
-    Every answer keeps to the limits of `documents.py`. Tools raise ToolFailure, whose hint says what to
-    do next.
+    Every answer keeps to the limits of `documents.py`. Tools raise ToolFailure with a hint for the next
+    step.
     """
 
     apps: Mapping[str, FastAPI]
@@ -137,11 +137,11 @@ class Tools:
         return await self._answer(index, describe_fields)
 
     async def inspect(self, index: IndexName = None) -> str:
-        """Return what the index holds, as `hybridr inspect` reports it."""
+        """Return a description of the index, as `hybridr inspect` reports it."""
         return await self.reports.write("inspect", self.name_of(index))
 
     async def plan(self, index: IndexName = None) -> str:
-        """Return what a reindex would do."""
+        """Return the plan of a reindex."""
         return await self.reports.write("plan", self.name_of(index))
 
     async def evaluate(
@@ -278,10 +278,8 @@ def open_agents(
         apps[name] = create_app(encoder, index_settings, cluster=cluster, search=search)
     tools = Tools(apps, Reports(reports, settings.report_timeout_s))
     intro = f"{settings.description}\n" if settings.description else ""
-    names_line = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
-    server: MCPServer[Any] = BoundedServer(
-        "hybridr", instructions=f"{intro}{names_line}", log_level="WARNING"
-    )
+    names = f"Indices: {', '.join(tools.apps)}. Answers have at most {ANSWER_BYTES} tokens."
+    server: MCPServer[Any] = BoundedServer("hybridr", instructions=f"{intro}{names}", log_level="WARNING")
 
     descriptions: dict[Callable[..., Coroutine[Any, Any, str]], str] = {
         tools.search: "Search documents by meaning and by words. "
@@ -295,7 +293,7 @@ def open_agents(
     for tool, purpose in descriptions.items():
         if tool.__name__ in WRITERS and tool.__name__ not in tools.reports.reports:
             continue
-        text = f"{intro}{purpose} {names_line}"
+        text = f"{intro}{purpose} {names}"
         server.add_tool(as_tool(tool), description=text, annotations=READING, structured_output=False)
     if not settings.http:
         return Agents(server, tools)

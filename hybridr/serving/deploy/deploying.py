@@ -95,8 +95,9 @@ class DeployResult:
 
 @dataclass(frozen=True)
 class Deployed:
-    """The deployment of an index; `missing` are lines on what differs from what `deploy` made, `boost` is the
-    deployed formula.
+    """The deployment of an index.
+
+    `missing` has a line for each part that is gone or changed, `boost` is the deployed formula.
     """
 
     index: str
@@ -264,7 +265,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
     """Remove the setting of the default pipeline, the pipeline, the model and its connector; return the
     requests.
 
-    Raises DataError if nothing is deployed, ClusterError if the record names somebody else's pipeline, or a
+    Raises DataError if nothing is deployed, ClusterError if the record names another pipeline, or a
     `deploy` started meanwhile.
     """
     info = resolve(cluster, name, whole=True)
@@ -293,7 +294,7 @@ def undeploy(cluster: Cluster, name: str, *, dry_run: bool = False) -> list[dict
 def undeploy_requests(cluster: Cluster, info: IndexInfo) -> list[dict[str, Any]]:
     """Return the requests that undeploy an index, also after a killed `deploy`.
 
-    Raises ClusterError if the record names somebody else's pipeline.
+    Raises ClusterError if the record names another pipeline.
     """
     deployment, pipeline = info.record.deployment, search_pipeline_of(info)
     if deployment and deployment.pipeline != pipeline:
@@ -343,7 +344,7 @@ def pipeline_body(
         del body[PHASE]
         inference = {
             "model_id": model_id,
-            "query_template": "${body}",  # the server's answer replaces the whole search
+            "query_template": "${body}",  # the server's answer replaces the body of the search
             "input_map": [{"input": "$"}],
             "output_map": [{"body": "body"}],
             "ignore_failure": True,
@@ -354,7 +355,7 @@ def pipeline_body(
 
 
 def example_body(cluster: Cluster, info: IndexInfo, way: str, search: SearchSettings) -> str:
-    """Return an example search body for a way of deploying, with "…" for what the client fills in."""
+    """Return an example search body for a way of deploying, with "…" in place of the client's values."""
     template = Template.read(search.query_template) if search.query_template else None
     fields = searched_fields(info, search.lexical_fields or info.record.lexical_fields)
     match = LexicalRetriever.over(info, fields, cluster.version, template).query("…", search.depth)

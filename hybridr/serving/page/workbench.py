@@ -232,15 +232,13 @@ def open_workbench(
     search: SearchSettings | None = None,
     progress: Progress = silent,
 ) -> Server:
-    """Return the server of `open_server` with the page at `/`; raises what `open_server` raises."""
+    """Return the server of `open_server` with the page at `/`. Raises the errors of `open_server`."""
     added = workbench_of(settings, cluster)
     return open_server(settings, cluster=cluster, search=search, progress=progress, added=added)
 
 
 def workbench_of(settings: ServeSettings, cluster: Cluster | None) -> Addition:
-    """Return the function that adds the page to a server's app; without an index the page says what is
-    missing.
-    """
+    """Return the function that adds the page to an app; without an index the page explains what it needs."""
     return partial(add_workbench, settings=settings, cluster=cluster)
 
 

@@ -182,7 +182,7 @@ def searched_fields(request: Mapping[str, Any]) -> set[str]:
     """Return the fields in which a request searches words, without boosts; `*` if it names none."""
     try:
         return scored_fields(logged_body(request).get("query"))
-    except (AttributeError, RecursionError, TypeError):  # malformed; its verdict says so
+    except (AttributeError, RecursionError, TypeError):  # malformed, as its verdict states
         return set()
 
 

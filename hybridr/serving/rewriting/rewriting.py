@@ -23,7 +23,7 @@ from ...search.fusions import LARGEST_WINDOW, SplitQuery
 from ...search.search import Search
 from ...search.settings import Finds
 
-QUERY_STRING = ("analyzer", "analyze_wildcard", "lenient")  # beside `q`
+QUERY_STRING = ("analyzer", "analyze_wildcard", "lenient")  # parameters that go with `q`
 SOURCE_PARAMETERS = ("_source", "_source_includes", "_source_excludes")
 MOVED_PARAMETERS = frozenset(
     (
@@ -254,7 +254,7 @@ BY_QUERY_SIZE = 1000  # page size of `_update_by_query`, `_delete_by_query` and 
 class ReadBody(NamedTuple):
     """A client's body, its parsed query, and the encoder's reading of its text, if made.
 
-    `whole` says that OpenSearch allows no `rescore` in the body, so that the query itself scores all hits.
+    `whole` is whether OpenSearch allows no `rescore` in the body, so that the query itself scores all hits.
     """
 
     body: Mapping[str, Any]
@@ -343,7 +343,7 @@ class BodyRanking:
         return parsed
 
     def reason_of_parts(self, body: Mapping[str, Any], whole: bool) -> NotRanked | None:
-        """Return the reason if a part of a body beside its query prevents ranking, else None."""
+        """Return the reason if a part of a body other than its query prevents ranking, else None."""
         if is_by_query(body):
             return NotRanked("by_query")
         sort = body.get("sort", BEST_FIRST)
@@ -486,7 +486,7 @@ def page_of(body: Mapping[str, Any]) -> tuple[int, int]:
 def is_by_query(body: Mapping[str, Any]) -> bool:
     """Return whether a body may come from `_delete_by_query`, `_update_by_query` or `_reindex`.
 
-    Nothing in the body says so, but these sort by `_doc`, request sequence numbers, or read pages of 1000.
+    The body does not name its API, but these sort by `_doc`, request sequence numbers, or read pages of 1000.
     """
     sort = body.get("sort")
     by_place = isinstance(sort, list) and sort[:1] == [{"_doc": {"order": "asc"}}]

@@ -29,7 +29,7 @@ class Sidecar(Protocol):
 
     @staticmethod
     def state(cluster: Cluster, info: IndexInfo) -> Any | None:
-        """Return what is stored beside an index, as a dataclass; None for nothing."""
+        """Return the state of the sidecar of an index, as a dataclass; None without one."""
 
     @staticmethod
     def lines(value: Any) -> list[str]:
@@ -37,8 +37,8 @@ class Sidecar(Protocol):
 
     @staticmethod
     def stored_names(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Return the names of what is stored beside these indices."""
+        """Return the names of the sidecars of these indices."""
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
-        """Delete it, except what other indices share; return the deleted names."""
+        """Delete the sidecars of these indices that no other index shares; return their names."""

@@ -13,7 +13,7 @@ from . import Sidecar
 
 @dataclass(frozen=True)
 class RuleBookState:
-    """The number and version of the rules in force, and their hidden index; `exists` says whether it does."""
+    """The number and version of the rules in force, and their hidden index; `exists` is false if it is gone."""
 
     index: str
     rules: int
@@ -41,7 +41,7 @@ class RuleBooks(Sidecar):
 
     @staticmethod
     def lines(book: RuleBookState) -> list[str]:
-        """Return a line with the number of rules, or that they are gone."""
+        """Return a line with the number of rules, or that they were deleted."""
         where = f"in {book.index}" if book.exists else "GONE: hybridr rules NAME import FILE writes them anew"
         return [f"rules: {book.rules:,}, version {book.version}, {where}"]
 
