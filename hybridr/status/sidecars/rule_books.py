@@ -13,7 +13,7 @@ from . import Sidecar
 
 @dataclass(frozen=True)
 class RuleBookState:
-    """The number and version of the rules in force, and their hidden index; `exists` is false if it is gone."""
+    """The number and version of the rules in force, and their hidden index; `exists` is false without it."""
 
     index: str
     rules: int
