@@ -34,13 +34,13 @@ from ..search.settings import SearchSettings
 from .unanswerable_queries import unanswerable_queries
 
 ASKED, LEAST = 400, 40
-"""Unanswerable queries that are searched for, and how many must be usable to measure a share of 5 %."""
+"""Unanswerable queries that are searched, and the fewest usable ones that measure a share of 5 %."""
 DRAWN, LONGEST = 100, 200
-"""Documents whose own words are searched for, and the characters of each such query. An unanswerable query
+"""Documents whose own words are searched, and the characters of each such query. An unanswerable query
 that scores at least their median may have an answer in the index, and is not used (chosen on three
 collections, docs/measured/answers.md)."""
 CONFIDENCES, SEEN = (0.8, 0.9, 0.95, 0.99), 10
-"""Confidences that judged queries are tried with, and number of hits looked at."""
+"""Confidences that are tried on judged queries, and the number of hits examined."""
 GRID = np.linspace(0, 1, 101)
 ENGLISH = "en"
 
@@ -48,8 +48,8 @@ ENGLISH = "en"
 class ThresholdCost(NamedTuple):
     """The cost of requiring a confidence, measured on judged queries.
 
-    `kept` is the share of queries, of those with a relevant document among the first ten hits, that keep it;
-    `false_answers` the share of queries without a relevant document that still get hits.
+    `kept` is the share of queries with a relevant document among the first ten hits that still return it.
+    `false_answers` is the share of queries without a relevant document that still get hits.
     """
 
     at_least: float
@@ -74,11 +74,11 @@ class Calibration:
         """Return the calibration in one line."""
         if self.answers is None:
             return f"none, and hits get no confidence: {self.note}"
-        left = f" ({self.answers.answered} more may have one)" if self.answers.answered else ""
+        remark = f" ({self.answers.answered} more may have one)" if self.answers.answered else ""
         scores = self.answers.scores
         return (
             f"a hit that scores {scores[-6]:.3f} has .95, one of {scores[-2]:.3f} has .99; measured with "
-            f"{self.answers.queries} queries that have no answer here{left}"
+            f"{self.answers.queries} queries that have no answer here{remark}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -97,13 +97,13 @@ def calibrate(
     unchanged: bool = False,
     progress: Progress = silent,
 ) -> Calibration:
-    """Measure what scores of an index mean, and store the calibration in its record.
+    """Measure how likely a score of an index means an answer, and store the calibration in its record.
 
-    Measured are the distribution of the encoder's cosines, if unknown, and of the best scores of unanswerable
-    queries, from which searches with these settings compute the confidence of hits. Errors of the cluster or
-    index are returned as the note, because searches work without a calibration. Nothing is written through a
-    filtered alias. With `judgements`, the cost of each confidence is measured too. With `unchanged`, an
-    earlier calibration is kept if the number of documents and the ranking are the same.
+    The distribution of the encoder's cosines is measured, if unknown, and that of the best scores of
+    unanswerable queries, from which searches with these settings compute the confidence of hits. Errors of
+    the cluster or index are returned as the note, because searches work without a calibration. Nothing is
+    written through a filtered alias. With `judgements`, the cost of each confidence is measured too. With
+    `unchanged`, an earlier calibration is kept if the number of documents and the ranking are the same.
     """
     try:
         info = resolve(cluster, name, whole=True)
@@ -112,13 +112,13 @@ def calibrate(
         changes: dict[str, Any] = {} if cosines is None else {"cosines": cosines}
         info = info.with_record(info.record.changed(**changes))
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
-        asking = Search(cluster, info, encoder, settings=settings)
-        note = comparison_obstacle(asking.context, asking.reordering.names)
+        measured_search = Search(cluster, info, encoder, settings=settings)
+        note = comparison_obstacle(measured_search.context, measured_search.reordering.names)
         if unchanged and not note and (answers := info.record.answers):
-            ranking = scoring_fingerprint(asking.context, asking.reordering.names)
+            ranking = scoring_fingerprint(measured_search.context, measured_search.reordering.names)
             if answers.ranking == ranking and answers.documents == cluster.count(info.name):
                 return Calibration(info.name, answers)
-        answers = None if note else calibrated(asking, progress)
+        answers = None if note else calibrated(measured_search, progress)
         if answers and answers.queries < LEAST:
             note, answers = f"{answers.queries} queries are too few, {LEAST} are needed", None
         if answers:
@@ -127,7 +127,7 @@ def calibrate(
             write_record(cluster, info.name, **changes)
         if answers is None:
             return Calibration(info.name, None, note)
-        costs = threshold_costs(asking, Answers(answers), *judgements) if judgements else ()
+        costs = threshold_costs(measured_search, Answers(answers), *judgements) if judgements else ()
         return Calibration(info.name, answers, costs=costs)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; after that run hybridr tune {quote(name)}")
@@ -136,8 +136,8 @@ def calibrate(
 def missing_cosines(
     cluster: Cluster, info: IndexInfo, encoder: Encoder, progress: Progress
 ) -> Cosines | None:
-    """Return the distribution of an encoder's cosines on an index, measured on some of its documents: by
-    their stored vectors, where each document has one of floats.
+    """Return the distribution of an encoder's cosines on an index, measured on some of its documents, by
+    their stored vectors if each has one vector of floats.
 
     None if it is known, cannot be measured, or is not needed because the packaged encoder defines the scale.
     """
@@ -166,27 +166,27 @@ def some_texts(
 
 def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
     """Return the calibration of a search: the distribution of the best scores of unanswerable queries."""
-    own = {}  # a few words from the middle of some documents: document id -> text
+    excerpts = {}  # a few words from the middle of some documents: document id -> text
     fields = search.info.record.fields
     for document in sample_documents(search.cluster, search.info, DRAWN, fields=fields):
         text = middle_words(text_of(document.source, fields))[:LONGEST].strip()
         if has_visible_text(text):
-            own[document.doc_id] = text
+            excerpts[document.doc_id] = text
     if search.info.record.language in (None, ENGLISH):
         scores = best_hit_scores(search, unanswerable_queries(ASKED), progress)
-        answered = median(best_hit_scores(search, list(own.values()), progress) or [math.inf])
-        lower = [score for score in scores if score < answered]
+        limit = median(best_hit_scores(search, list(excerpts.values()), progress) or [math.inf])
+        lower = [score for score in scores if score < limit]
     else:  # the list is English; for other languages, words of a document are searched in all others
         scores = []
-        for number, (doc_id, text) in enumerate(own.items(), 1):
+        for number, (doc_id, text) in enumerate(excerpts.items(), 1):
             hits = search(text, 1, filter={"bool": {"must_not": [{"ids": {"values": [doc_id]}}]}})
             scores.append(hits[0].score if hits else 0.0)
-            progress("calibrate", number, len(own))
+            progress("calibrate", number, len(excerpts))
         lower = scores
-    lying = np.quantile(lower or [0.0], GRID)
+    quantiles = np.quantile(lower or [0.0], GRID)
     return Calibrated(
         ranking=scoring_fingerprint(search.context, search.reordering.names),
-        scores=tuple(round(float(at), 4) for at in lying),
+        scores=tuple(round(float(score_at), 4) for score_at in quantiles),
         queries=len(lower),
         answered=len(scores) - len(lower),
         documents=search.cluster.count(search.info.name),
@@ -226,18 +226,18 @@ def threshold_costs(
     ]
     bests = [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
     firsts = [
-        next((hit.score for hit in hits if hit.doc_id in fits), None)
-        for hits, fits in zip(lists, relevant, strict=True)
+        next((hit.score for hit in hits if hit.doc_id in relevant_ids), None)
+        for hits, relevant_ids in zip(lists, relevant, strict=True)
     ]
-    own = [(best, first) for best, first in zip(bests, firsts, strict=True) if first is not None]
-    foreign = [best for best, fits in zip(bests, relevant, strict=True) if not fits]
-    if not own or not foreign:
+    pairs = [(best, first) for best, first in zip(bests, firsts, strict=True) if first is not None]
+    without_answer = [best for best, relevant_ids in zip(bests, relevant, strict=True) if not relevant_ids]
+    if not pairs or not without_answer:
         return ()
     return tuple(
         ThresholdCost(
             confidence,
-            mean(first >= lowest_accepted_score(best, threshold) for best, first in own),
-            mean(best >= threshold for best in foreign),
+            mean(first >= lowest_accepted_score(best, threshold) for best, first in pairs),
+            mean(best >= threshold for best in without_answer),
         )
         for confidence in CONFIDENCES
         for threshold in [answers.threshold(confidence)]

@@ -23,7 +23,7 @@ from ..records import Document, Progress, silent, with_progress
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
 LEAST_DOCUMENTS = 40
 TARGET_DOCUMENTS, TARGET_QUERIES = 20_000, 10_000
-LEAST_QUERIES = 10  # that a diagnosis of domains needs
+LEAST_QUERIES = 10  # fewest for a diagnosis of domains
 GIVE_QUERIES = "--target-queries FILE gives some, one per line; without it they are made from documents"
 LANGUAGE_SAMPLE = 500  # documents
 TITLE_FIELD = "title"
@@ -58,14 +58,14 @@ def draw_sample(
     different texts.
     """
     pairs: list[tuple[int, Document]] = []
-    seen: set[int] = set()
+    hashes: set[int] = set()
     read = 0
     for document in read_source(source, fields, progress):
         read += 1
         text = text_hash(document.contents, "")
-        if not document.contents.strip() or text in seen:
+        if not document.contents.strip() or text in hashes:
             continue
-        seen.add(text)
+        hashes.add(text)
         entry = (-text_hash(document.doc_id, str(seed)), clipped(document))
         if len(pairs) < max_documents:
             heapq.heappush(pairs, entry)
@@ -107,19 +107,19 @@ def read_target(
 
     Raises DataError for fewer than 40 documents or 10 queries.
     """
-    drawn = draw_sample(source, TARGET_DOCUMENTS, seed=seed, progress=progress)
+    sample = draw_sample(source, TARGET_DOCUMENTS, seed=seed, progress=progress)
     if queries:
         texts, made_from = tuple(queries), (-1,) * len(queries)
     else:
-        probes = draw_probes(drawn.documents, TARGET_QUERIES, seed)
+        probes = draw_probes(sample.documents, TARGET_QUERIES, seed)
         texts = tuple(probe.text for probe in probes)
         made_from = tuple(probe.position for probe in probes)
     if len(texts) < LEAST_QUERIES:
         raise DataError(
             f"{name}: {quantity(len(texts), 'query')}, {LEAST_QUERIES} are needed", hint=GIVE_QUERIES
         )
-    key = fingerprint([drawn.fingerprint, list(texts)])
-    return TargetDomain(name, tuple(drawn.documents), texts, made_from, key)
+    key = fingerprint([sample.fingerprint, list(texts)])
+    return TargetDomain(name, tuple(sample.documents), texts, made_from, key)
 
 
 def main_language(documents: Sequence[Document]) -> str:
@@ -153,9 +153,9 @@ def read_source(source: Source, fields: Sequence[str], progress: Progress) -> It
 
 def read_index(cluster: Cluster, index: str, fields: Sequence[str], progress: Progress) -> Iterator[Document]:
     """Yield the documents of a live index, with title and text."""
-    chosen = choose_text_fields(cluster, cluster.index_info(index), fields)
-    for document in read_documents(cluster, index, fields=chosen, progress=progress):
-        yield to_document(document.doc_id, document.source, chosen)
+    text_fields = choose_text_fields(cluster, cluster.index_info(index), fields)
+    for document in read_documents(cluster, index, fields=text_fields, progress=progress):
+        yield to_document(document.doc_id, document.source, text_fields)
 
 
 def to_document(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> Document:
@@ -166,7 +166,7 @@ def to_document(doc_id: str, record: dict[str, Any], fields: Sequence[str]) -> D
 
 
 def source_record(source: Source) -> Any:
-    """Return a description of a source, by which an unfinished run recognises it; None for a plain iterable.
+    """Return a description of a source that an unfinished run is resumed by; None for a plain iterable.
 
     A file is described by path, size and time of change, without reading it.
     """
@@ -201,10 +201,10 @@ def bytes_of(source: Source) -> int:
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """A file of documents, read again for each iteration; raises DataError then."""
+    """A file of documents, read at each iteration, which raises DataError if that fails."""
 
     path: Path
-    """A BEIR folder, NAME.jsonl, or lines of id and text; `.gz` at its end says that these are packed."""
+    """A BEIR folder, NAME.jsonl, or lines of id and text; those may be compressed (`.gz`)."""
     fields: tuple[str, ...] = ()
     """Text fields of JSONL records; empty: title and text."""
 
@@ -217,7 +217,7 @@ class CorpusFile:
         if self.form == "tsv":
             yield from (Document(doc_id, text) for _, doc_id, text in read_table(self.path))
             return
-        for line, record in read_document_file(self.file):  # unlike in an index, ids may be repeated
+        for line, record in read_document_file(self.file):  # ids may be repeated, unlike in an index
             if not self.fields:
                 yield document_of(record, self.file)
             elif any(name.split(".")[0] in record for name in self.fields):

@@ -17,14 +17,14 @@ def replace_values(
 
     Raises DataError if another command changed these values since `info` was read: its result stays.
     """
-    before = {name: getattr(info.record, name) for name in changes}
+    original = {name: getattr(info.record, name) for name in changes}
 
     def change(record: Record) -> Record:
-        """Return the record with the changes. Raises DataError if it is no longer as before."""
-        now = {name: getattr(record, name) for name in changes}
-        if now == changes != before:  # written before, by a request without an answer
+        """Return the record with the changes. Raises DataError if another command changed it."""
+        current = {name: getattr(record, name) for name in changes}
+        if current == changes != original:  # an earlier attempt wrote it, but its answer was lost
             return record
-        if now != before:
+        if current != original:
             raise DataError(
                 f"another command changed the {' and '.join(changes)} of '{info.name}' meanwhile; its result "
                 "is kept",

@@ -64,7 +64,7 @@ from .settings import LEAST_JUDGED, TuneSettings
 LEAST_LOGGED, MOST_LOGGED = 100, 500
 SLOPE, OFFSET = 23.0, 0.68
 STEADY = 130
-"""Number of queries at which a log's evidence counts half: by fewer it varies by chance."""
+"""Number of queries at which a log's evidence counts half, because it varies by chance."""
 FARTHEST = 1.1
 """Largest change of the logarithm of the ratio of vectors to words: weights from .25 to .75."""
 
@@ -124,7 +124,7 @@ class TuneResult:
     """Result of `tune`: `choice` for searches, `pipeline` for pipelines that `deploy` stores in the cluster.
 
     `chain` is the choice of re-rankers, if any were named. `by_log` is what a query log chose without
-    judgements. `term_table` and `answers` say what became of term table and calibration; None in a dry run.
+    judgements. `term_table` and `answers` are the results for term table and calibration; None in a dry run.
     Judged queries `without_relevant` documents count as 0 in every mean.
     """
 
@@ -155,8 +155,8 @@ class TuneResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        own = {name: getattr(self, name) for name in ("term_table", "answers")}
-        own_values = {name: value.to_json() if value else None for name, value in own.items()}
+        parts = {name: getattr(self, name) for name in ("term_table", "answers")}
+        own_values = {name: value.to_json() if value else None for name, value in parts.items()}
         return asdict(self) | own_values
 
 
@@ -182,7 +182,7 @@ def tune(
     info = resolve(cluster, name, whole=not settings.dry_run)
     encoder = encoder_for(info, encoder, progress=progress)
     table = None
-    if is_destination(info) and not (settings.dry_run or info.scope):  # a table is made of all documents
+    if is_destination(info) and not (settings.dry_run or info.scope):  # a table needs all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
         if (cosines := missing_cosines(cluster, info, encoder, progress)) is not None:
@@ -196,8 +196,8 @@ def tune(
         )
     if texts:
         untuned = lexical_settings(search_settings) | {"tuned": False, "evened": False, "signals": ("none",)}
-        asking = Search(cluster, info, encoder, settings=SearchSettings(depth=DEPTH, **untuned))
-        tuning = replace(tuning, by_log=weigh_by_log(asking, encoder, texts, progress))
+        untuned_search = Search(cluster, info, encoder, settings=SearchSettings(depth=DEPTH, **untuned))
+        tuning = replace(tuning, by_log=weigh_by_log(untuned_search, encoder, texts, progress))
     if judgements:
         choice, pipeline, chain = choices(
             cluster, info, encoder, judgements, settings, search_settings, progress
@@ -205,11 +205,11 @@ def tune(
         empty = without_relevant(judged_queries(*judgements), judgements[1])
         tuning = replace(tuning, choice=choice, pipeline=pipeline, chain=chain, without_relevant=empty)
     if not settings.dry_run:
-        re_ranking = tuning.chain.settings if tuning.chain else None
+        chain_settings = tuning.chain.settings if tuning.chain else None
         record = Tuned(
             search=tuning.settings,
             pipeline=tuning.pipeline.settings if tuning.pipeline else None,
-            **({"chain": re_ranking} if re_ranking else {}),
+            **({"chain": chain_settings} if chain_settings else {}),
         )
         replace_values(cluster, info, "tuned", record.model_dump(exclude_unset=True), tuning=record)
     if table is None:
@@ -222,7 +222,7 @@ def tune(
 
 
 def lexical_settings(settings: SearchSettings) -> dict[str, Any]:
-    """Return those of the settings that belong to the lexical retriever."""
+    """Return the settings of the lexical retriever."""
     return {name: getattr(settings, name) for name in ("query_template", "lexical_fields")}
 
 
@@ -246,9 +246,9 @@ def choices(
 
     Raises DataError for fewer than 10 judged queries.
     """
-    own = lexical_settings(search_settings)
-    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **own)
-    asking = Search(cluster, info, encoder, settings=untuned)
+    base = lexical_settings(search_settings)
+    untuned = SearchSettings(tuned=False, depth=DEPTH, signals=("all",), **base)
+    full_search = Search(cluster, info, encoder, settings=untuned)
     qrels = checked_qrels(judgements[1])
     queries = judged_queries(judgements[0], qrels)
     if len(queries) < LEAST_JUDGED:
@@ -256,26 +256,26 @@ def choices(
             f"{len(queries)} judged queries; at least {LEAST_JUDGED} are needed",
             hint="leave the judgements out: the defaults stay",
         )
-    answers = plain = ask(asking, queries, progress)
-    if query_evening(asking.context):
+    answers = plain = ask(full_search, queries, progress)
+    if query_evening(full_search.context):
         unevened = untuned.model_copy(update={"evened": False})
         plain = ask(Search(cluster, info, encoder, settings=unevened), queries, progress)
-    version, scale = cluster.version, asking.dense_scale
-    signals = other_signals(asking.signals.usual, asking.signals.others)
-    both = []
-    for tried in (variants(version, signals=signals), variants(version, ["pipeline"])):
-        values = np.zeros((len(answers), len(tried)))
-        scaled = np.array([variant_fusion(variant).needs_scales for variant in tried])
-        for chosen, lists in ((scaled, answers), (~scaled, plain)):  # pipelines take vectors as they are
-            score = partial(score_all, list(compress(tried, chosen)), dense_scale=scale)
-            if chosen.any():
-                values[:, chosen] = measured(lists, qrels, settings.measure, score)
-        both.append(choose_variant(tried, landscape(tried), values, settings.measure))
-    choice, pipeline = both
+    version, scale = cluster.version, full_search.dense_scale
+    signals = other_signals(full_search.signals.usual, full_search.signals.others)
+    outcomes = []
+    for candidates in (variants(version, signals=signals), variants(version, ["pipeline"])):
+        values = np.zeros((len(answers), len(candidates)))
+        scaled = np.array([variant_fusion(variant).needs_scales for variant in candidates])
+        for mask, lists in ((scaled, answers), (~scaled, plain)):  # pipelines use unchanged vectors
+            score = partial(score_all, list(compress(candidates, mask)), dense_scale=scale)
+            if mask.any():
+                values[:, mask] = measured(lists, qrels, settings.measure, score)
+        outcomes.append(choose_variant(candidates, landscape(candidates), values, settings.measure))
+    choice, pipeline = outcomes
     if not search_settings.chain:
         return choice, pipeline, None
-    own |= {"tuned": False, "rerank_settings": search_settings.rerank_settings, **(choice.settings or {})}
-    hybrid = without_memory(Search(cluster, info, encoder, settings=SearchSettings(**own)))
+    base |= {"tuned": False, "rerank_settings": search_settings.rerank_settings, **(choice.settings or {})}
+    hybrid = without_memory(Search(cluster, info, encoder, settings=SearchSettings(**base)))
     if not hybrid.context.fusion.scoring_clause:
         return choice, pipeline, None
     chain = choose_chain(hybrid, search_settings.chain, (queries, qrels), settings.measure, progress)
@@ -315,42 +315,42 @@ def choose_chain(
     Raises SettingsError for a re-ranker without a weight, or that cannot order hits of this index.
     """
     queries, qrels = judgements
-    tried, own = possible_chains(names), search.settings.rerank_settings
+    chains, settings = possible_chains(names), search.settings.rerank_settings
     progress("re-rank", 0, len(queries))
-    seen: list[HitGains] = []
+    gains_of: list[HitGains] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         texts = [query.text for query in queries[start : start + QUERIES_AT_ONCE]]
-        seen += reranker_gains(search, names, own, texts)
-        progress("re-rank", len(seen), len(queries))
+        gains_of += reranker_gains(search, names, settings, texts)
+        progress("re-rank", len(gains_of), len(queries))
     ids = [query.query_id for query in queries]
     runs = (
-        {query_id: ordered(gains, chain) for query_id, gains in zip(ids, seen, strict=True)}
-        for chain in tried
+        {query_id: ordered(gains, chain) for query_id, gains in zip(ids, gains_of, strict=True)}
+        for chain in chains
     )
     values = measure_runs(runs, qrels, parse_measure(measure), ids)
-    distances = np.array([chain.distance for chain in tried])
-    return choose_variant(tried, Landscape.alone(distances), values, measure)
+    distances = np.array([chain.distance for chain in chains])
+    return choose_variant(chains, Landscape.alone(distances), values, measure)
 
 
 def reranker_gains(
-    search: Search, names: Sequence[str], own: Mapping[str, Any], texts: Sequence[str]
+    search: Search, names: Sequence[str], user_settings: Mapping[str, Any], texts: Sequence[str]
 ) -> list[HitGains]:
     """Return the best hits of every query with what each re-ranker adds, as if it were the only one."""
     questions, lists = search.first_stage_hits(texts, LONGEST_LIST)
-    of_queries = [
+    gains_of = [
         HitGains([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
     ]
     for name in names:
         fields = load_member(FAMILY, name).own_settings.model_fields
-        settings = {key: value for key, value in own.items() if key in fields}
+        settings = {key: value for key, value in user_settings.items() if key in fields}
         settings |= Step(name, 1.0, LONGEST_LIST).settings
-        ordered_anew = search.reranked(name, **settings).reordering.reorder(questions, lists, hurried=False)
-        for gains, hits in zip(of_queries, ordered_anew, strict=True):
-            after = {hit.doc_id: hit for hit in hits}
-            seen = [after[doc] for doc in gains.documents]
-            scores = [hit.score if hit.scores.get(name) is not None else np.nan for hit in seen]
+        reordered = search.reranked(name, **settings).reordering.reorder(questions, lists, hurried=False)
+        for gains, hits in zip(gains_of, reordered, strict=True):
+            hit_of = {hit.doc_id: hit for hit in hits}
+            matched = [hit_of[doc] for doc in gains.documents]
+            scores = [hit.score if hit.scores.get(name) is not None else np.nan for hit in matched]
             gains.added[name] = np.array(scores) - gains.scores
-    return of_queries
+    return gains_of
 
 
 def ordered(gains: HitGains, chain: Chain) -> dict[str, float]:

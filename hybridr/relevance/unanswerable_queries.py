@@ -1,6 +1,4 @@
-"""Makes unanswerable queries: what people ask elsewhere, on many subjects and in many forms, from a list of
-words.
-"""
+"""Makes unanswerable queries from a list of words: questions on many subjects and in many forms."""
 
 from __future__ import annotations
 
@@ -39,20 +37,20 @@ OF_DEEDS = (
 
 @cache
 def fields() -> dict[str, tuple[list[str], list[str]]]:
-    """Return what people ask about: for each subject the things, and what people do."""
+    """Return the words of each subject: the things that people ask about, and what they do."""
     text = resources.files(__package__).joinpath("unanswerable_queries.txt").read_text(encoding="utf-8")
     by_field = {}
     for line in text.splitlines():
         if not line.startswith("#"):
-            field, _, listed = line.partition(" = ")
-            things, _, deeds = listed.partition(" | ")
+            field, _, words = line.partition(" = ")
+            things, _, deeds = words.partition(" | ")
             by_field[field] = (things.split(", "), deeds.split(", "))
     return by_field
 
 
 @cache
 def unanswerable_queries(number: int) -> list[str]:
-    """Return so many different queries, about equally many of each subject; some thousands are possible."""
+    """Return this number of different queries, spread evenly over the subjects; some thousands exist."""
     draw, queries = random.Random(DRAWS), dict[str, None]()
     while len(queries) < number:
         for things, deeds in fields().values():

@@ -296,9 +296,9 @@ def template_fields(info: IndexInfo, query: Any) -> list[str]:
             continue
         parts += part.values()
         if PLACE in str(part.get("query", "")):
-            named = part.get("fields") or part.get("default_field") or ()
+            names = part.get("fields") or part.get("default_field") or ()
             patterns = [
-                str(name).partition("^")[0] for name in ([named] if isinstance(named, str) else named)
+                str(name).partition("^")[0] for name in ([names] if isinstance(names, str) else names)
             ]
             fields += [name for name in types if any(fnmatchcase(name, pattern) for pattern in patterns)]
         fields += [name for name, value in part.items() if name in types and PLACE in str(value)]
