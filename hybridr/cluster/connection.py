@@ -1,6 +1,4 @@
-"""The connection to OpenSearch or Elasticsearch: sends requests, repeats them while the cluster is busy, and
-reads the descriptions of its indices.
-"""
+"""The connection to OpenSearch or Elasticsearch: sends and repeats requests, describes indices."""
 
 from __future__ import annotations
 

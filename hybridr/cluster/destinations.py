@@ -94,7 +94,7 @@ def destination_pattern(source: str) -> str:
 
 
 def is_destination_of(info: IndexInfo, source: IndexInfo) -> bool:
-    """Return whether an index holds the vectors of this source, and the source's record says so too.
+    """Return whether an index holds the vectors of this source, and the source's record lists it.
 
     Users who may create indices can write any record, so the source lists the uuids of its destinations. If
     it lists none (hybridr may not write there), the index's own record, which names the source's uuid, is

@@ -164,8 +164,7 @@ ASKED_BY: ContextVar[str | None] = ContextVar("asked_by", default=None)
 NOBODY = "hybridr"
 LATE = "late"
 Watch: TypeAlias = Callable[[str, float, str], None]
-"""A function that is called for each request with its API, the seconds until its answer, and the kind of its
-failure ("" if none)."""
+"""A function that gets each request's API, its seconds, and its kind of failure ("" if none)."""
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class FieldCondition(TablePart):
 
 
 class KnownProblem(TablePart):
-    """One known bug: versions, what happens, remedy, source, and which indices it affects."""
+    """One known bug: versions, symptom, remedy, source, and conditions of the indices that it affects."""
 
     name: str
     product: str

@@ -344,7 +344,7 @@ ANALYSIS = "index.analysis"
 
 
 def extend_copy_mapping(cluster: Cluster, source: IndexInfo, copy: IndexInfo) -> None:
-    """Add to a copy's mapping what it lacks of its source's; `differing_fields` names what cannot be added.
+    """Extend a copy's mapping to that of its source; `differing_fields` names what cannot be added.
 
     Limits are raised to those of the source, with room for the copy's own fields.
     """

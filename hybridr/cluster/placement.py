@@ -26,7 +26,7 @@ def routing_by_shard(cluster: Cluster, info: IndexInfo) -> list[str]:
     """
 
     def reached(values: Sequence[str]) -> int:
-        """Return how many shards a search with these routing values asks."""
+        """Return how many shards a search with these routing values reaches."""
         routed = replace(info, scope=Scope(routing=",".join(values)))
         [answer] = cluster.msearch(routed, [NOTHING])
         with cluster.reading_answer("_msearch"):

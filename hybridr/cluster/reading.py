@@ -391,8 +391,7 @@ def documents_by_id(
 def counterparts(
     cluster: Cluster, info: IndexInfo, documents: Sequence[SourceDocument], *, whole: bool = True
 ) -> dict[Key, SourceDocument]:
-    """Return key of each of `documents` -> the document of an index with the same id, in the shard of its
-    routing.
+    """Return key of each of `documents` -> the index's document with the same id in the shard of its routing.
 
     Documents are read as by `documents_by_id`. Those that the index lacks are left out.
     """

@@ -128,7 +128,7 @@ class Calibrated(Part):
 
 
 class KeptRules(Part):
-    """The query rules in force for the index: which version, how many rules, written in which job."""
+    """The query rules in force for the index: their version, their number, and the job that wrote them."""
 
     version: int = Field(ge=1)
     rules: int = Field(ge=0)

@@ -238,7 +238,7 @@ def forwarded_headers(headers: Iterable[tuple[str, str]]) -> Headers:
 
 @contextmanager
 def relay_errors(host: str) -> Iterator[None]:
-    """Run the block; turn errors of urllib3 into Unreachable or ClusterError about this host."""
+    """Run the block; turn errors of urllib3 into Unreachable or ClusterError that names this host."""
     address = urlsplit(host).netloc
     try:
         yield

@@ -105,8 +105,9 @@ STORED_AS: dict[TokenValues, str] = {"float": "<f4", "byte": "i1"}
 
 
 class TokenState(RepresentationState):
-    """State of an index's token vectors: their encoder, dimensions, form of values, and the spread of mean
-    scores (None if it could not be measured).
+    """State of an index's token vectors: encoder, dimensions, form of values, and the spread of mean scores.
+
+    `spread` is None if it could not be measured.
     """
 
     about = "token vectors"

@@ -1,4 +1,4 @@
-"""The forms in which an index can store vectors (engine, values, compression), what each needs and costs."""
+"""The forms in which an index can store vectors (engine, values, compression), with needs and costs."""
 
 from __future__ import annotations
 

@@ -138,9 +138,9 @@ class SearchedField(NamedTuple):
 def word_fields(info: IndexInfo, fields: Sequence[str]) -> tuple[str, ...]:
     """Return the fields in which the words of these text fields can be searched.
 
-    A text field stands for itself if it is indexed. Otherwise it is represented by a text multi-field, else
-    by the target of its `copy_to` that holds most of `fields`, else by itself if it is an indexed keyword. A
-    field with none of these is left out. Raises DataError if no field is left.
+    An indexed text field is searched itself. Another one is searched in a text multi-field, else in the
+    target of its `copy_to` that holds most of `fields`, else in itself if it is an indexed keyword. A field
+    without any of these is left out. Raises DataError if no field remains.
     """
     places: dict[str, str] = {}
     copies: dict[str, list[str]] = {}

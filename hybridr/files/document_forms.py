@@ -49,8 +49,9 @@ TEXT_TYPES = ("$oid", "$uuid", "$symbol", "$numberDecimal")
 
 
 def valid_id(value: Any, where: str, name: str = "'_id'") -> str:
-    """Return an id as text. Raises DataError, with the place `where`, unless it is a whole number or a string
-    with a visible character.
+    """Return an id, a whole number or a string with a visible character, as text.
+
+    Raises DataError, with the place `where`, for any other value.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

@@ -359,7 +359,6 @@ def ask_web(
     """
 
     def ask() -> WebAnswer:
-        """Send the request and return its answer."""
         with urllib3.PoolManager() as pool:
             response = pool.request(
                 method,
@@ -389,7 +388,6 @@ def run_in_thread(work: Callable[[], T]) -> Future[T]:
     outcome = Future[T]()
 
     def run() -> None:
-        """Run the work and set the future's result or exception."""
         try:
             outcome.set_result(work())
         except BaseException as error:

@@ -249,7 +249,6 @@ def read_qrels(file: Path) -> Qrels:
 
 
 def _is_number(value: str) -> bool:
-    """Return whether a text is a number."""
     try:
         float(value)
     except ValueError:

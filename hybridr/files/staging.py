@@ -54,7 +54,7 @@ def finish_staging(temporary: Path, path: Path) -> None:
 def claimed_folder(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep other runs from writing to the folder `path` during the block; first clean up after killed runs.
 
-    With `wait` this waits for another run, else it raises DownloadError. The block runs without a claim if
+    With `wait` it waits for another run, else it raises DownloadError. The block runs without a claim if
     this thread already has one, in helper processes of a training, and on file systems without locks.
     """
     path, claim = path.absolute(), (path.resolve(), threading.get_ident())

@@ -84,9 +84,7 @@ class Elastic(Dialect):
         return ApiRequest(method, path, body, renamed or None)
 
     def translated_answer(self, request: ApiRequest, answer: Any) -> Any:
-        """Return an answer of Elasticsearch as OpenSearch would have given it (points in time, index
-        descriptions).
-        """
+        """Return Elasticsearch's answer in OpenSearch's form (points in time, index descriptions)."""
         if request.method == "POST" and request.path.endswith(f"/{PIT_PATH}"):
             return {**answer, "pit_id": answer["id"]}
         if request.method != "GET" or not isinstance(answer, Mapping):

@@ -71,8 +71,7 @@ def start(settings: NodeSettings, *, progress: Progress = silent) -> NodeState:
 
 
 def stop(name: str, *, delete_data: bool = False) -> bool:
-    """End a node's process and its children; return whether it ran. `delete_data` also deletes its data and
-    state.
+    """End a node's process and its children; return whether it ran. `delete_data` deletes data and state too.
 
     Raises NodeError if a process does not end although it was killed.
     """
