@@ -2,7 +2,7 @@
 
 Encoder, term table and calibration are timed on the index itself, because a node's speed depends on its
 machine, its load and the index. The constants are processor seconds for one document on this project's bench
-machine (Xeon, 2.8 GHz), fitted to measurements of `benchmarks/run.py scale` at 10,000 and 100,000 documents;
+machine (Xeon, 2.8 GHz), fitted to `benchmarks/run.py scale` at 10,000 and 100,000 documents;
 docs/measured/scale.md explains each term.
 """
 
@@ -83,9 +83,9 @@ def table_s_per_document(proposal: Proposal) -> float:
 def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     """Return the estimated seconds of a calibration, measured with some unanswerable queries.
 
-    Each query is encoded, expanded to near terms, and sent as a search like those of the new index, but
-    without vectors, whose share of a search is small. A term is looked up in the table once, however many
-    queries contain it. seconds = (reading + searching) per query * queries + lookups.
+    Each query is encoded, expanded to near terms, and sent as a search like those of the new index. The
+    search has no vectors, whose share of its time is small. A term is looked up in the table once, even if
+    several queries contain it. seconds = (reading + searching) per query * queries + lookups.
     """
     cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
     queries = unanswerable_queries(PROBED_QUERIES)

@@ -94,8 +94,8 @@ def open_server(
     """Return a server with a loaded encoder and a bound port.
 
     `cluster` is needed if the settings name an index, which is ranked as `search` says; `added` adds further
-    routes. Raises ModelError, FingerprintMismatch if another encoder wrote the index, SettingsError if the
-    port is taken, other machines could send requests without a token, or the certificate cannot be used.
+    routes. Raises ModelError, FingerprintMismatch if another encoder wrote the index, and SettingsError for a
+    port that is taken and for the reasons of `require_guard`.
     """
     require_guard(settings)
     listener = listen(settings.host, settings.port)
@@ -109,8 +109,9 @@ def open_server(
 
 
 def require_guard(settings: ServeSettings) -> None:
-    """Raise SettingsError for a server that other machines could use without a token, for a certificate that
-    cannot be used, and for an option without another one that it needs.
+    """Raise SettingsError for a server that other machines could use without a token.
+
+    Also for a certificate that cannot be used, and for an option whose required option is missing.
     """
     if not (is_local(settings.host) or settings.token or settings.insecure):
         raise SettingsError(

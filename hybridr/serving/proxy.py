@@ -4,7 +4,7 @@ Requests go to the cluster with the client's own rights. Searches of the one ind
 ranked on the way, as by `deploy --way transparent`; if anything prevents that, they are passed on unchanged.
 
 URLs of searches are parsed by strict rules and written again from the parsed parts: exactly what was checked
-is sent to the cluster. No character of a client's URL is passed on directly, so that no second parser (h11,
+is sent to the cluster. No character of a client's URL is passed on directly. So no other parser (h11,
 Starlette, urllib3, a proxy before the cluster) can see another path or parameter in it.
 """
 

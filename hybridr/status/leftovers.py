@@ -58,11 +58,11 @@ def rollback(
     """Point the alias of `name` back; with `drop` delete the index that it left, and its own sidecars.
 
     What belongs to the source (its rules) stays. The index is not dropped if a document was changed on both
-    sides, clients wrote into it while the alias moved (`late` writes), or other aliases stay on it. Returns
-    what `indexing.rollback.rollback` returns, and: `dropped`, the counts of `late` writes, the `requests`
-    that delete its deployment and models, the names of deleted sidecars by kind, and `beside`, a description
-    of each. Raises the errors of that function, and AccessDenied, before anything is changed, if a deployed
-    index is to be dropped and this user may not read its pipelines.
+    sides, if other aliases stay on it, or if clients wrote into it while the alias moved (`late` writes).
+    Returns the result of `indexing.rollback.rollback` with further keys: `dropped`, the counts of `late`
+    writes, and the `requests` that delete its deployment and models. The names of deleted sidecars are listed
+    by kind, with descriptions in `beside`. Raises the errors of that function, and AccessDenied if this user
+    may not read the pipelines of a deployed index to drop; then nothing is changed.
     """
     require_one_option(copy_back, discard)
     current = alias_moves.index_to_leave(cluster, name)
@@ -127,11 +127,10 @@ def stand_in(name: str, record: Record, settings: dict[str, Any]) -> IndexInfo:
 
 
 def gone_indices(cluster: Cluster, source: str, generations: Sequence[IndexInfo] = ()) -> list[IndexInfo]:
-    """Return stand-ins, without a uuid, for deleted indices with vectors of a source whose hidden indices or
-    pipelines still exist, as far as this user may see.
+    """Return stand-ins, without a uuid, for deleted indices with vectors of a source.
 
-    A name that an existing index has is left out. Without `generations` one stand-in is the source itself,
-    which may have held its vectors in place.
+    Their hidden indices or pipelines still exist, and this user may see them. Names of existing indices are
+    left out. Without `generations` one stand-in is the source, which may have held its vectors in place.
     """
     numbered = re.compile(rf"({re.escape(source)}-hybridr-\d+)(-.+)?")
     existing: dict[str, Any] = {}

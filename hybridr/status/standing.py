@@ -253,12 +253,12 @@ def remove(
 ) -> dict[str, Any]:
     """Delete every index with vectors of `name` and local files, and put its aliases back; the source stays.
 
-    What deleted indices left behind is deleted too. Returns source, indices, files, names of sidecars by kind
-    and a description of each in `beside`, the alias actions (sent as one atomic request), and the requests
-    that undeploy (sent first) and delete models. Raises NotFound if there is nothing; without `discard`
-    ClusterError if clients wrote what the source lacks, or the source is gone. `copy_back` first copies these
-    writes to the source, and `returned` counts them. With `dry_run` nothing is changed, and `refusal` is the
-    error that would be raised.
+    Leftovers of deleted indices are deleted too. Returns source, indices and files; the names of sidecars by
+    kind, with descriptions in `beside`; the alias actions, sent as one atomic request; and the requests that
+    undeploy (sent first) and delete models. Raises NotFound if there is nothing; without `discard`
+    ClusterError if clients wrote documents that the source lacks, or the source is gone. `copy_back` first
+    copies these to the source, and `returned` counts them. With `dry_run` nothing is changed, and
+    `refusal` is the error that would be raised.
     If `name` is an index with vectors of an earlier source of the same name, only that index is deleted.
     """
     require_one_option(copy_back, discard)

@@ -114,10 +114,10 @@ def plan_deployment(
 ) -> DeployResult:
     """Return the requests of a deployment, after all checks; nothing is sent.
 
-    Raises DataError (no vectors), ClusterError (plugin missing, another default pipeline, byte vectors with
-    `neural`), Unreachable and FingerprintMismatch for the embedding server, SettingsError for a wrong token,
-    a server with other settings, and boosts that cannot be added, ModelError for an encoder that does not
-    know the language.
+    Raises DataError without vectors, and ModelError for an encoder that does not know the language. Raises
+    ClusterError for a missing plugin, another default pipeline, or byte vectors with `neural`. Raises
+    Unreachable and FingerprintMismatch for the embedding server, and SettingsError for a wrong token, a
+    server with other settings, or boosts that cannot be added.
     """
     return checked_plan(cluster, check_deployable(cluster, name, settings, search), settings)
 

@@ -1,7 +1,7 @@
 """Vectors at write time: makes and removes an ingest pipeline of an index.
 
 The pipeline gives documents that clients write a vector at once, by a model of ml-commons. It does not write
-the encoder's mark, so that the next `sync` encodes the document again and adds the fields that a pipeline
+the encoder's mark, so that the next `sync` encodes the document again. That adds the fields that a pipeline
 cannot make (token bits, state of the source). If the model fails, the document is stored without a vector,
 until `sync`. hybridr's own writes skip the pipeline.
 """

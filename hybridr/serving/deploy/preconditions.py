@@ -96,10 +96,11 @@ def require_ours(name: str, stored: dict[str, Any]) -> None:
 
 
 def check_model(cluster: Cluster, info: IndexInfo, settings: DeploySettings, option: str) -> None:
-    """Raise ClusterError if the cluster cannot ask a model for this index, FingerprintMismatch if the server
-    has another encoder, SettingsError if it refuses the token, Unreachable if it does not answer.
+    """Raise ClusterError if the cluster cannot use a model for this index.
 
-    `option` is the one that needs the model: "--ingest", "--way neural" or "--way transparent".
+    Raises for the server: Unreachable if it does not answer, SettingsError if it refuses the token,
+    FingerprintMismatch if it has another encoder. `option` needs the model: "--ingest", "--way
+    neural" or "--way transparent".
     """
     if PLUGIN not in cluster.installed_parts("plugins"):
         other_way = "hybridr sync --every 30s" if option == "--ingest" else "--way client"

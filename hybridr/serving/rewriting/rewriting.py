@@ -331,8 +331,8 @@ class BodyRanking:
     def parse(self, query: Mapping[str, Any]) -> ParsedQuery | NotRanked:
         """Return the parsed query, or why it is not ranked. Raises as `read`.
 
-        A query without a known scale is scored by the plain query if a rule matches its text, so that pins
-        and bans work from the first request.
+        A query without a known scale is scored by the plain query if a rule matches its text. So pins and
+        bans work from the first request.
         """
         parsed = self.queries.parse(query, self.recall)
         if parsed != NotRanked("calibrating"):
