@@ -436,7 +436,7 @@ class Index:
     ) -> Verification:
         """Compare the index with vectors with its source, and `sample` documents field by field.
 
-        Returns the differences; `ok` is whether there are none. Raises DataError if the index has no vectors.
+        Returns the findings; `ok` is whether all agree. Raises DataError if the index has no vectors.
 
         >>> docs.verify().ok
         True
@@ -558,8 +558,8 @@ class Index:
     ) -> Hits:
         """Return the best `k` documents for a text after the first `offset`, with each retriever's score.
 
-        `filter` is a query in query DSL that every hit must match. Each call opens the index and its encoder;
-        for several queries use `open_search`, whose errors this raises.
+        `filter` is a query in query DSL that every hit must match. Each call opens the index again; for
+        several queries use `open_search`, whose errors this raises.
 
         >>> [hit.rank for hit in docs.search("basket", k=2)]
         [1, 2]
@@ -917,7 +917,7 @@ class IndexRules:
     def add(self, rules: Iterable[Rule], *, by: str | None = None, dry_run: bool = False) -> RulesChange:
         """Add rules, each replacing the rule of the same name; searches apply them at once.
 
-        `by` is the author, by default the cluster's user. Returns the rules and the pinned or banned ids
+        `by` is the author, by default the cluster's user. Returns the rules in force and the pinned ids
         that the index lacks (`missing`). Raises DataError for a rule that cannot be applied.
 
         >>> docs.rules.add([hybridr.Rule(name="sale", text="basket", pin=["d7"])]).missing
@@ -928,7 +928,7 @@ class IndexRules:
         return add_rules(self.cluster, self.name, rules, by=by, dry_run=dry_run)
 
     def remove(self, names: Sequence[str], *, by: str | None = None, dry_run: bool = False) -> RulesChange:
-        """Remove rules by name; return the rules before and after. Raises NotFound for an unknown name.
+        """Remove rules by name; return the remaining rules (`now`). Raises NotFound for an unknown name.
 
         >>> docs.rules.remove(["sale"]).now.rules
         ()
