@@ -24,7 +24,7 @@ RANKS = 20
 ROUNDS, CONVERGED = 500, 1e-5
 START_CLICKED = (0.05, 0.6)
 PRIOR_VIEWS = 30.0
-"""Views that each rank has in advance, of which 1 / rank are looks: a few clicks change little."""
+"""Prior views of each rank, of which a share of 1 / rank are looks, so that a few clicks change little."""
 FLOOR, CEILING = 1e-4, 1 - 1e-4
 
 

@@ -123,7 +123,7 @@ class Difference(NamedTuple):
 class Evaluation:
     """The result of an evaluation: means and intervals per system and measure, values per query, and runs.
 
-    `comparisons` are against `baseline`; `remarks` say what a system could not do as it should.
+    `comparisons` are against `baseline`; `remarks` say what a system could not do.
     `without_relevant` counts the queries without a relevant document, which get 0 as with trec_eval.
     `changes` are against an earlier evaluation, if one was given.
     """

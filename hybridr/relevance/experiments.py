@@ -66,9 +66,9 @@ class ExperimentReport(Reported):
     """The votes of an experiment so far: each client votes once on each query, for `a`, `b` or neither
     (`ties`).
 
-    The `evidence` is valid whenever it is looked at; from `needed` on it decides for `better`, which is empty
-    before. `changed` says that the index was tuned or has learnt meanwhile, so that the experiment shows
-    nothing more.
+    The `evidence` is valid at any time. From `needed` on it decides for `better`, which is empty before.
+    `changed` says that the index was tuned or has learnt since the start, which makes the experiment
+    invalid.
     """
 
     index: str
@@ -179,7 +179,7 @@ def take(
     details = {"experiment": experiment.id, "names": list(experiment.names), "ranks": names[side]}
 
     def change(record: Record) -> Record:
-        """Return the record after the step, unless another command changed what the step begins with."""
+        """Return the record after the step. Raises DataError if another command changed it."""
         if record.experiment == experiment:  # an earlier attempt wrote it, but its answer was lost
             return record
         if record.experiment != info.record.experiment or not record.ranking.is_as(info.record.ranking):

@@ -63,7 +63,7 @@ class Landscape(NamedTuple):
     """The geometry of variants: distances from the default `(variants,)`, weights of neighbours `(variants,
     variants)` in rows that sum to 1, and positions `(variants,)`.
 
-    Neighbours are of one kind; a variant without neighbours is a kind of its own.
+    Neighbours are of one kind; a variant without neighbours is the only one of its kind.
     """
 
     distances: NDArray[np.float64]

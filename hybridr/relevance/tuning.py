@@ -173,8 +173,8 @@ def tune(
     """Tune the search of an index with vectors, and write the result into its record.
 
     An index without a term table gets one first, so that soft terms are tuned too. `judgements` are queries
-    with judgements; of `search` only the query template counts, and the re-rankers whose weights and depths
-    are to be found. Nothing is written with `dry_run`; a filtered alias allows only that. Raises
+    with judgements; of `search` only the query template and the re-rankers count, whose weights and depths
+    are chosen. Nothing is written with `dry_run`; a filtered alias allows only that. Raises
     ClusterError; DataError for fewer than 10 judged queries, without vectors, or if another command tuned the
     index meanwhile; FingerprintMismatch for another encoder, SettingsError for what this index cannot do.
     """

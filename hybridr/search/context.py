@@ -214,7 +214,7 @@ class SearchContext:
 
     @cached_property
     def plain(self) -> PlainQuery:
-        """Return the plain lexical query, to whose scale all other scores are brought.
+        """Return the plain lexical query, which sets the scale of all other scores.
 
         The plain query searches the fields for words alone: no template, no vector, no signal.
         """
@@ -326,7 +326,7 @@ class SearchContext:
 
     @cached_property
     def remarks(self) -> list[str]:
-        """Return remarks on what is ranked differently from the settings."""
+        """Return remarks on differences between the ranking and the settings."""
         remarks = []
         if self.mode != HYBRID and self.settings.boost:
             remarks.append(f"the boost is not used: mode {self.mode} ranks by one retriever")

@@ -1,6 +1,6 @@
 """Turns a click log into judgements: which documents are relevant to which queries.
 
-A client has one vote on a query, whatever it sends; a judgement needs the clicks of several clients. A click
+A client has one vote on a query, however often it clicks. Judgements need clicks of several clients. A click
 model (`evaluation/click_model.py`) estimates how far down people look, so that a document is not relevant
 just because it stood first.
 

@@ -234,7 +234,7 @@ def read_ubi_records(cluster: Cluster, experiment: str = "") -> LogRecords:
 def ids_by_name(
     cluster: Cluster, info: IndexInfo, names: Sequence[str], fields: Counter[str]
 ) -> dict[str, str]:
-    """Return the ids of the documents that a log names, as far as the index's scope has them: name -> id.
+    """Return the ids of the documents in the index's scope that a log names: name -> id.
 
     `fields` counts the fields by which the log names documents; if the index cannot look up any of them,
     names are taken as ids.

@@ -200,10 +200,10 @@ class CompiledQuery:
 
     def with_client_query(self, own: SplitQuery) -> CompiledQuery:
         """Return this query extended by a client's own query, which finds candidates instead of the text and
-        scores words beside it.
+        shares the scoring of words with it.
 
-        If both exceed the clauses of the cluster, only the client's query scores words; signals get the
-        clauses that are left.
+        If both exceed the clauses that the cluster allows, only the client's query scores words. Signals get
+        the remaining clauses.
         """
         budget = self.max_clauses - own.leaf_clauses - self.leaf_clauses
         query = replace(
@@ -292,7 +292,7 @@ class CandidateLists(NamedTuple):
         return list(dict.fromkeys(chain(*self.listed.values())))
 
     def scoring_query(self, doc_id: str) -> dict[str, float]:
-        """Return the scores of a document by retriever, signal and boost, as far as it has one."""
+        """Return the scores that a document has, by retriever, signal and boost."""
         further = {name: scores for name, (_, scores) in [*self.signals.items(), *self.boosts.items()]}
         return {
             name: scores[doc_id] for name, scores in {**self.scores, **further}.items() if doc_id in scores

@@ -55,7 +55,7 @@ class Reranker(Protocol):
     own_settings: ClassVar[type[Stage]] = NoSettings
 
     def __init__(self, access: IndexAccess, own: Any) -> None:
-        """Keep what is needed of the index and the member's own settings; `obstacle` has returned None."""
+        """Store what the re-ranker needs of the index and its settings; `obstacle` has returned None."""
 
     @staticmethod
     def obstacle(access: IndexAccess) -> str | None:

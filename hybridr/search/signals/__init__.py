@@ -58,7 +58,7 @@ class Signal(Protocol):
     learnt: ClassVar[bool] = False
 
     def __init__(self, place: Place) -> None:
-        """Keep what is needed of the index; `obstacle` has returned None."""
+        """Store what the signal needs of the index; `obstacle` has returned None."""
 
     @classmethod
     def obstacle(cls, place: Place) -> str | None:
@@ -71,7 +71,7 @@ class Signal(Protocol):
         return cls.usual
 
     def prepare(self, readings: Sequence[QueryReading]) -> None:
-        """Ask the cluster for what the clauses of these queries need."""
+        """Request the data that the clauses of these queries need."""
 
     def needs_request(self, text: str) -> bool:
         """Return whether the clauses of a text need a request first."""

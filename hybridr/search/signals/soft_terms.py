@@ -84,7 +84,7 @@ class SoftTerms(Signal):
         return clauses
 
     def warm(self) -> bool:
-        """Look up what is near the next terms of the table; return whether any are left."""
+        """Look up the neighbours of the next terms of the table; return whether terms are left."""
         part = self.table.terms[self.warmed : self.warmed + WARMED_AT_ONCE]
         for term in part:
             self.near_words(term)
