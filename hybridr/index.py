@@ -134,9 +134,9 @@ class Index:
         from .indexing.client_writes import require_none_of
 
         defaults = LoadSettings(index=self.name)
-        chosen = settings.model_copy(update={"index": self.name}) if settings else defaults
+        stage = settings.model_copy(update={"index": self.name}) if settings else defaults
         check = partial(require_none_of, self.cluster)
-        return load(self.cluster, path, chosen, before_deletion=check, dry_run=dry_run, progress=progress)
+        return load(self.cluster, path, stage, before_deletion=check, dry_run=dry_run, progress=progress)
 
     def inspect(
         self,
