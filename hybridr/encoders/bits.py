@@ -1,7 +1,7 @@
 """Token bits: states of a document's tokens in one bit a dimension, for late interaction.
 
 The bits of a token are the signs of its state minus the mean state of the collection's tokens. The similarity
-of two tokens is 1 - 2 x hamming / width of their bits, which follows the cosine of their states (Charikar
+of two tokens is 1 - 2 x hamming / width of their bits. It follows the cosine of their states (Charikar
 2002). Late interaction (Khattab and Zaharia 2020) takes for each query token the nearest token of a document.
 """
 
@@ -19,10 +19,10 @@ from .contract import Reading, TokenEncoder, Vectors
 Kept = TypeVar("Kept")
 
 Bits: TypeAlias = NDArray[np.uint8]
-"""`(tokens, bytes)`: a multiple of 8 bytes per token, filled up with zero bits."""
+"""`(tokens, bytes)`: a multiple of 8 bytes per token, padded with zero bits."""
 BITS_OF_LONG = 64
 MOST_TOKENS = 16_384  # of a document; later tokens have no bits
-MOST_QUERY_TOKENS = 32  # those of the greatest weight; each costs a pass over the tokens of every candidate
+MOST_QUERY_TOKENS = 32  # the heaviest; each costs a pass over the tokens of every candidate
 STORED_MEAN = np.dtype("<f2")
 ONES = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 
@@ -36,8 +36,7 @@ def bytes_a_token(width: int) -> int:
 def pack_bits(states: Vectors, mean: Vectors) -> Bits:
     """Return a bit for each value of states `(tokens, width)`: whether it is above the mean `(width,)`.
 
-    States are compared as float16, in which a mean is stored, so that states stored as float16 give the same
-    bits.
+    States are compared as float16, like the stored mean, so that states stored as float16 give the same bits.
     """
     packed = np.packbits(states.astype(STORED_MEAN).astype(np.float32) > mean, axis=1)
     padded: Bits = np.pad(packed, ((0, 0), (0, bytes_a_token(len(mean)) - packed.shape[1])))
@@ -70,11 +69,11 @@ def read_to_end(
     *,
     max_tokens: int | None = None,
 ) -> tuple[Vectors, list[list[Kept]]]:
-    """Read documents to their ends, up to 16,384 tokens; return vectors `(n, dim)`, and for each document
-    the values that `keep` returns for its windows.
+    """Read documents to their ends, up to 16,384 tokens.
 
-    A text beyond the encoder's limit is read in consecutive windows. Vectors are those of
-    `encode_documents`, thus of the first window.
+    Return vectors `(n, dim)`, and for each document the values that `keep` returns for its windows. A text
+    beyond the encoder's limit is read in consecutive windows. Vectors are those of `encode_documents`, thus
+    of the first window.
     """
     vectors = np.zeros((len(texts), encoder.dim), dtype=np.float32)
     token_lists: list[list[Kept]] = [[] for _ in texts]

@@ -19,7 +19,7 @@ Vectors: TypeAlias = NDArray[np.float32]
 Forward: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], Vectors]
 """Token ids and mask `(n, tokens)` in, vectors `(n, dim)` out."""
 StatesForward: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], tuple[Vectors, Vectors]]
-"""The same in, states of tokens `(n, tokens, width)` and vectors `(n, dim)` out."""
+"""Token ids and mask in, states of tokens `(n, tokens, width)` and vectors `(n, dim)` out."""
 Backend: TypeAlias = Literal["onnx", "openvino", "torch"]
 Precision: TypeAlias = Literal["fp32", "int8"]
 """Precision of a graph in an encoder folder."""
@@ -81,7 +81,7 @@ class Encoder(Protocol):
 
     @property
     def similarity(self) -> str:
-        """Return how two vectors are compared."""
+        """Return the similarity of two vectors, "cosine" or "ip"."""
 
     @property
     def max_tokens(self) -> int:
@@ -109,7 +109,7 @@ class TokenSource(Protocol):
         """Return the first `limit` tokens of a text, without special ones."""
 
     def document_room(self, max_tokens: int | None = None) -> int:
-        """Return how many tokens of a document fit beside the special ones and the prefix, one at least."""
+        """Return the tokens of a document that fit besides the special ones and the prefix, at least 1."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Offers:
 
     @property
     def takes_many(self) -> bool:
-        """Return whether the encoder is fastest with larger batches than on a CPU, as on a GPU."""
+        """Return whether the encoder is fastest with larger batches than a CPU needs, as on a GPU."""
         return self.documents_at_once > ENCODED_TOGETHER
 
     @property
@@ -186,7 +186,7 @@ def checked_texts(texts: Sequence[str]) -> Sequence[str]:
 
 
 def with_prefix(texts: Sequence[str], prefix: str) -> Sequence[str]:
-    """Return the texts with `prefix` before each. Raises DataError as `checked_texts` does."""
+    """Return the texts with `prefix` before each. Raises DataError like `checked_texts`."""
     return [prefix + text for text in checked_texts(texts)] if prefix else checked_texts(texts)
 
 
@@ -202,7 +202,7 @@ def checked_limit(max_tokens: int | None, default: int, longest: int) -> int:
 def longest_input(config: Any) -> int:
     """Return the longest input, in tokens, that a backbone has positions for.
 
-    RoBERTa and its relatives number positions from the padding id + 1, so those before are unusable.
+    RoBERTa and its relatives number positions from the padding id + 1, so earlier positions are unusable.
     """
     positions = int(getattr(config, "max_position_embeddings", 512))
     relatives = {"roberta", "xlm-roberta", "camembert", "mpnet"}

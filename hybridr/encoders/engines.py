@@ -22,7 +22,7 @@ from .sessions import graph_inputs, open_session, require_small_graph, session_o
 from .tokens import BATCH_TOKENS
 
 GRAPHS: dict[str, str] = {"fp32": "onnx/model.onnx", "int8": "onnx/model_int8.onnx"}
-FORM = 2  # of the int8 graphs that are made here: another number for other arithmetic
+FORM = 2  # version of the int8 graphs made here; another number for other arithmetic
 STATES, OUTPUT = "last_hidden_state", "sentence_embedding"
 PRECISIONS: dict[str, tuple[str, ...]] = {
     "onnx": ("fp32", "int8"),
@@ -40,7 +40,7 @@ Infer: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64], "list[str]"],
 
 
 class Engine(NamedTuple):
-    """An opened graph, and how many tokens a batch should have, including padding.
+    """An opened graph, and the tokens that a batch should have, including padding.
 
     `read` needs a graph that outputs the states of tokens; `width` is their dimension, None without that
     output. On a GPU batches are not cut for threads: one runs at a time, and a small one leaves it idle.
@@ -68,9 +68,9 @@ def require_backend(backend: str, precision: str) -> None:
     if backend not in PRECISIONS:
         raise ModelError(f"there is no backend '{backend}'", hint=f"one of {', '.join(PRECISIONS)}")
     if precision not in PRECISIONS[backend]:
-        others = ", ".join(name for name, supported in PRECISIONS.items() if precision in supported)
+        names = ", ".join(name for name, supported in PRECISIONS.items() if precision in supported)
         raise ModelError(
-            f"the backend {backend} has no {precision}", hint=f"backends with {precision}: {others or 'none'}"
+            f"the backend {backend} has no {precision}", hint=f"backends with {precision}: {names or 'none'}"
         )
 
 

@@ -1,8 +1,8 @@
 """Evens out a query's vector: directions in which all documents of an index vary most count less.
 
-Encoders put much of what tells an index's documents apart into a few directions (subject, length, style), and
-one mean direction into all of them. Both say little about which document answers a query. Only queries are
-changed, so that documents keep their vectors.
+In an encoder's vectors, much of the difference between documents lies in a few directions (subject, length,
+style), and all documents share one mean direction. Both say little about which
+document answers a query. Only queries are changed, so that documents keep their vectors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from .contract import Vectors, unit_length
 
 LEVEL = 8
-"""The direction of this rank sets how much a stronger one may count."""
+"""Rank of the direction to whose strength stronger ones are reduced."""
 SHARE_OF_MEAN = 0.25
 """Share of the documents' mean vector that is subtracted from a query's vector."""
 
@@ -48,9 +48,9 @@ class Evening(NamedTuple):
         return cls(*(part.astype(np.float32) for part in (SHARE_OF_MEAN * mean, rows)))
 
     @classmethod
-    @lru_cache(16)  # each search reads the one of its index
+    @lru_cache(16)  # each search reads that of its index
     def read(cls, text: str, dim: int) -> Evening | None:
-        """Return the evening that `text` wrote; None for a text that is not one of this dimension."""
+        """Return the evening in the string `text`; None if it is invalid or of another dimension."""
         try:
             values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
         except (binascii.Error, ValueError):

@@ -1,7 +1,7 @@
 """Folders with an ONNX graph and a tokenizer whose output is not a single vector per text; no torch needed.
 
-A `PairScorer` scores queries and documents together (a cross-encoder), a `SparseEncoder` weighs tokens
-(uniCOIL, SPLADE), a `MultiVectorEncoder` gives each token a vector (ColBERT). `open_once` opens each folder
+A `PairScorer` scores queries and documents together (cross-encoder). A `SparseEncoder` weighs tokens
+(uniCOIL, SPLADE). A `MultiVectorEncoder` gives each token a vector (ColBERT). `open_once` opens each folder
 once.
 """
 
@@ -32,8 +32,8 @@ from .tokens import TOKENIZER_FILE, encode_ids, pad_rows, require_shape, run_bat
 class GraphFolder:
     """An opened folder with a graph; base of the classes below.
 
-    A subclass states its `entry` in a manifest, the command `how_to_make` one, and the settings that name its
-    folder (`how_to_name`).
+    A subclass defines its `entry` in a manifest, the command that makes a folder (`how_to_make`), and the
+    settings that name it (`how_to_name`).
     """
 
     entry: ClassVar[str]
@@ -75,17 +75,17 @@ def open_once(kind: type[F], folder: Path | None, fingerprint: str = "") -> F:
     name, place = kind.entry.replace("_", " "), folder or known_encoder_folder(fingerprint)
     if place is None:
         raise ModelError(f"the {name} {fingerprint[:12]} is not known on this machine", hint=kind.how_to_name)
-    opened = _open_cached(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
-    assert isinstance(opened, kind)
-    if fingerprint and opened.fingerprint != fingerprint:
+    encoder = _open_cached(kind, place, graph_entry(kind, place).fingerprint)  # type: ignore[arg-type]
+    assert isinstance(encoder, kind)
+    if fingerprint and encoder.fingerprint != fingerprint:
         raise FingerprintMismatch(
-            f"{place} is the {name} {opened.fingerprint[:12]}, the index was written by {fingerprint[:12]}",
+            f"{place} is the {name} {encoder.fingerprint[:12]}, the index was written by {fingerprint[:12]}",
             hint="give the folder of that one",
         )
-    if known_encoder_folder(opened.fingerprint) != place.resolve():
-        with suppress(DownloadError):  # the caller needs the encoder, not the note on this machine's disk
-            remember_encoder(opened.fingerprint, place)
-    return opened
+    if known_encoder_folder(encoder.fingerprint) != place.resolve():
+        with suppress(DownloadError):  # the encoder works without the note on this machine's disk
+            remember_encoder(encoder.fingerprint, place)
+    return encoder
 
 
 @lru_cache(maxsize=4)
@@ -149,7 +149,7 @@ TABLE_FILE = "query_weights.bin"
 class SparseEntry(GraphEntry):
     """The `sparse_encoder` entry of a manifest.
 
-    `table` says that queries are not encoded: their tokens have the weights of a table.
+    With `table`, queries are not encoded: their tokens get the weights of a table.
     """
 
     vocabulary: int = Field(ge=1, le=1_000_000)
@@ -202,7 +202,7 @@ class SparseEncoder(GraphFolder):
         return [self._weights_by_token(row) for rows in self._read(texts, max_tokens) for row in rows]
 
     def encode_queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
-        """Return the weights of queries, as `encode_documents`; from the table if there is one."""
+        """Return the weights of queries like `encode_documents`, from the table if there is one."""
         if self._table is None:
             return self.encode_documents(texts)
         rows = self._texts.ids(checked_texts(texts), self.max_tokens)
@@ -213,9 +213,7 @@ class SparseEncoder(GraphFolder):
         return np.concatenate([np.zeros((0, self._size), dtype=np.float32), *self._read(texts, None)])
 
     def _read(self, texts: Sequence[str], max_tokens: int | None) -> Iterator[Vectors]:
-        """Yield weights `(n, vocabulary)` of some texts at a time, because those of all would fill the
-        memory.
-        """
+        """Yield weights `(n, vocabulary)` of some texts at a time, since all would fill the memory."""
         limit = checked_limit(max_tokens, self.max_tokens, self._positions)
         rows = list(self._texts.ids(checked_texts(texts), limit))
         for start in range(0, len(rows), ENCODED_TOGETHER):
@@ -228,7 +226,7 @@ class SparseEncoder(GraphFolder):
 
 
 class QueryExpansion(BaseModel):
-    """Tokens that fill a query up to a length; `attended` says whether other tokens attend to them."""
+    """Tokens that pad a query to a length; `attended` says whether other tokens attend to them."""
 
     model_config = ConfigDict(strict=True)
     token: int = Field(ge=0)
@@ -282,9 +280,7 @@ class MultiVectorEncoder(GraphFolder):
         return encoded
 
     def encode_queries(self, texts: Sequence[str]) -> list[Vectors]:
-        """Return the vectors of queries, including those of the tokens that fill them up. Raises
-        DataError.
-        """
+        """Return the vectors of queries, including those of padding tokens. Raises DataError."""
         rows = list(
             self._texts.ids(with_prefix(texts, self.details.prefixes.query), self.details.query_tokens)
         )

@@ -1,4 +1,4 @@
-"""Detects what this machine has: processor features that really work, GPUs, installed packages."""
+"""Detects this machine's working processor features, GPUs and installed packages."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def read_gpus() -> list[str]:
         return []
     query = [command, "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
+        process = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return []
-    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+    return process.stdout.strip().splitlines() if process.returncode == 0 else []
 
 
 def installed_version(package: str) -> str | None:
@@ -131,11 +131,11 @@ def amx_works(cpu: Cpu) -> bool | None:
 def runs_without_crash(program: str) -> bool | None:
     """Run a Python program in a child process; return True if it succeeds, False if a signal kills it.
 
-    Return None if that is unknown: it failed otherwise, took too long, or could not be started.
+    Return None if unknown: the program failed otherwise, took too long, or could not be started.
     """
     environment = {name: value for name, value in os.environ.items() if name != WITHOUT_AMX[0]}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", program],
             env=environment,
             capture_output=True,
@@ -144,6 +144,6 @@ def runs_without_crash(program: str) -> bool | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    if done.returncode > 0:
+    if process.returncode > 0:
         return None
-    return done.returncode == 0  # a negative code is the signal that killed it
+    return process.returncode == 0  # a negative code is the signal that killed it

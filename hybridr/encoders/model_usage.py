@@ -1,8 +1,8 @@
 """Reads how a sentence-transformers folder is used: pooling, prompts, limits, lower-casing.
 
-The tables name every key that sentence-transformers 3 to 6 reads, with the values that hybridr supports:
-`ANY` if the code below reads the key or it does not change vectors, else the values that change nothing. Any
-other value is refused, with the names of the key and its file.
+The tables name every key that sentence-transformers 3 to 6 reads, with its supported values: `ANY` if the
+code below reads the key or it does not change vectors, else the values that change nothing. Any other value
+is refused with an error that names the key and its file.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ ANY = object()
 Table: TypeAlias = Mapping[str, Any]
 
 MODULES = {"Transformer", "Pooling", "Normalize", "Dropout"}
-"""Dropout does nothing outside of training. Refused are Dense, LayerNorm, WeightedLayerPooling, CNN, LSTM,
-BoW, WordEmbeddings, WordWeights, StaticEmbedding, Router, Asym, CLIPModel, and those of other people."""
+"""Dropout is only active in training. Refused are Dense, LayerNorm, WeightedLayerPooling, CNN, LSTM, BoW,
+WordEmbeddings, WordWeights, StaticEmbedding, Router, Asym, CLIPModel, and third-party modules."""
 NO_OPTIONS: tuple[Any, ...] = ([], {}, None)
 TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 BACKBONE_FILES = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-"""Names of the same file; the first that exists is read."""
+"""Possible names of one file; the first that exists is read."""
 BACKBONE: Table = {
-    # unpad_inputs is how a batch is laid out on a GPU; the six *_args and *_kwargs are checked by OPTIONS
+    # unpad_inputs is the layout of a batch on a GPU; OPTIONS checks the six *_args and *_kwargs
     **dict.fromkeys(("max_seq_length", "do_lower_case", "unpad_inputs", "backend", "cache_dir"), ANY),
     **dict.fromkeys(("model_args", "model_kwargs", "tokenizer_args", "processor_kwargs"), ANY),
     **dict.fromkeys(("config_args", "config_kwargs"), ANY),
@@ -48,7 +48,7 @@ BACKBONE: Table = {
 LOADING = dict.fromkeys(
     ("trust_remote_code", "local_files_only", "use_safetensors", "low_cpu_mem_usage"), ANY
 )
-"""How files are found and read: hybridr never runs code of a model, and reads its own folder only."""
+"""Options for loading files: hybridr never runs code of a model, and only reads the model's folder."""
 MODEL_OPTIONS: Table = {
     **LOADING,
     **dict.fromkeys(("torch_dtype", "dtype", "add_pooling_layer"), ANY),  # hybridr computes in fp32
@@ -85,7 +85,7 @@ WHOLE: Table = {
 TOKENIZER: Table = {
     **dict.fromkeys(("model_max_length", "do_lower_case", "strip_accents", "tokenize_chinese_chars"), ANY),
     **dict.fromkeys(("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"), ANY),
-    "padding_side": ANY,  # a text alone has no padding
+    "padding_side": ANY,  # a single text has no padding
     "truncation_side": (None, "right"),
     "split_special_tokens": (None, False),
 }
@@ -97,12 +97,11 @@ SAME_WHEN_SCALED = {None, "cosine", "dot", "euclidean"}
 BERT_TOKENIZERS = {
     f"{kind}Tokenizer{fast}" for kind in ("Bert", "DistilBert", "Electra", "MPNet") for fast in ("", "Fast")
 }
-"""Classes of transformers that normalise by tokenizer_config.json, whatever tokenizer.json says."""
+"""Classes of transformers that normalise by tokenizer_config.json, regardless of tokenizer.json."""
 
 
 def require_supported(place: str, record: Mapping[str, Any], table: Table, *, closed: bool = False) -> None:
-    """Raise ModelError for a value that hybridr does not support; in a `closed` table also for every unknown
-    key.
+    """Raise ModelError for an unsupported value; in a `closed` table also for every unknown key.
 
     `place` names the file and its folder in the message.
     """
@@ -121,23 +120,23 @@ def require_supported(place: str, record: Mapping[str, Any], table: Table, *, cl
 def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
     """Return pooling, similarity, prefixes and limit from the sentence-transformers files.
 
-    Raises ModelError, and TypeError or another error of Python for a file of another structure.
+    Raises ModelError, and TypeError or another built-in error for a file of another structure.
     """
     modules = require_modules(folder)
-    whole = read_object(folder, "config_sentence_transformers.json")
-    require_supported(f"config_sentence_transformers.json of {folder}", whole, WHOLE)
-    scaled, compared = "Normalize" in modules, whole.get("similarity_fn_name")
-    if scaled and compared in SAME_WHEN_SCALED:
-        compared = "cosine"
-    if compared not in SIMILARITIES:
+    model_config = read_object(folder, "config_sentence_transformers.json")
+    require_supported(f"config_sentence_transformers.json of {folder}", model_config, WHOLE)
+    normalized, function = "Normalize" in modules, model_config.get("similarity_fn_name")
+    if normalized and function in SAME_WHEN_SCALED:
+        function = "cosine"
+    if function not in SIMILARITIES:
         raise ModelError(
-            f"{folder} compares vectors by '{compared}'; cosine or dot is needed",
+            f"{folder} compares vectors by '{function}'; cosine or dot is needed",
             hint="similarity_fn_name in config_sentence_transformers.json says which",
         )
-    size = whole.get("truncate_dim")
+    size = model_config.get("truncate_dim")
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise ModelError(f"{folder} has truncate_dim = {size!r}, a whole number is needed")
-    if size and scaled and whole.get("similarity_fn_name") == "dot":
+    if size and normalized and model_config.get("similarity_fn_name") == "dot":
         raise ModelError(
             f"{folder} scales vectors, cuts them by truncate_dim, and compares them by dot",
             hint="similarity_fn_name cosine in config_sentence_transformers.json",
@@ -161,15 +160,15 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
         modes = [mode for key, mode in POOLING_MODES.items() if pooling.get(key)] or "mean"
     modes = [modes] if isinstance(modes, str) else modes
     if modes not in (["mean"], ["cls"]) or not pooling.get("include_prompt", True):
-        what = modes if pooling.get("include_prompt", True) else "include_prompt = false"
+        description = modes if pooling.get("include_prompt", True) else "include_prompt = false"
         raise ModelError(
-            f"{place} pools by {what}; mean or cls over the whole input is needed",
+            f"{place} pools by {description}; mean or cls over the whole input is needed",
             hint="hybridr models lists encoders that it opens",
         )
     return Usage(
         pooling=str(modes[0]),
-        similarity=SIMILARITIES[compared],
-        prefixes=read_prompts(folder, whole),
+        similarity=SIMILARITIES[function],
+        prefixes=read_prompts(folder, model_config),
         max_tokens=min(max_tokens or 512, configured_limit(backbone)),
         truncate_dim=size,
     )
@@ -177,14 +176,14 @@ def read_usage(folder: Path, max_tokens: int | None = None) -> Usage:
 
 def require_modules(folder: Path) -> dict[str, str]:
     """Return the folders of the modules by kind. Raises ModelError for other modules, or another order."""
-    listed = named_modules(folder)
-    modules = dict(listed)
+    entries = named_modules(folder)
+    modules = dict(entries)
     unknown = modules.keys() - MODULES
-    order = [kind for kind, _ in listed if kind != "Dropout"]
+    order = [kind for kind, _ in entries if kind != "Dropout"]
     if unknown or "Pooling" not in modules:
-        what = f"the module {min(unknown)}" if unknown else "no pooling"
+        problem = f"the module {min(unknown)}" if unknown else "no pooling"
         raise ModelError(
-            f"{folder} has {what}: a backbone with mean or cls pooling is needed",
+            f"{folder} has {problem}: a backbone with mean or cls pooling is needed",
             hint="hybridr models lists encoders that it opens",
         )
     if order not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
@@ -203,18 +202,18 @@ def require_modules(folder: Path) -> dict[str, str]:
     return modules
 
 
-def read_prompts(folder: Path, whole: Mapping[str, Any]) -> dict[str, str]:
-    """Return the prompts before a query and a document. Raises ModelError, also for prompts that versions of
-    sentence-transformers read differently.
+def read_prompts(folder: Path, model_config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the prompts before a query and a document.
 
-    Without a "document" prompt some versions give documents "passage" or "corpus", version 6.2 nothing.
+    Raises ModelError, also for prompts that versions of sentence-transformers read differently. Without a
+    "document" prompt some versions give documents "passage" or "corpus", version 6.2 nothing.
     Versions before 5 give the default prompt to both sides, version 6.2 to neither.
     """
-    prompts = {str(name): str(text or "") for name, text in (whole.get("prompts") or {}).items()}
+    prompts = {str(name): str(text or "") for name, text in (model_config.get("prompts") or {}).items()}
     sides = {side: prompts.get(side, "") for side in ("query", "document")}
-    if (longest := max(map(len, sides.values()))) > MOST_PROMPT:
+    if (characters := max(map(len, sides.values()))) > MOST_PROMPT:
         raise ModelError(
-            f"the model {folder} has a prompt of {longest:,} characters, {MOST_PROMPT:,} are the limit",
+            f"the model {folder} has a prompt of {characters:,} characters, {MOST_PROMPT:,} are the limit",
             hint=FETCH_AGAIN,
         )
     hint = (
@@ -229,7 +228,7 @@ def read_prompts(folder: Path, whole: Mapping[str, Any]) -> dict[str, str]:
                     "sentence-transformers differ in what a document gets",
                     hint=hint,
                 )
-    default = whole.get("default_prompt_name")
+    default = model_config.get("default_prompt_name")
     if default is None:
         return sides
     if default not in prompts:
@@ -244,13 +243,13 @@ def read_prompts(folder: Path, whole: Mapping[str, Any]) -> dict[str, str]:
 
 
 def backbone_options(folder: Path) -> dict[str, Any]:
-    """Return the content of `sentence_bert_config.json`, under whichever of its names. Raises ModelError."""
+    """Return the content of `sentence_bert_config.json`, by any of its names. Raises ModelError."""
     records = (read_object(folder, name) for name in BACKBONE_FILES)
     return next((record for record in records if record), {})
 
 
 def configured_limit(folder: Path) -> int:
-    """Return the token limit of the model's files, at most 512; 512 if they name none. Raises ModelError."""
+    """Return the token limit of the model's files, at most 512; 512 without one. Raises ModelError."""
     options = backbone_options(folder)
     nested = [options.get(key) for key in ("tokenizer_args", "processor_kwargs")]
     limits = (
@@ -280,28 +279,28 @@ def configured_tokenizer(folder: Path, definition: str) -> str:
                 f"{normalizer.get('type')} of {TOKENIZER_FILE}",
                 hint=f'"tokenizer_class": "PreTrainedTokenizerFast" in {TOKENIZER_CONFIG} keeps it',
             )
-        chosen = {
+        options = {
             "type": "BertNormalizer",
             "clean_text": True,
             "handle_chinese_chars": config.get("tokenize_chinese_chars", True),
             "strip_accents": config.get("strip_accents"),
             "lowercase": config.get("do_lower_case", True),
         }
-        normalizer = (normalizer or {}) | chosen
+        normalizer = (normalizer or {}) | options
     if backbone_options(folder).get("do_lower_case") and not lowercases(normalizer):
         steps = normalizer["normalizers"] if (normalizer or {}).get("type") == "Sequence" else [normalizer]
         normalizer = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *filter(None, steps)]}
     if normalizer != record.get("normalizer"):
         record["normalizer"] = normalizer
         definition = json.dumps(record, ensure_ascii=False)
-    added = config.get("extra_special_tokens") or {}
+    extra_tokens = config.get("extra_special_tokens") or {}
     tokens = [
         *(config.get("additional_special_tokens") or []),
         *(config.get("added_tokens_decoder") or {}).values(),
-        *(added.values() if isinstance(added, dict) else added),
+        *(extra_tokens.values() if isinstance(extra_tokens, dict) else extra_tokens),
     ]
-    named = {str(token.get("content") if isinstance(token, dict) else token) for token in tokens}
-    if lacking := sorted(named - Tokenizer.from_str(definition).get_vocab().keys()):
+    token_texts = {str(token.get("content") if isinstance(token, dict) else token) for token in tokens}
+    if lacking := sorted(token_texts - Tokenizer.from_str(definition).get_vocab().keys()):
         raise ModelError(
             f"{TOKENIZER_CONFIG} of {folder} adds {lacking[0]!r}, which {TOKENIZER_FILE} does not have",
             hint="save_pretrained of transformers' AutoTokenizer writes it there",

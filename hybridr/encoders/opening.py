@@ -1,7 +1,7 @@
 """Opens encoder folders, checked against their manifest, on ONNX Runtime, OpenVINO or torch.
 
-A backend first encodes in bf16 in a child process, since it can crash on a processor that lists features it
-lacks (machine.py). The outcome is remembered.
+A backend first encodes in bf16 in a child process, since it may crash on a processor that lists features
+without having them (machine.py). The outcome is stored.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from .tokens import TOKENIZER_FILE, Compute, TextModel, TextTokenizer, checked_t
 GPU_DOCUMENTS = 4_096
 FILE = "backends.json"
 TRIAL_S = 300
-LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts that are encoded
-LEAST_COSINE = 0.95  # to fp32: below it the processor computes something else than the graph says
+LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts in a trial
+LEAST_COSINE = 0.95  # to fp32: below it the processor computes wrong values
 FASTER_PRECISION: dict[str, Arithmetic] = {"onnx": "int8", "openvino": "bf16", "torch": "bf16"}
 LEAST_GAIN, NEAR = 1.2, 0.99  # the speed-up and the cosine to fp32 that a faster precision needs
-SHORT_FILL_S = 300  # an index that fp32 fills in less stays in fp32: it gains little, and rankings change
+SHORT_FILL_S = 300  # an index that fp32 fills faster stays in fp32: the gain is small, and rankings change
 EXPORT_AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 EVERYWHERE = "put the same encoder folder at the same path on every machine"
 PROGRAM = "import sys; from hybridr.encoders.opening import run_trial; run_trial(*sys.argv[1:])"
@@ -67,8 +67,8 @@ PROGRAM = "import sys; from hybridr.encoders.opening import run_trial; run_trial
 class OnnxEncoder(TextModel):
     """An opened encoder folder; pooling and normalisation are inside its graph.
 
-    `precision` is that of documents. Queries are always encoded in fp32: they are few and short, and rounding
-    them too would lower ranking quality further.
+    `precision` is that of documents. Queries are always encoded in fp32, since they are few and short, and
+    rounding them would lower ranking quality further.
     """
 
     folder: Path
@@ -83,8 +83,7 @@ class OnnxEncoder(TextModel):
         threads: int | None = None,
         at_once: int | None = None,
     ) -> None:
-        """Open the graph that the `encoder` entry of a manifest describes (`record`); `precision` None is the
-        one that the entry names.
+        """Open the graph that a manifest's `encoder` entry (`record`) describes; `precision` None is the entry's.
 
         Batches are cut for `threads`, on which the last bits of vectors depend; `at_once` of them run at a
         time (None: as many as threads).
@@ -111,9 +110,9 @@ class OnnxEncoder(TextModel):
 
     @property
     def offers(self) -> Offers:
-        """Return what search and reindexing may use beyond `Encoder`: folder, arithmetic, tokens.
+        """Return the abilities beyond `Encoder` for search and reindexing: folder, arithmetic, tokens.
 
-        `width` is None if the graph does not output token states; `hybridr export` makes one that does.
+        `width` is None if the graph has no output of token states; `hybridr export` adds one.
         """
         return Offers(
             languages=self.languages,
@@ -121,7 +120,7 @@ class OnnxEncoder(TextModel):
             precision=self.precision,
             backend=self.backend,
             chosen=self.chosen,
-            calls_at_once=2,  # while one pads and copies, the other keeps the cores busy
+            calls_at_once=2,  # one pads and copies while the other computes
             documents_at_once=GPU_DOCUMENTS if self._documents.on_gpu else ENCODED_TOGETHER,
             counts=self.count_tokens,
             spans=self,
@@ -129,10 +128,10 @@ class OnnxEncoder(TextModel):
         )
 
     def way(self, side: str) -> Compute:
-        """Return how texts of a side, "query" or "document", are computed."""
+        """Return the functions and options for the texts of a side, "query" or "document"."""
         engine = self._queries if side == "query" else self._documents
-        cut = {} if engine.on_gpu else {"threads": self.threads, "at_once": self._at_once}
-        return Compute(engine.run, engine.read, {"budget": engine.batch_tokens, **cut})
+        options = {} if engine.on_gpu else {"threads": self.threads, "at_once": self._at_once}
+        return Compute(engine.run, engine.read, {"budget": engine.batch_tokens, **options})
 
     @property
     def max_positions(self) -> int:
@@ -155,7 +154,7 @@ class OnnxEncoder(TextModel):
         return self.tokenizer.spans(text, limit)
 
     def document_room(self, max_tokens: int | None = None) -> int:
-        """Return how many tokens of a document fit beside the prefix. Raises what `room` raises."""
+        """Return the tokens of a document that fit besides the prefix. Raises what `room` raises."""
         return self.room("document", max_tokens)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
@@ -199,10 +198,10 @@ def checked_entry(kind: type[E], entry: Any, folder: Path, name: str) -> E:
     try:
         return kind.model_validate(entry)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, (name, *first["loc"])))
+        problem = error.errors()[0]
+        place = ".".join(map(str, (name, *problem["loc"])))
         raise ModelError(
-            f"{folder} is damaged: manifest.json: {place}: {first['msg'].lower()}", hint=EXPORT_AGAIN
+            f"{folder} is damaged: manifest.json: {place}: {problem['msg'].lower()}", hint=EXPORT_AGAIN
         ) from None
 
 
@@ -249,7 +248,7 @@ def verify_encoder(folder: Path, precision: str | None = None) -> dict[str, Any]
         raise ModelError(f"there is no precision '{chosen}'", hint=f"one of {', '.join(sorted(names))}")
     files = {GRAPHS["fp32"], TOKENIZER_FILE}
     if chosen == "int8" and GRAPHS["int8"] in (read_manifest(folder) or {}).get("outputs", {}):
-        files.add(GRAPHS["int8"])  # otherwise it is made from the fp32 graph
+        files.add(GRAPHS["int8"])  # else it is made from the fp32 graph
     require_outputs(folder, files)
     return record
 
@@ -317,12 +316,12 @@ def load_encoder(
     """
     folder = Path(folder)
     record = verify_encoder(folder, precision)
-    chosen, arithmetic = str(backend or "onnx"), precision or record["precision"]
-    require_backend(chosen, arithmetic)
-    if chosen != "onnx" and arithmetic != "fp32":
-        require_working(folder, arithmetic, chosen)
+    backend_name, arithmetic = str(backend or "onnx"), precision or record["precision"]
+    require_backend(backend_name, arithmetic)
+    if backend_name != "onnx" and arithmetic != "fp32":
+        require_working(folder, arithmetic, backend_name)
     try:
-        return OnnxEncoder(folder, record, precision=precision, backend=chosen, threads=threads)
+        return OnnxEncoder(folder, record, precision=precision, backend=backend_name, threads=threads)
     except HybridrError:
         raise
     except Exception as error:  # backends and tokenizers raise bare Exceptions
@@ -336,9 +335,9 @@ def in_faster_precision(
 ) -> OnnxEncoder:
     """Return an fp32 encoder, or the same one in its backend's faster precision (int8 or bf16) if that pays.
 
-    It pays if so many `vectors` take more than five minutes in fp32 here, the other precision is 1.2 times as
-    fast on `texts`, and each of their vectors has a cosine of .99 or more to that of fp32. The reason is in
-    the returned encoder's `chosen`.
+    It pays under three conditions. In fp32, `vectors` vectors take more than five minutes here. The other
+    precision is 1.2 times as fast on `texts`. Each of their vectors has a cosine of .99 or more to that of
+    fp32. The returned encoder's `chosen` is the reason.
     """
     precision, texts = FASTER_PRECISION[encoder.backend], [text for text in texts if text]
     if precision == "int8" and not multiplies_bytes(read_cpu()):
@@ -386,7 +385,7 @@ def cosines_of(left: Vectors, right: Vectors) -> Vectors:
 
 
 class PackedEncoder(NamedTuple):
-    """An encoder as it is sent to another process, which opens the same folder; made by `pack_encoder`."""
+    """An encoder in the form for another process, which opens the same folder; see `pack_encoder`."""
 
     folder: Path
     precision: str
@@ -413,7 +412,7 @@ class PackedEncoder(NamedTuple):
 
 
 def pack_encoder(encoder: Encoder) -> PackedEncoder | Encoder:
-    """Return what another process needs to open an encoder; an encoder without a folder itself."""
+    """Return the data with which another process opens an encoder; without a folder, the encoder."""
     if not isinstance(encoder, OnnxEncoder):
         return encoder
     folder = encoder.folder.absolute()
@@ -423,13 +422,13 @@ def pack_encoder(encoder: Encoder) -> PackedEncoder | Encoder:
 def unpack_encoder(encoder: PackedEncoder | Encoder, at_once: int) -> Encoder:
     """Return an encoder that another process packed, opened here for `at_once` batches at once.
 
-    Raises as `PackedEncoder.open` does.
+    Raises the errors of `PackedEncoder.open`.
     """
     return encoder.open(at_once) if isinstance(encoder, PackedEncoder) else encoder
 
 
 def require_working(folder: Path, precision: str, backend: str) -> None:
-    """Raise ModelError if a backend fails in a precision on this machine, by a trial that is remembered.
+    """Raise ModelError if a backend fails in a precision on this machine, by a trial whose result is stored.
 
     A backend that is not installed is not checked here.
     """
@@ -444,7 +443,7 @@ def require_working(folder: Path, precision: str, backend: str) -> None:
     answers = read_state_file(FILE)
     if key not in answers:
         answers[key] = backend_failure(folder, precision, backend)
-        with suppress(DownloadError), change_state_file(FILE) as entries:  # else it is tried again next time
+        with suppress(DownloadError), change_state_file(FILE) as entries:  # else the next call tries again
             entries[key] = answers[key]
     if reason := answers[key]:
         raise ModelError(
@@ -457,17 +456,17 @@ def backend_failure(folder: Path, precision: str, backend: str, *, program: str 
     """Return why a trial of a backend in a child process failed; empty if it succeeded."""
     command = [sys.executable, "-c", program, str(folder), precision, backend]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_S)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TRIAL_S)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
-    if done.returncode < 0:
+    if process.returncode < 0:
         names = {number.value: number.name for number in signal.Signals}
-        return f"killed by {names.get(-done.returncode, f'signal {-done.returncode}')}"
+        return f"killed by {names.get(-process.returncode, f'signal {-process.returncode}')}"
     try:
-        cosine = float(done.stdout.splitlines()[-1])
+        cosine = float(process.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        lines = done.stderr.strip().splitlines()
-        return lines[-1] if lines else f"ended with {done.returncode}"
+        lines = process.stderr.strip().splitlines()
+        return lines[-1] if lines else f"ended with {process.returncode}"
     return "" if cosine >= LEAST_COSINE else f"its vectors have a cosine of {cosine:.3f} to fp32"
 
 

@@ -1,7 +1,7 @@
 """Splits long documents into passages: overlapping windows of tokens, each of which gets a vector.
 
-Windows are counted in the encoder's own tokens and stored as characters of the document's joined text, so
-that a search shows the text that was encoded.
+Windows are counted in tokens of the encoder and stored as characters of the document's joined text. So a
+search shows the text that was encoded.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .contract import Encoder, Token, TokenSource, offers_of
 
 Span: TypeAlias = tuple[int, int]
 """Start and end of a passage, in characters of the joined text."""
-ENCODED_AT_ONCE = 1_000  # passages; a page of long documents at once would show no progress for minutes
-SENTENCE_ENDS, BREAKLESS_ENDS = frozenset(".!?…"), frozenset("。！？｡")  # the latter need no blank behind
-SENTENCE_REACH, WORD_REACH = 4, 2  # a window gives up at most a fourth for a sentence, half for a whole word
+ENCODED_AT_ONCE = 1_000  # passages; a whole page of long documents would show no progress for minutes
+SENTENCE_ENDS, BREAKLESS_ENDS = frozenset(".!?…"), frozenset("。！？｡")  # the latter need no blank after them
+SENTENCE_REACH, WORD_REACH = 4, 2  # a window loses at most a fourth to end a sentence, half to end a word
 
 
 class Split(NamedTuple):
-    """The passages of one text; `whole` is False if the most passages allowed end before the text does."""
+    """The passages of one text; `whole` is False if the allowed passages end before the text."""
 
     spans: tuple[Span, ...]
     whole: bool = True
@@ -59,18 +59,18 @@ def split(text: str, encoder: Encoder, windows: Windows | None) -> Split:
             back = last - windows.overlap
             first = next((start for start in range(back, last + 1) if begins_word(tokens, start)), back)
         last = min(first + room, len(tokens))
-        if last < len(tokens):  # a window ends behind a sentence, else behind a word, else where it is full
+        if last < len(tokens):  # a window ends after a sentence, else after a word, else where it is full
             words = (end for end in range(last, last - room // WORD_REACH, -1) if begins_word(tokens, end))
             for end in range(last, last - room // SENTENCE_REACH, -1):
                 place = tokens[end - 1][1]
-                mark, behind = text[place - 1 : place], text[place : place + 1]
-                if mark in BREAKLESS_ENDS or (mark in SENTENCE_ENDS and not behind.strip()):
+                mark, next_character = text[place - 1 : place], text[place : place + 1]
+                if mark in BREAKLESS_ENDS or (mark in SENTENCE_ENDS and not next_character.strip()):
                     last = end
                     break
             else:
                 last = next(words, last)
         span = (tokens[first][0], tokens[last - 1][1])
-        # If a character of several tokens is cut in two, the previous passage already has all of it.
+        # A character of several tokens may be split; the previous passage then contains all of it.
         if not spans or span[1] > spans[-1][1]:
             spans.append(span)
     return Split(tuple(spans), last == len(tokens))

@@ -1,9 +1,9 @@
 """Makes the int8 form of a graph: products by constant matrices in bytes, everything else unchanged.
 
-A row has one scale, so a channel that is always large leaves few steps to the others. Such channels are
+A row has one scale, so a channel that is always large leaves few steps for the others. Such channels are
 divided by a power of two, and their weights multiplied by it (Xiao et al. 2022, SmoothQuant, section 4). Rows
-after an activation like GELU are wide and have almost no negative values: they are shifted, and cut into
-parts with scales of their own.
+after an activation like GELU are wide and have almost no negative values. They are shifted, and cut into
+parts, each with a separate scale.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onnx import helper, numpy_helper
 
 from .sessions import graph_inputs, open_session, session_outputs
 
-SEQUENCES, TOKENS = 32, 32  # random: they show sizes as well as text does (docs/measured/encoding.md)
-NEARLY_ALL = 0.99  # of a channel's values are no larger than its usual size
+SEQUENCES, TOKENS = 32, 32  # random ids measure sizes as well as text does (docs/measured/encoding.md)
+NEARLY_ALL = 0.99  # share of a channel's values that are no larger than its usual size
 
 
 class Activations(NamedTuple):
@@ -34,7 +34,7 @@ class Activations(NamedTuple):
 
 
 def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[str, Activations]:
-    """Run a graph on random tokens; return by name the usual size of each channel, and the range of values.
+    """Run a graph on random tokens; return the channels' usual sizes and the range of values, by name.
 
     Tensors of another shape than `(sequences, tokens, channels)` are left out. The result is empty for a
     graph without a table of tokens. Raises ModelError if the graph fails.
@@ -65,13 +65,13 @@ def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[st
     }
 
 
-STEPS = 127  # of a sign; the rows' bytes are unsigned around 128, as the fast kernels of x86 want them
-FINE = 2 * STEPS  # parts of a step that a remainder, at most half a step, is counted in
-LEAST = 1e-12  # a row of nothing but zeros has this scale
-ALL_STEPS = 255  # of a row with one side only
-CUTS = 4  # that such a row is cut in
-SIDE = 0.1  # of the highest value: what is below by less has one side only
-GRID = 64  # parts of 1 that such a row is lifted by
+STEPS = 127  # of each sign; bytes of rows are unsigned around 128, which the fast kernels of x86 need
+FINE = 2 * STEPS  # units per step in which a remainder, at most half a step, is counted
+LEAST = 1e-12  # the scale of a row of zeros
+ALL_STEPS = 255  # of a row with one sign only
+CUTS = 4  # parts into which such a row is cut
+SIDE = 0.1  # negative values down to this share of the highest count as one sign
+GRID = 64  # units per 1 in which the lift of such a row is counted
 PRODUCT, DOMAIN = "MatMulIntegerToFloat", "com.microsoft"  # MatMulInteger takes two more passes
 PASSING = ("Add", "Reshape", "Transpose")  # between a product and the softmax that weighs it
 CONSTANTS: dict[str, NDArray[np.generic]] = {
@@ -96,8 +96,8 @@ def quantize(graph: Path, target: Path) -> None:
     Raises ModelError if the graph does not run.
     """
     model = onnx.load(str(graph))
-    read = dict.fromkeys(node.input[0] for node in products(model.graph))
-    quantized = Quantized(model.graph, measure_activations(model, list(read)))
+    names = dict.fromkeys(node.input[0] for node in products(model.graph))
+    quantized = Quantized(model.graph, measure_activations(model, list(names)))
     del model.graph.node[:], model.graph.initializer[:]
     model.graph.node.extend(quantized.nodes)
     model.graph.initializer.extend(quantized.tensors.values())
@@ -116,12 +116,12 @@ class ByteRows(NamedTuple):
 
 
 class Quantized:
-    """The nodes and tensors of a graph whose products are being replaced."""
+    """The nodes and tensors of a graph while its products are replaced."""
 
-    def __init__(self, graph: onnx.GraphProto, seen: Mapping[str, Activations]) -> None:
+    def __init__(self, graph: onnx.GraphProto, activations: Mapping[str, Activations]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
-        self._seen, self._rows = seen, dict[str, ByteRows]()
+        self._seen, self._rows = activations, dict[str, ByteRows]()
         for name, value in CONSTANTS.items():
             self.add_tensor(name, value)
         replaced, averaged = {node.output[0] for node in products(graph)}, averaged_products(graph)
@@ -145,12 +145,10 @@ class Quantized:
         return output
 
     def add_product(self, node: onnx.NodeProto, weights: NDArray[np.float32], *, fine: bool) -> None:
-        """Add the int8 product of rows and channels, times both scales; `fine` adds the rows' rounding
-        remainders too.
-        """
+        """Add the int8 product of rows and channels, times both scales; `fine` adds rounding remainders."""
         values, output = node.input[0], node.output[0]
         rows = self.quantized_rows(values, len(weights))
-        if rows.lift:  # the sum of the products of a row's parts, less what its lift adds to each channel
+        if rows.lift:  # sum of the products of a row's parts, minus the contribution of the lift
             summands, lifted = [], np.zeros(weights.shape[1])
             parts = zip(rows.parts, np.split(weights, CUTS), strict=True)
             for number, ((steps, scale), part) in enumerate(parts):
@@ -159,21 +157,21 @@ class Quantized:
                 summands.append(self.add("Mul", [product, scale], f"{output}_{number}_scaled"))
                 lifted += rows.lift * (matrix * factors.astype(np.float64)).sum(axis=0)
             total = self.add("Sum", summands, f"{output}_sum")
-            whole = self.add("Reshape", [total, "int8_whole"], f"{output}_lifted")
+            sums = self.add("Reshape", [total, "int8_whole"], f"{output}_lifted")
             lift = self.add_tensor(f"{output}_lift", lifted.astype(np.float32))
-            self.add("Sub", [whole, lift], output)
+            self.add("Sub", [sums, lift], output)
             return
         [(steps, scale)] = rows.parts
         matrix, factors = quantized_channels(weights * rows.divisors[:, None])
-        whole = self.multiply(steps, matrix, factors, f"{output}_rows")
+        sums = self.multiply(steps, matrix, factors, f"{output}_rows")
         if fine:
             rounded = [f"{values}_bytes", "int8_one", "int8_middle"]
-            back = self.add("DequantizeLinear", rounded, f"{values}_back")
-            left = self.add("Sub", [f"{values}_steps", back], f"{values}_rest")
-            steps = self.add("QuantizeLinear", [left, "int8_fine", "int8_middle"], f"{values}_rest_bytes")
-            rest = self.multiply(steps, matrix, factors / np.float32(FINE), f"{output}_rest")
-            whole = self.add("Add", [whole, rest], f"{output}_whole")
-        self.add("Mul", [whole, scale], output)
+            nearest = self.add("DequantizeLinear", rounded, f"{values}_back")
+            gap = self.add("Sub", [f"{values}_steps", nearest], f"{values}_rest")
+            steps = self.add("QuantizeLinear", [gap, "int8_fine", "int8_middle"], f"{values}_rest_bytes")
+            gaps = self.multiply(steps, matrix, factors / np.float32(FINE), f"{output}_rest")
+            sums = self.add("Add", [sums, gaps], f"{output}_whole")
+        self.add("Mul", [sums, scale], output)
 
     def multiply(
         self,
@@ -185,7 +183,7 @@ class Quantized:
     ) -> str:
         """Add the product of bytes around `zero` with an int8 matrix, each channel times its factor.
 
-        No two products share a matrix or its zero: if bytes need another kernel (EXACT_BYTES of
+        No two products share a matrix or its zero. For another kernel (EXACT_BYTES of
         encoders/sessions.py), ONNX Runtime rewrites both, which it can do only once.
         """
         steps = self.add_tensor(f"{output}_int8", matrix)
@@ -196,25 +194,25 @@ class Quantized:
     def quantized_rows(self, values: str, channels: int) -> ByteRows:
         """Return the rows of `values` in bytes, made once for all products that read them.
 
-        Rows with both signs lie around the middle byte; rows with one sign are shifted to the lowest byte and
-        cut in parts.
+        Rows with both signs lie around the middle byte. Rows with one sign are shifted to the lowest byte and
+        cut into parts.
         """
         if values in self._rows:
             return self._rows[values]
-        seen, name = self._seen.get(values), f"{values}_bytes"
-        lift = one_sided_lift(seen) if seen and channels % CUTS == 0 else 0.0
+        stats, name = self._seen.get(values), f"{values}_bytes"
+        lift = one_sided_lift(stats) if stats and channels % CUTS == 0 else 0.0
         if lift:
             height = self.add_tensor(f"{values}_lift", np.array(lift, dtype=np.float32))
-            cut = self.add("Reshape", [values, "int8_cut"], f"{values}_cut")
-            rows = self.add("Add", [cut, height], f"{values}_lifted")
+            pieces = self.add("Reshape", [values, "int8_cut"], f"{values}_cut")
+            rows = self.add("Add", [pieces, height], f"{values}_lifted")
             steps = self.scaled(rows, rows, f"{values}_", "int8_all_steps", "int8_part_step")
             self.add("QuantizeLinear", [steps, "int8_one", "int8_bottom"], name)
-            halves = [[f"{whole}_{part}" for part in range(CUTS)] for whole in (name, f"{values}_scale")]
-            for whole, names in zip((name, f"{values}_scale"), halves, strict=True):
-                self.nodes.append(helper.make_node("Split", [whole, "int8_parts"], names, axis=2))
+            halves = [[f"{source}_{part}" for part in range(CUTS)] for source in (name, f"{values}_scale")]
+            for source, names in zip((name, f"{values}_scale"), halves, strict=True):
+                self.nodes.append(helper.make_node("Split", [source, "int8_parts"], names, axis=2))
             byte_rows = ByteRows(list(zip(*halves, strict=True)), np.ones(1, dtype=np.float32), lift)
         else:
-            divisors = channel_divisors(seen.usual) if seen else np.ones(channels, dtype=np.float32)
+            divisors = channel_divisors(stats.usual) if stats else np.ones(channels, dtype=np.float32)
             rows = values
             if divisors.max() > 1:
                 factors = self.add_tensor(f"{values}_factors", 1 / divisors)
@@ -241,7 +239,7 @@ def products(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def one_sided_lift(activations: Activations) -> float:
-    """Return how far values are shifted if they have one sign only, or nearly so; 0 for others."""
+    """Return the shift of values that have (nearly) one sign only; 0 for others."""
     depth = -activations.lowest
     return max(1.0, np.ceil(depth * GRID)) / GRID if depth < SIDE * activations.highest else 0.0
 
@@ -262,9 +260,9 @@ def averaged_products(graph: onnx.GraphProto) -> set[str]:
         if node.op_type != "MatMul" or getattr(makers.get(node.input[0]), "op_type", "") != "Softmax":
             continue
         maker = makers.get(node.input[1])
-        while maker is not None and maker.op_type in PASSING:  # back over shapes and biases to the product
-            before = [makers[name] for name in maker.input if name in makers]
-            maker = next((node for node in before if node.op_type in (*PASSING, "MatMul")), None)
+        while maker is not None and maker.op_type in PASSING:  # skips shapes and biases to find the product
+            predecessors = [makers[name] for name in maker.input if name in makers]
+            maker = next((node for node in predecessors if node.op_type in (*PASSING, "MatMul")), None)
         if maker is not None:
             averaged.add(maker.output[0])
     return averaged

@@ -1,8 +1,8 @@
 """The registry of known encoders, by language and size, and the languages of each.
 
 Facts are from the models' cards on the hub. No revision is pinned there: the one fetched first is used from
-then on (`encoders/export/exporting.py`). Packaged encoders also come, pinned, from a package registry. All of
-them are opened without torch (`encoders/export/weights.py`).
+then on (`encoders/export/exporting.py`). Packaged encoders are also pinned in a package registry. All are
+opened without torch (`encoders/export/weights.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..files.local import read_manifest, read_within
 from .contract import model_name
 
 ANY = "multilingual"
-"""Stands for every language: about a hundred in fact."""
+"""Stands for any language; such an encoder knows about a hundred."""
 CARD = "README.md"
 
 
@@ -25,7 +25,7 @@ CARD = "README.md"
 class Package:
     """A copy of an encoder in a package registry: `size` in bytes, and the `fingerprint` of the encoder.
 
-    `layers` and `heads` are for a quantised graph, which does not name them.
+    `layers` and `heads` are for a quantised graph, which lacks them.
     """
 
     registry: str

@@ -1,8 +1,8 @@
 """Opens graphs by ONNX Runtime: no log output, bounded size and memory, exact in int8 on every processor.
 
 Opening a graph with 100,000 outputs takes minutes, whatever they compute. So nodes, inputs and outputs are
-counted in the file first. It is a protobuf message (onnx.proto3): a sequence of fields, each with its number
-and in most cases its length.
+first counted in the file. It is a protobuf message (onnx.proto3): a sequence of fields, each with its number
+and usually its length.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..errors import ModelError, first_line
 from ..files.local import max_graph_bytes, require_regular
 from .contract import Vectors
 
-# ONNX Runtime reports usage to its makers unless this is set before the import. A search of somebody's index
-# must not be reported; set the variable to 0 to allow it. OpenVINO's package reads another variable.
+# ONNX Runtime reports usage to its makers unless this is set before the import. Searches of an index must
+# not be reported; set the variable to 0 to allow it. OpenVINO's package reads another variable.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 EXACT_BYTES = ("session.x64quantprecision", "1")
-"""Option to add up products of bytes in 32 bits on x86 without VNNI, slower than the usual 16, which overflow
+"""Option to sum products of bytes in 32 bits on x86 without VNNI; the default 16 bits are faster but overflow
 (onnxruntime_session_options_config_keys.h)."""
 LARGEST_BYTES = bytes.fromhex(
     "08083a580a180a01610a0162120163220d4d61744d756c496e74656765721201672a0f0804080110034201624a047f7f7f7f"
@@ -38,8 +38,8 @@ LARGEST_BYTES = bytes.fromhex(
 def open_session(graph: Path) -> Any:
     """Open a graph by ONNX Runtime; each calling thread runs its own batch, with one copy of the weights.
 
-    Threads inside a product would wait for each other, spinning. Raises ModelError for an invalid graph, or
-    one that needs too much memory.
+    Threads within a product would spin while waiting for each other. Raises ModelError for an invalid
+    graph, or one that needs too much memory.
     """
     import onnxruntime
 
@@ -92,18 +92,18 @@ def session_outputs(session: Any, names: list[str], inputs: Mapping[str, Any]) -
 def limit_memory() -> None:
     """Limit the memory of all graphs of this process, because a small file can ask for tensors of any size.
 
-    `HYBRIDR_MEMORY_GB` changes the 6 GB, which the largest known encoder does not need. Beyond, ONNX Runtime
-    raises its own error.
+    The default of 6 GB exceeds the need of the largest known encoder; `HYBRIDR_MEMORY_GB` changes it. Beyond
+    the limit ONNX Runtime raises an error.
     """
     import onnxruntime
 
     place = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )
-    usual = dict.fromkeys(
+    defaults = dict.fromkeys(
         ("arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk"), -1
     )
-    limits = onnxruntime.OrtArenaCfg({"max_mem": max_graph_bytes(), **usual})
+    limits = onnxruntime.OrtArenaCfg({"max_mem": max_graph_bytes(), **defaults})
     onnxruntime.create_and_register_allocator(place, limits)
 
 
@@ -115,7 +115,7 @@ def graph_inputs(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64
 
 GRAPH = 7
 MOST = {"nodes": (1, 50_000), "weights": (5, 50_000), "inputs": (11, 100), "outputs": (12, 100)}
-"""Field of GraphProto, and the limit; hybridr's own graphs have some thousand nodes, 3 inputs, 2 outputs."""
+"""Field of GraphProto, and the limit; hybridr's graphs have some thousand nodes, 3 inputs, 2 outputs."""
 SKIPPED = {1: 8, 5: 4}  # bytes of a fixed number, by kind
 VARINT, MESSAGE = 0, 2
 
@@ -124,16 +124,16 @@ def require_small_graph(path: Path) -> None:
     """Raise ModelError for a graph with more parts than an encoder can have, ValueError for an invalid
     file.
     """
-    limits = {field: (what, limit) for what, (field, limit) in MOST.items()}
+    limits = {field: (noun, limit) for noun, (field, limit) in MOST.items()}
     with require_regular(path).open("rb") as file:
         for field, end in read_fields(file, path.stat().st_size):
             counts: Counter[int] = Counter()
             for part, _ in read_fields(file, end) if field == GRAPH else ():
                 counts[part] += 1
-                what, limit = limits.get(part, ("parts", MOST["nodes"][1]))
+                noun, limit = limits.get(part, ("parts", MOST["nodes"][1]))
                 if counts[part] > limit:
                     raise ModelError(
-                        f"the graph {path.name} has more than {limit:,} {what}, no encoder has so many",
+                        f"the graph {path.name} has more than {limit:,} {noun}, no encoder has so many",
                         hint="make it again with `hybridr adapt` or `hybridr export`",
                     )
 

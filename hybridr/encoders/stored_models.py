@@ -16,13 +16,11 @@ from .contract import WEIGHTS_FILE, require_no_links
 
 FETCH_AGAIN = "fetch or export it again; a sentence-transformers bi-encoder with safetensors is needed"
 CODE = ("auto_map", "custom_pipelines", "quantization_config", "compression_config", "trust_remote_code")
-"""Keys of a configuration that name code beside the model, or another form of its weights."""
+"""Keys of a configuration that name code of the model, or another form of its weights."""
 
 
 def read_json(folder: Path, name: str, *, default: Any = None) -> Any:
-    """Return a JSON file of a model folder. Raises ModelError if it is damaged, or missing without a
-    default.
-    """
+    """Return a JSON file of a model folder. Raises ModelError if damaged, or missing without a default."""
     path = folder / name
     if not path.is_file():
         if default is None:
@@ -55,7 +53,7 @@ def read_object(folder: Path, file: str, *, needed: bool = False) -> dict[str, A
 
 @contextmanager
 def explain_errors(folder: Path) -> Iterator[None]:
-    """Turn any error of the block into a ModelError that says why the model cannot be opened."""
+    """Turn any error of the block into a ModelError with the reason why the model cannot be opened."""
     try:
         yield
     except HybridrError:
@@ -85,11 +83,7 @@ def class_name(kind: Any) -> str:
 
 
 def backbone_folder(folder: Path) -> Path:
-    """Return the folder of the backbone: `folder`, or the one in it that modules.json names, as
-    `0_Transformer`.
-
-    Raises ModelError.
-    """
+    """Return the backbone's folder: `folder`, or the one that modules.json names. Raises ModelError."""
     places = [path for kind, path in named_modules(folder) if kind == "Transformer"]
     return inner_folder(folder, places[0]) if places else folder
 
@@ -115,7 +109,7 @@ ANGLES = {
 }
 PREPARED = {kind: ANGLES for kind in ("roberta", "xlm-roberta", "camembert")}
 PREPARED["mpnet"] = ANGLES | {"unk_token": "[UNK]"}
-"""Special tokens by `model_type`; other types write brackets, as BERT and DistilBERT do."""
+"""Special tokens by `model_type`; other types use brackets, like BERT and DistilBERT."""
 FILES = ("special_tokens_map.json", "tokenizer_config.json")
 STEMS = {
     "albert": "Albert",
@@ -128,7 +122,7 @@ STEMS = {
     "roberta": "Roberta",
     "xlm-roberta": "XLMRoberta",
 }
-"""The kinds of backbone that are opened, and how their classes in transformers begin."""
+"""The supported kinds of backbone, and the prefix of their classes in transformers."""
 OLD_WEIGHTS, OLD_SHARDS = "pytorch_model.bin", "pytorch_model.bin.index.json"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 """Maps each weight to its file, if there are several files."""
@@ -137,7 +131,7 @@ MOST_LAYERS = 1_000
 
 
 def known_configuration(folder: Path) -> dict[str, Any]:
-    """Return `config.json` of one of the known kinds of backbone. Raises ModelError."""
+    """Return `config.json` of a supported kind of backbone. Raises ModelError."""
     record = read_object(folder, "config.json", needed=True)
     kind = record.get("model_type")
     if not isinstance(kind, str) or kind not in STEMS:
@@ -210,11 +204,11 @@ def require_intact(folder: Path) -> None:
 
 def read_special_tokens(folder: Path | None, kind: str) -> dict[str, str]:
     """Return the special tokens by role, such as "pad_token". Raises ModelError for a damaged file."""
-    named = dict(PREPARED.get(kind, BRACKETS))
+    tokens = dict(PREPARED.get(kind, BRACKETS))
     for file in FILES if folder else ():
         record = read_object(Path(str(folder)), file)
-        for role in named:
+        for role in tokens:
             token = record.get(role)
             content = token.get("content") if isinstance(token, dict) else token
-            named[role] = content if isinstance(content, str) and content else named[role]
-    return named
+            tokens[role] = content if isinstance(content, str) and content else tokens[role]
+    return tokens

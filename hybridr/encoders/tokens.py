@@ -33,18 +33,18 @@ from .contract import (
     with_prefix,
 )
 
-# Small batches stay in the processor's cache, and pad less: 2,048 tokens take a tenth more time, 256 no less.
+# Small batches fit into the processor's cache and pad less: 2,048 tokens are 10 % slower, 256 no faster.
 BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 16_384
 TOKENIZER_FILE = "tokenizer.json"
-LEAST_BATCH_TOKENS = 128  # a batch is not split among threads below this
+LEAST_BATCH_TOKENS = 128  # smaller batches are not split among threads
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
-CHARACTERS_A_TOKEN = 32  # at most, in the mean of a text; of the rest of a long one nothing would be used
+CHARACTERS_A_TOKEN = 32  # at most, on average over a text; later characters of a long text are not read
 
-MOST_GROWTH = 64  # how many times longer a tokenizer's replacements may make a text
+MOST_GROWTH = 64  # largest factor by which a tokenizer's replacements may lengthen a text
 MOST_FRAME = 64  # special tokens around a text; two or three are usual
-MOST_LETTERS = 1000  # of a word that WordPiece splits, in a time that grows with the cube of the letters
-MOST_REPEATS, MOST_REPEATED = 4, 1000  # repetitions in all patterns of a tokenizer; the count of one, {1000}
+MOST_LETTERS = 1000  # in a word for WordPiece, whose time grows with the cube of the letters
+MOST_REPEATS, MOST_REPEATED = 4, 1000  # repetitions in all patterns of a tokenizer; count of one, {1000}
 INNER = ("normalizers", "pretokenizers", "processors", "decoders")
 PATTERN = re.compile(r"\\p\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|[*+?][?+]?|\{(\d*)(?:,(\d*))?\}|.", re.DOTALL)
 TAILS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -60,7 +60,7 @@ USUAL_PATTERNS = frozenset(
 
 
 class TokenizedText(NamedTuple):
-    """The token ids of a text, including special ones, and which of them stand for characters.
+    """The token ids of a text, including special ones, and the characters of the others.
 
     `places` are positions in `ids`, `spans` the characters `[start, end)` of each place. Characters are
     Python's: OpenSearch's offsets count a character beyond U+FFFF twice, as UTF-16 does.
@@ -98,17 +98,16 @@ class TextTokenizer:
         return (encoding.ids for encoding in self._encoded(texts, limit, offsets=False))
 
     def read(self, texts: Sequence[str], limit: int, skipped: int) -> Iterator[TokenizedText]:
-        """Yield each text's ids, at most `limit`, and spans counted from character `skipped`, the end of the
-        prefix.
-        """
+        """Yield each text's ids, at most `limit`, and spans counted from the prefix's end `skipped`."""
         for encoding in self._encoded(texts, limit):
             spans = [(max(start - skipped, 0), end - skipped) for start, end in encoding.offsets]
             places = [place for place, (start, end) in enumerate(spans) if start < end]
             yield TokenizedText(encoding.ids, places, tuple(spans[place] for place in places))
 
     def pairs(self, pairs: Sequence[tuple[str, str]], limit: int) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield the ids of each pair, at most `limit` (the longer text is cut first), and for each id whether
-        it is in the second text (1 or 0).
+        """Yield the ids of each pair, and for each id 0 (first text) or 1 (second text).
+
+        A pair has at most `limit` ids; the longer text is cut first.
         """
         return ((encoding.ids, encoding.type_ids) for encoding in self._encoded(pairs, limit))
 
@@ -133,7 +132,7 @@ class TextTokenizer:
         return [(start, end, word) for (start, end), word in words]
 
     def _tokenizer(self, limit: int | None) -> Tokenizer:
-        """Return a tokenizer that cuts texts to `limit` tokens, made once for each limit."""
+        """Return a tokenizer that cuts texts to `limit` tokens, cached for each limit."""
         if limit not in self._limited:
             with explain_failures():
                 tokenizer = Tokenizer.from_str(self._definition)
@@ -158,7 +157,7 @@ class UsedModel:
 
     @property
     def similarity(self) -> str:
-        """Return how two vectors are compared: "cosine" or "ip"."""
+        """Return the similarity of two vectors: "cosine" or "ip"."""
         return self.usage.similarity
 
     @property
@@ -173,9 +172,7 @@ class UsedModel:
 
     @property
     def input_names(self) -> list[str]:
-        """Return the names of the backbone's inputs; token types only if it has more than one, as BERT
-        has.
-        """
+        """Return the names of the backbone's inputs; token types only if it has several, like BERT."""
         kinds = ["token_type_ids"] if getattr(self.config, "type_vocab_size", 0) > 1 else []
         return ["input_ids", "attention_mask", *kinds]
 
@@ -185,9 +182,7 @@ class UsedModel:
 
 
 class Compute(NamedTuple):
-    """The functions that compute vectors and token states of one side's texts, and options for cutting
-    batches.
-    """
+    """The functions for vectors and token states of one side's texts, and options for cutting batches."""
 
     run: Forward
     read: StatesForward
@@ -215,16 +210,16 @@ class TextModel(UsedModel):
 
     @property
     def batch_tokens(self) -> int:
-        """Return how many tokens a batch should have, including padding."""
+        """Return the tokens that a batch should have, including padding."""
         return BATCH_TOKENS
 
     def way(self, side: str) -> Compute:
-        """Return how the texts of a side, "query" or "document", are computed."""
+        """Return the functions and options for the texts of a side, "query" or "document"."""
         return Compute(self.run, self.read, {"budget": self.batch_tokens})
 
     @property
     def offers(self) -> Offers:
-        """Return what the encoder offers beyond vectors."""
+        """Return the abilities of the encoder beyond vectors."""
         return Offers(folder=self.folder, width=self.width)
 
     @property
@@ -253,7 +248,7 @@ class TextModel(UsedModel):
         return self._read("document", texts, max_tokens)
 
     def room(self, side: str, max_tokens: int | None = None) -> int:
-        """Return how many tokens of a text fit beside the special ones and the prefix of a side.
+        """Return the tokens of a text that fit besides the special ones and the prefix of a side.
 
         Raises DataError for an impossible limit, ModelError if there is no room.
         """
@@ -310,18 +305,17 @@ def cut_characters(texts: Any, limit: int | None) -> Any:
 def batches(
     lengths: Sequence[int], budget: int = BATCH_TOKENS, *, sort: bool = True
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield batches of positions, grouped by length, so that no batch exceeds `budget` tokens with its
-    padding.
+    """Yield batches of positions, grouped by length, of at most `budget` tokens with padding.
 
-    A text longer than the budget is a batch of its own. Without `sort` positions stay in order.
+    A text longer than the budget is a batch by itself. Without `sort` positions stay in order.
     """
     order = np.argsort(np.asarray(lengths), kind="stable") if sort else np.arange(len(lengths))
-    start = longest = 0
+    start = length = 0
     for end in range(1, len(order) + 1):
-        longest = max(longest, lengths[order[end - 1]])
-        if end == len(order) or (end + 1 - start) * max(longest, lengths[order[end]]) > budget:
+        length = max(length, lengths[order[end - 1]])
+        if end == len(order) or (end + 1 - start) * max(length, lengths[order[end]]) > budget:
             yield order[start:end]
-            start, longest = end, 0
+            start, length = end, 0
 
 
 def encode_ids(
@@ -335,8 +329,8 @@ def encode_ids(
 ) -> Vectors:
     """Return the vectors `(n, dim)` of rows of token ids, run through `run(ids, mask)` in batches.
 
-    Batches are cut for `threads`, and `at_once` of them run at a time (None: as many as threads): the
-    batches, on which the last bits of vectors depend, stay the same.
+    Batches are cut for `threads`, and `at_once` of them run at a time (None: as many as threads). So the
+    batches, on which the last bits of vectors depend, do not depend on `at_once`.
     """
     vectors = np.zeros((len(ids), dim), dtype=np.float32)
 
@@ -391,8 +385,8 @@ def require_shape(vectors: Vectors, shape: tuple[int, ...]) -> Vectors:
 
 def pad_rows(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return ids and mask, both int64 `(rows, longest)`; padding is 0 in both."""
-    longest = max(len(row) for row in rows)
-    ids = np.zeros((len(rows), longest), dtype=np.int64)
+    length = max(len(row) for row in rows)
+    ids = np.zeros((len(rows), length), dtype=np.int64)
     mask = np.zeros_like(ids)
     for position, row in enumerate(rows):
         ids[position, : len(row)] = row
@@ -401,7 +395,7 @@ def pad_rows(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[
 
 
 def canonical_tokenizer(definition: str) -> str:
-    """Return a tokenizer's JSON without its own limits and padding, which the caller sets."""
+    """Return a tokenizer's JSON without its limits and padding, which the caller sets."""
     record = checked_tokenizer(definition)
     return json.dumps(record | {"truncation": None, "padding": None}, ensure_ascii=False)
 
@@ -409,21 +403,21 @@ def canonical_tokenizer(definition: str) -> str:
 def checked_tokenizer(definition: str) -> dict[str, Any]:
     """Return the parsed JSON of a tokenizer.
 
-    Raises ValueError for one that would expand texts before cutting them, or take minutes for one.
+    Raises ValueError for a tokenizer that expands texts before cutting them, or may take minutes for a text.
     """
     record = parsed_json(definition)
     kinds = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
     steps = [step for kind in kinds for step in tokenizer_steps(record.get(kind))]
-    growth = 1  # how many times longer a text becomes, at most
+    growth = 1  # largest factor by which a text becomes longer
     for step in tokenizer_steps(record.get("normalizer")):
-        put = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
+        insertion = step.get("content") if step.get("type") == "Replace" else step.get("prepend")
         if step.get("type") == "Precompiled":
             # SentencePiece's table: the size of a trie, the trie, and texts, each ended by a zero.
             table = base64.b64decode(str(step.get("precompiled_charsmap") or ""))
             texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
             growth *= max(map(len, texts)) // 4 or 1  # bytes of a character
-        elif isinstance(put, str):
-            growth *= max(1, len(put))
+        elif isinstance(insertion, str):
+            growth *= max(1, len(insertion))
     if growth > MOST_GROWTH:
         raise ValueError(
             f"the tokenizer makes texts up to {growth:,} times longer, {MOST_GROWTH} is the most"
@@ -451,7 +445,7 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
 
 
 def tokenizer_steps(part: Any) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a part of a tokenizer, including those inside of sequences."""
+    """Yield the steps of a part of a tokenizer, including those inside sequences."""
     if isinstance(part, dict):
         yield part
         for name in INNER:
@@ -462,9 +456,9 @@ def tokenizer_steps(part: Any) -> Iterator[dict[str, Any]]:
 def require_quick(patterns: Sequence[str]) -> None:
     """Raise ValueError for regular expressions that can take minutes for a page of text.
 
-    Known ones are accepted. In others each alternative repeats at most one thing, none has groups, and all
-    together repeat little: then the time grows with the square of the text at worst. Twelve characters that
-    repeat twice were seen to take three minutes for 3,200 letters.
+    Known patterns are accepted. In others, each alternative has at most one repetition, none has groups, and
+    the total is limited. Then the time grows with the square of the text at worst. A pattern of twelve
+    characters with two repetitions took three minutes for 3,200 letters.
     """
     repeats = 0
     for pattern in patterns:
@@ -487,7 +481,7 @@ def require_quick(patterns: Sequence[str]) -> None:
 
 
 def random_texts(tokenizer: str, lengths: Sequence[int]) -> list[str]:
-    """Return texts of so many random words of a tokenizer's vocabulary."""
+    """Return a text of each length, in random words of a tokenizer's vocabulary."""
     entries = json.loads(tokenizer)["model"]["vocab"]  # words, or pairs of word and score
     words = (entry if isinstance(entry, str) else entry[0] for entry in entries)
     vocabulary = [word for word in words if word.isalpha()]

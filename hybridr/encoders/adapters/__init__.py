@@ -1,6 +1,6 @@
-"""Adapters: what fits an encoder to documents without gradients and without torch, one file each.
+"""Adapters: they fit an encoder to documents without gradients and without torch, one file each.
 
-The class of a member states in plain lines its `name`, that of the file, a `help` for the command line, and
+The class of a member assigns literals to `name` (that of the file), `help` for the command line, and
 `on = "documents"`. It is made as Member(base, settings, progress) and chosen by `adapt --objective`.
 """
 
@@ -14,7 +14,7 @@ from ..contract import Encoder
 from ..export.model_files import Exportable
 
 DOCUMENT_TOKENS = 128
-"""Tokens of each document that the fit of an adapter and the gate read: enough, in half the time."""
+"""Tokens of each document that adapters and the gate read: enough, in half the time."""
 
 
 class Adapter(Protocol):
@@ -25,7 +25,7 @@ class Adapter(Protocol):
     title: str
     """Name in words, for manifests."""
     strength: float
-    """The share (0..1) of what is new, unless another is asked for."""
+    """Default share (0..1) of the change or of the second retriever."""
     fingerprint: str
     """Fingerprint of all inputs, 64 hex digits."""
     candidate: Exportable

@@ -23,14 +23,12 @@ from ..export.exporting import open_in_onnx, second_retriever
 from ..export.weights import EnsembleBiEncoder, NumpyBiEncoder, fit_ensemble
 from . import DOCUMENT_TOKENS
 
-ENCODED = 64  # documents between two reports
-ENOUGH = 2  # documents for each component: with fewer, all dimensions stay
+ENCODED = 64  # documents between two progress reports
+ENOUGH = 2  # documents per component; with fewer, all dimensions stay
 
 
 class EnsembleSettings(Stage):
-    """Settings of the ensemble: the second retriever beside the base. Part of `AdaptSettings`, with the
-    defaults filled in.
-    """
+    """Settings of the ensemble, such as the second retriever; the part of `AdaptSettings` with defaults."""
 
     table: ClassVar[str] = "adapt.objective_settings"
 
@@ -68,29 +66,29 @@ class Ensemble:
     def fit(self, texts: list[str], unseen: list[str], strength: float, progress: Progress) -> dict[str, Any]:
         """Fit `candidate` to documents; return facts for a manifest.
 
-        Losses are the part of the vectors' squared length that the components lose: of the fitted documents,
-        and of `unseen` ones.
+        Losses are the share of the vectors' squared length that the components lose, for fitted and `unseen`
+        documents.
         """
         started, count, documents = time.monotonic(), len(texts), [*texts, *unseen]
-        both = BothRetrievers(self.side_by_side)
-        limit = min(DOCUMENT_TOKENS, both.max_tokens)
+        retrievers = BothRetrievers(self.side_by_side)
+        limit = min(DOCUMENT_TOKENS, retrievers.max_tokens)
         for start in range(0, len(documents), ENCODED):
             progress("fit", start, len(documents))
-            both.read("document", documents[start : start + ENCODED], limit)
+            retrievers.read("document", documents[start : start + ENCODED], limit)
         progress("fit", len(documents), len(documents))
-        first, second = both.read("document", documents, limit)
+        first, second = retrievers.read("document", documents, limit)
         dim = kept_dimensions(self.size, self.first.dim + self.second.dim, count)
         self.candidate = fit_ensemble(self.first, self.second, (first[:count], second[:count]), strength, dim)
-        self.encoder = ComparedEncoder(self.candidate, both, self.candidate.joined)
-        self.old_encoder = ComparedEncoder(self.first, both, lambda own, _: own)
-        lost = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
+        self.encoder = ComparedEncoder(self.candidate, retrievers, self.candidate.joined)
+        self.old_encoder = ComparedEncoder(self.first, retrievers, lambda vectors, _: vectors)
+        loss = 1 - np.square(self.candidate.projected(first, second)).sum(axis=1)
         return {
             "documents": count,
             "steps": 0,
             "losses": [],
             "loss_start": 1.0,
-            "loss_end": float(lost[:count].mean()),
-            "unseen_loss": [1.0, float(lost[count:].mean())],
+            "loss_end": float(loss[:count].mean()),
+            "unseen_loss": [1.0, float(loss[count:].mean())],
             "seconds": round(time.monotonic() - started, 1),
             "resumed_from": 0,
             "dim": dim,
@@ -98,18 +96,16 @@ class Ensemble:
 
 
 def kept_dimensions(size: int, width: int, documents: int) -> int:
-    """Return how many of `width` components to keep: `size`, or all if there are too few documents."""
+    """Return the number of `width` components to keep: `size`, or all with too few documents."""
     return size if documents >= ENOUGH * size else width
 
 
 class BothRetrievers:
-    """Vectors of two retrievers, by one graph of both. They are cached, since the gate needs most of them
-    twice.
-    """
+    """Vectors of two retrievers, by one graph; they are cached, since the gate needs most of them twice."""
 
     def __init__(self, retrievers: EnsembleBiEncoder) -> None:
-        self._opened = opened = open_in_onnx(retrievers)
-        self.max_tokens, self._first_dim = opened.max_tokens, retrievers.first.dim
+        self._opened = graph = open_in_onnx(retrievers)
+        self.max_tokens, self._first_dim = graph.max_tokens, retrievers.first.dim
         self._vectors: dict[tuple[str, int | None, str], Vectors] = {}
 
     def read(
@@ -130,10 +126,10 @@ class ComparedEncoder:
     """An encoder that computes its vectors from those of both retrievers."""
 
     def __init__(
-        self, encoder: NumpyBiEncoder, both: BothRetrievers, join: Callable[[Vectors, Vectors], Vectors]
+        self, encoder: NumpyBiEncoder, retrievers: BothRetrievers, join: Callable[[Vectors, Vectors], Vectors]
     ) -> None:
         self.dim, self.similarity, self.fingerprint = encoder.dim, encoder.similarity, encoder.fingerprint
-        self.max_tokens, self._both, self._join = both.max_tokens, both, join
+        self.max_tokens, self._both, self._join = retrievers.max_tokens, retrievers, join
 
     def encode_queries(self, texts: Sequence[str], *, max_tokens: int | None = None) -> Vectors:
         """Return the vectors of queries, float32 `(n, dim)`, in the order of `texts`."""

@@ -1,8 +1,8 @@
 """Exports encoder folders that transformers, sentence-transformers and ONNX Runtime open unchanged.
 
-The source is a retriever, an assembled ranker, a sentence-transformers folder, or the name of an encoder,
-which is fetched and exported once. An exported graph is compared with the encoder that it was made from:
-vectors, token states and nDCG.
+The source is a retriever, an assembled ranker, a sentence-transformers folder, or an encoder's name. A named
+encoder is fetched and exported once. An exported graph is compared with its source: vectors, token states
+and nDCG.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from .model_files import CARD_FILE, Exportable, copy_whole, is_graph_only, rende
 from .packaged_models import maven_artifact, minilm, packaged_retriever
 from .weights import NumpyBiEncoder, open_without_torch
 
-TEXTS = {"torch": 128, "numpy": 16}  # least texts and most documents compared, by reference: numpy is slow
-TEXT_TOKENS = 128  # of each document at most: long documents and their queries take MiniLM 10 s on 2 cores
+TEXTS = {"torch": 128, "numpy": 16}  # least texts and most documents to compare, by reference: numpy is slow
+TEXT_TOKENS = 128  # of each document at most: long documents take MiniLM 10 s on 2 cores
 GENERATED = 8  # texts at least, whose lengths go up to the input limit
 FP32_TOLERANCE = 1e-4
 STATE_TOLERANCE = 1e-2  # of states scaled to length 1: rounding shows more in a short state
-INT8_COSINE = 0.9  # the least mean cosine to fp32 that still counts as the same encoder
+INT8_COSINE = 0.9  # the least mean cosine to fp32 that is accepted
 
 
 def measure_parity(
@@ -59,11 +59,11 @@ def measure_parity(
     """Compare the graphs in `folder`, described by `encoder`, with torch (or numpy); return the manifest's
     `parity` entry.
 
-    The entry names the processor's instruction sets, on which int8 depends. The comparison reads the first
-    128 `documents` (16 with numpy), 128 tokens of each, the probes (queries) made from them, and at least 8
-    generated texts, more if there would be fewer than 128 (16) in all. States of tokens are scaled to length
-    1. Raises ModelError if any value of a vector of the fp32 graph differs by more than 1e-4 or of a state by
-    more than 1e-2, or if the int8 vectors have a mean cosine below 0.9.
+    The entry names the processor's instruction sets, on which int8 depends. The texts are the first 128
+    `documents` (16 with numpy), cut to 128 tokens, and the probes (queries) made from them. At least 8
+    generated texts follow, and more if fewer than 128 (16) are reached. States are scaled to length 1.
+    Raises ModelError if a value of an fp32 vector differs by more than 1e-4, or of a state by more than
+    1e-2. It is also raised if int8 vectors have a mean cosine below 0.9.
     """
     reference = "numpy" if isinstance(retriever, NumpyBiEncoder) else "torch"
     chosen = documents[: TEXTS[reference]]
@@ -122,18 +122,18 @@ def ranking_parity(vectors: Mapping[str, Vectors], probes: Sequence[Probe], coun
 
 
 def measure_fp32(
-    reference: Vectors, vectors: Vectors, compared: tuple[str, str], tolerance: float
+    reference: Vectors, vectors: Vectors, labels: tuple[str, str], tolerance: float
 ) -> dict[str, float]:
     """Return the largest difference between the fp32 graph's rows `(n, dim)` and the reference's.
 
-    `compared` names the reference and the rows for the message. Raises ModelError if the difference exceeds
+    `labels` names the reference and the rows for the message. Raises ModelError if the difference exceeds
     the tolerance.
     """
     gap = float(np.abs(reference - vectors).max(initial=0.0))
     if not gap <= tolerance:
         raise ModelError(
-            f"ONNX and {compared[0]} differ by {gap:.2g} over {compared[1]}, {tolerance:g} is allowed",
-            hint=f"nothing was exported; try other versions of {compared[0]} and onnxruntime",
+            f"ONNX and {labels[0]} differ by {gap:.2g} over {labels[1]}, {tolerance:g} is allowed",
+            hint=f"nothing was exported; try other versions of {labels[0]} and onnxruntime",
         )
     return {"max_abs_difference": gap, "tolerance": tolerance}
 
@@ -146,7 +146,7 @@ def generated_texts(tokenizer: str, limit: int, count: int) -> list[str]:
 SPARSE, PAIRS, TOKENS = "export_sparse", "export_pairs", "export_multi_vector"
 SPARSE_MODULES = {"SpladePooling", "SparseStaticEmbedding", "Router"}
 GRAPH_RANKERS = {"unicoil": SPARSE, "splade": SPARSE, "rerank": PAIRS, "colbert": TOKENS}
-"""Export function in `training/graph_exports.py` of each ranker that gives no vector."""
+"""Export function in `training/graph_exports.py` for each ranker without single vectors."""
 GRAPH_FOLDERS: tuple[type[GraphFolder], ...] = (SparseEncoder, PairScorer, MultiVectorEncoder)
 
 
@@ -216,9 +216,7 @@ def minilm_encoder(*, progress: Progress = silent) -> Path:
 
 
 def export_target(source: str) -> Path:
-    """Return the default folder of an export: an encoder folder itself, for others a folder in the working
-    directory.
-    """
+    """Return the default folder of an export: an encoder folder itself, else one in the working directory."""
     entry, folder = known_encoder(source), Path(source)
     if entry is not None and not folder.exists():
         return Path(f"{entry.name}-encoder")
@@ -228,7 +226,7 @@ def export_target(source: str) -> Path:
 def model_folder(source: Path | str, *, progress: Progress = silent) -> Path:
     """Return the model folder for a folder or a registry name; MiniLM needs no export.
 
-    Any other name is returned as a path. Raises as `encoder_folder`.
+    Any other name is returned as a path. Raises the errors of `encoder_folder`.
     """
     folder = Path(source).expanduser()
     if folder.exists() or known_encoder(str(source)) is None:
@@ -251,22 +249,22 @@ def graph_exporter(encoder: Any) -> Callable[..., Path] | None:
     Such folders are those of sentence-transformers' SparseEncoder, of PyLate or a MultiVectorEncoder, and
     sequence classifiers of transformers.
     """
-    named = None
+    function = None
     if hasattr(encoder, "origins"):
-        named = GRAPH_RANKERS.get(encoder.ranker)
+        function = GRAPH_RANKERS.get(encoder.ranker)
     elif isinstance(encoder, (Path, str)):
         folder = Path(encoder)
         kinds = {kind for kind, _ in named_modules(folder)} if (folder / "modules.json").is_file() else set()
         classes = read_object(folder, "config.json").get("architectures")
         if SPARSE_MODULES & kinds:
-            named = SPARSE
+            function = SPARSE
         elif {"Transformer", "Dense"} <= kinds and "Pooling" not in kinds:
-            named = TOKENS
+            function = TOKENS
         elif isinstance(classes, list) and any(str(name).endswith(CLASSIFIER) for name in classes):
-            named = PAIRS
-    if named is None:
+            function = PAIRS
+    if function is None:
         return None
-    exporter: Callable[..., Path] = from_training("graph_exports", named)
+    exporter: Callable[..., Path] = from_training("graph_exports", function)
     return exporter
 
 
@@ -312,7 +310,7 @@ def record_export(
     )
     try:
         card = render_card(manifest)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # in entries copied from the source
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # from entries copied from the source
         raise ModelError(
             f"the manifest of {retriever.folder} has an invalid adaptation or assembly: {error!r}",
             hint="remove its manifest.json and export it again",
@@ -321,7 +319,7 @@ def record_export(
 
 
 def encoder_entry(retriever: Exportable, precision: Precision) -> dict[str, Any]:
-    """Return the `encoder` entry of the manifest: all that is needed to use the ONNX graph."""
+    """Return the `encoder` entry of the manifest, with the values for using the ONNX graph."""
     usage = retriever.usage
     return {
         "dim": retriever.dim,
@@ -403,7 +401,7 @@ def export_if_missing(
     folder: Path, name: str, open_model: Callable[[], Exportable], progress: Progress
 ) -> Path:
     """Return an encoder folder of the cache; if it is missing or damaged, export the model that `open_model`
-    returns. `name` is the encoder's for the progress.
+    returns. `name` is shown in progress reports.
     """
     if not is_intact(folder):
         with claimed_folder(folder, wait=True):
@@ -426,7 +424,7 @@ def is_intact(folder: Path) -> bool:
 def export_to_cache(source: Path, progress: Progress) -> Path:
     """Return the encoder folder in the cache for a sentence-transformers folder, exported if needed.
 
-    The folder is opened by torch only if it cannot be opened without; prefixes may come from the registry.
+    Torch opens the folder only if needed; prefixes may come from the registry.
     """
     usage = usage_with_prefixes(source)
     try:
@@ -442,7 +440,7 @@ def export_to_cache(source: Path, progress: Progress) -> Path:
 def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEncoder:
     """Return a retriever of the BERT family by folder or name, to be joined with another.
 
-    A packaged one is never taken from the hub, so that the fitted encoder is the same on every machine.
+    A packaged one is never fetched from the hub, so that the fitted encoder is the same on every machine.
     Raises ModelError, DownloadError, MissingExtra.
     """
     folder, entry = Path(source).expanduser(), known_encoder(source)
@@ -456,7 +454,7 @@ def second_retriever(source: str, *, progress: Progress = silent) -> NumpyBiEnco
 
 
 def open_in_onnx(retriever: NumpyBiEncoder) -> OnnxEncoder:
-    """Return a retriever opened in ONNX Runtime, as it would be exported, without writing a folder."""
+    """Return a retriever opened in ONNX Runtime like its export, without an encoder folder."""
     with tempfile.TemporaryDirectory() as folder:
         write_graph(retriever, Path(folder) / GRAPHS["fp32"])
         (Path(folder) / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
@@ -474,8 +472,7 @@ def usage_with_prefixes(source: Path) -> Usage:
 def fetch_from_hub(source: str, progress: Progress) -> Path:
     """Return the folder of a model of the hub, by name or OWNER/NAME, in the revision fetched first.
 
-    Raises DownloadError, and ModelError for an invalid name, and if a file differs from what was fetched
-    before.
+    Raises DownloadError, and ModelError for an invalid name or a file that has changed since the first fetch.
     """
     entry = known_encoder(source)
     repository = entry.repository if entry else source

@@ -26,7 +26,7 @@ TARGETS = {
     "zh": ("cpr_ecom", "cpr_video", "cpr_medical", "cmedqav2"),
 }
 USAGE = {"en": ("mean", "ip"), "zh": ("mean", "cosine")}
-"""Pooling and similarity, which the checkpoints themselves do not say."""
+"""Pooling and similarity, which the checkpoints do not contain."""
 
 TITLES = {
     "dense": "Dense",
@@ -53,7 +53,7 @@ class Published:
 
     name: str
     kind: str
-    """"dam", "rem", or "full": a baseline trained whole, which takes no REM."""
+    """"dam", "rem", or "full": a baseline with all weights trained, which takes no REM."""
     ranker: str
     """"dense", "unicoil", "splade", "colbert" or "rerank"; "any" for a DAM."""
     language: str
@@ -74,7 +74,7 @@ class Published:
 def published() -> tuple[Published, ...]:
     """Return the 48 checkpoints of DDR (DAMs, REMs, then the baselines without either) and the 8 of COCO-DR.
 
-    Those of COCO-DR are whole encoders, [CLS] and inner product, no projection.
+    Those of COCO-DR are full encoders with [CLS], inner product and no projection.
     """
     checkpoints = []
     for language, source in SOURCES.items():
@@ -105,8 +105,8 @@ def published_checkpoint(source: Path | str) -> Published | None:
 def fetch_published(name: str, *, progress: Progress = silent) -> Path:
     """Return the local folder (or a REM's zip) of a published checkpoint, downloaded once.
 
-    An interrupted download is continued. `training_args.bin` is never fetched. Raises ModelError for an
-    unknown name or a file that has changed since it was fetched first, DownloadError if the hub cannot be
+    An interrupted download resumes. `training_args.bin` is never fetched. Raises ModelError for an unknown
+    name or a file that has changed since the first download. Raises DownloadError if the hub cannot be
     reached or the checkpoint is incomplete.
     """
     entry = published_checkpoint(name)
@@ -119,8 +119,8 @@ def fetch_published(name: str, *, progress: Progress = silent) -> Path:
         folder = snapshot(entry.repository, revision, files, UNWANTED, bar_class(entry.name, progress))
     except Exception as error:  # the hub's client raises many kinds, and its HTTP library more
         raise unreachable(entry, error) from error
-    needed = [(REM_FILE,)] if entry.kind == "rem" else [("config.json",), WEIGHT_FILES]
-    for names in needed:
+    alternatives = [(REM_FILE,)] if entry.kind == "rem" else [("config.json",), WEIGHT_FILES]
+    for names in alternatives:
         if not any((folder / name).is_file() for name in names):
             raise unreachable(entry, FileNotFoundError(f"the download lacks {' or '.join(names)}"))
     require_unchanged(entry.repository, folder)
@@ -134,17 +134,17 @@ def require_unchanged(repository: str, folder: Path) -> None:
     The authors publish no checksums, so the first download is trusted; a later change is noticed.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in UNHASHED)
-    seen = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
+    present = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
     hashes = known_checkpoint(repository).get("files", {})
-    changed = sorted(name for name in seen.keys() & hashes.keys() if seen[name] != hashes[name])
+    changed = sorted(name for name in present.keys() & hashes.keys() if present[name] != hashes[name])
     if changed:
         raise ModelError(
             f"{repository} is not what was fetched before: {changed[0]} has the sha256 "
-            f"{seen[changed[0]][:12]}…, it had {str(hashes[changed[0]])[:12]}…",
+            f"{present[changed[0]][:12]}…, it had {str(hashes[changed[0]])[:12]}…",
             hint=f"find out who changed it; to use it, remove its entry from {state_folder() / KNOWN_FILE}",
         )
-    if seen.keys() - hashes.keys():
-        remember_checkpoint(repository, folder.name, hashes | seen)
+    if present.keys() - hashes.keys():
+        remember_checkpoint(repository, folder.name, hashes | present)
 
 
 def snapshot(
@@ -169,15 +169,15 @@ def snapshot(
 
 def fetched_revision(repository: str) -> str | None:
     """Return the revision of a repository that was fetched first; None if none was."""
-    first = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
-    return text_within(first, MOST_SETTINGS).strip() if first.is_file() else None
+    file = below(cache_folder() / "hub", f"models--{repository.replace('/', '--')}") / "refs" / "main"
+    return text_within(file, MOST_SETTINGS).strip() if file.is_file() else None
 
 
 def hub_problem(repository: str) -> str:
     """Return why the hub does not answer within 3 seconds for a repository; empty if it does."""
     from huggingface_hub import HfApi
 
-    # A thread of its own: a client's time-out bounds neither the look-up of a name nor its retries.
+    # A separate thread, since the client's time-out bounds neither the look-up of a name nor its retries.
     answer = run_in_thread(partial(HfApi().model_info, repository, timeout=HUB_WAIT_S))
     try:
         answer.result(HUB_WAIT_S)

@@ -50,8 +50,8 @@ def build_graph(retriever: NumpyBiEncoder) -> onnx.ModelProto:
         vectors = first.pool(states, own[1], retriever.first.usage)
         centre = graph.weight("centre")
         centred = graph.node("Sub", [second.pool(others, inputs[1], retriever.second.usage), centre])
-        both = graph.node("Concat", [vectors, graph.scaled(centred)], axis=1)
-        graph.scaled(graph.node("Gemm", [both, graph.weight("components")]), OUTPUT)
+        pairs = graph.node("Concat", [vectors, graph.scaled(centred)], axis=1)
+        graph.scaled(graph.node("Gemm", [pairs, graph.weight("components")]), OUTPUT)
         spliced = [
             tokens_between(graph, states, 0, 1),
             tokens_between(graph, others, 1, behind),
@@ -74,7 +74,7 @@ def build_graph(retriever: NumpyBiEncoder) -> onnx.ModelProto:
     )
     opset = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(shell, opset_imports=opset, ir_version=IR_VERSION, producer_name="hybridr")
-    model.graph.initializer.extend(graph.tensors.values())  # last: each step before copies what it is given
+    model.graph.initializer.extend(graph.tensors.values())  # last, since each earlier step copies its input
     return model
 
 
@@ -189,7 +189,7 @@ class GraphArithmetic:
         return self.node("Reshape", [mixed, self.sizes(0, 0, heads * width)])
 
     def hidden(self, mask: str) -> str:
-        """Return the name of the mask term that is added to attention scores, made once for all layers."""
+        """Return the name of the mask term that is added to attention scores, added once for all layers."""
         if self._hidden:
             return self._hidden
         present = self.node("Cast", [self.node("Unsqueeze", [mask, self.sizes(1, 2)])], to=TensorProto.FLOAT)

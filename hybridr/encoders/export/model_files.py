@@ -1,6 +1,4 @@
-"""Writes the files beside a graph: weights, configuration and tokenizer for transformers, and the model
-card.
-"""
+"""Writes an encoder's other files: weights, configuration and tokenizer for transformers, and the card."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from .weights import NumpyBiEncoder, needed_weights
 
 
 class TorchBiEncoder(TextModel):
-    """The part of a torch bi-encoder that an export needs; `training.retriever` has the class itself."""
+    """The part of a torch bi-encoder that an export needs; the class is `training.torch_models.BiEncoder`."""
 
     backbone: Any
     tokenizer_json: str
@@ -44,11 +42,11 @@ CLASSES = {
     "distilbert": "DistilBertModel",
 }
 KEPT = ("vocab.txt", "losses.jsonl", "training.safetensors", "dam")
-"""Files that are kept when a folder is exported again, and the folder of its DAM."""
+"""Files, and the folder of a DAM, that are copied when a folder is exported again."""
 
 
 def write_model(retriever: Exportable, folder: Path) -> None:
-    """Write weights, configuration and tokenizer as transformers and sentence-transformers read them.
+    """Write weights, configuration and tokenizer for transformers and sentence-transformers.
 
     For a model with a parallel adapter only the tokenizer is written, because transformers would ignore the
     adapter.
@@ -60,7 +58,7 @@ def write_model(retriever: Exportable, folder: Path) -> None:
     if isinstance(retriever, NumpyBiEncoder):
         source = retriever.folder / WEIGHTS_FILE if retriever.folder else weights_file
         plain = source.is_file() and source.is_relative_to(cache_folder())
-        if plain:  # if all weights are in fp32 under the backbone's own names, the file is used as it is
+        if plain:  # if all weights are in fp32 under the backbone's names, the file is reused
             with safe_open(source, framework="np") as file:
                 kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
             plain = all(kinds.get(name) == "F32" for name in needed_weights(retriever.config))
@@ -94,8 +92,8 @@ def is_graph_only(retriever: Exportable) -> bool:
 def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
     """Write the tokenizer and its configuration, and copy further files of the source.
 
-    The configuration names the plain fast tokenizer, because model-specific classes would rebuild it by their
-    own rules.
+    The configuration names the plain fast tokenizer, because model-specific classes would rebuild it by other
+    rules.
     """
     (folder / TOKENIZER_FILE).write_text(retriever.tokenizer_json, encoding="utf-8")
     if retriever.folder:
@@ -104,12 +102,12 @@ def write_tokenizer_files(retriever: Exportable, folder: Path) -> None:
         source = Path(str(retriever.folder)) / name
         if source.exists():
             copy_whole(source, folder / name)
-    # Special tokens that the tokenizer lacks are left out: they would get ids without an embedding.
-    tokenizer, inside = Tokenizer.from_str(retriever.tokenizer_json), retriever.folder
-    if inside and (inside / "modules.json").is_file():
-        inside = backbone_folder(inside)
-    named = read_special_tokens(inside, retriever.config.model_type)
-    special = {role: token for role, token in named.items() if tokenizer.token_to_id(token) is not None}
+    # Special tokens that the tokenizer lacks are omitted: they would get ids without an embedding.
+    tokenizer, tokenizer_folder = Tokenizer.from_str(retriever.tokenizer_json), retriever.folder
+    if tokenizer_folder and (tokenizer_folder / "modules.json").is_file():
+        tokenizer_folder = backbone_folder(tokenizer_folder)
+    tokens = read_special_tokens(tokenizer_folder, retriever.config.model_type)
+    special = {role: token for role, token in tokens.items() if tokenizer.token_to_id(token) is not None}
     write_json(folder / "special_tokens_map.json", special)
     configuration = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -133,11 +131,11 @@ def write_modules(retriever: Exportable, folder: Path) -> None:
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     if usage.similarity == "cosine":
         modules.append(("2_Normalize", "Normalize"))
-    listed = [
+    entries = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (path, kind) in enumerate(modules)
     ]
-    write_json(folder / "modules.json", listed)
+    write_json(folder / "modules.json", entries)
     write_json(
         folder / "sentence_bert_config.json", {"max_seq_length": usage.max_tokens, "do_lower_case": False}
     )

