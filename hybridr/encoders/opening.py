@@ -83,7 +83,7 @@ class OnnxEncoder(TextModel):
         threads: int | None = None,
         at_once: int | None = None,
     ) -> None:
-        """Open the graph that a manifest's `encoder` entry (`record`) describes; `precision` None is the entry's.
+        """Open the graph of a manifest entry `record`; `precision` None is that of the entry.
 
         Batches are cut for `threads`, on which the last bits of vectors depend; `at_once` of them run at a
         time (None: as many as threads).
