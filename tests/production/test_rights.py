@@ -204,7 +204,7 @@ def test_a_role_for_one_index_reads_and_writes_the_words_of_one(user, admin, tmp
 def test_the_role_of_status_sees_where_the_words_lie(user, admin, tmp_path):
     with fresh_machine(tmp_path):
         [held] = status(user("status"), INDEX).holdings
-    assert held.kept["term_table"].places == ("cluster",)
+    assert held.sidecar_states["term_table"].places == ("cluster",)
 
 
 def test_who_sees_a_part_of_the_documents_gets_no_words_of_the_others(user, admin, judged, tmp_path):

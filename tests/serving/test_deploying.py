@@ -48,7 +48,7 @@ def test_an_ingest_pipeline_is_refused_by_its_own_option(plugins, message, monke
     info = IndexInfo("docs", {}, {}, {})
     mappings = {"_meta": info.meta_with(Record(vector_field="vectors", fields=("text",), vectors="byte"))}
     monkeypatch.setattr(ingesting, "resolve_complete", lambda *_: IndexInfo("docs", {}, mappings, {}))
-    cluster: Any = SimpleNamespace(parts=lambda kind: frozenset(plugins))
+    cluster: Any = SimpleNamespace(installed_parts=lambda kind: frozenset(plugins))
     with pytest.raises(ClusterError, match=message) as refused:
         ingesting.plan_ingest(cluster, "docs", DeploySettings())
     assert refused.value.hint is not None

@@ -191,7 +191,7 @@ def test_the_commands(toy: Path, dam: Path, tmp_path, capsys, monkeypatch) -> No
     assert assemble(dam, tmp_path / "rem").similarity == "cosine"  # as it was trained
     assert hybridr_cli.main([*train, "--beir", str(toy)]) == 0
     shown = capsys.readouterr().out
-    assert "done before" in shown
+    assert "from an earlier run" in shown
     assert f"--rem {tmp_path / 'rem'}" in shown
     assert hybridr_cli.main(train) == 2
     assert "--beir FOLDER" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def test_a_missing_pipeline_and_one_for_other_sub_queries_say_what_helps(cluster
         refused({"query": {"match_all": {}}}, "nowhere"),
     ):
         assert "Pipeline nowhere is not defined" in error.message
-        assert "undeploy takes it off" in (error.hint or "")
+        assert "undeploy removes it" in (error.hint or "")
     put_one_for_three(cluster, name, {"technique": "min_max"})
     error = refused({"query": hybrid_query(legs, 10)}, name)
     assert "number of weights [3] must match number of sub-queries [2]" in error.message

@@ -163,7 +163,7 @@ def test_two_live_claims_upon_a_source_of_before_are_refused_by_name(cluster, so
         lambda: remove(cluster, source),
     ]
     for verb in verbs:
-        with pytest.raises(DataError, match=f"several indices say .* of '{source}': {names}"):
+        with pytest.raises(DataError, match=f"several indices claim .* of '{source}': {names}"):
             verb()
     assert cluster.exists(f"{source}-hybridr-99")
 

@@ -77,7 +77,7 @@ def test_an_index_that_knows_nothing_of_vectors_takes_them_in_place(elastic, loa
     if PAINLESS not in elastic.installed_parts("modules"):
         with pytest.raises(ClusterError, match="a node lacks the module lang-painless"):
             reindex(elastic, loaded, ENCODER, in_place)
-        monkeypatch.setattr(Cluster, "parts", lambda *_: frozenset())
+        monkeypatch.setattr(Cluster, "installed_parts", lambda *_: frozenset())
     made = reindex(elastic, loaded, ENCODER, in_place)
     assert (made.destination, made.encoded, made.alias) == (loaded, DOCUMENTS, None)
     assert verify(elastic, loaded, ENCODER).ok

@@ -159,6 +159,6 @@ def test_reindex_refuses_a_part(shared):
 
 
 def test_a_pattern_does_not_lose_an_alias_s_filter(shared):
-    with pytest.raises(ClusterError, match="by aliases, of which some show a part of it only"):
+    with pytest.raises(ClusterError, match="by aliases, of which some show only a part of it"):
         Search(shared, "t-tenant-so*", ENCODER)
     assert resolve(shared, "t-shar*d").scope == resolve(shared, SOURCE).scope

@@ -97,7 +97,7 @@ def test_inspect_tells_embeddings_of_two_models(meanings):
         cluster.request("PUT", path_of(INDEX, "_mapping"), put)
         bulk(cluster, INDEX, [{"index": {"_id": "d1"}}, {"body": "a zephyr", "more": "umbrella"}])
         inspection = inspect_index(cluster, INDEX)
-        expected = f"12 of 13 embeddings of 'body' read are not by its model {model_id}"
+        expected = f"12 of the 13 embeddings of 'body' that were read are not by its model {model_id}"
         assert [line for line in inspection.advice if line.startswith(expected)]
         # What changed there is a model, and a field more: the copy goes on.
         assert sync(cluster, INDEX, encoder, REPLACED).unlike == ()

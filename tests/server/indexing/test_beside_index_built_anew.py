@@ -127,7 +127,7 @@ def test_the_name_of_the_new_index_alone_takes_no_alias(cluster, swapped):
     fill_index(cluster, f"{swapped}-payroll", 3)
     with pytest.raises(ClusterError, match="was not made from") as refused:
         again(cluster, f"{swapped}-payroll", ReindexSettings(alias=f"{swapped}-hybridr"))
-    assert f"by POST /_aliases, point it to '{swapped}-payroll' first" in str(refused.value.hint)
+    assert f"point it to '{swapped}-payroll' first, by POST /_aliases" in str(refused.value.hint)
 
 
 def written_to(cluster: Cluster, kind: str, name: str) -> tuple[str, str, str]:
@@ -157,7 +157,7 @@ def test_what_clients_wrote_beside_the_earlier_source_is_not_left_in_silence(clu
         with pytest.raises(ClusterError, match=f"lacks 2 documents as clients wrote .* '{first}'") as refused:
             verb(cluster, index_name, HashingEncoder(), ReindexSettings())
     assert holders(cluster, alias) == [first]
-    request, body = str(refused.value.hint).split(" writes over")[0].split(" ", 2)[1:]
+    request, body = str(refused.value.hint).split(" copies")[0].split(" ", 2)[1:]
     cluster.request("POST", request, json.loads(body), {"refresh": "true"})
     assert sources(cluster, source)["own"] == {"text": "zephyr", "price": 1, "tags": ["a"]}
     done = again(cluster, index_name)

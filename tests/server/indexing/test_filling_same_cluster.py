@@ -19,7 +19,7 @@ def test_the_same_cluster_is_reached_with_the_patience_of_the_work(cluster):
 def test_another_cluster_at_the_same_address_is_refused(cluster):
     with pytest.raises(SettingsError, match="is not the cluster that the driver uses") as caught:
         SameCluster.of(cluster)._replace(uuid="of-another").connect(0.0)
-    assert "localhost is another one on each" in str(caught.value.hint)
+    assert "localhost is a different machine on each" in str(caught.value.hint)
 
 
 def test_a_cluster_that_does_not_tell_its_name_is_taken(cluster):
@@ -32,4 +32,4 @@ def test_where_nothing_answers_another_address_is_asked_for():
         settings = ClusterSettings(url=f"http://127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(Unreachable) as caught:
             SameCluster(settings, "of-the-driver").connect(0.0)
-    assert "give a --url by which every machine reaches the cluster" in str(caught.value.hint)
+    assert "give a --url that every machine can reach" in str(caught.value.hint)

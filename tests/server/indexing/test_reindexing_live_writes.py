@@ -36,7 +36,7 @@ def test_what_was_written_before_the_switch_is_there_after_it(cluster, index_nam
 
 def test_what_is_written_while_the_alias_moves_is_there_when_reindex_ends(cluster, index_name, monkeypatch):
     fill_index(cluster, index_name, 40)
-    original = switching.switch
+    original = switching.switch_alias
 
     def switch(*given: Any) -> None:
         cluster.request("PUT", path_of(index_name, "_doc", "late"), {"text": "zephyr"})

@@ -51,7 +51,7 @@ def test_every_first_answer_is_lost(cluster, index_name, monkeypatch):
 
 def test_an_alias_that_somebody_moves_elsewhere_is_left_there(cluster, index_name, monkeypatch):
     first = reindexed(cluster, index_name, 3)
-    original = switching.switch
+    original = switching.switch_alias
 
     def switch(cluster: Cluster, alias: str, *given: Any) -> None:
         add = {"add": {"index": index_name, "alias": alias}}

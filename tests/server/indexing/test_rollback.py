@@ -389,7 +389,7 @@ def test_a_write_under_way_while_the_alias_moves_is_kept_and_a_later_one_stays_s
     cluster, index_name, alias, monkeypatch
 ):
     put_documents(cluster, alias, [3, 60, 61], suffix=" by a client")
-    original = rollback_module.switch
+    original = rollback_module.switch_alias
 
     def switch(cluster: Cluster, alias: str, old: Any, new: str) -> None:
         original(cluster, alias, old, new)

@@ -32,6 +32,7 @@ from hybridr.indexing.verification import verify
 from hybridr.status.leftovers import rollback
 from hybridr.status.standing import remove, status
 from support.corpus import bulk, create, drop_indices, text_number
+from support.deployed import taken_for
 from support.hashing import HashingEncoder
 from support.meanings import LUCENE, Meanings, another_model, serving, stored, with_model
 
@@ -135,9 +136,16 @@ def fill(wishes: Meanings, mapping: Any, former: bool) -> dict[str, dict[str, An
 
 
 def made(cluster: Cluster, index: str = FIRST) -> list[str]:
-    """Give all that ml-commons keeps for an index."""
-    kinds = ("models", "connectors", "model_groups")
-    return [part for kind in kinds for part in search_ids(cluster, kind, models_name(index))]
+    """Give all that ml-commons keeps for an index, without connectors that it takes for one of another model."""
+    models = cluster.request("POST", f"{remote_models.ML}/models/_search", {"size": 100})["hits"]["hits"]
+    used = {hit["_source"]["connector_id"] for hit in models if "connector_id" in hit["_source"]}
+    name = models_name(index)
+    connectors = [
+        connector
+        for connector in search_ids(cluster, "connectors", name)
+        if connector in used or not any(taken_for(connector, other) for other in used)
+    ]
+    return [*search_ids(cluster, "models", name), *connectors, *search_ids(cluster, "model_groups", name)]
 
 
 def names_in(cluster: Cluster) -> list[str]:
@@ -320,7 +328,7 @@ REFUSED: list[tuple[dict[str, Any], type[HybridrError], str]] = [
     ({"semantic": ("all",), "vector_field": "a.vector"}, SettingsError, "no name with dots"),
     ({"semantic": ("all",), "in_place": True}, SettingsError, "leave --in-place out"),
     ({"semantic": ("all",), "server": "http://127.0.0.1:9"}, ClusterError, "does not let a model ask"),
-    ({"semantic": ("all",), "server": "nowhere"}, SettingsError, "is no address"),
+    ({"semantic": ("all",), "server": "nowhere"}, SettingsError, "is not a server's address"),
     ({"semantic": ("all",), "token": "wrong"}, SettingsError, "asks for another token"),
 ]
 

@@ -168,7 +168,7 @@ def test_back_and_forth(cluster, name, alias):
 def test_written_while_the_alias_moves(cluster, name, alias, monkeypatch):
     write_through(cluster, alias)
     bulk(cluster, alias, [{"index": {"_id": "other"}}, {"text": "velvet"}])
-    original = switching.switch
+    original = switching.switch_alias
 
     def switch(*arguments: Any) -> None:
         put_documents(cluster, alias, [11], suffix=" before")

@@ -172,7 +172,7 @@ def test_a_query_log_without_judgements_chooses_the_weight(
     log = tmp_path / "queries.txt"
     log.write_text("".join(f"{text_number(number)}\n" for number in range(50)), encoding="utf-8")
     settings = TuneSettings(query_log=log)
-    with pytest.raises(SettingsError, match="there are judgements"):
+    with pytest.raises(SettingsError, match="a query log and judgements are both given"):
         tune(cluster, index, judged, encoder=folder, settings=settings)
     before = resolve(cluster, index).record.tuning
     dry = tune(cluster, index, encoder=folder, settings=TuneSettings(query_log=log, dry_run=True))

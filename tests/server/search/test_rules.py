@@ -223,7 +223,7 @@ def test_rules_stay_with_a_source_through_another_reindex_and_end_with_it(cluste
         assert ids(search)[0] == "d3"
         add_rules(cluster, name, [Rule(name="s", text="y", ban=("d3",))])
         held = status(cluster, name).holdings
-        assert {one.kept["rules"].rules for one in held} == {2}
+        assert {one.sidecar_states["rules"].rules for one in held} == {2}
         assert any("rules: 2" in line for line in held[0].sidecar_lines())
         done = remove(cluster, name, discard=True)
         assert done["rules"] == [f"{name}-hybridr-rules"]

@@ -152,7 +152,9 @@ def test_an_index_that_was_tuned_for_an_unknown_fusion_says_what_to_run(cluster,
     info = cluster.index_info(f"{index}-hybridr")
     write_record(cluster, info.name, tuning=Tuned(search={"fusion": "completed", "completed_weight": 0.9}))
     try:
-        with pytest.raises(SettingsError, match="fusion 'completed', which there is not here") as caught:
+        with pytest.raises(
+            SettingsError, match="fusion 'completed', which this version does not have"
+        ) as caught:
             Search(cluster, info.name, HashingEncoder(dim=32))
         assert str(caught.value.hint).endswith(" --reset")
     finally:

@@ -311,7 +311,7 @@ def test_by_http_with_a_token(opened):
 def test_http_is_for_this_machine_and_those_who_know_the_token(cluster):
     with pytest.raises(SettingsError, match="token"):
         open_agents(cluster, [INDEX], McpSettings(http=True))
-    with pytest.raises(SettingsError, match="not of this machine"):
+    with pytest.raises(SettingsError, match="other machines can reach"):
         open_agents(cluster, [INDEX], McpSettings(http=True, host="0.0.0.0", token=SecretStr("x")))
     with pytest.raises(SettingsError, match="no index"):
         open_agents(cluster, [])

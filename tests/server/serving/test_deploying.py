@@ -150,7 +150,7 @@ def test_refusals(shelf, server, cluster, index_name):
 
     with pytest.raises(Unreachable, match="no embedding server answers"):
         plan(way="neural", server="http://127.0.0.1:1")
-    with pytest.raises(SettingsError, match="no address"):
+    with pytest.raises(SettingsError, match="is not a server's address"):
         plan(way="neural", server="nowhere")
     other = Server(create_app(HashingEncoder()))
     try:

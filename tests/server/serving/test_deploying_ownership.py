@@ -23,7 +23,7 @@ from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.settings import DeploySettings, ServeSettings
 from hybridr.status.standing import remove, status
 from support.corpus import drop_indices, reindexed
-from support.deployed import Server
+from support.deployed import Server, taken_for
 from support.hashing import HashingEncoder
 
 pytestmark = [pytest.mark.node, pytest.mark.ml]
@@ -98,13 +98,6 @@ def kill(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
         raise Killed
 
     monkeypatch.setattr(module, name, killed)
-
-
-def taken_for(kept: str, other: str) -> bool:
-    """Tell whether ml-commons takes one id for the other: they share what stands between two hyphens (see
-    `is_mistaken_conflict`), which they do on some nodes. It deletes no connector then that a model is said to
-    use."""
-    return not {*kept.lower().split("-")}.isdisjoint(other.lower().split("-"))
 
 
 @pytest.mark.attack(23)

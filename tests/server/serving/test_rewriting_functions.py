@@ -139,7 +139,7 @@ def own_scores(search: Search, query: dict[str, Any]) -> dict[str, float]:
 def test_the_spread_hangs_on_the_words_and_the_encoder(search):
     [lists] = search.candidates([TEXT])
     around = (("query", {"function_score": {"functions": [{"weight": 1}]}}),)
-    scored = search.rescoring(TEXT, 100, SplitQuery(MATCH, wrappers=around)).scored
+    scored = search.rescoring(TEXT, 100, SplitQuery(MATCH, wrappers=around)).scoring_query
     made = scored["function_score"]["query"]["script_score"]["script"]["params"]
     assert made["factor"] == pytest.approx(4 * sqrt(lists.scales.idf_sum) / 0.8)
     assert made["zero"] == pytest.approx(lists.scales.unrelated / 2)

@@ -60,7 +60,7 @@ def test_adapt_without_torch_then_reindex(cluster, index_name, base, tmp_path, c
     assert [row["name"] for row in result["gate"]["rows"]][-1] == "hybrid top 10 kept"
     assert load_encoder(out).dim == load_encoder(base).dim
     shown = cli.typed([*command, "--force"]).out
-    assert "done before" in shown
+    assert "from an earlier run" in shown
     assert f"hybridr reindex {index_name} --encoder {out}" in shown
     reindexing = ["reindex", index_name, "--url", cluster.url, "--json"]  # takes the encoder just made
     cli.typed(reindexing)
