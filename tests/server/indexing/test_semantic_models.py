@@ -136,7 +136,7 @@ def fill(wishes: Meanings, mapping: Any, former: bool) -> dict[str, dict[str, An
 
 
 def made(cluster: Cluster, index: str = FIRST) -> list[str]:
-    """Give all that ml-commons keeps for an index, without connectors that it takes for one of another model."""
+    """Give all that ml-commons keeps for an index, but for connectors that it takes for another model's."""
     models = cluster.request("POST", f"{remote_models.ML}/models/_search", {"size": 100})["hits"]["hits"]
     used = {hit["_source"]["connector_id"] for hit in models if "connector_id" in hit["_source"]}
     name = models_name(index)
