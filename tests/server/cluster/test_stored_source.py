@@ -78,7 +78,7 @@ def test_of_a_derived_source_all_that_is_searched_is_copied(cluster, index_name)
     bulk(cluster, index_name, [{"index": {"_id": "1"}}, document | {"place": "1,2"}])
     with pytest.raises(ClusterError, match="derived source"):
         reindex(cluster, index_name, HashingEncoder(), ReindexSettings(in_place=True))
-    assert plan(cluster, index_name, HashingEncoder(), TEXT).terms["settings_left_out"] == [
+    assert plan(cluster, index_name, HashingEncoder(), TEXT).details["settings_left_out"] == [
         "derived_source.enabled"
     ]
     done = reindex(cluster, index_name, HashingEncoder(), TEXT)
