@@ -151,7 +151,9 @@ def test_tune_writes_for_all_searches_and_refuses_a_part(shared):
 @pytest.mark.attack(3)
 def test_reindex_refuses_a_part(shared):
     before = {info.name for info in shared.indices("*")}
-    with pytest.raises(ClusterError, match="is an alias with filter and search_routing, but 't-both-source-hyb"):
+    with pytest.raises(
+        ClusterError, match="is an alias with filter and search_routing, but 't-both-source-hyb"
+    ):
         reindex(shared, "t-both-source", HashingEncoder(salt="other"))
     with pytest.raises(ClusterError, match="is an alias with a filter: this works on all of"):
         reindex(shared, "t-tenant-source", ENCODER, ReindexSettings(in_place=True))

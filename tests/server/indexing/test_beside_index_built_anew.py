@@ -207,7 +207,7 @@ def test_what_clients_write_right_before_the_switch_is_told_after_it(cluster, in
     first = reindexed(cluster, index_name, 5).destination
     built_anew(cluster, index_name, 5)
     alias = f"{index_name}-hybridr"
-    before_call(monkeypatch, switching, "switch", lambda: put_documents(cluster, alias, [30]))
+    before_call(monkeypatch, switching, "switch_alias", lambda: put_documents(cluster, alias, [30]))
     with pytest.raises(ClusterError, match=f"lacks 1 document as clients wrote them in '{first}'"):
         again(cluster, index_name)
     assert holders(cluster, f"{index_name}-hybridr") == [f"{index_name}-hybridr-2"]

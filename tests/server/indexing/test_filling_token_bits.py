@@ -90,7 +90,7 @@ def test_a_field_of_that_name_is_refused(cluster, source):
     field = {"properties": {BITS_FIELD: {"type": "keyword"}}}
     cluster.request("PUT", path_of(source, "_mapping"), field)
     for settings in (BESIDE, IN_PLACE):
-        with pytest.raises(DataError, match=f"has a field '{BITS_FIELD}' already"):
+        with pytest.raises(DataError, match=f"already has a field '{BITS_FIELD}'"):
             reindex(cluster, source, HashingEncoder(), settings)
 
 

@@ -47,8 +47,13 @@ def test_dry_run_sends_nothing(cluster, index_name, tiny, cli):
             "load the documents",
         ),
         ({}, {"_source": {"excludes": ["price"]}}, "does not keep its documents whole", ""),
-        ({}, {"properties": {VECTOR: {"type": "keyword"}}}, f"field '{VECTOR}' already", "--vector-field"),
-        ({}, {"properties": {MARK_FIELD: {"type": "text"}}}, f"field '{MARK_FIELD}' already", ""),
+        (
+            {},
+            {"properties": {VECTOR: {"type": "keyword"}}},
+            f"already has a field '{VECTOR}'",
+            "--vector-field",
+        ),
+        ({}, {"properties": {MARK_FIELD: {"type": "text"}}}, f"already has a field '{MARK_FIELD}'", ""),
         ({"blocks.write": True}, {}, "index.blocks.write", "_settings"),
     ],
 )

@@ -219,7 +219,7 @@ def test_refusals(cluster, index_name, cli):
     with pytest.raises(FingerprintMismatch):
         sync(cluster, index_name, HashingEncoder(salt="other"))
     rollback(cluster, index_name)
-    with pytest.raises(DataError, match=f"no alias points to {destination}") as caught:
+    with pytest.raises(DataError, match=f"no alias points to them: {destination}") as caught:
         sync(cluster, index_name, HashingEncoder())
     assert caught.value.hint == f"hybridr reindex {index_name}   brings them up to date and moves the alias"
     assert reindex(cluster, index_name, HashingEncoder()).destination == destination

@@ -360,7 +360,7 @@ def test_an_older_index_gets_what_the_source_changed_before_the_alias_moves(clus
     delete(cluster, index_name, "d6")
     sync(cluster, index_name, HashingEncoder())
     alias, seen, older = f"{index_name}-hybridr", list[Any](), f"{index_name}-hybridr-1"
-    before_call(monkeypatch, rollback_module, "switch", lambda: seen.append(sources(cluster, older)))
+    before_call(monkeypatch, rollback_module, "switch_alias", lambda: seen.append(sources(cluster, older)))
     planned = rollback(cluster, index_name, dry_run=True)["behind"]
     assert {name: planned[name] for name in NOTHING} == {"inserts": 1, "updates": 1, "deletes": 1}
     behind = rollback(cluster, index_name)["behind"]
@@ -375,7 +375,7 @@ def test_what_clients_write_between_the_look_and_the_move_is_not_given_up(
     cluster, index_name, alias, cli, monkeypatch
 ):
     left = resolve(cluster, alias).name
-    before_call(monkeypatch, rollback_module, "switch", lambda: put_documents(cluster, alias, [70]))
+    before_call(monkeypatch, rollback_module, "switch_alias", lambda: put_documents(cluster, alias, [70]))
     said = cli(cluster, "rollback --drop", index_name).out
     assert f"deleted 1 meanwhile: {left} is kept" in said
     assert "d70" not in sources(cluster, alias)
