@@ -88,7 +88,7 @@ def test_a_stopped_export_goes_on_and_leaves_what_changed_to_the_last_stage(
     update(cluster, index_name, "d1", text="written after the export")
     delete(cluster, index_name, "d2")
     said = cli(cluster, f"export-text {index_name} --out {tmp_path}").out
-    assert "took 7 documents, and 2 of these texts were changed or deleted" in said
+    assert "7 documents were written to the index and 2 of these texts were changed or deleted" in said
 
 
 def test_a_part_that_is_damaged_or_gone_is_made_again(cluster, index_name, tmp_path):

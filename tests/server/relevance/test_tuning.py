@@ -121,7 +121,7 @@ def test_without_judgements_the_defaults_stay(cluster, index, folder):
 
 def test_thin_evidence_is_refused(cluster, index, folder, judged):
     queries, qrels = judged
-    with pytest.raises(DataError, match="9 judged queries; 10 are needed"):
+    with pytest.raises(DataError, match="9 judged queries; at least 10 are needed"):
         tune(cluster, index, (queries[:9], qrels), encoder=folder)
 
 
