@@ -58,7 +58,7 @@ MISTAKES = [
     (f"evaluate {INDEX} --beir .", 1, "no qrels", "qrels/test.tsv"),
     (f"evaluate {INDEX}", 2, "no queries to search with", "--beir FOLDER, or --judgements"),
     (f"tune {INDEX} --judgements", 2, "nobody has judged", f"hybridr serve --index {INDEX}"),
-    (f"search {INDEX} x --filter year:2020", 2, "no JSON object", "--filter '{"),
+    (f"search {INDEX} x --filter year:2020", 2, "not a JSON object", "--filter '{"),
     (f"""search {INDEX} x --filter '{{"trem": {{}}}}'""", 1, "unknown query [trem]", "the filter"),
     (f"search {INDEX} ''", 1, "empty", "at least one visible character"),
     (f"reindex {BARE} --encoder all-mpnet-base-v2", 1, "no encoder of that name", "hybridr models"),

@@ -46,7 +46,7 @@ def test_search_answers_as_the_library_does(served, cluster, mode):
 def test_a_query_of_100_000_characters(served):
     answer = served[0].post("/search", json={"query": "word " * 20_000})
     assert answer.status_code == 422
-    assert "more words than the cluster takes" in answer.json()["error"]["message"]
+    assert "more words than the cluster allows" in answer.json()["error"]["message"]
     one_word = served[0].post("/search", json={"query": "x" * 100_000})
     assert one_word.status_code == 200
 
