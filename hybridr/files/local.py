@@ -19,6 +19,7 @@ import errno
 import gzip
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -28,7 +29,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cache
 from importlib import metadata, resources
@@ -237,10 +238,10 @@ def max_graph_bytes() -> int:
 def _number_setting(name: str, default: float) -> float:
     """Return an environment variable as a number of at least 0, else the default. Raises ValueError."""
     text = os.environ.get(name) or default
-    try:
-        return max(float(text), 0.0)
-    except ValueError:
-        raise ValueError(f"{name} is {text!r}, a number is needed") from None
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return max(number, 0.0)
+    raise ValueError(f"{name} is {text!r}, a number is needed")
 
 
 def require_own_files(folder: Path) -> None:
