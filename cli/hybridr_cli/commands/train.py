@@ -36,7 +36,7 @@ class DocumentOptions:
     beir: Annotated[Path | None, typer.Option(help="BEIR folder instead of --index.")] = None
     file: Annotated[
         Path | None,
-        typer.Option(help="JSONL (NAME.jsonl) or docid<TAB>text lines, also gzipped, instead of --index."),
+        typer.Option(help="NAME.jsonl, or lines docid<TAB>text, plain or gzip; instead of --index."),
     ] = None
 
 
