@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -289,7 +290,7 @@ class Index:
         try:
             return calibrate(self.cluster, result.destination, encoder, **arguments).described
         except ClusterError as error:
-            return f"not measured: {error.message}; hybridr tune {self.name}"
+            return f"not measured: {error.message}; hybridr tune {shlex.quote(self.name)}"
 
     def export_text(
         self, folder: Path, settings: ReindexSettings | None = None, *, progress: Progress = silent
@@ -631,7 +632,8 @@ class Index:
         folder = Judgements.of(resolve(self.cluster, self.name)).folder
         if not (folder / "qrels").is_dir():
             raise SettingsError(
-                f"nobody has judged '{self.name}' on this machine", hint=f"hybridr serve --index {self.name}"
+                f"nobody has judged '{self.name}' on this machine",
+                hint=f"hybridr serve --index {shlex.quote(self.name)}",
             )
         return JudgedQueries(folder, split)
 

@@ -80,7 +80,7 @@ def logs(
     settings: Annotated[NodeSettings, Only("name")],
 ) -> None:
     """Show the last 200 log lines of a node."""
-    from hybridr.cluster.embedded.process import read_logs as read_logs
+    from hybridr.cluster.embedded.process import read_logs
 
     lines = read_logs(settings.name)
     for line in lines:
