@@ -497,4 +497,4 @@ class Reordering:
 
     def late_remarks(self, hits: Sequence[Hit]) -> list[str]:
         """Return remarks for hits of a page that there was no time to re-rank."""
-        return [said for reranker in self.members if (said := reranker.late_remark(hits))]
+        return list(filter(None, (reranker.late_remark(hits) for reranker in self.members)))
