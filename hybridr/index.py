@@ -854,16 +854,17 @@ class Index:
     def explain_requests(
         self, file: Path, settings: DeploySettings | None = None, *, search: SearchSettings | None = None
     ) -> Explained:
-        """Return which requests in `file` a deployment would rank, and for the others the reason.
+        """Return which requests in `file` a transparent deployment would rank, and for the others the reason.
 
-        The file has a request body a line. Raises DataError for an unreadable file.
+        Each line of the file is a search body, or {"path": …, "body": …}. Raises DataError for an unreadable
+        file, NotFound and AccessDenied.
         """
         from .search.settings import SearchSettings
         from .serving.rewriting.explaining import explain_file
         from .serving.settings import DeploySettings
 
         recall = (settings or DeploySettings()).recall
-        return explain_file(self.cluster, self.name, file, search or SearchSettings(), recall)
+        return explain_file(self.cluster, self.name, Path(file), search or SearchSettings(), recall)
 
     def shadow(
         self,

@@ -474,8 +474,8 @@ class Reordering:
             for old, new in zip(before, best, strict=True):
                 if {hit.doc_id for hit in old} != {hit.doc_id for hit in new} or len(old) != len(new):
                     raise ModelError(
-                        f"the re-ranker '{reranker.name}' was given {len(old)} hits and gives {len(new)}: "
-                        "it must return the same hits",
+                        f"the re-ranker '{reranker.name}' was given {len(old)} hits and returned {len(new)}, "
+                        "not exactly the same ones",
                         hint="--rerank none",
                     )
         return [first + others for first, others in zip(best, rest, strict=True)]

@@ -150,12 +150,12 @@ def add_head(ranker: Ranker, width: int, seed: int) -> None:
     if ranker.outputs is None or not isinstance(ranker.head, torch.nn.Identity):
         ranker.require_complete()
         return
-    head = torch.nn.Linear(ranker.config.hidden_size, ranker.outputs or width, device=ranker.device)
+    head = torch.nn.Linear(ranker.config.hidden_size, ranker.outputs or width)
     generator = torch.Generator().manual_seed(seed)
     spread = float(getattr(ranker.config, "initializer_range", 0.02))
     torch.nn.init.normal_(head.weight, std=spread, generator=generator)
     torch.nn.init.zeros_(head.bias)
-    ranker.head = head
+    ranker.head = head.to(ranker.device)  # drawn on the processor: the same weights on every device
 
 
 def head_weights(ranker: Ranker, name: str) -> Trainable:

@@ -207,6 +207,7 @@ class Parts(NamedTuple):
         return {
             "recipe": RECIPE,
             "artifacts": {artifact.coordinates: artifact.sha256 for artifact in self.artifacts()},
+            # Of each module all but its jars, which are artifacts.
             "modules": {name: [*module[:1], *module[2:]] for name, module in self.modules.items()},
         }
 

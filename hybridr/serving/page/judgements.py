@@ -174,10 +174,10 @@ def id_of(text: str) -> str:
 
 
 def agreement_of(first: Qrels, second: Qrels) -> dict[str, Any] | None:
-    """Return the agreement of two judges: the number of `documents` that both judged, the share with the
-    `same` grade, and Cohen's `kappa`.
+    """Return the agreement of two judges whose grades are 0 or 1: the number of `documents` that both judged,
+    the share with the `same` grade, and Cohen's `kappa`.
 
-    kappa = (same - chance) / (1 - chance): 1 for full agreement, 0 for that of chance, None if both always
+    kappa = (same - chance) / (1 - chance): 1 for full agreement, 0 for chance agreement, None if both always
     gave the same single grade. Returns None if they judged nothing in common.
     """
     pairs = [
