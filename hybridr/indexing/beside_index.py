@@ -233,7 +233,7 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
     freeing = name_conflict_hints(settings)
     if conflicts := {ENCODER_FIELD, SEQ_NO_FIELD, *freeing} & info.properties.keys():
         raise DataError(
-            f"index '{info.name}' has a field '{min(conflicts)}' already",
+            f"index '{info.name}' already has a field '{min(conflicts)}'",
             hint=freeing.get(min(conflicts), "--vector-field NAME chooses another"),
         )
 
