@@ -67,7 +67,7 @@ class Demonstration:
 
 def demonstrate(
     *,
-    documents: int = 250,
+    documents: int = 260,
     node_settings: NodeSettings | None = None,
     adapt_settings: AdaptSettings | None = None,
     progress: Progress = silent,
