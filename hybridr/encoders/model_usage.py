@@ -203,7 +203,7 @@ def require_modules(folder: Path) -> dict[str, str]:
 
 
 def read_prompts(folder: Path, model_config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the prompts before a query and a document.
+    """Return the texts (prompts) that the model expects in front of a query and of a document, by side.
 
     Raises ModelError, also for prompts that versions of sentence-transformers read differently. Without a
     "document" prompt some versions give documents "passage" or "corpus", version 6.2 nothing.

@@ -205,7 +205,7 @@ class TextModel(UsedModel):
 
     @property
     def width(self) -> int:
-        """Return the dimension of a token's state, from which vectors are pooled."""
+        """Return the dimension of a token state. Vectors are pooled from token states."""
         return self.dim
 
     @property

@@ -40,9 +40,9 @@ _spreads: dict[str, float] = {}
 
 
 def read_state_file(file: str) -> dict[str, Any]:
-    """Return the JSON object in a file of the state folder; empty if missing, or damaged but replaceable.
+    """Return the JSON object in a file of the state folder; empty if the file is missing.
 
-    Raises DataError for a damaged file that is IRREPLACEABLE.
+    A damaged file counts as empty, except that one listed in IRREPLACEABLE raises DataError.
     """
     path = below(state_folder(), file)
     try:

@@ -297,7 +297,7 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
 
 
 def check_alias(view: IndexView, alias: str, info: IndexInfo, *, discard: bool) -> IndexInfo | None:
-    """Return the index behind the alias, or None for a new alias.
+    """Check that this run may move the alias; return the index that it points to now, None if it is new.
 
     Raises SettingsError for an invalid alias name, ClusterError if the alias belongs to an index of another
     source that this one did not replace. Unless `discard`, ClusterError too if the source lacks what clients

@@ -142,7 +142,9 @@ class ShadowingProxy(Proxy):
         return send
 
     def is_followed_name(self, name: str, info: IndexInfo) -> bool:
-        """Return whether a name stands for all of the followed index, or of its source."""
+        """Return whether a name is the index that the server follows, its source, or an alias that shows all
+        of one of them. The answer is cached for some seconds.
+        """
         until, is_followed = self._known.get(name, (0.0, False))
         if time.monotonic() < until:
             return is_followed

@@ -281,7 +281,9 @@ def add_to_output(host: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) 
 
 
 def adapter_weights(backbone: Any, name: str) -> dict[str, nn.Parameter]:
-    """Return the adapters' parameters by their keys in the files of a REM called `name`."""
+    """Return the parameters of LoRA and of the parallel adapters, by their keys in the files of a REM called
+    `name`.
+    """
     kind = backbone.config.model_type
     anatomy = ANATOMIES[kind]
     parameters: dict[str, nn.Parameter] = {}

@@ -93,7 +93,7 @@ def show_holding(session: Session, source: str, holding: IndexStatus) -> None:
 
 
 def in_words(details: Mapping[str, Any]) -> str:
-    """Return names and values as one line of text: nested ones in parentheses, None left out."""
+    """Return "name value, name value"; a nested mapping is in parentheses, a value of None is left out."""
     return ", ".join(
         f"{name} ({in_words(value)})" if isinstance(value, Mapping) else f"{name} {value}"
         for name, value in details.items()

@@ -189,9 +189,10 @@ def analysed_length(reading: Reading) -> int:
 
 
 def lay_out(source: dict[str, Any], fields: Sequence[str], searched: Sequence[str]) -> Layout:
-    """Return the joined text of a document's `fields`, and the part of it that each searched field holds.
+    """Return the text that the encoder reads, which joins a document's `fields`, and the text that each
+    searched field holds, with its place in the joined one.
 
-    A searched field outside `fields`, such as the target of a `copy_to`, is taken to hold the whole text.
+    A searched field outside `fields`, such as the target of a `copy_to`, counts as holding the whole text.
     """
     field_texts = {name: text_of(source, (name,)) for name in fields}
     starts, length = {}, 0
