@@ -147,7 +147,7 @@ def test_what_cannot_rank_is_told(plain, cluster, searchable, monkeypatch):
     searching, rescored = plain.reranked("cross", **OWN), CrossReranker.rescored
     less = lambda self, lists: [hits[1:] for hits in rescored(self, lists)]  # noqa: E731
     monkeypatch.setattr(CrossReranker, "rescored", less)
-    with pytest.raises(ModelError, match="'cross' was given 12 hits and gives 11"):
+    with pytest.raises(ModelError, match="the re-ranker 'cross' was given 12 hits and returned 11"):
         searching(TEXT, 5)
 
     # Hits without texts are told.
