@@ -36,7 +36,7 @@ from .health_checks import (
 ANSWER_S = 15.0
 MODULES = ("analysis-common", "lang-painless")
 OPTIONAL_PLUGIN = "opensearch-ml"
-LEAST_FREE = 0.10
+MIN_FREE = 0.10
 """Share of a disk that should be free; with less, OpenSearch moves shards away."""
 STAGES = 3
 START_COMMAND = "hybridr node start"
@@ -113,7 +113,7 @@ def check_health(cluster: Cluster) -> Check:
 def check_cluster_disk(cluster: Cluster) -> Check:
     """Check the disk of the node with the smallest free share.
 
-    The check fails below the flood stage, where OpenSearch refuses writes; from there to LEAST_FREE it is a
+    The check fails below the flood stage, where OpenSearch refuses writes; from there to MIN_FREE it is a
     remark.
     """
     try:
@@ -129,7 +129,7 @@ def check_cluster_disk(cluster: Cluster) -> Check:
     fullest = min(disks, key=lambda disk: disk["available_in_bytes"] / disk["total_in_bytes"])
     free, total = fullest["available_in_bytes"], fullest["total_in_bytes"]
     room = f"{free / 1e9:.1f} GB ({free / total:.0%}) free on the fullest node"
-    if free >= LEAST_FREE * total:
+    if free >= MIN_FREE * total:
         return Check("cluster disk", True, room)
     refuses_writes = not free or free < bytes_kept_free(settings, WATERMARK, total)
     fix = f"free some: writes are refused at {watermark_of(settings, WATERMARK)}"

@@ -51,7 +51,7 @@ from ..search.calibration import is_reference
 from ..search.fusions import SPARE_CLAUSES
 from ..search.fusions.absolute import WINDOW
 from ..search.settings import SearchSettings
-from ..search.signals.soft_terms import MOST_CLAUSES, NEAREST, USED
+from ..search.signals.soft_terms import MAX_CLAUSES, NEAREST, USED
 
 PROBED_DOCUMENTS, PROBED_QUERIES = 64, 32
 SEED = 13
@@ -115,7 +115,7 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
         for term in query_terms:
             near[term] = [neighbour for neighbour, _ in table.near(term, NEAREST)[:USED]]
     lookups_s = (time.perf_counter() - started) if near else 0.0
-    clause_room = min(MOST_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES)
+    clause_room = min(MAX_CLAUSES, clause_limit(cluster) - SPARE_CLAUSES)
     most_groups = max(0, clause_room // ((USED + 1) * len(fields)))
     bodies = [
         probe_body(info, fields, query, [near[term] for term in terms if term in near][:most_groups])
@@ -265,7 +265,7 @@ def writing_processor_s(quantity: Quantity, shards: int) -> float:
 
 TIMED = 512  # sampled documents whose encoding is timed
 TIMED_S = 10.0  # longest time of encoding
-LEAST_S = 1.0  # shortest: a GPU boosts its clock only after some time
+MIN_TIMED_S = 1.0  # shortest: a GPU boosts its clock only after some time
 
 
 def estimated_plan(cluster: Cluster, name: str, encoder: Encoder, settings: ReindexSettings) -> Plan:
@@ -349,7 +349,7 @@ def encoding_speed(proposal: Proposal, texts: Sequence[str]) -> float:
         nonlocal encoded
         for batch in cycle(batches):
             elapsed_s = time.perf_counter() - started
-            if elapsed_s > TIMED_S or (encoded >= len(by_length) and elapsed_s > LEAST_S):
+            if elapsed_s > TIMED_S or (encoded >= len(by_length) and elapsed_s > MIN_TIMED_S):
                 return
             encoded += len(batch)
             yield batch

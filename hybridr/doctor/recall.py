@@ -36,7 +36,7 @@ DEFAULT_WIDTH = 2 * NEIGHBOURS  # its `ef_search`
 WIDTHS = (NEIGHBOURS, DEFAULT_WIDTH, 2 * DEFAULT_WIDTH, 5 * DEFAULT_WIDTH)
 OVERSAMPLE_FACTORS = (2.0, 5.0)
 COMPRESSED = ("on_disk", "sq")
-ENOUGH_RECALL = 0.95
+MIN_RECALL = 0.95
 # Further hits of exact search: a document with the same score as the last of them counts as nearest too.
 SPARE_FOR_TIES = 20
 SCORE_TOLERANCE = 1e-6
@@ -91,9 +91,9 @@ class Recall:
 
     @property
     def ok(self) -> bool:
-        """Return whether the default walk is not significantly below ENOUGH_RECALL for the ten nearest."""
+        """Return whether the default walk is not significantly below MIN_RECALL for the ten nearest."""
         return all(
-            share.high >= ENOUGH_RECALL
+            share.high >= MIN_RECALL
             for share in self.shares
             if (share.walk, share.k) == (self.usual, CUTOFFS[0])
         )
@@ -238,10 +238,10 @@ def walk_advice(info: IndexInfo, shares: Sequence[WalkShare]) -> str:
         walk.name: min(share.mean for share in shares if (share.walk, share.k) == (walk.name, CUTOFFS[0]))
         for walk in walks(info)
     }
-    if means[Walk(DEFAULT_WIDTH).name] >= ENOUGH_RECALL:
+    if means[Walk(DEFAULT_WIDTH).name] >= MIN_RECALL:
         return ""
     command = f"hybridr reindex {quote(info.record.source)}"
-    cheapest = next((walk for walk in walks(info) if means[walk.name] >= ENOUGH_RECALL), None)
+    cheapest = next((walk for walk in walks(info) if means[walk.name] >= MIN_RECALL), None)
     if cheapest and cheapest.oversample:
         return f"{cheapest.name} in your own `knn` queries; {command} --vectors float for all searches"
     if cheapest:

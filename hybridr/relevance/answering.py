@@ -33,7 +33,7 @@ from ..search.search import BATCH, Search
 from ..search.settings import SearchSettings
 from .unanswerable_queries import unanswerable_queries
 
-ASKED, LEAST = 400, 40
+ASKED, MIN_QUERIES = 400, 40
 """Unanswerable queries that are searched, and the fewest usable ones that measure a share of 5 %."""
 DRAWN, LONGEST = 100, 200
 """Documents whose own words are searched, and the characters of each such query. An unanswerable query
@@ -119,8 +119,8 @@ def calibrate(
             if answers.ranking == ranking and answers.documents == cluster.count(info.name):
                 return Calibration(info.name, answers)
         answers = None if note else calibrated(measured_search, progress)
-        if answers and answers.queries < LEAST:
-            note, answers = f"{answers.queries} queries are too few, {LEAST} are needed", None
+        if answers and answers.queries < MIN_QUERIES:
+            note, answers = f"{answers.queries} queries are too few, {MIN_QUERIES} are needed", None
         if answers:
             changes["answers"] = answers
         if changes:

@@ -21,9 +21,9 @@ from ..languages import guess_language
 from ..records import Document, Progress, silent, with_progress
 
 LONGEST_TEXT = 20_000  # characters; far beyond what the encoder reads, and small enough to keep
-LEAST_DOCUMENTS = 40
+MIN_DOCUMENTS = 40
 TARGET_DOCUMENTS, TARGET_QUERIES = 20_000, 10_000
-LEAST_QUERIES = 10  # fewest for a diagnosis of domains
+MIN_QUERIES = 10  # fewest for a diagnosis of domains
 GIVE_QUERIES = "--target-queries FILE gives some, one per line; without it they are made from documents"
 LANGUAGE_SAMPLE = 500  # documents
 TITLE_FIELD = "title"
@@ -72,9 +72,9 @@ def draw_sample(
         else:
             heapq.heappushpop(pairs, entry)
     documents = [document for _, document in sorted(pairs, reverse=True)]
-    if len(documents) < LEAST_DOCUMENTS:
+    if len(documents) < MIN_DOCUMENTS:
         raise DataError(
-            f"{read:,} documents hold {len(documents)} different texts; {LEAST_DOCUMENTS} are needed",
+            f"{read:,} documents hold {len(documents)} different texts; {MIN_DOCUMENTS} are needed",
             hint="use the unadapted encoder: hybridr reindex NAME without --encoder",
         )
     return DrawnSample(
@@ -114,9 +114,9 @@ def read_target(
         probes = draw_probes(sample.documents, TARGET_QUERIES, seed)
         texts = tuple(probe.text for probe in probes)
         made_from = tuple(probe.position for probe in probes)
-    if len(texts) < LEAST_QUERIES:
+    if len(texts) < MIN_QUERIES:
         raise DataError(
-            f"{name}: {quantity(len(texts), 'query')}, {LEAST_QUERIES} are needed", hint=GIVE_QUERIES
+            f"{name}: {quantity(len(texts), 'query')}, {MIN_QUERIES} are needed", hint=GIVE_QUERIES
         )
     key = fingerprint([sample.fingerprint, list(texts)])
     return TargetDomain(name, tuple(sample.documents), texts, made_from, key)

@@ -62,7 +62,7 @@ QueriesQrels: TypeAlias = "tuple[list[Query], Qrels]"
 CORPUS_CAP = 600  # documents that both encoders encode, including those of the probes
 QUERY_CAP = 500  # queries of the user's log
 BEST = 100  # candidates of each retriever
-LEAST_JUDGED, MOST_JUDGED = 30, 500  # queries; fewer tell two encoders apart by chance
+MIN_JUDGED, MAX_JUDGED = 30, 500  # queries; fewer tell two encoders apart by chance
 DOCUMENTS = 2_000  # that both encoders encode: all judged ones, and others
 PAGE = 100
 MEASURE = parse_measure("nDCG@10")
@@ -217,7 +217,7 @@ class JudgedSample(NamedTuple):
     @property
     def decides(self) -> bool:
         """Return whether there are enough judged queries to decide."""
-        return len(self.queries) >= LEAST_JUDGED
+        return len(self.queries) >= MIN_JUDGED
 
     def filled(self, others: Sequence[Document]) -> list[Document]:
         """Return the judged documents filled up with `others` to 2,000."""
@@ -240,7 +240,7 @@ def read_evidence(source: Source, judgements: QueriesQrels, fields: Sequence[str
     queries, qrels = judgements
     order = random.Random(seed).sample(queries, len(queries))
     doc_ids: dict[str, None] = {}
-    for query in order[:MOST_JUDGED]:
+    for query in order[:MAX_JUDGED]:
         more = [doc_id for doc_id in qrels.get(query.query_id, {}) if doc_id not in doc_ids]
         if len(doc_ids) + len(more) <= DOCUMENTS:
             doc_ids.update(dict.fromkeys(more))
@@ -255,7 +255,7 @@ def read_evidence(source: Source, judgements: QueriesQrels, fields: Sequence[str
         documents = [clipped(document) for document in source if document.doc_id in doc_ids]
     present = {document.doc_id for document in documents}
     usable = []
-    for query in order[:MOST_JUDGED]:
+    for query in order[:MAX_JUDGED]:
         grades = qrels.get(query.query_id, {})
         relevant = {doc_id for doc_id, grade in grades.items() if grade > 0}
         if relevant & present and all(doc_id in doc_ids for doc_id in grades):
@@ -309,8 +309,8 @@ def judged_values(
 
 
 QUERY_DOCUMENTS = 300  # documents that queries are made from
-LEAST_MADE = 30  # queries
-FILE, MOST_KEPT = "comparisons.json", 50
+MIN_PROBES = 30  # queries
+FILE, MAX_KEPT = "comparisons.json", 50
 BYTES = 4  # of a component of a vector
 EVENING = (LEVEL, SHARE_OF_MEAN)  # results measured with other settings are not reused
 
@@ -466,10 +466,10 @@ def comparison_task(sample: Sequence[Document], evidence: JudgedSample | None, s
         return ComparisonTask(filled, texts, [query.text for query in evidence.queries], evidence, [])
     random.Random(seed).shuffle(documents)
     probes, texts = make_probes(documents[:QUERY_DOCUMENTS], seed)
-    if len(probes) < LEAST_MADE:
+    if len(probes) < MIN_PROBES:
         raise DataError(
-            f"{len(documents):,} different texts give {len(probes)} queries; {LEAST_MADE} are needed",
-            hint=f"--beir FOLDER with {LEAST_JUDGED} judged queries or more",
+            f"{len(documents):,} different texts give {len(probes)} queries; {MIN_PROBES} are needed",
+            hint=f"--beir FOLDER with {MIN_JUDGED} judged queries or more",
         )
     texts += [document.contents for document in documents[len(texts) :]]
     return ComparisonTask(
@@ -495,5 +495,5 @@ def measured(
     scores: dict[str, Any] = {name: task.values(ranked).round(6).tolist() for name, ranked in lists.items()}
     scores["documents_per_second"] = len(task.texts) / max(seconds, 1e-9)
     with suppress(DownloadError):  # else it is measured again next time
-        remember_newest(FILE, key, scores, MOST_KEPT)
+        remember_newest(FILE, key, scores, MAX_KEPT)
     return scores

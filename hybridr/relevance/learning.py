@@ -32,7 +32,7 @@ from ..evaluation.evaluation import checked_qrels, judged_queries
 from ..evaluation.significance import BoundedMean, bounded_mean
 from ..families import load_member
 from ..records import Progress, Qrels, Query, Reported, silent
-from ..search.calibration import MOST_LIKENESS, likeness_threshold
+from ..search.calibration import MAX_LIKENESS, likeness_threshold
 from ..search.checks import encoder_for
 from ..search.past_queries import (
     NEAREST,
@@ -58,7 +58,7 @@ from ..search.systems import check_collection
 from .judgement import QueryCandidates, ask, measured
 from .ranking_record import replace_values
 
-MOST_ASKED = 1_000
+MAX_TRIED_QUERIES = 1_000
 DRAW_SEED = 13
 MEASURE = "nDCG@10"
 ONE_OF_FIVE, DOUBT = 0.2, 3.0
@@ -123,7 +123,7 @@ def rehearse(
     assert encoder is not None
     needs = need_numbers([[doc.doc_id for doc in relevant[query.query_id]] for query in queries])
     vectors = query_vectors(encoder, [query.text for query in queries])
-    sample = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MOST_ASKED])
+    sample = np.sort(np.random.default_rng(DRAW_SEED).permutation(len(queries))[:MAX_TRIED_QUERIES])
     places = {queries[place].query_id: int(place) for place in sample}
     plain, weight = without_memory(search), load_member(FAMILY, "memory").weight
 
@@ -180,7 +180,7 @@ def similarity_threshold(vectors: Vectors, needs: NDArray[np.int64], usual: floa
     accepted = np.flatnonzero(shares >= ONE_OF_FIVE)
     if not len(similar) or accepted[-1] == len(similar) - 1:
         return usual
-    return float(min(MOST_LIKENESS, cosines[similar[accepted[-1]]]))
+    return float(min(MAX_LIKENESS, cosines[similar[accepted[-1]]]))
 
 
 def need_numbers(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
@@ -203,7 +203,7 @@ def need_numbers(documents: Sequence[Sequence[str]]) -> NDArray[np.int64]:
 
 
 TOGETHER, COMPARED = 64, 2_000  # queries
-MOST_LOOKED_UP, LOOKED_UP_TOGETHER = 2_000, 200  # queries
+MAX_LOOKED_UP, LOOKED_UP_TOGETHER = 2_000, 200  # queries
 
 
 @dataclass(frozen=True)
@@ -412,7 +412,7 @@ def compare_with_learnt(
     if not info.record.remembers or info.record.memory is None:
         return None
     encoder, queries = encoder_for(info, None), judged_queries(*judgements)
-    sample = random.Random(DRAW_SEED).sample(queries, min(MOST_LOOKED_UP, len(queries)))
+    sample = random.Random(DRAW_SEED).sample(queries, min(MAX_LOOKED_UP, len(queries)))
     texts, learnt = [query.text for query in sample], dict[str, list[set[str]]]()
     for start in range(0, len(texts), LOOKED_UP_TOGETHER):
         part = texts[start : start + LOOKED_UP_TOGETHER]

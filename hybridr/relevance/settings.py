@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ..settings import NoOption, Stage
 
-LEAST_JUDGED = 10
+MIN_JUDGED = 10
 
 
 class TuneSettings(Stage):

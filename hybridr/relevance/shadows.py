@@ -23,7 +23,7 @@ from ..files.remembered import SHADOWS, file_of_index
 from ..records import Qrels, Query
 
 COMPARED = 10  # hits
-MOST_KEPT = 20_000  # requests
+MAX_KEPT = 20_000  # requests
 SHOWN = 20  # changes
 SNIPPET = 160  # characters of a document
 BANDS = {"once": 1, "2 to 9 times": 2, "10 times or more": 10}

@@ -59,9 +59,9 @@ from .judgement import (
 )
 from .learning import without_memory
 from .ranking_record import replace_values
-from .settings import LEAST_JUDGED, TuneSettings
+from .settings import MIN_JUDGED, TuneSettings
 
-LEAST_LOGGED, MOST_LOGGED = 100, 500
+MIN_LOGGED, MAX_LOGGED = 100, 500
 SLOPE, OFFSET = 23.0, 0.68
 STEADY = 130
 """Number of queries at which a log's evidence counts half, because it varies by chance."""
@@ -89,7 +89,7 @@ def weigh_by_log(
 
     Raises DataError for fewer than 100 queries with hits.
     """
-    texts = texts[:: -(-len(texts) // MOST_LOGGED)] if texts else ()
+    texts = texts[:: -(-len(texts) // MAX_LOGGED)] if texts else ()
     answers = ask(search, [Query(str(number), text) for number, text in enumerate(texts)], progress)
     recipe = TextRecipe.of(search.info.record, encoder)
     documents = list(some_texts(search.cluster, search.info, recipe))
@@ -103,10 +103,10 @@ def weigh_by_log(
         best_word, nearest = max(words, key=words.__getitem__), max(nearness, key=nearness.__getitem__)
         by_words.append(words.get(nearest, 0.0) / words[best_word])
         by_vectors.append(nearness.get(best_word, 0.0) / nearness[nearest])
-    if len(by_words) < LEAST_LOGGED:
+    if len(by_words) < MIN_LOGGED:
         raise DataError(
             f"{quantity(len(by_words), 'query')} of the log found something; "
-            f"{LEAST_LOGGED} are needed to choose a weight",
+            f"{MIN_LOGGED} are needed to choose a weight",
             hint="leave the log out: the default weight stays",
         )
     support = math.log(max(np.mean(by_words), 0.01) / max(np.mean(by_vectors), 0.01))
@@ -251,9 +251,9 @@ def choices(
     full_search = Search(cluster, info, encoder, settings=untuned)
     qrels = checked_qrels(judgements[1])
     queries = judged_queries(judgements[0], qrels)
-    if len(queries) < LEAST_JUDGED:
+    if len(queries) < MIN_JUDGED:
         raise DataError(
-            f"{len(queries)} judged queries; at least {LEAST_JUDGED} are needed",
+            f"{len(queries)} judged queries; at least {MIN_JUDGED} are needed",
             hint="leave the judgements out: the defaults stay",
         )
     answers = plain = ask(full_search, queries, progress)

@@ -19,8 +19,8 @@ TERM = re.compile(r"(\w+)\(([\w@.-]+)(?:,([\w.]+))?\):([\d.]+)", re.ASCII)
 NUMBERS = "byte short integer long unsigned_long half_float float scaled_float double".split()
 DATES = ("date", "date_nanos")
 USUAL_TOP = "1000000"  # of log1p: this value and larger ones count fully
-SMALLEST_TOP = 1e-30  # its inverse must fit into the cluster's 32-bit numbers
-LARGEST_WEIGHT, MOST_BOOSTS = 10.0, 8
+MIN_TOP_SCORE = 1e-30  # its inverse must fit into the cluster's 32-bit numbers
+MAX_WEIGHT, MAX_BOOSTS = 10.0, 8
 HALF_LIFE = re.compile(r"([1-9]\d{0,4})([hd])")
 STEPS = 50  # a half-life has at least so many time steps of "now"
 GRAMMAR = "log1p(FIELD[, TOP]):WEIGHT, linear(FIELD, TOP):WEIGHT, recency(FIELD, 30d):WEIGHT, joined by +"
@@ -72,8 +72,8 @@ def read_boosts(formula: str) -> tuple[Boost, ...]:
     term and the grammar.
     """
     terms = formula.split("+") if formula.strip() else []
-    if len(terms) > MOST_BOOSTS:
-        raise SettingsError(f"{len(terms)} boosts are given, a search takes at most {MOST_BOOSTS}")
+    if len(terms) > MAX_BOOSTS:
+        raise SettingsError(f"{len(terms)} boosts are given, a search takes at most {MAX_BOOSTS}")
     boosts: list[Boost] = []
     for term in map(str.strip, terms):
         parts = TERM.fullmatch("".join(term.split()))
@@ -82,10 +82,8 @@ def read_boosts(formula: str) -> tuple[Boost, ...]:
         form, argument, weight = parts[1], parts[3] or "", as_number(parts[4])
         if not FORMS[form](argument):
             raise SettingsError(f"'{argument}' is not an argument of {form} in '{term}'", hint=GRAMMAR)
-        if not 0 < weight <= LARGEST_WEIGHT:
-            raise SettingsError(
-                f"the weight of a boost must be over 0 and at most {LARGEST_WEIGHT:g}: '{term}'"
-            )
+        if not 0 < weight <= MAX_WEIGHT:
+            raise SettingsError(f"the weight of a boost must be over 0 and at most {MAX_WEIGHT:g}: '{term}'")
         boosts.append(Boost(form, parts[2], argument, weight))
     if len({boost.name for boost in boosts}) < len(boosts):
         raise SettingsError(f"a boost is given twice: '{formula.strip()}'")
@@ -102,7 +100,7 @@ def as_number(text: str) -> float:
 
 def is_top(text: str) -> bool:
     """Return whether a text is a number that can be a `top`, the least value that counts fully."""
-    return SMALLEST_TOP <= as_number(text) < math.inf
+    return MIN_TOP_SCORE <= as_number(text) < math.inf
 
 
 FORMS: Mapping[str, Any] = {

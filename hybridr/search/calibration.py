@@ -41,7 +41,7 @@ USUAL_SPREAD, USUAL_MEAN = 0.11, 0.114
 """Spread and mean to which measured cosines are scaled, chosen for two encoders on twelve collections; the
 packaged encoder has a spread of .095 there."""
 MINILM_STATES = 0.5169  # by `token_state_scale`
-LIKE, MINILM_UNLIKE, MOST_LIKENESS = 0.8, 0.0257, 0.999
+LIKE, MINILM_UNLIKE, MAX_LIKENESS = 0.8, 0.0257, 0.999
 """Cosine from which on two queries count as similar for the packaged encoder (chosen on six collections); its
 mean between different questions; and the limit for an encoder that distinguishes nothing."""
 NEAR_TOKENS = 30
@@ -165,7 +165,7 @@ def likeness_threshold(encoder: Encoder) -> float:
         return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())
 
     usual = measured_once(f"{scale_key(encoder)} questions", mean_cosine)
-    return min(MOST_LIKENESS, 1 - (1 - LIKE) * (1 - usual) / (1 - MINILM_UNLIKE))
+    return min(MAX_LIKENESS, 1 - (1 - LIKE) * (1 - usual) / (1 - MINILM_UNLIKE))
 
 
 def measured_once(key: str, measure: Callable[[], float]) -> float:

@@ -62,7 +62,7 @@ REASONS: Mapping[str, str] = {
 }
 
 
-MOST_CLAUSES, MOST_TEXTS = 50, 4  # clauses of one bool, texts that a query may search for
+MAX_CLAUSES, MAX_TEXTS = 50, 4  # clauses of one bool, texts that a query may search for
 WAIVED_BY_OTHERS = ("phrase", "syntax")
 """Required matches of a clause that no longer hold if another clause may match instead."""
 CHANGES_WORDS = ("fuzziness", "analyzer")
@@ -287,8 +287,8 @@ class QueryReader:
         must, should, filters, excluded = (
             clauses_of(body.get(part)) for part in ("must", "should", "filter", "must_not")
         )
-        if len(must) + len(should) + len(filters) + len(excluded) > MOST_CLAUSES:
-            return NotRanked("clauses", f"more than {MOST_CLAUSES} in one {kind}")
+        if len(must) + len(should) + len(filters) + len(excluded) > MAX_CLAUSES:
+            return NotRanked("clauses", f"more than {MAX_CLAUSES} in one {kind}")
         pairs = [(clause, self.read(clause)) for clause in (*must, *should)]
         required, optional = (
             [(clause, part) for clause, part in side if isinstance(part, ParsedQuery)]
@@ -352,7 +352,7 @@ def join_clauses(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
         return clauses[0][1]
     parts = [part for _, part in clauses]
     texts = list(dict.fromkeys(part.text for part in parts))
-    if len(texts) > MOST_TEXTS:
+    if len(texts) > MAX_TEXTS:
         return NotRanked("texts")
     if setting := next(filter(None, map(score_setting_kind, parts)), None):
         return NotRanked("scores", f"{setting} in one of several clauses")

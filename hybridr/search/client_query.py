@@ -31,9 +31,12 @@ from .clauses import VECTOR_QUERIES, NotRanked, ParsedQuery, QueryReader, scores
 from .fusions import CompiledQuery, SplitQuery, filtered_query, scaled_query
 from .settings import Finds
 
-MOST_SHAPES, MOST_WAITING, MOST_BYTES = 1_000, 100, 10_000
+MAX_SHAPES, MAX_WAITING, MAX_SHAPE_BYTES = 1_000, 100, 10_000
 REMEASURE_S = 3600.0  # until a scale is measured again; the old one is used meanwhile
-AT_ONCE, REST = 100, 4.0  # shapes measured without a rest; then the rest is this many times the time of each
+AT_ONCE, PAUSE_FACTOR = (
+    100,
+    4.0,
+)  # shapes measured without a rest; then the rest is this many times the time of each
 TEXT_KEYS, SHORT_TEXT = ("query", "value", "wildcard"), 2
 SHORTHAND_KINDS = tuple(
     "match match_phrase match_phrase_prefix match_bool_prefix term prefix wildcard fuzzy".split()
@@ -181,7 +184,7 @@ class Shapes:
         That is 0 if it cannot be measured, None if it is not measured yet.
         """
         shape = orjson.dumps(query_shape(query, texts), option=orjson.OPT_SORT_KEYS)
-        if len(shape) > MOST_BYTES:
+        if len(shape) > MAX_SHAPE_BYTES:
             return 0.0
         with self._lock:
             self._load_stored_scales()
@@ -190,7 +193,7 @@ class Shapes:
                 self._known[key] = scale._replace(shape=shape)  # the last one asked; recalled without it
             if self.background and (scale is None or scale.at + REMEASURE_S < time.monotonic()):
                 self._queue(shape)
-        if scale is None and not self.background and len(self._known) < MOST_SHAPES:
+        if scale is None and not self.background and len(self._known) < MAX_SHAPES:
             return self._measure(shape)
         return scale.scale if scale else None
 
@@ -225,7 +228,7 @@ class Shapes:
 
     def _queue(self, shape: bytes) -> None:
         """Queue a shape of queries to be measured by the background thread."""
-        if len(self._waiting) < MOST_WAITING:
+        if len(self._waiting) < MAX_WAITING:
             self._waiting[shape] = None
             if not self._working:
                 self._working = True
@@ -249,7 +252,7 @@ class Shapes:
                 self._waiting.pop(shape, None)
             fitted += 1
             if fitted > AT_ONCE or len(self._known) > AT_ONCE:
-                time.sleep(REST * (time.monotonic() - began))
+                time.sleep(PAUSE_FACTOR * (time.monotonic() - began))
         with suppress(DownloadError):
             remember_scales(self._name, {key: scale.scale for key, scale in self._known.copy().items()})
 
@@ -267,7 +270,7 @@ class Shapes:
             scale = 0.0
         with self._lock:
             self._known[sha256(shape).hexdigest()] = ShapeScale(scale, time.monotonic(), shape)
-            while len(self._known) > MOST_SHAPES:
+            while len(self._known) > MAX_SHAPES:
                 self._known.popitem(last=False)
         return scale
 
@@ -280,8 +283,8 @@ class Shapes:
 
 
 UNCHANGED_TEMPLATE_HINT = "--mode lexical asks the template as it stands"
-MOST_CHARACTERS = 1_000_000
-MOST_SHOWN = 200  # characters of a query that a reason quotes
+MAX_CHARACTERS = 1_000_000
+MAX_SHOWN = 200  # characters of a query that a reason quotes
 RELATIVES = ("has_child", "has_parent")
 INNER_HITS_KINDS = ("nested", *RELATIVES)
 
@@ -299,7 +302,7 @@ class ClientQueries:
         fields: Sequence[str],
         analysis: Analysis,
         shapes: Shapes,
-        limit: int = MOST_CHARACTERS,
+        limit: int = MAX_CHARACTERS,
     ) -> None:
         self.analysis, self.shapes, self.most = analysis, shapes, limit
         types = info.types
@@ -322,7 +325,7 @@ class ClientQueries:
         if scale is None:
             return NotRanked("calibrating")
         if not scale:
-            shape = orjson.dumps(query_shape(parsed.words, parsed.strings)).decode()[:MOST_SHOWN]
+            shape = orjson.dumps(query_shape(parsed.words, parsed.strings)).decode()[:MAX_SHOWN]
             return NotRanked("scale", shape)
         return parsed._replace(scale=scale)
 

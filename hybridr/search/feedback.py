@@ -12,14 +12,14 @@ from ..cluster.retrievers.lexical import lexical_query
 from ..indexing.terms.terms import term_vectors, text_vectors
 from ..languages import makes_latin_terms
 
-LEAST_WEIGHT = 1e-6
+MIN_WEIGHT = 1e-6
 FEEDBACK_DOCUMENTS = 10
 FEEDBACK_TERMS = 10
 ORIGINAL_WEIGHT = 0.5
 MAX_DOCUMENT_SHARE = 0.1
 TERM_LENGTHS = range(2, 21)
 WORD = re.compile(r"[a-z0-9]+")
-LEAST_NORM = 0.001
+MIN_NORM = 0.001
 
 
 def feedback_queries(
@@ -50,7 +50,7 @@ def feedback_queries(
             clauses += [
                 {"term": {field: {"value": term, "boost": weight}}}
                 for term, weight in weights.items()
-                if weight >= LEAST_WEIGHT
+                if weight >= MIN_WEIGHT
             ]
         expanded = {"bool": {"should": clauses, "minimum_should_match": 1}}
         queries.append(expanded if clauses else lexical_query(text, fields))
@@ -113,7 +113,7 @@ def rm3(
             }
         )
         norm = sum(terms.values())
-        if norm > LEAST_NORM:
+        if norm > MIN_NORM:
             for term, frequency in terms.items():
                 relevance[term] = relevance.get(term, 0.0) + frequency / norm * document.score
     original = normalised({term: float(query.count(term)) for term in query})

@@ -25,7 +25,7 @@ from .hits import checked_hits
 BESIDE = "-hybridr-memory"
 NEAREST = 20  # past queries that a query is compared with
 WIDE = {"ef_search": 3 * NEAREST}  # enough to find the nearest of a million past queries
-MOST_DOCUMENTS = 50  # of a past query, the most relevant ones
+MAX_DOCUMENTS = 50  # of a past query, the most relevant ones
 STAMP = 16  # hex digits
 READ_AT_ONCE = 100  # documents
 FIELD = "vector"
@@ -42,9 +42,9 @@ class Relevant(NamedTuple):
 
 
 def most_relevant(grades: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the documents of a judged query with positive grades, best first, at most MOST_DOCUMENTS."""
+    """Return the documents of a judged query with positive grades, best first, at most MAX_DOCUMENTS."""
     relevant = ((doc, grade) for doc, grade in grades.items() if grade > 0)
-    return sorted(relevant, key=lambda pair: (-pair[1], pair[0]))[:MOST_DOCUMENTS]
+    return sorted(relevant, key=lambda pair: (-pair[1], pair[0]))[:MAX_DOCUMENTS]
 
 
 class PastQuery(NamedTuple):
@@ -137,7 +137,7 @@ def read_relevant(hit: Mapping[str, Any]) -> Iterator[Relevant]:
     write there.
     """
     entries = hit.get("_source", {}).get("relevant")
-    for entry in entries[:MOST_DOCUMENTS] if isinstance(entries, list) else ():
+    for entry in entries[:MAX_DOCUMENTS] if isinstance(entries, list) else ():
         match entry:
             case [str(doc_id), float() | int() as share, str(stamp)] if (
                 0 < len(doc_id) <= MAX_ID and 0 < share <= 1 and len(stamp) == STAMP

@@ -33,16 +33,16 @@ OTHER = "other"  # one label for all unknown paths, whose number is unlimited
 LARGE_BYTES = 64 * 1024  # a larger body is counted, and waits for its turn
 LARGE_AT_ONCE = 1
 READ_AT_ONCE, READING_S = 2, 1.0
-REST_S = 0.5  # pause after a refused large body, so that refusals alone cannot keep the server busy
-MOST_BRACKETS = 100_000  # Python takes a second to read a million lists
+PAUSE_S = 0.5  # pause after a refused large body, so that refusals alone cannot keep the server busy
+MAX_BRACKETS = 100_000  # Python takes a second to read a million lists
 HEADER_BYTES = 32 * 1024
-MOST_UNREAD, UNREAD_S = 64 * 2**20, 60.0  # bytes of unread answers of all clients; longest time of each
+MAX_UNREAD_BYTES, UNREAD_S = 64 * 2**20, 60.0  # bytes of unread answers of all clients; longest time of each
 CLOSE = {"Connection": "close"}
 TOKEN_HEADER = b"x-hybridr-token"
 SINGLE_HEADERS = (b"authorization", b"content-type", b"content-encoding", b"host", TOKEN_HEADER)
 """Headers that may occur once: of repeated ones some programs read the first, others the last."""
 TOO_MANY = 429
-MOST_HANDSHAKES = 100
+MAX_HANDSHAKES = 100
 
 
 class Doorway:
@@ -94,7 +94,7 @@ class Doorway:
             await self._enter(scope, receive, exchange)
         except Refused as error:
             if exchange.received > LARGE_BYTES:
-                await asyncio.sleep(REST_S)
+                await asyncio.sleep(PAUSE_S)
             answer = error_response(error.status_code, error.detail, error.hint, headers=error.headers)
             await answer(scope, receive, exchange.send)
         except Exception as error:
@@ -141,15 +141,15 @@ class Doorway:
             replay = receive_body_first(bytes(body), receive)
             if len(body) <= LARGE_BYTES:
                 return await self.app(scope, replay, exchange.send)
-            if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
+            if body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
                 raise Refused(
-                    413, f"the body has more than {MOST_BRACKETS} brackets", "send less in one request"
+                    413, f"the body has more than {MAX_BRACKETS} brackets", "send less in one request"
                 )
             await client_result(Request(scope, receive), self.turns.acquire())
             try:
                 await self.app(scope, replay, exchange.send)
                 if exchange.status >= BAD_REQUEST:
-                    await asyncio.sleep(REST_S)
+                    await asyncio.sleep(PAUSE_S)
             finally:
                 self.turns.release()
         finally:
@@ -262,7 +262,7 @@ def is_local(host: str) -> bool:
 class BoundListener(socket.socket):
     """A bound socket that limits the connections that have not finished their TLS handshake.
 
-    Beyond `MOST_HANDSHAKES` of these, each new one closes the oldest. So clients that never finish neither
+    Beyond `MAX_HANDSHAKES` of these, each new one closes the oldest. So clients that never finish neither
     use up file descriptors nor keep others out.
     """
 
@@ -275,7 +275,7 @@ class BoundListener(socket.socket):
         connection, address = super().accept()
         self.handshakes.pop(connection.fileno(), None)  # a closed connection may have had the same descriptor
         self.handshakes[connection.fileno()] = connection
-        while len(self.handshakes) > MOST_HANDSHAKES:
+        while len(self.handshakes) > MAX_HANDSHAKES:
             with suppress(OSError):  # it was closed meanwhile
                 self.handshakes.popitem(last=False)[1].shutdown(socket.SHUT_RDWR)
         return connection, address
@@ -364,7 +364,7 @@ class TimedProtocol(H11Protocol):
         size = 0
         for protocol in sorted(slow, key=lambda connection: connection.unread.when(), reverse=True):  # type: ignore[union-attr]
             size += protocol.transport.get_write_buffer_size()
-            if size > MOST_UNREAD:
+            if size > MAX_UNREAD_BYTES:
                 protocol.transport.abort()
 
     def resume_writing(self) -> None:

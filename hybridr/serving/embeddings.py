@@ -28,7 +28,7 @@ from .settings import ServeSettings
 from .telemetry import Metrics, note
 
 BATCH_TOKENS = 4096  # encoded together, from all waiting requests
-MOST_WAITING = 4096  # texts of a kind that wait for the encoder; 503 with Retry-After beyond
+MAX_WAITING = 4096  # texts of a kind that wait for the encoder; 503 with Retry-After beyond
 LONGEST_S = 120.0  # time limit of a request for vectors
 COUNTED_AT_ONCE = 20_000  # characters whose tokens are counted before the next look for clients that left
 COUNTED_HERE = 1_000  # characters counted in the event loop; more would block it for milliseconds
@@ -160,7 +160,7 @@ class Embedder:
         uses: tuple[Use, ...] = ("query", "passage")
         uses += ("reading",) if reads_tokens(encoder) else ()
         encode: dict[str, Encode] = {use: partial(encode_for, encoder, use) for use in uses}
-        self.queue = BatchQueue(encode, BATCH_TOKENS, metrics.count_batch, MOST_WAITING)
+        self.queue = BatchQueue(encode, BATCH_TOKENS, metrics.count_batch, MAX_WAITING)
         metrics.queue.set_function(self.queue.__len__)
         self._beside = ThreadPoolExecutor(THREADS_BESIDE, thread_name_prefix="hybridr-beside")
 

@@ -135,8 +135,8 @@ def not_an_address() -> Refused:
 
 PLAIN_NAME = re.compile(r"[^_\-+*,<>:/?#\s][^*,<>:/?#\s]*")
 """A name that can be of one index."""
-NAMES_KEPT_S, MOST_NAMES = 2.0, 1_000
-MOST_SEARCHES = 100  # of one `_msearch` that are ranked
+NAMES_KEPT_S, MAX_NAMES = 2.0, 1_000
+MAX_SEARCHES = 100  # of one `_msearch` that are ranked
 AWS_SIGNATURE = "AWS4-"
 SCOPE_PARAMETERS = frozenset(
     "routing preference search_type ignore_unavailable ignore_throttled allow_no_indices expand_wildcards "
@@ -230,7 +230,7 @@ class Proxy:
             searches = searches_in(unzipped(upstream, self.settings.max_body_bytes), address.index)
         except (ValueError, TypeError, AttributeError, RecursionError):
             searches = []
-        if not 0 < len(searches) <= MOST_SEARCHES:
+        if not 0 < len(searches) <= MAX_SEARCHES:
             return cluster_response(await self.send(request, upstream), NotRanked("unreadable"), request)
         rewritten = await asyncio.gather(*(self.rewrite(request, upstream, search) for _, search in searches))
         answer = await self.send(request, with_searches(upstream, searches, rewritten))
@@ -382,7 +382,7 @@ class NameScopes:
         until, scope = self._known.get(key, (0.0, None))
         if now < until:
             return scope
-        if len(self._known) > MOST_NAMES:
+        if len(self._known) > MAX_NAMES:
             self._known.clear()
         if until:  # during the look-up, other requests use the expired scope
             self._known[key] = now + NAMES_KEPT_S, scope

@@ -24,8 +24,8 @@ from .settings import ServeSettings
 from .telemetry import error_facts, note
 
 SIDES: tuple[Side, ...] = ("query", "passage")
-MOST_HITS = 1000
-MOST_INPUTS = 2048  # texts in one request, OpenAI's own limit
+MAX_HITS = 1000
+MAX_INPUTS = 2048  # texts in one request, OpenAI's own limit
 LONGEST_INPUT = 1_000_000  # characters of one text, of which the encoder reads only the start
 SHOWN_PROBLEMS = 5
 OTHER_NAMES = dict.fromkeys(("size", "top_k", "topk", "limit", "n", "num_results"), "k") | dict.fromkeys(
@@ -33,7 +33,7 @@ OTHER_NAMES = dict.fromkeys(("size", "top_k", "topk", "limit", "n", "num_results
 )
 """Other names of a page's parameters. Bodies of `/v1/rank` and of `_search` are OpenSearch's: `size`,
 `from`."""
-MOST_BOOST, MOST_ID = 1000, 100  # characters
+MAX_BOOST_CHARACTERS, MAX_UBI_ID = 1000, 100  # characters
 BAD_REQUEST = 400
 UNAVAILABLE = 503
 RETRY_AFTER_S = 1
@@ -67,7 +67,7 @@ class EmbeddingRequest(BaseModel):
         return [self.input] if isinstance(self.input, str) else self.input
 
 
-UbiId = Annotated[str, Field(min_length=1, max_length=MOST_ID)]
+UbiId = Annotated[str, Field(min_length=1, max_length=MAX_UBI_ID)]
 """An id that UBI's indices can look up, which limits its length."""
 
 
@@ -94,18 +94,18 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     query: str = Field(min_length=1, description="what a user types")
-    k: int = Field(10, ge=1, le=MOST_HITS, description=f"how many hits, 1 to {MOST_HITS}")
+    k: int = Field(10, ge=1, le=MAX_HITS, description=f"how many hits, 1 to {MAX_HITS}")
     mode: Mode = Field(
         "hybrid", description="hybrid, or one retriever: " + ", ".join(member_names("cluster.retrievers"))
     )
-    offset: int = Field(0, ge=0, le=MOST_HITS, description="how many of the best to skip: pages")
+    offset: int = Field(0, ge=0, le=MAX_HITS, description="how many of the best to skip: pages")
     filter: dict[str, Any] | None = Field(
         None, description="what every hit has to match: term, terms, range, exists, ids, match, bool of these"
     )
     explain: bool = Field(False, description="tell what each part adds to a hit's score")
     boost: str | None = Field(
         None,
-        max_length=MOST_BOOST,
+        max_length=MAX_BOOST_CHARACTERS,
         description="what fields add, as --boost of hybridr search",
     )
     at_least: float | None = Field(
@@ -169,8 +169,8 @@ def side_of(model: str) -> Side:
 
 def check_embedding(request: EmbeddingRequest, dim: int) -> None:
     """Raise DataError for an input without text or another dimension, Refused for one over the limits."""
-    if len(request.texts) > MOST_INPUTS:
-        message = f"{len(request.texts)} inputs were sent, a request takes at most {MOST_INPUTS}"
+    if len(request.texts) > MAX_INPUTS:
+        message = f"{len(request.texts)} inputs were sent, a request takes at most {MAX_INPUTS}"
         raise Refused(422, message, "send them in several requests")
     check_lengths("input {}", request.texts, LONGEST_INPUT, "the encoder reads only its start")
     for position, text in enumerate(request.texts):

@@ -44,7 +44,7 @@ from .search_threads import SearchThreads, client_result
 from .snapshots import Contest, IndexSnapshot, Searches, Teams
 from .telemetry import LOGGER, error_facts, note, note_ranking
 
-MOST_EVENTS = 1_000
+MAX_EVENTS = 1_000
 ACCEPTED = 202
 Short = Annotated[str, Field(max_length=256)]
 DocumentName = Annotated[str, Field(min_length=1, max_length=512)] | int
@@ -96,8 +96,8 @@ class UbiEvent(BaseModel):
 def as_list(value: Any) -> Any:
     """Return one event as a list of one. Raises ValueError for an empty or too long list."""
     items = [value] if isinstance(value, dict) else value
-    if isinstance(items, list) and not 0 < len(items) <= MOST_EVENTS:
-        raise ValueError(f"1 to {MOST_EVENTS} events are taken")
+    if isinstance(items, list) and not 0 < len(items) <= MAX_EVENTS:
+        raise ValueError(f"1 to {MAX_EVENTS} events are taken")
     return items
 
 

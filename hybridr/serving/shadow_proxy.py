@@ -18,9 +18,9 @@ from fastapi import Request, Response
 from ..cluster.record import WHOLE, IndexInfo, scope_of
 from ..cluster.relay import Call, ClientRequest, ClusterAnswer, Relay
 from ..errors import ClusterError
-from ..relevance.shadows import MOST_KEPT, ShadowedRequest, ShadowFile
+from ..relevance.shadows import MAX_KEPT, ShadowedRequest, ShadowFile
 from .proxy import (
-    MOST_NAMES,
+    MAX_NAMES,
     NAMES_KEPT_S,
     PLAIN_NAME,
     ClientSearch,
@@ -39,9 +39,9 @@ from .rewriting.rewriting import MOVED_PARAMETERS, reason_of_path
 from .snapshots import Searches
 from .telemetry import LOGGER
 
-MOST_WAITING = 16  # requests; further ones are not compared
+MAX_WAITING = 16  # requests; further ones are not compared
 FAILURES = 10  # in a row that stop the comparison
-REST_FACTOR = 3  # rest / work of the thread, which takes a quarter of a core at most
+PAUSE_FACTOR = 3  # pause / work of the thread, which takes a quarter of a core at most
 SLOW_S = 2.0  # a slower answer of the other ranking is a failure
 
 
@@ -57,15 +57,15 @@ class ClientExchange(NamedTuple):
 class ShadowingProxy(Proxy):
     """Passes searches on unchanged, and ranks a share of them by hybridr too, to be compared.
 
-    The cost is bounded: one thread works, and rests three times as long as it worked; while MOST_WAITING
-    requests wait, others are skipped. It stops after FAILURES in a row or MOST_KEPT requests.
+    The cost is bounded: one thread works, and rests three times as long as it worked; while MAX_WAITING
+    requests wait, others are skipped. It stops after FAILURES in a row or MAX_KEPT requests.
     """
 
     def __init__(self, searches: Searches, relay: Relay, share: float) -> None:
         super().__init__(searches, relay)
         info = searches.now.info
         self.share, self.stopped, self.file = share, "", ShadowFile(info)
-        self._waiting: Queue[ClientExchange] = Queue(MOST_WAITING)
+        self._waiting: Queue[ClientExchange] = Queue(MAX_WAITING)
         self._known: dict[str, tuple[float, bool]] = {}
         self._skipped = self._compared = self._failures = 0
         Thread(target=self._work, name="hybridr-shadow", daemon=True).start()
@@ -97,7 +97,7 @@ class ShadowingProxy(Proxy):
             except Exception as error:  # clients may send anything; they have their answers already
                 self.count_result(type(error).__name__)
                 LOGGER.warning("no shadow", extra={"facts": {"error": type(error).__name__}})
-            time.sleep(REST_FACTOR * (time.perf_counter() - began))
+            time.sleep(PAUSE_FACTOR * (time.perf_counter() - began))
 
     def entries(self, exchange: ClientExchange) -> Iterator[ShadowedRequest]:
         """Yield an entry for each search of a client that asks the index or its source: the client's hits
@@ -153,7 +153,7 @@ class ShadowingProxy(Proxy):
             infos = self.searches.cluster.indices(name)
             is_followed = [each.name for each in infos] in ([info.name], [info.record.source])
             is_followed = is_followed and scope_of(name, infos[0]) == WHOLE
-        if len(self._known) > MOST_NAMES:
+        if len(self._known) > MAX_NAMES:
             self._known.clear()
         self._known[name] = time.monotonic() + NAMES_KEPT_S, is_followed
         return is_followed
@@ -166,8 +166,8 @@ class ShadowingProxy(Proxy):
         if not entry.reason:  # an unranked search says nothing about the other ranking
             slow = f"slower than {SLOW_S:g} s" if entry.new_ms > SLOW_S * 1000 else ""
             self.count_result(entry.error or slow)
-        if self._compared >= MOST_KEPT:
-            self.stop(f"{MOST_KEPT:,} requests are enough")
+        if self._compared >= MAX_KEPT:
+            self.stop(f"{MAX_KEPT:,} requests are enough")
 
     def count_result(self, problem: str) -> None:
         """Count a failure, or reset the count if `problem` is empty; stop after FAILURES in a row."""

@@ -47,8 +47,8 @@ BUILT_AT_ONCE = 1_000  # characters of a text; longer ones would hold up the eve
 EVERY_S = 2.0
 """Seconds between two checks of the index, each of two small requests."""
 RETRY_S = 60.0  # until an index that could not be opened is tried again
-LEAST_S = 0.5  # between two checks, also those that requests cause
-MOST_SEARCHES = 256  # running or waiting, of /search and of /v1/rank each; 503 with Retry-After beyond
+MIN_INTERVAL_S = 0.5  # between two checks, also those that requests cause
+MAX_SEARCHES = 256  # running or waiting, of /search and of /v1/rank each; 503 with Retry-After beyond
 BOOKKEEPING = frozenset(
     "accepted aliases deployment destinations history load original previous refused rejected synced "
     "warning".split()
@@ -248,8 +248,8 @@ class Searches:
     ) -> None:
         self.cluster, self.app_state, self.serving = cluster, place, serving
         self.settings, self.index = settings or SearchSettings(), str(serving.index)
-        self.threads = SearchThreads(MOST_SEARCHES, STALLED_S)
-        self.ranking_threads = SearchThreads(MOST_SEARCHES, STALLED_S)  # /search waits longer
+        self.threads = SearchThreads(MAX_SEARCHES, STALLED_S)
+        self.ranking_threads = SearchThreads(MAX_SEARCHES, STALLED_S)  # /search waits longer
         self.problem = ""
         self._lock, self._wake_up, self._ended = Lock(), Event(), Event()
         self._failed: IndexInfo | None = None
@@ -310,10 +310,10 @@ class Searches:
     def _follow(self) -> None:
         """Check the index every few seconds, or when asked to, until `end` (background thread)."""
         warm_snapshot: IndexSnapshot | None = None
-        while not self._ended.wait(LEAST_S):
+        while not self._ended.wait(MIN_INTERVAL_S):
             if (snapshot := self.now) is not warm_snapshot and snapshot.warm_signals():
                 warm_snapshot = snapshot
-            self._wake_up.wait(EVERY_S - LEAST_S)
+            self._wake_up.wait(EVERY_S - MIN_INTERVAL_S)
             self._wake_up.clear()
             if not self._ended.is_set():
                 self.look()

@@ -29,7 +29,7 @@ from ..files.local import fingerprint, read_manifest
 from ..files.staging import claimed_folder
 from ..records import Document, Progress, silent
 from ..relevance.corpus import (
-    LEAST_DOCUMENTS,
+    MIN_DOCUMENTS,
     Source,
     draw_sample,
     held_out_count,
@@ -263,8 +263,8 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     if not gate_documents:  # an interrupted run left tokens, but no documents for the gate
         deque(gate.passing(read_source(documents, dam_settings.fields, progress)), maxlen=0)
         gate_documents = gate.read()
-    if len(gate_documents) < LEAST_DOCUMENTS:
-        raise DataError(f"there are {len(gate_documents)} different texts; {LEAST_DOCUMENTS} are needed")
+    if len(gate_documents) < MIN_DOCUMENTS:
+        raise DataError(f"there are {len(gate_documents)} different texts; {MIN_DOCUMENTS} are needed")
     language, published = main_language(gate_documents), published_checkpoint(settings.base)
     if published and not settings.any_language:
         require_language(language, published.language, published.name)

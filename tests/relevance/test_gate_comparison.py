@@ -76,7 +76,7 @@ def test_an_encoder_that_lost_everything_is_behind_and_what_was_measured_is_reme
 
 
 def test_only_the_newest_measurements_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MOST_KEPT", 2)
+    monkeypatch.setattr(gate, "MAX_KEPT", 2)
     for seed in range(4):
         task = comparison_task(tiny_corpus(60), None, seed)
         measured(Words(), task, Bm25(task.texts), lambda *_: None)

@@ -14,7 +14,7 @@ from hybridr.errors import SettingsError
 from hybridr.records import Document, Query
 from hybridr.relevance.gate import (
     DOCUMENTS,
-    LEAST_JUDGED,
+    MIN_JUDGED,
     QueriesQrels,
     compare_on_judged,
     read_evidence,
@@ -107,7 +107,7 @@ def test_documents_that_can_be_read_once_are_refused() -> None:
         read_evidence(iter(numbered()), judged(40), (), seed=1)
 
 
-@pytest.mark.parametrize("count", [LEAST_JUDGED - 1, LEAST_JUDGED])
+@pytest.mark.parametrize("count", [MIN_JUDGED - 1, MIN_JUDGED])
 def test_thirty_judged_queries_decide_what_adapt_keeps(count: int, tmp_path: Path) -> None:
     base = export(tiny_retriever(), tmp_path / "base")
     corpus = tiny_corpus(120)
@@ -121,7 +121,7 @@ def test_thirty_judged_queries_decide_what_adapt_keeps(count: int, tmp_path: Pat
         max_tokens=64,
     )
     found = adapt(corpus, settings, judgements=(queries, qrels))
-    decided = count >= LEAST_JUDGED
+    decided = count >= MIN_JUDGED
     assert found.gate.judged == (count if decided else 0)
     assert found.promoted is not decided, "the same retriever twice is no gain"
     card = (found.folder / "README.md").read_text()

@@ -14,7 +14,7 @@ from hybridr.errors import DataError
 from hybridr.records import Query
 from hybridr.relevance import tuning
 from hybridr.relevance.judgement import QueryCandidates
-from hybridr.relevance.tuning import FARTHEST, LEAST_LOGGED, MOST_LOGGED, STEADY, weigh_by_log
+from hybridr.relevance.tuning import FARTHEST, MAX_LOGGED, MIN_LOGGED, STEADY, weigh_by_log
 from hybridr.search.fusions import CandidateLists
 
 TEXTS = [f"query {number}" for number in range(200)]
@@ -40,7 +40,7 @@ def weighed(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(tuning.TextRecipe, "of", lambda *_: recipe)
         search: Any = SimpleNamespace(info=SimpleNamespace(record=None), cluster=None)
         weight = weigh_by_log(search, object(), texts)  # type: ignore[arg-type]
-        assert len(asked) <= MOST_LOGGED
+        assert len(asked) <= MAX_LOGGED
         return weight
 
     return weigh
@@ -60,9 +60,9 @@ def test_it_stays_within_its_bounds_and_few_queries_move_it_less(weighed: Any) -
     assert weighed(1.0, 0.1).dense_weight == round(1 / (1 + math.exp(-FARTHEST)), 2)
     few, many = weighed(0.72, 0.75, TEXTS[:100]), weighed(0.72, 0.75, TEXTS * 5)
     assert abs(few.dense_weight - 0.5) < abs(many.dense_weight - 0.5)
-    assert many.queries <= MOST_LOGGED
+    assert many.queries <= MAX_LOGGED
 
 
 def test_too_few_queries_are_refused(weighed: Any) -> None:
-    with pytest.raises(DataError, match=f"99 queries of the log found something; {LEAST_LOGGED} are needed"):
+    with pytest.raises(DataError, match=f"99 queries of the log found something; {MIN_LOGGED} are needed"):
         weighed(0.7, 0.7, TEXTS[:99])

@@ -91,7 +91,10 @@ LESS = {"negative": SHOES, "negative_boost": 0.2}
         (boolean(must=[MATCH, BRAND]), two(BRAND, wrappers=(added(BRAND),))),
         (boolean(must=[boolean(must=[AND])]), two(required_match="operator")),
         (boolean(must=[boolean(must=MATCH, filter=SHOES)], filter=CHEAP), two(SHOES, CHEAP)),
-        (functions(query=MATCH, **MOST_BOOST), two(wrappers=(("query", functions(**MOST_BOOST)),))),
+        (
+            functions(query=MATCH, **MOST_BOOST),
+            two(wrappers=(("query", functions(**MOST_BOOST)),)),
+        ),
         (functions(query=MATCH, **BY_CHANCE), two(wrappers=(("query", functions(**BY_CHANCE)),))),
         ({"script_score": {"query": MATCH, **STORED}}, two(wrappers=(("query", {"script_score": STORED}),))),
         ({"boosting": {"positive": MATCH, **LESS}}, two(wrappers=(("positive", {"boosting": LESS}),))),

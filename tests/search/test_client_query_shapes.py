@@ -21,8 +21,8 @@ from hybridr.search import client_query
 from hybridr.search.calibration import PlainQuery
 from hybridr.search.clauses import ParsedQuery
 from hybridr.search.client_query import (
-    MOST_SHAPES,
-    MOST_WAITING,
+    MAX_SHAPES,
+    MAX_WAITING,
     ClientQueries,
     Shapes,
     clauses_per_word,
@@ -147,21 +147,21 @@ def test_without_a_server_it_is_fitted_at_once(fitted: list[Any]) -> None:
 
 def test_shapes_that_never_repeat_cost_little(fitted: list[Any]) -> None:
     one = Shapes(*index(), background=True)
-    for boost in range(3 * MOST_SHAPES):
+    for boost in range(3 * MAX_SHAPES):
         assert one.scale(boosted(boost), ["red shoes"]) is None
-        assert one.waiting <= MOST_WAITING
+        assert one.waiting <= MAX_WAITING
     at_once = Shapes(*index())
-    scales = [at_once.scale(boosted(boost), ["red shoes"]) for boost in range(MOST_SHAPES + 9)]
-    assert scales == [3.0] * MOST_SHAPES + [None] * 9
+    scales = [at_once.scale(boosted(boost), ["red shoes"]) for boost in range(MAX_SHAPES + 9)]
+    assert scales == [3.0] * MAX_SHAPES + [None] * 9
     settled(one)
 
 
 def test_what_is_asked_again_and_again_stays_among_a_thousand(fitted: list[Any]) -> None:
     one = Shapes(*index(), background=True)
-    for boost in range(MOST_SHAPES + 200):
+    for boost in range(MAX_SHAPES + 200):
         one._measure(orjson.dumps(boosted(boost)))
         one.scale(boosted(0), ["none of them"])
-    assert (len(one._known), one.scale(boosted(0), ["none of them"])) == (MOST_SHAPES, 3.0)
+    assert (len(one._known), one.scale(boosted(0), ["none of them"])) == (MAX_SHAPES, 3.0)
     assert one.scale(boosted(1), ["none of them"]) is None
     settled(one)
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from hybridr.search.rules.matching import MOST_BANNED, MOST_CLAUSES, MOST_READ, NO_RULES, RuleBook
-from hybridr.search.rules.rule import MOST_PINS, Rule
+from hybridr.search.rules.matching import MAX_BANNED, MAX_CLAUSES, MAX_QUERY_CHARACTERS, NO_RULES, RuleBook
+from hybridr.search.rules.rule import MAX_PINS, Rule
 
 BOOK = RuleBook(
     [
@@ -33,7 +33,7 @@ BOOK = RuleBook(
         ("shoes of size 421", ()),
         ("trainers", ("other",)),
         ("", ()),
-        ("red shoes" + " " * MOST_READ, ("words", "prefix")),
+        ("red shoes" + " " * MAX_QUERY_CHARACTERS, ("words", "prefix")),
     ],
 )
 def test_a_condition_holds_or_does_not(text: str, names: tuple[str, ...]) -> None:
@@ -54,7 +54,7 @@ def test_what_is_banned_is_pinned_by_nobody_and_pins_end_somewhere() -> None:
     many = [Rule(name=f"r{n}", text="x", pin=tuple(f"{n}-{m}" for m in range(60))) for n in range(3)]
     found = RuleBook([*many, Rule(name="ban", text="x", ban=("0-0",))]).ruling("x")
     assert "0-0" not in found.pins
-    assert len(found.pins) == MOST_PINS
+    assert len(found.pins) == MAX_PINS
 
 
 def test_a_text_in_the_place_of_another_is_not_looked_up_once_more() -> None:
@@ -95,7 +95,7 @@ def test_many_rules_for_one_text_make_no_search_too_large() -> None:
     ]
     wide = [Rule(name=f"b{n}", prefix="a", ban=tuple(f"{n}-{m}" for m in range(1_000))) for n in range(12)]
     found = RuleBook([*narrow, *wide, Rule(name="pin", prefix="a", pin=("11-999", "d1"))]).ruling("apple")
-    assert (len(found.bans), len(found.filters)) == (MOST_BANNED, MOST_CLAUSES // 10)
+    assert (len(found.bans), len(found.filters)) == (MAX_BANNED, MAX_CLAUSES // 10)
     assert list(found.pins) == ["d1"], "what a rule bans is never pinned"
     assert found.left_out == (*(f"f{n}" for n in range(50, 200)), "b10", "b11")
     assert "too much for one search: f50" in found.descriptions()[0]

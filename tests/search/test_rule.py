@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.search.rules.rule import MOST_PINS, compiled, read_rule
+from hybridr.search.rules.rule import MAX_PINS, compiled, read_rule
 
 PIN: dict[str, Any] = {"name": "a", "pin": ["d1"]}
 
@@ -25,7 +25,7 @@ PIN: dict[str, Any] = {"name": "a", "pin": ["d1"]}
         ({**PIN, "words": "!!!"}, "letters or digits"),
         ({**PIN, "text": "x", "ban": ["d1"]}, "pinned and banned"),
         ({**PIN, "text": "x", "pin": ["d1", "d1"]}, "twice"),
-        ({**PIN, "text": "x", "pin": [str(n) for n in range(MOST_PINS + 1)]}, "pin"),
+        ({**PIN, "text": "x", "pin": [str(n) for n in range(MAX_PINS + 1)]}, "pin"),
         ({**PIN, "text": "x", "pin": ["é" * 600]}, "pin.0"),
         ({**PIN, "text": "x", "filter": {"script": {}}}, "'script' is not taken"),
         ({**PIN, "text": "x", "filter": {"terms": {"a": {"index": "secret"}}}}, "not taken"),

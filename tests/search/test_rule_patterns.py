@@ -10,11 +10,11 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.search.rules import rule
-from hybridr.search.rules.matching import MOST_READ, RuleBook
+from hybridr.search.rules.matching import MAX_QUERY_CHARACTERS, RuleBook
 from hybridr.search.rules.rule import (
-    MOST_PATTERNS,
-    MOST_PROGRAM,
-    MOST_PROGRAMS,
+    MAX_PATTERNS,
+    MAX_PROGRAM_SIZE,
+    MAX_TOTAL_PROGRAM_SIZE,
     READ_BY_PATTERNS,
     Rule,
     compiled,
@@ -101,14 +101,16 @@ def test_patterns_read_the_beginning_of_a_text() -> None:
     book = RuleBook([Rule(name="p", pattern="shoes", pin=("d1",))])
     assert book.ruling("a" * (READ_BY_PATTERNS - 5) + "shoes").names == ("p",)
     assert book.ruling("a" * READ_BY_PATTERNS + "shoes").names == ()
-    assert book.ruling("\ufdfa" * MOST_READ + "shoes").names == ()  # each is eighteen letters once compared
+    assert (
+        book.ruling("\ufdfa" * MAX_QUERY_CHARACTERS + "shoes").names == ()
+    )  # each is compared as eighteen letters
 
 
 @pytest.mark.attack(126)
 def test_all_patterns_of_an_index_together_are_bounded() -> None:
     large = [Rule(name=f"r{n}", pattern=f"(?:a?){{450}}{n}", pin=("d1",)) for n in range(30)]
-    assert 900 < program_size(large[0].pattern or "") <= MOST_PROGRAM
-    require_room(large[: MOST_PROGRAMS // MOST_PROGRAM - 9])
+    assert 900 < program_size(large[0].pattern or "") <= MAX_PROGRAM_SIZE
+    require_room(large[: MAX_TOTAL_PROGRAM_SIZE // MAX_PROGRAM_SIZE - 9])
     with pytest.raises(DataError, match="parts together"):
         require_room(large)
     began = time.perf_counter()
@@ -126,8 +128,8 @@ def test_of_stored_patterns_those_beyond_the_bounds_are_left_out() -> None:
         None,
     ]
     assert list(excess_patterns(stored)) == [2, 3]
-    many = [{"pattern": f"a{n}"} for n in range(MOST_PATTERNS + 5)]
-    assert list(excess_patterns(many)) == list(range(MOST_PATTERNS + 1, MOST_PATTERNS + 6))
+    many = [{"pattern": f"a{n}"} for n in range(MAX_PATTERNS + 5)]
+    assert list(excess_patterns(many)) == list(range(MAX_PATTERNS + 1, MAX_PATTERNS + 6))
     long = [{"pattern": "a" * 1_000_000} for _ in range(200)] + [
         {"pattern": "(a" * 500} for _ in range(20_000)
     ]
@@ -138,5 +140,5 @@ def test_of_stored_patterns_those_beyond_the_bounds_are_left_out() -> None:
     assert RuleBook((), left_out).remarks()[-1] == "980 more rules are left out"
     large = [{"pattern": "(?:a?){350}"} for _ in range(60)]
     kept = [rule for number, rule in enumerate(large, 1) if number not in excess_patterns(large)]
-    assert sum(program_size(rule["pattern"]) for rule in kept) <= MOST_PROGRAMS
+    assert sum(program_size(rule["pattern"]) for rule in kept) <= MAX_TOTAL_PROGRAM_SIZE
     assert len(kept) > 20

@@ -23,11 +23,11 @@ from hybridr.search.fusions import Scales, leaf_clause_count
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signals import Place, QueryReading
-from hybridr.search.signals.phrases import MOST_PAIRS, Phrases, phrases_of
+from hybridr.search.signals.phrases import MAX_PAIRS, Phrases, phrases_of
 from hybridr.search.signals.soft_terms import (
-    LEAST_SPAN,
     LEVELS,
-    MOST_CLAUSES,
+    MAX_CLAUSES,
+    MIN_SPAN,
     SCALE,
     USED,
     SoftTerms,
@@ -98,10 +98,10 @@ def test_phrases_are_neighbours_and_keep_the_gap_of_stop_words() -> None:
 def test_a_pair_counts_once_and_long_queries_keep_the_heaviest() -> None:
     assert list(phrases_of("a1 b1 a1 b1", "text", words("a1 b1 a1 b1"), 9)) == ["a1 b1", "b1 a1"]
     text = " ".join(f"w{'x' * (number % 40)}{number}" for number in range(200))
-    kept = list(phrases_of(text, "text", words(text), MOST_PAIRS))
-    assert len(kept) == MOST_PAIRS
+    kept = list(phrases_of(text, "text", words(text), MAX_PAIRS))
+    assert len(kept) == MAX_PAIRS
     assert min(map(len, kept)) > 70
-    assert len(Phrases(place()).clauses(asked(text, words(text)))) == MOST_PAIRS
+    assert len(Phrases(place()).clauses(asked(text, words(text)))) == MAX_PAIRS
 
 
 def test_a_pair_counts_in_the_field_that_has_it_best_by_its_idf_in_all() -> None:
@@ -240,7 +240,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_encoder_that_hardly_tells_words_apart_is_not_blown_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made = soft_terms(monkeypatch, "wing wings flow basket candle", own_cosine=-0.5)
-    assert made.scale == SCALE / LEAST_SPAN
+    assert made.scale == SCALE / MIN_SPAN
 
 
 def test_a_word_that_the_table_lacks_matches_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_long_queries_ask_for_their_heaviest_words(monkeypatch: pytest.MonkeyPat
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     text = " ".join(f"word{number}" for number in range(200))
     found = made.clauses(asked(text, words(text)))
-    assert len(found) == (MOST_CLAUSES - 200) // USED
+    assert len(found) == (MAX_CLAUSES - 200) // USED
 
 
 def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from hybridr.encoders.export.exporting import export
 from hybridr.encoders.opening import load_encoder
 from hybridr.errors import SettingsError
 from hybridr.serving.application import create_app, require_guard
-from hybridr.serving.doorway import MOST_HANDSHAKES, listen
+from hybridr.serving.doorway import MAX_HANDSHAKES, listen
 from hybridr.serving.settings import ServeSettings
 from hybridr_cli import main
 from support.asking import is_closed, running
@@ -195,15 +195,15 @@ def test_handshakes_that_never_end_keep_nobody_out(encoder, tmp_path):
     trusted = ssl.create_default_context(cafile=settings.tls_cert)
     httpx.get(f"{server.url}/healthz", verify=trusted)
     address = server.listener.getsockname()
-    silent = [socket.create_connection(address[:2]) for _ in range(3 * MOST_HANDSHAKES)]
+    silent = [socket.create_connection(address[:2]) for _ in range(3 * MAX_HANDSHAKES)]
     try:
         for one in silent[::2]:
             one.sendall(b"\x16\x03\x01")
         for _ in range(5):
             assert httpx.get(f"{server.url}/healthz", verify=trusted, timeout=10).status_code == 200
-        assert len(server.listener.handshakes) <= MOST_HANDSHAKES
-        closed = sum(is_closed(one, 5.0) for one in silent[: MOST_HANDSHAKES // 2])
-        assert closed == MOST_HANDSHAKES // 2, "the first ones made room"
+        assert len(server.listener.handshakes) <= MAX_HANDSHAKES
+        closed = sum(is_closed(one, 5.0) for one in silent[: MAX_HANDSHAKES // 2])
+        assert closed == MAX_HANDSHAKES // 2, "the first ones made room"
     finally:
         for one in silent:
             one.close()

@@ -42,7 +42,7 @@ def test_a_full_queue_is_503_with_the_time_to_come_back(monkeypatch):
             assert self.released.wait(10)
             return super().encode_documents(texts)
 
-    monkeypatch.setattr(embeddings, "MOST_WAITING", 2)
+    monkeypatch.setattr(embeddings, "MAX_WAITING", 2)
     encoder = Stuck()
     answers = []
     with client_of(encoder) as client:

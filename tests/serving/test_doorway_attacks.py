@@ -200,7 +200,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]
 
 @pytest.mark.attack(31)
 def test_31_searches_of_a_hung_cluster_hold_up_nothing_else(searched: Callable[..., Server], monkeypatch):
-    monkeypatch.setattr(snapshots, "MOST_SEARCHES", 60)
+    monkeypatch.setattr(snapshots, "MAX_SEARCHES", 60)
     monkeypatch.setattr(snapshots, "STALLED_S", 60.0)
     server = searched(search_timeout_s=60)
 
@@ -408,7 +408,7 @@ def test_an_answer_that_nobody_reads_is_not_kept(monkeypatch):
 
 
 def test_who_sent_much_for_nothing_waits_for_the_answer(monkeypatch):
-    monkeypatch.setattr("hybridr.serving.doorway.REST_S", 0.5)
+    monkeypatch.setattr("hybridr.serving.doorway.PAUSE_S", 0.5)
     client = client_of(HashingEncoder(), max_body_bytes=2 * LARGE_BYTES)
     for body in (b"[" * (LARGE_BYTES + 1), b" " * (2 * LARGE_BYTES), b"{"):
         started = time.monotonic()

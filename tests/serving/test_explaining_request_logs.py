@@ -51,7 +51,7 @@ def test_bytes_that_are_no_text_spoil_their_own_line_only(tmp_path: Path) -> Non
 
 
 def test_a_line_too_long_a_crowd_of_requests_and_no_file_are_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(explaining, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(explaining, "MAX_REQUESTS", 3)
     with pytest.raises(DataError, match="more than 3 requests, use a part"):
         read_requests(written(tmp_path, *({"size": size} for size in range(5))))
     monkeypatch.setenv("HYBRIDR_LINE_MB", "0.0001")

@@ -160,8 +160,8 @@ def test_no_id_ends_a_line_of_the_judgements(kept: Judgements, place: str, end: 
 
 @pytest.mark.attack(89)
 def test_queries_and_judges_come_to_an_end(kept: Judgements, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hybridr.serving.page.judgements.MOST_QUERIES", 5)
-    monkeypatch.setattr("hybridr.serving.page.judgements.MOST_JUDGES", 2)
+    monkeypatch.setattr("hybridr.serving.page.judgements.MAX_QUERIES", 5)
+    monkeypatch.setattr("hybridr.serving.page.judgements.MAX_JUDGES", 2)
     assert kept.add_queries(["one", "two", "three"]) == 3
     with pytest.raises(DataError, match="these would be 6 queries, the page takes 5"):
         kept.add_queries(["four"])

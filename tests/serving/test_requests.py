@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from hybridr.search.rules.rule import MOST_VALUES
+from hybridr.search.rules.rule import MAX_VALUES
 from hybridr.serving import requests
 from hybridr.serving.requests import Refused, SearchRequest, check_filter
 from hybridr.serving.settings import ServeSettings
@@ -14,7 +14,7 @@ from support.hashing import HashingEncoder
 
 
 def test_texts_are_limited_in_number_and_length(monkeypatch):
-    monkeypatch.setattr(requests, "MOST_INPUTS", 2)
+    monkeypatch.setattr(requests, "MAX_INPUTS", 2)
     monkeypatch.setattr(requests, "LONGEST_INPUT", 5)
     client = client_of()
     assert embed(client, ["a", "b"]).status_code == 200
@@ -88,7 +88,7 @@ def test_a_filter_that_compares_is_taken(filter):
         ({"match": {"text": {"query": "a", "fuzziness": 2}}}, "'fuzziness' of match is not taken"),
         ({"term": {"a": {"value": {"b": 1}}}}, "plain values"),
         ({"ids": {"values": [["1"]]}}, "plain values"),
-        ({"terms": {"a": list(range(MOST_VALUES + 1))}}, "at most 1024"),
+        ({"terms": {"a": list(range(MAX_VALUES + 1))}}, "at most 1024"),
         ({"term": {"a": 1, "b": 2}}, "term names one field"),
         ({"term": {"a": 1}, "range": {}}, "one key"),
         ({"bool": {"must": ["a"]}}, "one key"),

@@ -134,7 +134,7 @@ def test_while_the_shadow_is_busy_requests_are_skipped_and_counted(cluster: Reco
         return ShadowedRequest("u", "two words", old=("a",), new=("a",))
 
     monkeypatch.setattr(shadow_proxy, "compared_request", waits)
-    monkeypatch.setattr(shadow_proxy, "MOST_WAITING", 1)
+    monkeypatch.setattr(shadow_proxy, "MAX_WAITING", 1)
     client = client_of(cluster)
     for _ in range(8):
         assert client.post("/docs/_search", json=BODY).content == HITS

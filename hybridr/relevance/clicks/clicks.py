@@ -37,7 +37,7 @@ from ...records import Progress, Qrels, Query, Reported, silent
 from .ubi import EventEntry, LogReader, LogRecords, SearchEntry, ids_by_name, in_file, read_ubi_records
 
 AT_ONCE_WRITTEN = 20_000
-MOST_A_DAY = 500
+MAX_DAILY_SEARCHES = 500
 """Searches and events of one client on one day; a client with more is a bot."""
 LONG_LIST, MANY_SHOWN, GREEDY = 5, 40, 0.5
 """A client is a bot if it clicks more than the share `GREEDY` of at least `MANY_SHOWN` documents, in lists of
@@ -71,7 +71,7 @@ UPDATE search SET list = id WHERE list IS NULL AND id IN (SELECT id FROM list);
 BOTS = f"""
 CREATE TABLE bot AS
     SELECT client FROM (SELECT client, day FROM search UNION ALL SELECT client, day FROM event)
-        WHERE client GROUP BY client, day HAVING count(*) > {MOST_A_DAY}
+        WHERE client GROUP BY client, day HAVING count(*) > {MAX_DAILY_SEARCHES}
     UNION SELECT client FROM
         (SELECT client, length AS shown, (SELECT count(DISTINCT document) FROM event
                 WHERE event.search = search.id AND click) AS clicked
@@ -199,7 +199,7 @@ class ClickLedger:
         self._tables.close()
 
 
-LEAST_CLIENTS, LEAST_CLICKS = 3, 2
+MIN_CLIENTS, MIN_CLICKS = 3, 2
 """Fewest people who asked a query, and who clicked a document: fewer prove little, and are identifiable."""
 WEIGHTIEST = 200
 """Number of people whose clicks on one query count in full; the clicks of more people weigh no more."""
@@ -298,7 +298,7 @@ class Votes:
         self.queries += 1
         self.voters += people
         self.left_out[UNLISTED] += lists.pop((), 0)
-        if people < LEAST_CLIENTS:
+        if people < MIN_CLIENTS:
             self.left_out[RARE] += people
         elif chosen:
             positions = Counter[tuple[str, int]]()
@@ -352,7 +352,7 @@ def judged_by(records: LogRecords, ids_of: Known, progress: Progress = silent) -
     if not votes.documents:
         raise DataError(
             f"{counts['searches']:,} searches and {counts['clicks']:,} clicks give no judgement: "
-            f"no query was asked by {LEAST_CLIENTS} clients of whom one clicked a document that it showed",
+            f"no query was asked by {MIN_CLIENTS} clients of whom one clicked a document that it showed",
             hint=reasons_in(left_out) or "the log is empty",
         )
     existing = ids_of([doc_id for _, doc_id in votes.documents], reader.fields)
@@ -369,7 +369,7 @@ def judgements_from_votes(
     limited = limit_query_weight(views, WEIGHTIEST)
     model = fit_clicks(limited)
     probability, clickers = model.relevance(limited), sum_by_document(views, views.clicked)
-    relevant = (probability >= SURE) & (clickers >= LEAST_CLICKS)
+    relevant = (probability >= SURE) & (clickers >= MIN_CLICKS)
     unlikely = model.odds(limited) <= UNLIKELY
     grades: dict[int, dict[str, tuple[int, float]]] = {}
     for place, (query, name) in enumerate(votes.documents):

@@ -51,7 +51,7 @@ EXPERIMENT, TEAMS = "hybridr_experiment", "hybridr_teams"
 NEITHER = "-"
 LETTERS = re.compile(f"[ab{NEITHER}]*")
 DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-MOST_FIELDS_TOLD = 100
+MAX_FIELDS = 100
 CLICKS = frozenset(("click", "item_click", "product_click", "add_to_cart", "purchase"))
 IMPRESSIONS = frozenset(("impression", "view_item"))
 DEEPEST_SHOWN, LONGEST_TEXT, LONGEST_ID = 50, 1_000, 512
@@ -159,7 +159,7 @@ class LogReader:
     def _count_field(self, source: Mapping[str, Any]) -> None:
         """Count the field by which an event names its document."""
         name = identifier(source.get("object_id_field"))
-        if name and (name in self.fields or len(self.fields) < MOST_FIELDS_TOLD):
+        if name and (name in self.fields or len(self.fields) < MAX_FIELDS):
             self.fields[name] += 1
 
     def _without(self, reason: str) -> SearchEntry | EventEntry | None:

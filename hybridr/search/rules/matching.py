@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from pydantic_core import SchemaValidator
 
-from .rule import MOST_PINS, READ_BY_PATTERNS, Rule, clause_count, compiled, normal_form, words_of
+from .rule import MAX_PINS, READ_BY_PATTERNS, Rule, clause_count, compiled, normal_form, words_of
 
-MOST_READ = 1_000
+MAX_QUERY_CHARACTERS = 1_000
 """Characters of a text that rules compare; a longer text equals no rule's `text`."""
-MOST_BANNED, MOST_CLAUSES = 10_000, 500
+MAX_BANNED, MAX_CLAUSES = 10_000, 500
 """Most banned documents and filter clauses of all rules for a text together: clusters limit a search."""
-KEPT_RULINGS, MOST_REMARKS = 512, 20
+MAX_RULINGS, MAX_REMARKS = 512, 20
 NO_PINS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -78,7 +78,7 @@ class RuleBook:
 
     def __init__(self, rules: Sequence[Rule] = (), left_out: Mapping[str, str] = NO_PINS) -> None:
         self.rules, self.left_out = tuple(rules), left_out
-        self.ruling = lru_cache(KEPT_RULINGS)(self._ruling)
+        self.ruling = lru_cache(MAX_RULINGS)(self._ruling)
         self._texts, self._prefixes = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         self._words = defaultdict[str, list[tuple[int, frozenset[str]]]](list)
         self._patterns: list[tuple[int, SchemaValidator]] = []
@@ -104,8 +104,8 @@ class RuleBook:
     def remarks(self) -> list[str]:
         """Return a line for each rule that cannot be used, for the first ones if there are many."""
         lines = [f"rule {name} is left out: {reason}" for name, reason in self.left_out.items()]
-        excess = len(lines) - MOST_REMARKS
-        return lines if excess <= 0 else [*lines[:MOST_REMARKS], f"{excess:,} more rules are left out"]
+        excess = len(lines) - MAX_REMARKS
+        return lines if excess <= 0 else [*lines[:MAX_REMARKS], f"{excess:,} more rules are left out"]
 
     def _ruling(self, text: str) -> MatchedRules:
         """Return the combined effect of the rules that match a text; a replacement text is not matched again.
@@ -115,14 +115,14 @@ class RuleBook:
         """
         rules = [self.rules[number] for number in sorted(self._matching(text))]
         all_bans = dict.fromkeys(chain.from_iterable(rule.ban for rule in rules))
-        bans = tuple(islice(all_bans, MOST_BANNED))
+        bans = tuple(islice(all_bans, MAX_BANNED))
         filters: list[Mapping[str, Any]] = []
         left_out: list[str] = []
         clauses = 0
         for rule in rules:
             if rule.filter is not None:
                 clauses += clause_count(rule.filter)
-                if clauses <= MOST_CLAUSES:
+                if clauses <= MAX_CLAUSES:
                     filters.append(rule.filter)
                 else:
                     left_out.append(rule.name)
@@ -131,7 +131,7 @@ class RuleBook:
         pins: dict[str, str] = {}
         for rule in rules:
             for doc in rule.pin:
-                if doc not in all_bans and len(pins) < MOST_PINS:
+                if doc not in all_bans and len(pins) < MAX_PINS:
                     pins.setdefault(doc, rule.name)
         search_text = next((rule.replace for rule in rules if rule.replace), text)
         names = tuple(rule.name for rule in rules)
@@ -139,8 +139,8 @@ class RuleBook:
 
     def _matching(self, text: str) -> Iterator[int]:
         """Yield the numbers of the rules that match a text."""
-        searched = normal_form(text[:MOST_READ])
-        if len(text) <= MOST_READ:
+        searched = normal_form(text[:MAX_QUERY_CHARACTERS])
+        if len(text) <= MAX_QUERY_CHARACTERS:
             yield from self._texts.get(searched, ())
         for length in self._lengths:
             if length <= len(searched):

@@ -19,9 +19,9 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 from ...errors import DataError
 from ...languages import has_visible_text
 
-MOST_PROGRAM, MOST_PROGRAMS = 1_000, 20_000
+MAX_PROGRAM_SIZE, MAX_TOTAL_PROGRAM_SIZE = 1_000, 20_000
 """The largest size of one pattern's program, and of all of an index together."""
-MOST_PATTERNS = 200
+MAX_PATTERNS = 200
 READ_BY_PATTERNS = 200
 """Characters of a text that patterns are compared with."""
 SLOWEST_S = 0.05  # seconds that a new pattern may take for a text of that length
@@ -39,10 +39,10 @@ def compiled(pattern: str) -> SchemaValidator:
 
     Raises ValueError for an invalid pattern, and for one whose program is too large.
     """
-    if (size := program_size(pattern)) > MOST_PROGRAM:
+    if (size := program_size(pattern)) > MAX_PROGRAM_SIZE:
         raise ValueError(
             f"the pattern cannot be used: its repeats make a program of {size:,} parts, "
-            f"{MOST_PROGRAM:,} are the most; use smaller counts"
+            f"{MAX_PROGRAM_SIZE:,} are the most; use smaller counts"
         )
     try:
         return SchemaValidator(
@@ -143,7 +143,7 @@ def end_of_set(pattern: str, place: int) -> int:
     return place
 
 
-MOST_PINS, MOST_BANS = 100, 1_000  # of one rule
+MAX_PINS, MAX_BANS = 100, 1_000  # of one rule
 LONGEST_TEXT = 1_000  # characters of a condition or of a replacement text
 CONDITIONS, ACTIONS = ("text", "words", "prefix", "pattern"), ("pin", "ban", "filter", "replace")
 CLAUSES: dict[str, tuple[str, ...]] = {
@@ -159,7 +159,7 @@ CLAUSES: dict[str, tuple[str, ...]] = {
 BY_FIELD, LISTS = ("term", "terms", "range", "match"), ("terms", "ids")
 BESIDE = ("boost", "_name")
 PARTS_OF_BOOL = ("must", "filter", "should", "must_not")
-MOST_CLAUSES_OF_FILTER, MOST_VALUES, DEEPEST_FILTER = 100, 1024, 8
+MAX_FILTER_CLAUSES, MAX_VALUES, MAX_FILTER_DEPTH = 100, 1024, 8
 LETTERS_AND_DIGITS = re.compile(r"\w+")
 
 Id = Annotated[str, Field(min_length=1, max_length=512)]
@@ -180,8 +180,8 @@ class Rule(BaseModel):
     words: Said | None = None
     prefix: Said | None = None
     pattern: Said | None = None
-    pin: tuple[Id, ...] = Field((), max_length=MOST_PINS)
-    ban: tuple[Id, ...] = Field((), max_length=MOST_BANS)
+    pin: tuple[Id, ...] = Field((), max_length=MAX_PINS)
+    ban: tuple[Id, ...] = Field((), max_length=MAX_BANS)
     filter: dict[str, Any] | None = None
     replace: Said | None = None
     by: str = Field("", max_length=200)
@@ -247,8 +247,8 @@ def require_comparing(filter: Any) -> None:
     code, and a pattern might take minutes.
     """
     try:
-        if clause_count(filter) > MOST_CLAUSES_OF_FILTER:
-            raise ValueError(f"more than {MOST_CLAUSES_OF_FILTER} clauses")
+        if clause_count(filter) > MAX_FILTER_CLAUSES:
+            raise ValueError(f"more than {MAX_FILTER_CLAUSES} clauses")
     except (TypeError, AttributeError) as error:
         raise ValueError(str(error)) from None
 
@@ -262,8 +262,8 @@ def clause_count(clause: Any, depth: int = 0) -> int:
     [(kind, body)] = clause.items()
     if kind not in CLAUSES or not isinstance(body, dict):
         raise ValueError(f"'{str(kind)[:50]}' is not taken")
-    if depth > DEEPEST_FILTER:
-        raise ValueError(f"nested deeper than {DEEPEST_FILTER}")
+    if depth > MAX_FILTER_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_FILTER_DEPTH}")
     count = 1
     if kind == "bool":
         for part in PARTS_OF_BOOL:
@@ -287,8 +287,8 @@ def check_options(kind: str, body: dict[str, Any]) -> None:
         if name not in options and name not in BESIDE:
             raise ValueError(f"'{str(name)[:50]}' of {kind} is not taken")
         values = value if isinstance(value, list) and kind in LISTS else [value]
-        if len(values) > MOST_VALUES or any(isinstance(item, dict | list) for item in values):
-            raise ValueError(f"{kind} takes plain values, at most {MOST_VALUES}")
+        if len(values) > MAX_VALUES or any(isinstance(item, dict | list) for item in values):
+            raise ValueError(f"{kind} takes plain values, at most {MAX_VALUES}")
 
 
 def normal_form(text: str) -> str:

@@ -25,12 +25,12 @@ from ...cluster.rule_versions import NEWEST, rules_index, with_newest_rules
 from ...errors import AccessDenied, ClusterError, DataError, NotFound
 from ...files.formats import read_jsonl
 from ...files.local import fingerprint
-from .matching import MOST_CLAUSES, NO_RULES, RuleBook
+from .matching import MAX_CLAUSES, NO_RULES, RuleBook
 from .rule import (
     LONGEST_TEXT,
-    MOST_PATTERNS,
-    MOST_PROGRAM,
-    MOST_PROGRAMS,
+    MAX_PATTERNS,
+    MAX_PROGRAM_SIZE,
+    MAX_TOTAL_PROGRAM_SIZE,
     Rule,
     clause_count,
     program_size,
@@ -39,12 +39,12 @@ from .rule import (
 )
 
 BODY_OF_RULES = hidden_index_body({"version": {"type": "long"}})
-MOST_RULES, MOST_BYTES_OF_RULES = 20_000, 20_000_000
+MAX_RULES, MAX_RULES_BYTES = 20_000, 20_000_000
 VERSIONS_KEPT = 20
-MOST_BOOKS = 8
+MAX_BOOKS = 8
 EDIT_ROUNDS, EDIT_WAIT_S = 5, 0.2
 """Attempts of an edit if other editors write first; each waits so many seconds longer than the last."""
-MOST_LOOKED_UP = 1_000  # pinned documents whose existence is checked
+MAX_LOOKED_UP = 1_000  # pinned documents whose existence is checked
 BAD_REQUEST, ALREADY_THERE = 400, 409
 
 _books: dict[tuple[str, str, str, str], RuleBook] = {}
@@ -93,7 +93,7 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
         accepted = [rule.model_copy(update=changes.get(rule.name)) for rule in version.rules]
         usable = [rule for rule in accepted if rule.actions]  # a refused filter may be the only action
         _books[key] = RuleBook(usable, {**version.left_out, **refusals})
-        while len(_books) > MOST_BOOKS:
+        while len(_books) > MAX_BOOKS:
             _books.pop(next(iter(_books)), None)
     return _books[key]
 
@@ -138,23 +138,23 @@ def read_version(source: Mapping[str, Any]) -> RulesVersion:
 def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
     """Return the stored rules whose patterns exceed the limits: number (from 1) -> reason."""
     excess: dict[int, str] = {}
-    too_many = f"{MOST_PATTERNS} patterns of {MOST_PROGRAMS:,} parts in all are the most"
+    too_many = f"{MAX_PATTERNS} patterns of {MAX_TOTAL_PROGRAM_SIZE:,} parts in all are the most"
     patterns = programs = 0
     for number, rule in enumerate(rules, 1):
         pattern = rule.get("pattern") if isinstance(rule, Mapping) else None
         if not isinstance(pattern, str):
             continue
         patterns += 1
-        if patterns > MOST_PATTERNS:
+        if patterns > MAX_PATTERNS:
             excess[number] = too_many
             continue
         try:
-            size = program_size(pattern) if len(pattern) <= LONGEST_TEXT else MOST_PROGRAM + 1
+            size = program_size(pattern) if len(pattern) <= LONGEST_TEXT else MAX_PROGRAM_SIZE + 1
         except ValueError:
-            size = MOST_PROGRAM + 1
-        if size > MOST_PROGRAM:
-            excess[number] = f"its pattern's repeats are too large, {MOST_PROGRAM:,} parts are the most"
-        elif programs + size > MOST_PROGRAMS:
+            size = MAX_PROGRAM_SIZE + 1
+        if size > MAX_PROGRAM_SIZE:
+            excess[number] = f"its pattern's repeats are too large, {MAX_PROGRAM_SIZE:,} parts are the most"
+        elif programs + size > MAX_TOTAL_PROGRAM_SIZE:
             excess[number] = too_many
         else:
             programs += size
@@ -171,7 +171,7 @@ def refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) ->
     for rule in rules:
         if rule.filter is not None:
             count = clause_count(rule.filter)
-            if clauses + count > MOST_CLAUSES:
+            if clauses + count > MAX_CLAUSES:
                 groups.append([])
                 clauses = 0
             groups[-1].append(rule)
@@ -202,17 +202,17 @@ def refusal(cluster: Cluster, info: IndexInfo, filters: Sequence[Mapping[str, An
 
 def require_room(rules: Sequence[Rule]) -> None:
     """Raise DataError for too many rules, too many patterns, or patterns that are too large together."""
-    if len(rules) > MOST_RULES:
-        raise DataError(f"these are {len(rules):,} rules, an index has at most {MOST_RULES:,}")
+    if len(rules) > MAX_RULES:
+        raise DataError(f"these are {len(rules):,} rules, an index has at most {MAX_RULES:,}")
     sizes = [program_size(rule.pattern) for rule in rules if rule.pattern is not None]
-    if len(sizes) > MOST_PATTERNS:
+    if len(sizes) > MAX_PATTERNS:
         raise DataError(
-            f"{len(sizes):,} rules have a pattern, {MOST_PATTERNS} may: each is tried for every query",
+            f"{len(sizes):,} rules have a pattern, {MAX_PATTERNS} may: each is tried for every query",
             hint="text, words and prefix are looked up, whatever their number",
         )
-    if sum(sizes) > MOST_PROGRAMS:
+    if sum(sizes) > MAX_TOTAL_PROGRAM_SIZE:
         raise DataError(
-            f"the patterns of these rules have {sum(sizes):,} parts together, {MOST_PROGRAMS:,} are the most",
+            f"the patterns have {sum(sizes):,} parts together, {MAX_TOTAL_PROGRAM_SIZE:,} are the most",
             hint="smaller counts in {}, or text, words and prefix",
         )
 
@@ -223,8 +223,8 @@ def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> b
     """
     require_room(version.rules)
     index, content = rules_index(info), json_bytes(version.to_json())
-    if len(content) > MOST_BYTES_OF_RULES:
-        raise DataError(f"these rules have {len(content):,} bytes, at most {MOST_BYTES_OF_RULES:,} are kept")
+    if len(content) > MAX_RULES_BYTES:
+        raise DataError(f"these rules have {len(content):,} bytes, at most {MAX_RULES_BYTES:,} are kept")
     if version.version == 1:
         make_index(cluster, index, BODY_OF_RULES)
     try:
@@ -288,7 +288,7 @@ def add_rules(
         by,
         dry_run=dry_run,
     )
-    pins = list(dict.fromkeys(doc for rule in new_rules for doc in rule.pin))[:MOST_LOOKED_UP]
+    pins = list(dict.fromkeys(doc for rule in new_rules for doc in rule.pin))[:MAX_LOOKED_UP]
     existing = {hit["_id"] for hit in hits_by_id(cluster, info, pins, {"_source": False})} if pins else set()
     return RulesChange(version, tuple(doc for doc in pins if doc not in existing))
 

@@ -22,7 +22,7 @@ from ..past_queries import document_credits, query_vectors, similar_past_queries
 from . import Place, QueryReading, Signal
 
 LOGGER = logging.getLogger("hybridr.memory")
-MOST_CREDITED = 20  # documents: a cluster takes 1,024 clauses, and soft terms may be most of them
+MAX_CREDITED = 20  # documents: a cluster takes 1,024 clauses, and soft terms may be most of them
 CREDIT_DECIMALS = 6
 SAME = 0.9999  # cosine of a query with itself
 LOOKUP_S, RETRY_S = 2.0, 10.0
@@ -68,7 +68,7 @@ class MemorySignal(Signal):
         try:
             past = similar_past_queries(self.cluster, info, texts, vectors, self.least)
             by_text = {
-                text: list(document_credits(similar, self.least).items())[:MOST_CREDITED]
+                text: list(document_credits(similar, self.least).items())[:MAX_CREDITED]
                 for text, similar in past.items()
             }
             doc_ids = sorted({doc_id for entries in by_text.values() for doc_id, _ in entries})

@@ -17,7 +17,7 @@ from . import Place, QueryReading, Signal
 
 SCALE = 3.5
 HALF = 0.5  # the mean of both idf counts, not their sum
-MOST_PAIRS, MOST_CLAUSES = 32, 96  # of a query, and their clauses in all fields; a long query has hundreds
+MAX_PAIRS, MAX_CLAUSES = 32, 96  # of a query, and their clauses in all fields; a long query has hundreds
 WITHOUT_POSITIONS = ("docs", "freqs")
 OVERLAPPING = "cjk"
 """An analyser whose words share a character with their neighbours, so that a pair says little more than its
@@ -53,7 +53,7 @@ class Phrases(Signal):
         if not reading.root:
             return []
         clauses: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        limit = min(MOST_PAIRS, MOST_CLAUSES // len(self.fields))
+        limit = min(MAX_PAIRS, MAX_CLAUSES // len(self.fields))
         for field in self.fields:
             for phrase, share in phrases_of(reading.text, field, reading.analysed.words, limit).items():
                 boosted = {"query": phrase, "boost": SCALE * HALF * share / reading.root}

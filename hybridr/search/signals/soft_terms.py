@@ -25,11 +25,11 @@ NEAREST = 30
 USED = 12  # nearest terms that are searched: each costs time, and the last add almost nothing
 LEVELS = 8  # of nearness: terms of one level are one query, which halves a request
 SCALE = 0.39  # mean score of a word itself
-LEAST_SPAN = 0.1  # least distance of cosines between a word itself and no similarity
+MIN_SPAN = 0.1  # least distance of cosines between a word itself and no similarity
 DECIMALS = 6  # of a boost: a request has hundreds of boosts
 CACHED_TERMS = 8_000  # more than a table has
 WARMED_AT_ONCE = 1_000  # terms, a quarter of a second
-MOST_CLAUSES = 900  # a cluster takes 1,024 in all; of a long query only the heaviest words are used
+MAX_CLAUSES = 900  # a cluster takes 1,024 in all; of a long query only the heaviest words are used
 
 
 class SoftTerms(Signal):
@@ -46,7 +46,7 @@ class SoftTerms(Signal):
             raise DataError(f"no soft terms: {self.obstacle(place)}")
         self.fields, self.table = place.fields, table
         self.usual_threshold = table.usual_cosine(NEAREST)
-        self.scale = SCALE / max(LEAST_SPAN, table.own_cosine - self.usual_threshold)
+        self.scale = SCALE / max(MIN_SPAN, table.own_cosine - self.usual_threshold)
         self.near_words = lru_cache(CACHED_TERMS)(self._near_words)
         self.warmed = 0
 
@@ -71,7 +71,7 @@ class SoftTerms(Signal):
         only itself.
         """
         shares = shares_of(reading.analysed)
-        limit = max(0, MOST_CLAUSES - len(reading.analysed.words)) // (USED * len(self.fields))
+        limit = max(0, MAX_CLAUSES - len(reading.analysed.words)) // (USED * len(self.fields))
         clauses = []
         for term, share in list(shares.items())[:limit]:
             queries = [

@@ -32,7 +32,7 @@ from ..settings import McpSettings, ServeSettings
 from ..telemetry import Metrics
 from .documents import (
     ANSWER_BYTES,
-    MOST_SYSTEMS,
+    MAX_SYSTEMS,
     WARNED,
     WRITERS,
     Report,
@@ -56,10 +56,10 @@ READING = ToolAnnotations(
 )
 FAILED = "the tool failed; ask again once, and if it fails again, tell the user to look at the server's log"
 NEXT = "look at the tool's parameters and send those alone"
-MOST_K, MOST_OFFSET, MOST_CHARACTERS = 20, 1_000, 8_000
+MAX_K, MAX_OFFSET, MAX_CHARACTERS = 20, 1_000, 8_000
 NO_REPORTS: Mapping[str, Report] = MappingProxyType({})
 NO_START = 100_000_000
-LONGEST_SAID = 600  # characters of an error
+MAX_ERROR_CHARACTERS = 600  # characters of an error
 
 AskedText = Annotated[str, Field(description="a question or words, in plain text; no query language")]
 IndexName = Annotated[str | None, Field(description="name of an index; left out: the first")]
@@ -76,18 +76,18 @@ Filters = Annotated[
         ],
     ),
 ]
-K = Annotated[int, Field(description=f"how many hits, 1 to {MOST_K}")]
-Offset = Annotated[int, Field(description=f"how many of the best to skip, 0 to {MOST_OFFSET}")]
+K = Annotated[int, Field(description=f"how many hits, 1 to {MAX_K}")]
+Offset = Annotated[int, Field(description=f"how many of the best to skip, 0 to {MAX_OFFSET}")]
 AtLeast = Annotated[
     float | None, Field(description="find nothing where the best hit has less confidence, such as 0.95")
 ]
 SystemNames = Annotated[
     tuple[str, ...],
-    Field(description=f"1 to {MOST_SYSTEMS}, the first the baseline: bm25, dense, hybrid, hybrid-stock, rm3"),
+    Field(description=f"1 to {MAX_SYSTEMS}, the first the baseline: bm25, dense, hybrid, hybrid-stock, rm3"),
 ]
 DocumentIds = Annotated[list[str], Field(description="ids as `search` shows them, 1 to 20")]
 FirstCharacter = Annotated[int, Field(description="the first character of each text")]
-Characters = Annotated[int, Field(description=f"how many of each text, 1 to {MOST_CHARACTERS}")]
+Characters = Annotated[int, Field(description=f"how many of each text, 1 to {MAX_CHARACTERS}")]
 NO_JSON = "this line is no JSON; send one request of JSON-RPC 2.0 a line, without halves of surrogate pairs"
 NO_REQUEST = "this is no request of JSON-RPC 2.0; send jsonrpc, id, method and params, one request a line"
 
@@ -113,8 +113,8 @@ class Tools:
         at_least: AtLeast = None,
     ) -> str:
         """Return the hits of a search as text; one more hit is requested, to know whether there are more."""
-        require_within("k", k, 1, MOST_K)
-        require_within("offset", offset, 0, MOST_OFFSET)
+        require_within("k", k, 1, MAX_K)
+        require_within("offset", offset, 0, MAX_OFFSET)
         body = {"query": query, "k": k + 1, "offset": offset} | ({"filter": filters} if filters else {})
         body |= {} if at_least is None else {"at_least": at_least}
         answer = await post_to_app(self.app_of(index), "/search", body)
@@ -129,7 +129,7 @@ class Tools:
     ) -> str:
         """Return the texts of documents from the character `start` on, and their other fields."""
         require_within("start", start, 0, NO_START)
-        require_within("characters", characters, 1, MOST_CHARACTERS)
+        require_within("characters", characters, 1, MAX_CHARACTERS)
         return await self._answer(index, documents_as_text, ids, start, characters)
 
     async def fields(self, index: IndexName = None) -> str:
@@ -148,7 +148,7 @@ class Tools:
         self, index: IndexName = None, systems: SystemNames = ("bm25", "dense", "hybrid")
     ) -> str:
         """Return measures of systems on the judgements that the server was started with."""
-        require_within("the number of systems", len(set(systems)), 1, MOST_SYSTEMS)
+        require_within("the number of systems", len(set(systems)), 1, MAX_SYSTEMS)
         return await self.reports.write("evaluate", self.name_of(index), tuple(dict.fromkeys(systems)))
 
     def name_of(self, index: IndexName) -> str:
@@ -204,7 +204,7 @@ class BoundedServer(MCPServer[Any]):
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            message = shortened_to(plain_text(str(error)), LONGEST_SAID)
+            message = shortened_to(plain_text(str(error)), MAX_ERROR_CHARACTERS)
             raise ToolError(f"{message}; {NEXT}") from error.__cause__
 
     async def run_stdio_async(self) -> None:
@@ -314,9 +314,9 @@ def as_tool(
         try:
             return await tool(*arguments, **named)
         except ToolFailure as error:
-            message = shortened_to(plain_text(error.message), LONGEST_SAID)
+            message = shortened_to(plain_text(error.message), MAX_ERROR_CHARACTERS)
             hint = shortened_to(
-                plain_text(error.hint or "change the request, or tell the user"), LONGEST_SAID
+                plain_text(error.hint or "change the request, or tell the user"), MAX_ERROR_CHARACTERS
             )
             raise ToolError(f"{message}; {hint}") from error
         except Exception as error:

@@ -154,9 +154,9 @@ async def post_to_app(app: ASGIApp, path: str, body: dict[str, Any]) -> dict[str
     return answer
 
 
-MOST_IDS, MOST_ID_BYTES, BAD_REQUEST = 20, 512, 400
+MAX_IDS, MAX_ID_BYTES, BAD_REQUEST = 20, 512, 400
 READ_BYTES = 6_000  # of the texts of one answer
-MOST_FIELDS, FREQUENT = 60, 8
+MAX_FIELDS, FREQUENT = 60, 8
 VALUES = ("keyword", "boolean", "ip", "constant_keyword")
 RANGES = frozenset(
     "byte short integer long unsigned_long half_float float double scaled_float date date_nanos".split()
@@ -171,9 +171,9 @@ def documents_as_text(
 
     Raises ToolFailure.
     """
-    if not 1 <= len(ids) <= MOST_IDS:
-        raise ToolFailure(f"{len(ids)} ids were sent", hint=f"send 1 to {MOST_IDS} at a time")
-    if any(not 0 < bytes_in(doc_id) <= MOST_ID_BYTES for doc_id in ids):
+    if not 1 <= len(ids) <= MAX_IDS:
+        raise ToolFailure(f"{len(ids)} ids were sent", hint=f"send 1 to {MAX_IDS} at a time")
+    if any(not 0 < bytes_in(doc_id) <= MAX_ID_BYTES for doc_id in ids):
         raise ToolFailure("an id is empty or too long", hint="take ids from an answer of search")
     doc_ids = list(dict.fromkeys(ids))
     hidden = [info.record.vector_field] if info.record.vector_field else []
@@ -222,9 +222,9 @@ def describe_fields(cluster: Cluster, info: IndexInfo) -> str:
         is_own = name.startswith(OWN_FIELDS) or name.partition(".")[0] == info.record.vector_field
         if kind and kind not in OF_VECTORS and not is_own:
             types[name] = kind
-    kinds = dict(sorted(types.items())[:MOST_FIELDS])
+    kinds = dict(sorted(types.items())[:MAX_FIELDS])
     values = values_of_fields(cluster, info, kinds)
-    searched = ", ".join(map(shown_name, info.record.fields[:MOST_FIELDS]))
+    searched = ", ".join(map(shown_name, info.record.fields[:MAX_FIELDS]))
     head = f"{info.name}: {quantity(cluster.count(info), 'document')}. "
     head += f"Searched by meaning and words: | {searched}"
     lines = [f"| {shown_name(name)} ({kind}){values.get(name, '')}" for name, kind in kinds.items()]
@@ -295,7 +295,7 @@ def shown_aggregations(answer: Mapping[str, Any]) -> str:
 
 Report: TypeAlias = Callable[..., Mapping[str, Any]]
 """Takes an index's name, for `evaluate` also the systems, and `progress`; returns what `--json` prints."""
-MOST_SYSTEMS = 6
+MAX_SYSTEMS = 6
 BUSY = "another report is being made"
 
 

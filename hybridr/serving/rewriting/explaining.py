@@ -41,7 +41,7 @@ ONE_FIELD = ("match", "match_phrase", "match_phrase_prefix", "match_bool_prefix"
 SEVERAL_FIELDS = ("multi_match", "combined_fields", "query_string", "simple_query_string")
 UNSCORED = ("filter", "must_not")
 ALL_FIELDS = "*"
-MOST_REQUESTS = 20_000
+MAX_REQUESTS = 20_000
 FORM = 'one request a line: a search body, or {"path": "/docs/_search?from=10", "body": {…}}'
 
 
@@ -223,7 +223,7 @@ class RequestLog:
 def read_requests(file: Path) -> RequestLog:
     """Return the requests of a log file, plain or gzip.
 
-    Raises DataError for a file without any request, or with more than MOST_REQUESTS.
+    Raises DataError for a file without any request, or with more than MAX_REQUESTS.
     """
     requests: list[LoggedRequest] = []
     unreadable: list[int] = []
@@ -239,8 +239,8 @@ def read_requests(file: Path) -> RequestLog:
                 requests.append(LoggedRequest(number, request))
             else:
                 unreadable.append(number)
-            if len(requests) > MOST_REQUESTS:
-                raise ValueError(f"it has more than {MOST_REQUESTS:,} requests, use a part of it")
+            if len(requests) > MAX_REQUESTS:
+                raise ValueError(f"it has more than {MAX_REQUESTS:,} requests, use a part of it")
         if not requests:
             raise ValueError("it contains no request")
     except (OSError, ValueError) as error:

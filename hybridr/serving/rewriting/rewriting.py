@@ -16,7 +16,7 @@ from ...encoders.contract import Reading
 from ...families import load_member
 from ...indexing.planning import added_fields
 from ...search.clauses import REASONS, NotRanked, ParsedQuery
-from ...search.client_query import MOST_CHARACTERS, RELATIVES, ClientQueries, Shapes, filter_of, with_text
+from ...search.client_query import MAX_CHARACTERS, RELATIVES, ClientQueries, Shapes, filter_of, with_text
 from ...search.context import is_wordless
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.fusions import LARGEST_WINDOW, SplitQuery
@@ -47,7 +47,7 @@ PARTS_INSTEAD_OF_SOURCE = frozenset({"stored_fields", "script_fields"})
 """Parts of a request whose answers omit `_source` unless it is requested."""
 OLD_NAMES = {"include": "includes", "exclude": "excludes"}
 """Old names of source filters. If a body has both names, the cluster uses the last."""
-MOST_PATTERNS = 20  # replaced in one search; each may match all fields
+MAX_PATTERNS = 20  # replaced in one search; each may match all fields
 AGGREGATION_KEYS = ("aggregations", "aggs")
 
 
@@ -138,7 +138,7 @@ def without_patterns(hidden: HiddenField, fields: Sequence[Any]) -> list[Any]:
     """
     names = [field.get("field") if isinstance(field, Mapping) else field for field in fields]
     matching = [isinstance(name, str) and "*" in name and matches(hidden.name, name) for name in names]
-    if not 0 < sum(matching) <= MOST_PATTERNS:
+    if not 0 < sum(matching) <= MAX_PATTERNS:
         return list(fields)
     result: list[Any] = []
     for field, name, is_pattern in zip(fields, names, matching, strict=True):
@@ -287,7 +287,7 @@ class BodyRanking:
         search: Search,
         recall: Finds = "all",
         *,
-        limit: int = MOST_CHARACTERS,
+        limit: int = MAX_CHARACTERS,
         fusion: str | None = None,
         shapes: Shapes | None = None,
     ) -> None:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ...encoders.contract import Vectors
 from ...errors import DataError, SettingsError, extra
-from ...relevance.corpus import LEAST_QUERIES
+from ...relevance.corpus import MIN_QUERIES
 from ...settings import Stage
 from ..batches import Rows, TargetBatches
 from ..loop import make_optimizer, moved
@@ -378,8 +378,8 @@ def domain_accuracy(groups: Sequence[tuple[Vectors, Vectors]], seed: int) -> lis
     splits: list[list[Marked]] = []
     for source, target in groups:
         size = min(len(source), len(target))
-        if size < LEAST_QUERIES:
-            raise DataError(f"needed at least {LEAST_QUERIES} vectors of source and target, found {size}")
+        if size < MIN_QUERIES:
+            raise DataError(f"needed at least {MIN_QUERIES} vectors of source and target, found {size}")
         order, train_size = random.permutation(size), int(TRAIN_SHARE * size)
         parts = order[:train_size], order[train_size:]
         splits.append(

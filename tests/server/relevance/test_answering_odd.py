@@ -13,7 +13,7 @@ from hybridr.errors import DataError, FingerprintMismatch
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.relevance import answering
-from hybridr.relevance.answering import LEAST, calibrate
+from hybridr.relevance.answering import MIN_QUERIES, calibrate
 from hybridr.relevance.unanswerable_queries import unanswerable_queries
 from hybridr.search.rules.rules import add_rules, remove_rules
 from support.chinese import texts as chinese
@@ -72,7 +72,7 @@ def test_of_chinese_documents(cluster, filled):
     write_record(cluster, resolve(cluster, name).name, language="zh")
     found = calibrate(cluster, name, ENCODER)
     assert found.answers, found.note
-    assert found.answers.queries >= LEAST, "asked by words of its own documents, not in English"
+    assert found.answers.queries >= MIN_QUERIES, "asked by words of its own documents, not in English"
     assert Search(cluster, name, ENCODER).requiring(0.95)(documents[3])[0].doc_id == "d3"
 
 

@@ -168,7 +168,7 @@ def test_tune_fits_what_a_reindex_did_not(cluster, index_name, minilm, cli):
 def test_a_query_log_without_judgements_chooses_the_weight(
     cluster, index, folder, tmp_path, judged, monkeypatch
 ):
-    monkeypatch.setattr(tuning, "LEAST_LOGGED", 40)
+    monkeypatch.setattr(tuning, "MIN_LOGGED", 40)
     log = tmp_path / "queries.txt"
     log.write_text("".join(f"{text_number(number)}\n" for number in range(50)), encoding="utf-8")
     settings = TuneSettings(query_log=log)

@@ -22,7 +22,7 @@ from hybridr.records import Qrels, Query
 from hybridr.relevance.learning import learn, need_numbers, similarity_threshold, unlearn
 from hybridr.search.calibration import likeness_threshold
 from hybridr.search.past_queries import (
-    MOST_DOCUMENTS,
+    MAX_DOCUMENTS,
     STAMP,
     PastQuery,
     Relevant,
@@ -225,7 +225,7 @@ def test_the_nearest_past_query_counts_and_what_is_no_document_does_not():
     odd: list[Any] = [["", 1, stamp], ["a" * 513, 1, stamp], ["a", 2, stamp], ["a", float("nan"), stamp]]
     odd += [["a", 1, "x"], ["a", "1", stamp], [7, 1, stamp], "a", None, {"a": 1}, ["a", 1]]
     assert list(read_relevant({"_source": {"relevant": [*odd, fine]}})) == [Relevant("a", 1.0, stamp)]
-    assert len(list(read_relevant({"_source": {"relevant": [fine] * 10_000}}))) == MOST_DOCUMENTS
+    assert len(list(read_relevant({"_source": {"relevant": [fine] * 10_000}}))) == MAX_DOCUMENTS
     for other in ({}, {"_source": {}}, {"_source": {"relevant": "abc"}}):
         assert list(read_relevant(other)) == []
 

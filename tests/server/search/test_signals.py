@@ -17,7 +17,7 @@ from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.storage import open_term_table
 from hybridr.records import Query
 from hybridr.search.fusions.absolute import Absolute
-from hybridr.search.signals.soft_terms import LEAST_SPAN, LEVELS, NEAREST, SCALE, USED
+from hybridr.search.signals.soft_terms import LEVELS, MIN_SPAN, NEAREST, SCALE, USED
 from support.corpus import create, drop_indices, put
 from support.hashing import HashingEncoder
 
@@ -127,7 +127,7 @@ def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster, index):
     terms = list(dict.fromkeys(word.term for word in read.words))
     assert terms == ["heat", "wing", "flow"]
     total = sum({word.term: word.idf for word in read.words}.values())
-    scale = 1 / max(LEAST_SPAN, table.own_cosine - table.usual_cosine(NEAREST))
+    scale = 1 / max(MIN_SPAN, table.own_cosine - table.usual_cosine(NEAREST))
     expected = dict.fromkeys(("d1", "d4", "d5", "d9"), 0.0)
     holds = {"d1": {"heat", "wing", "flow", "over"}, "d4": {"flow", "over", "wing", "aircraft"}}
     holds |= {"d5": {"wing"}, "d9": {"flow", "heat"}}
