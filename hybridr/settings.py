@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from .errors import SettingsError
-from .files.local import MOST_SETTINGS, text_within
+from .files.local import MAX_SETTINGS_BYTES, text_within
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -127,7 +127,7 @@ def read_config(path: Path | None) -> dict[str, dict[str, Any]]:
     if path is None and foreign_config_warning() is not None:
         return {}
     try:
-        tables = tomllib.loads(text_within(file, MOST_SETTINGS))
+        tables = tomllib.loads(text_within(file, MAX_SETTINGS_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(f"{file}: {error}") from error
     for name in tables:

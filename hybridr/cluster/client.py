@@ -20,18 +20,18 @@ from pydantic import SecretStr
 from urllib3.exceptions import NewConnectionError
 
 from ..errors import ClusterError, SettingsError, Unreachable, extra
-from ..files.local import MOST_SETTINGS, text_within
+from ..files.local import MAX_SETTINGS_BYTES, text_within
 from .failures import ASKED_BY, LATE, NOBODY, TOO_LARGE, error_from_answer, reading_answer, shortened
 from .settings import ClusterSettings
 
 ADDRESS = re.compile(r"https?://[^/?#\\\s\x00-\x1f\x7f]+(/[^?#\\\s\x00-\x1f\x7f]*)?")
 """The address of a cluster. Its path has no `?` or `#`, because the paths of requests are appended to it."""
-MOST_WAIT_S = 3600.0
+MAX_WAIT_S = 3600.0
 RETRY_AFTER = threading.local()
 """`seconds` of `Retry-After` in this thread's last answer; opensearch-py drops the headers of failures."""
 AT_ONCE = 2**16  # bytes of an answer read at once, and largest part of a request that is joined
-LARGEST_ANSWER = 256_000_000  # bytes, unpacked
-SLOWEST = 5  # longest reading time of an answer, in timeouts
+MAX_ANSWER_BYTES = 256_000_000  # bytes, unpacked
+MAX_READING_TIMEOUTS = 5  # longest reading time of an answer, in timeouts
 
 
 class Client:
@@ -174,13 +174,13 @@ def read_answer(response: Any, bounds: Bounds) -> Answer:
     response.release_conn()
     delay = response.headers.get("retry-after", "")  # a date, the other form, is ignored
     if re.fullmatch(r"[0-9]{1,9}", delay):
-        RETRY_AFTER.seconds = min(float(delay), MOST_WAIT_S)
+        RETRY_AFTER.seconds = min(float(delay), MAX_WAIT_S)
     return Answer(response.status, response.headers, b"".join(parts))
 
 
 def answer_bounds(settings: ClusterSettings) -> Bounds:
-    """Return the bounds of each answer: a fixed number of bytes, and SLOWEST times the settings' timeout."""
-    return Bounds(LARGEST_ANSWER, SLOWEST * settings.timeout_s)
+    """Return the bounds of each answer: a fixed number of bytes, and a multiple of the settings' timeout."""
+    return Bounds(MAX_ANSWER_BYTES, MAX_READING_TIMEOUTS * settings.timeout_s)
 
 
 def check_address(url: str) -> None:
@@ -260,7 +260,7 @@ def read_password(settings: ClusterSettings) -> str:
             f"no password for user '{settings.user}'", hint="set HYBRIDR_PASSWORD or --password-file FILE"
         )
     try:
-        return text_within(settings.password_file, MOST_SETTINGS).strip()
+        return text_within(settings.password_file, MAX_SETTINGS_BYTES).strip()
     except (OSError, ValueError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
         reason = getattr(error, "strerror", None) or reason

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 RETRY_WAIT_S = (0.5, 20.0)
 PLAIN = {"search_pipeline": "_none"}
-MOST_KEEP_ALIVE = re.compile(r"Keep alive for request \(\w+\) is too large. It must be less than \((\w+)\)")
+MAX_KEEP_ALIVE = re.compile(r"Keep alive for request \(\w+\) is too large. It must be less than \((\w+)\)")
 OWNER = "hybridr"  # in the mapping of a hidden index
 ANY = "hybridr"  # the name of an alias, which need not exist
 READS = {"_search", "_msearch", "_mget", "_count", "_mtermvectors", "_termvectors", "_field_caps", "_analyze"}
@@ -335,7 +335,7 @@ class Cluster:
         try:
             response = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})
         except ClusterError as error:
-            if (allowed := MOST_KEEP_ALIVE.search(error.message)) is None:
+            if (allowed := MAX_KEEP_ALIVE.search(error.message)) is None:
                 raise
             self.view_keep_alive = allowed[1]
             response = self.request("POST", path, params=params | {"keep_alive": self.view_keep_alive})

@@ -30,7 +30,7 @@ from .record import MARKS, ROLE, Event, IndexInfo, Record, sole_index, turn_pref
 MAX_EVENTS = 50
 MOVES = ("switched", "rolled back")
 """Events that made clients search an index."""
-LONGEST_NAME = 255  # bytes
+MAX_NAME_BYTES = 255  # bytes
 TURN_S, SETTLE_S = 1.0, 2.5
 """Longest time between reading a record and writing it; time after which no other run can still write an
 older copy."""
@@ -408,7 +408,7 @@ def writing_turn(view: IndexView, index: str) -> Iterator[str]:
     """
     info = view.index_info(index)
     turn = f"{turn_prefix(info.name)}{secrets.token_hex(2)}"
-    if is_destination(info) or len(turn.encode()) > LONGEST_NAME:
+    if is_destination(info) or len(turn.encode()) > MAX_NAME_BYTES:
         yield ""
         return
     if info.turns:  # another writer needs a moment more, or was killed

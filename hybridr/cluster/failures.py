@@ -53,7 +53,7 @@ RECOVERING = {
     *("no_shard_available_action_exception", "illegal_index_shard_state_exception"),
     *("shard_not_found_exception", "already_closed_exception", "index_closed_exception"),
 }
-LONGEST_REASON = 1000  # characters
+MAX_REASON_CHARACTERS = 1000  # characters
 TOO_LARGE = "answer_too_large"
 BREAKER = "circuit_breaking_exception"
 """Error type of a node without enough memory for a request."""
@@ -111,9 +111,9 @@ def kind_and_reason(error: Any) -> tuple[str, str]:
 
 
 def shortened(text: Any) -> str:
-    """Return a text of a server with control characters escaped, cut to `LONGEST_REASON`."""
+    """Return a text of a server with control characters escaped, cut to `MAX_REASON_CHARACTERS`."""
     escaped = printable(str(text))
-    return escaped if len(escaped) <= LONGEST_REASON else escaped[:LONGEST_REASON] + "…"
+    return escaped if len(escaped) <= MAX_REASON_CHARACTERS else escaped[:MAX_REASON_CHARACTERS] + "…"
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from .record import TEXT_TYPES, IndexInfo, MappedField
 STRING_TYPES = TEXT_TYPES | {"keyword", "wildcard"}
 VECTOR_TYPES = frozenset({"knn_vector", "dense_vector", "sparse_vector", "rank_features"})
 TEXT_NAMES = ("title", "text")
-MOST_FIELDS = 5
+MAX_FIELDS = 5
 MIN_WORDS = 3.0
 """A field whose mean number of words is lower counts as a label, unless it is named like a title."""
 MIN_WORTH = 0.05
@@ -276,7 +276,7 @@ def choose_by_contents(contents: Mapping[str, Contents], info: IndexInfo) -> Fie
     }
     order = sorted(worth, key=lambda name: (not is_title(name), -worth[name], name))
     best = max(worth.values(), default=0.0)
-    fields = tuple(name for name in order if is_title(name) or worth[name] >= MIN_WORTH * best)[:MOST_FIELDS]
+    fields = tuple(name for name in order if is_title(name) or worth[name] >= MIN_WORTH * best)[:MAX_FIELDS]
     for name in worth:
         amount = f"{worth[name]:.1f} words per document"
         reasons[name] = amount if name in fields else f"{amount}: little beside the others"

@@ -34,7 +34,7 @@ PROXY_HEADERS = re.compile(
 )
 """Headers in which a trusted proxy names the user to the cluster. The relay removes them."""
 KEPT_OPEN = 64  # idle connections per host
-LONGEST_CONNECT_S = 10.0
+MAX_CONNECT_S = 10.0
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -147,7 +147,7 @@ class Relay:
         self.hosts, self.bounds, self.watch = str(settings.url).split(","), answer_bounds(settings), watch
         tls: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED" if settings.verify_certs else "CERT_NONE"}
         tls |= {"ca_certs": str(settings.ca_certs)} if settings.ca_certs else {}
-        timeout = urllib3.Timeout(min(settings.timeout_s, LONGEST_CONNECT_S), settings.timeout_s)
+        timeout = urllib3.Timeout(min(settings.timeout_s, MAX_CONNECT_S), settings.timeout_s)
         self.pool = urllib3.PoolManager(
             len(self.hosts), maxsize=KEPT_OPEN, retries=False, timeout=timeout, **tls
         )

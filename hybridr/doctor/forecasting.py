@@ -33,9 +33,9 @@ from ..indexing.reindexing import plan
 from ..indexing.settings import ReindexSettings
 from ..indexing.targets import target_of
 from ..indexing.terms.fitting import (
-    LEAST_SEEN,
-    MOST_TERMS,
-    MOST_TOKENS,
+    MAX_TERMS,
+    MAX_TOKENS,
+    MIN_ENCODED_SHARE,
     READ_TOGETHER,
     SAMPLE,
     StateSums,
@@ -105,7 +105,7 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     if proposal.settings.term_table:
         document_words = (word for text in texts for word in text.lower().split() if word.isalnum())
         query_terms = dict.fromkeys(term for terms in terms_by_query for term in terms)
-        table_terms = tuple(islice(dict.fromkeys((*query_terms, *document_words)), MOST_TERMS)) or ("",)
+        table_terms = tuple(islice(dict.fromkeys((*query_terms, *document_words)), MAX_TERMS)) or ("",)
         width = proposal.encoder.width if reads_tokens(proposal.encoder) else WIDTH
         # Random vectors: only the size of the table matters for the time.
         vectors = np.random.default_rng(SEED).standard_normal((len(table_terms), width), dtype=np.float32)
@@ -309,17 +309,17 @@ def estimated_plan(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
 def table_s(proposal: Proposal, speed: Speed, texts: Sequence[str], done: int = 0) -> float:
     """Return the estimated seconds of the term table; `done` documents of the index are filled already.
 
-    If filling gives too few token states, the encoder reads up to SAMPLE documents or MOST_TOKENS again.
+    If filling gives too few token states, the encoder reads up to SAMPLE documents or MAX_TOKENS again.
     """
     recipe, settings = proposal.recipe, proposal.settings
     if not settings.term_table or table_obstacle(recipe.windows, proposal.encoder):
         return 0.0
     sample_size = min(SAMPLE, proposal.documents)
     document_s = seconds_or_zero(partial(table_s_per_document, proposal))
-    enough_unfilled = done <= (1 - LEAST_SEEN) * proposal.documents
+    enough_unfilled = done <= (1 - MIN_ENCODED_SHARE) * proposal.documents
     if enough_unfilled and settings.runner == "threads" and recipe.shows_states:
         return sample_size * document_s
-    reread = min(sample_size, MOST_TOKENS / mean_encoded_tokens(proposal, texts))
+    reread = min(sample_size, MAX_TOKENS / mean_encoded_tokens(proposal, texts))
     return reread * (document_s + 1 / speed.documents_per_second)
 
 

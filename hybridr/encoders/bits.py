@@ -21,8 +21,8 @@ Kept = TypeVar("Kept")
 Bits: TypeAlias = NDArray[np.uint8]
 """`(tokens, bytes)`: a multiple of 8 bytes per token, padded with zero bits."""
 BITS_OF_LONG = 64
-MOST_TOKENS = 16_384  # of a document; later tokens have no bits
-MOST_QUERY_TOKENS = 32  # the heaviest; each costs a pass over the tokens of every candidate
+MAX_TOKENS = 16_384  # of a document; later tokens have no bits
+MAX_QUERY_TOKENS = 32  # the heaviest; each costs a pass over the tokens of every candidate
 STORED_MEAN = np.dtype("<f2")
 ONES = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 
@@ -87,7 +87,7 @@ def read_to_end(
             token_lists[number].append(keep(text, reading))
             tokens[number] += len(reading.states)
             remainder = text[reading.spans[-1][1] :] if reading.spans else ""
-            if remainder.strip() and tokens[number] < MOST_TOKENS:
+            if remainder.strip() and tokens[number] < MAX_TOKENS:
                 remainders[number] = remainder
         unread = remainders
     return vectors, token_lists
@@ -95,12 +95,12 @@ def read_to_end(
 
 def joined_bits(windows: Sequence[Bits]) -> Bits:
     """Return the bits of all windows of a document, at most 16,384 tokens."""
-    return np.concatenate(windows)[:MOST_TOKENS]
+    return np.concatenate(windows)[:MAX_TOKENS]
 
 
 def heaviest_tokens(bits: Bits, weights: Vectors) -> tuple[Bits, Vectors]:
     """Return the bits and weights `(tokens,)` of a query's 32 heaviest tokens; the weights sum to 1."""
-    order = np.argsort(-weights, kind="stable")[:MOST_QUERY_TOKENS]
+    order = np.argsort(-weights, kind="stable")[:MAX_QUERY_TOKENS]
     rows = np.sort(order[weights[order] > 0])
     if not len(rows):
         return bits[rows], weights[rows]

@@ -28,7 +28,7 @@ Arithmetic: TypeAlias = Literal["fp32", "bf16", "int8"]
 
 WEIGHTS_FILE = "model.safetensors"
 ENCODED_TOGETHER = 64  # documents
-MOST_PROMPT = 10_000  # characters before a query or a document
+MAX_PROMPT_CHARACTERS = 10_000  # characters before a query or a document
 Token: TypeAlias = tuple[int, int, int | None]
 """Start and end of a token in characters, and the number of its word."""
 

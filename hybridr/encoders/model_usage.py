@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from ..errors import ModelError
 from ..files.local import below, parsed_json
-from .contract import MOST_PROMPT, Usage
+from .contract import MAX_PROMPT_CHARACTERS, Usage
 from .stored_models import FETCH_AGAIN, backbone_folder, inner_folder, named_modules, read_json, read_object
 from .tokens import TOKENIZER_FILE
 
@@ -211,9 +211,10 @@ def read_prompts(folder: Path, model_config: Mapping[str, Any]) -> dict[str, str
     """
     prompts = {str(name): str(text or "") for name, text in (model_config.get("prompts") or {}).items()}
     sides = {side: prompts.get(side, "") for side in ("query", "document")}
-    if (characters := max(map(len, sides.values()))) > MOST_PROMPT:
+    if (characters := max(map(len, sides.values()))) > MAX_PROMPT_CHARACTERS:
         raise ModelError(
-            f"the model {folder} has a prompt of {characters:,} characters, {MOST_PROMPT:,} are the limit",
+            f"the model {folder} has a prompt of {characters:,} characters; "
+            f"at most {MAX_PROMPT_CHARACTERS:,} are allowed",
             hint=FETCH_AGAIN,
         )
     hint = (

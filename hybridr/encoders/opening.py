@@ -36,7 +36,7 @@ from ..files.local import (
 from ..files.remembered import change_state_file, read_state_file
 from .contract import (
     ENCODED_TOGETHER,
-    MOST_PROMPT,
+    MAX_PROMPT_CHARACTERS,
     Arithmetic,
     Backend,
     Encoder,
@@ -55,9 +55,12 @@ GPU_DOCUMENTS = 4_096
 FILE = "backends.json"
 TRIAL_S = 300
 LENGTHS = (8, 16, 32, 64, 128, 250) * 4  # words of the texts in a trial
-LEAST_COSINE = 0.95  # to fp32: below it the processor computes wrong values
+MIN_COSINE = 0.95  # to fp32: below it the processor computes wrong values
 FASTER_PRECISION: dict[str, Arithmetic] = {"onnx": "int8", "openvino": "bf16", "torch": "bf16"}
-LEAST_GAIN, NEAR = 1.2, 0.99  # the speed-up and the cosine to fp32 that a faster precision needs
+MIN_SPEED_UP, MIN_COSINE_FOR_SPEED = (
+    1.2,
+    0.99,
+)  # the speed-up and the cosine to fp32 that a faster precision needs
 SHORT_FILL_S = 300  # an index that fp32 fills faster stays in fp32: the gain is small, and rankings change
 EXPORT_AGAIN = "make it again with `hybridr adapt` or `hybridr export`"
 EVERYWHERE = "put the same encoder folder at the same path on every machine"
@@ -167,8 +170,8 @@ class Prefixes(BaseModel):
     """The texts put before a query and a document."""
 
     model_config = ConfigDict(strict=True)
-    query: str = Field(max_length=MOST_PROMPT)
-    document: str = Field(max_length=MOST_PROMPT)
+    query: str = Field(max_length=MAX_PROMPT_CHARACTERS)
+    document: str = Field(max_length=MAX_PROMPT_CHARACTERS)
 
 
 class GraphEntry(BaseModel):
@@ -358,7 +361,7 @@ def in_faster_precision(
         return encoder
     rounded, variant_seconds = time_encoding(variant, texts, max_tokens)
     speed, cosine = seconds / max(1e-9, variant_seconds), float(cosines_of(reference, rounded).min())
-    best = variant if speed >= LEAST_GAIN and cosine >= NEAR else encoder
+    best = variant if speed >= MIN_SPEED_UP and cosine >= MIN_COSINE_FOR_SPEED else encoder
     best.chosen = (
         f"{best.precision}: {precision} is {speed:.1f} times as fast as fp32 here, "
         f"cosine {cosine:.4f} at least over {len(texts)} documents"
@@ -467,7 +470,7 @@ def backend_failure(folder: Path, precision: str, backend: str, *, program: str 
     except (IndexError, ValueError):
         lines = process.stderr.strip().splitlines()
         return lines[-1] if lines else f"ended with {process.returncode}"
-    return "" if cosine >= LEAST_COSINE else f"its vectors have a cosine of {cosine:.3f} to fp32"
+    return "" if cosine >= MIN_COSINE else f"its vectors have a cosine of {cosine:.3f} to fp32"
 
 
 def run_trial(path: str, precision: str, backend: str) -> None:

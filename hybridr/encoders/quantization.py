@@ -67,7 +67,7 @@ def measure_activations(model: onnx.ModelProto, names: Sequence[str]) -> dict[st
 
 STEPS = 127  # of each sign; bytes of rows are unsigned around 128, which the fast kernels of x86 need
 FINE = 2 * STEPS  # units per step in which a remainder, at most half a step, is counted
-LEAST = 1e-12  # the scale of a row of zeros
+MIN_SCALE = 1e-12  # the scale of a row of zeros
 ALL_STEPS = 255  # of a row with one sign only
 CUTS = 4  # parts into which such a row is cut
 SIDE = 0.1  # negative values down to this share of the highest count as one sign
@@ -79,7 +79,7 @@ CONSTANTS: dict[str, NDArray[np.generic]] = {
     "int8_steps": np.array(STEPS, dtype=np.float32),
     "int8_step": np.array(1 / STEPS, dtype=np.float32),
     "int8_fine": np.array(1 / FINE, dtype=np.float32),
-    "int8_least": np.array(LEAST, dtype=np.float32),
+    "int8_least": np.array(MIN_SCALE, dtype=np.float32),
     "int8_middle": np.array(128, dtype=np.uint8),
     "int8_all_steps": np.array(ALL_STEPS, dtype=np.float32),
     "int8_part_step": np.array(1 / ALL_STEPS, dtype=np.float32),
@@ -248,7 +248,7 @@ def channel_divisors(usual: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return a divisor for each channel `(channels,)`, at least 1: the power of two nearest to
     sqrt(size of the channel / median size).
     """
-    ratios = np.maximum(usual, LEAST) / max(float(np.median(usual)), LEAST)
+    ratios = np.maximum(usual, MIN_SCALE) / max(float(np.median(usual)), MIN_SCALE)
     divisors: NDArray[np.float32] = np.exp2(np.maximum(0, np.rint(np.log2(ratios) / 2))).astype(np.float32)
     return divisors
 
@@ -270,5 +270,5 @@ def averaged_products(graph: onnx.GraphProto) -> set[str]:
 
 def quantized_channels(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """Return int8 steps `(inputs, channels)` and scales `(channels,)` of fp32 weights."""
-    scales = np.maximum(np.abs(weights).max(axis=0), LEAST).astype(np.float32) / np.float32(STEPS)
+    scales = np.maximum(np.abs(weights).max(axis=0), MIN_SCALE).astype(np.float32) / np.float32(STEPS)
     return np.rint(weights / scales).astype(np.int8), scales

@@ -114,7 +114,7 @@ def graph_inputs(names: set[str], ids: NDArray[np.int64], mask: NDArray[np.int64
 
 
 GRAPH = 7
-MOST = {"nodes": (1, 50_000), "weights": (5, 50_000), "inputs": (11, 100), "outputs": (12, 100)}
+MAX_MESSAGES = {"nodes": (1, 50_000), "weights": (5, 50_000), "inputs": (11, 100), "outputs": (12, 100)}
 """Field of GraphProto, and the limit; hybridr's graphs have some thousand nodes, 3 inputs, 2 outputs."""
 SKIPPED = {1: 8, 5: 4}  # bytes of a fixed number, by kind
 VARINT, MESSAGE = 0, 2
@@ -124,13 +124,13 @@ def require_small_graph(path: Path) -> None:
     """Raise ModelError for a graph with more parts than an encoder can have, ValueError for an invalid
     file.
     """
-    limits = {field: (noun, limit) for noun, (field, limit) in MOST.items()}
+    limits = {field: (noun, limit) for noun, (field, limit) in MAX_MESSAGES.items()}
     with require_regular(path).open("rb") as file:
         for field, end in read_fields(file, path.stat().st_size):
             counts: Counter[int] = Counter()
             for part, _ in read_fields(file, end) if field == GRAPH else ():
                 counts[part] += 1
-                noun, limit = limits.get(part, ("parts", MOST["nodes"][1]))
+                noun, limit = limits.get(part, ("parts", MAX_MESSAGES["nodes"][1]))
                 if counts[part] > limit:
                     raise ModelError(
                         f"the graph {path.name} has more than {limit:,} {noun}, no encoder has so many",

@@ -126,8 +126,8 @@ STEMS = {
 OLD_WEIGHTS, OLD_SHARDS = "pytorch_model.bin", "pytorch_model.bin.index.json"
 INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 """Maps each weight to its file, if there are several files."""
-MOST_SHARDS = 1_000
-MOST_LAYERS = 1_000
+MAX_SHARDS = 1_000
+MAX_LAYERS = 1_000
 
 
 def known_configuration(folder: Path) -> dict[str, Any]:
@@ -143,8 +143,8 @@ def known_configuration(folder: Path) -> dict[str, Any]:
         positions = record["position_embedding_type"]
         raise ModelError(f"the model {folder} has {positions!r} positions, not absolute ones")
     layers = record.get("num_hidden_layers", record.get("n_layers", 1))
-    if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:
-        raise ModelError(f"the model {folder} has {str(layers)[:20]} layers, 1..{MOST_LAYERS} are read")
+    if not isinstance(layers, int) or not 0 < layers <= MAX_LAYERS:
+        raise ModelError(f"the model {folder} has {str(layers)[:20]} layers, 1..{MAX_LAYERS} are read")
     return record
 
 
@@ -176,7 +176,7 @@ def weight_files(folder: Path) -> list[Path]:
         raise ModelError(f"the model {folder} has no {WEIGHTS_FILE}", hint=hint)
     places = read_object(folder, INDEX_FILE).get("weight_map")
     names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
-    if not 0 < len(names) <= MOST_SHARDS:
+    if not 0 < len(names) <= MAX_SHARDS:
         raise ModelError(f"{INDEX_FILE} of {folder} names {len(names):,} files of weights", hint=FETCH_AGAIN)
     for name in names:
         if not is_file_name(name) or not name.endswith(".safetensors") or not (folder / name).is_file():

@@ -37,14 +37,14 @@ from .contract import (
 BATCH_TOKENS = 512
 GPU_BATCH_TOKENS = 16_384
 TOKENIZER_FILE = "tokenizer.json"
-LEAST_BATCH_TOKENS = 128  # smaller batches are not split among threads
+MIN_BATCH_TOKENS = 128  # smaller batches are not split among threads
 TOKENIZED_AT_ONCE = 512  # texts; the tokenizer's own records are a hundred times larger than the ids
 CHARACTERS_A_TOKEN = 32  # at most, on average over a text; later characters of a long text are not read
 
-MOST_GROWTH = 64  # largest factor by which a tokenizer's replacements may lengthen a text
-MOST_FRAME = 64  # special tokens around a text; two or three are usual
-MOST_LETTERS = 1000  # in a word for WordPiece, whose time grows with the cube of the letters
-MOST_REPEATS, MOST_REPEATED = 4, 1000  # repetitions in all patterns of a tokenizer; count of one, {1000}
+MAX_GROWTH = 64  # largest factor by which a tokenizer's replacements may lengthen a text
+MAX_SPECIAL_TOKENS = 64  # special tokens around a text; two or three are usual
+MAX_WORD_LETTERS = 1000  # in a word for WordPiece, whose time grows with the cube of the letters
+MAX_REPEATS, MAX_REPEAT_COUNT = 4, 1000  # repetitions in all patterns of a tokenizer; count of one, {1000}
 INNER = ("normalizers", "pretokenizers", "processors", "decoders")
 PATTERN = re.compile(r"\\p\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|[*+?][?+]?|\{(\d*)(?:,(\d*))?\}|.", re.DOTALL)
 TAILS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -356,7 +356,7 @@ def run_batches(
 
     Batches are cut for `threads`, so that few texts do not wait for one thread.
     """
-    share = min(budget, max(LEAST_BATCH_TOKENS, -(-sum(lengths) // threads)))
+    share = min(budget, max(MIN_BATCH_TOKENS, -(-sum(lengths) // threads)))
     work, at_once = list(batches(lengths, share, sort=sort)), at_once or threads
     if at_once == 1 or len(work) < 2:
         for batch in work:
@@ -418,10 +418,8 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
             growth *= max(map(len, texts)) // 4 or 1  # bytes of a character
         elif isinstance(insertion, str):
             growth *= max(1, len(insertion))
-    if growth > MOST_GROWTH:
-        raise ValueError(
-            f"the tokenizer makes texts up to {growth:,} times longer, {MOST_GROWTH} is the most"
-        )
+    if growth > MAX_GROWTH:
+        raise ValueError(f"the tokenizer makes texts up to {growth:,} times longer, {MAX_GROWTH} is the most")
     frame = 0
     for step in steps:
         if step.get("type") == "TemplateProcessing":
@@ -431,13 +429,15 @@ def checked_tokenizer(definition: str) -> dict[str, Any]:
             except (KeyError, TypeError, AttributeError):
                 raise ValueError("the tokenizer has a broken template") from None
             frame += sum(sizes.get(piece, 0) for piece in pieces)
-    if frame > MOST_FRAME:
-        raise ValueError(f"the tokenizer adds {frame:,} tokens to each text, {MOST_FRAME} is the most")
+    if frame > MAX_SPECIAL_TOKENS:
+        raise ValueError(
+            f"the tokenizer adds {frame:,} tokens to each text, {MAX_SPECIAL_TOKENS} is the most"
+        )
     model = record.get("model")
     letters = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
-    if isinstance(letters, int) and letters > MOST_LETTERS:
+    if isinstance(letters, int) and letters > MAX_WORD_LETTERS:
         raise ValueError(
-            f"the tokenizer takes words of {letters:,} letters apart, {MOST_LETTERS} are the most"
+            f"the tokenizer takes words of {letters:,} letters apart, {MAX_WORD_LETTERS} are the most"
         )
     patterns = [pattern for step in steps if isinstance(pattern := step.get("pattern"), dict)]
     require_quick([regex for pattern in patterns if isinstance(regex := pattern.get("Regex"), str)])
@@ -468,15 +468,15 @@ def require_quick(patterns: Sequence[str]) -> None:
                 matched, numbers = part[0], [int(number) for number in part.groups() if number]
                 if matched == "|":
                     counts.append(0)
-                elif matched in ("(", ")", r"\g", r"\k") or max(numbers, default=0) > MOST_REPEATED:
+                elif matched in ("(", ")", r"\g", r"\k") or max(numbers, default=0) > MAX_REPEAT_COUNT:
                     counts[-1] += 2  # a group, and a call of one
                 elif numbers or matched[0] in "*+?{":
                     counts[-1] += 1
             repeats += sum(counts)
-            if max(counts) > 1 or repeats > MOST_REPEATS:
+            if max(counts) > 1 or repeats > MAX_REPEATS:
                 raise ValueError(
                     f"the tokenizer's pattern {pattern[:100]!r} may take minutes for a text: "
-                    f"groups, or more than one repetition an alternative, or over {MOST_REPEATS} in all"
+                    f"groups, or more than one repetition an alternative, or over {MAX_REPEATS} in all"
                 )
 
 

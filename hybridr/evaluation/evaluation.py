@@ -32,7 +32,7 @@ from .regression import MeanChange
 from .significance import CONFIDENCE, RESAMPLES, Comparison, compare_systems, interval
 
 MEASURES = ("nDCG@10", "R@100")
-LEAST_DEPTH, WHOLE_DEPTH = 100, 1000
+MIN_DEPTH, WHOLE_DEPTH = 100, 1000
 Values = dict[str, dict[str, float]]
 """measure -> query id -> value."""
 
@@ -57,7 +57,7 @@ def needed_depth(measures: Sequence[Any]) -> int:
     100.
     """
     cutoffs: list[int] = [measure.params.get("cutoff", WHOLE_DEPTH) for measure in measures]
-    return max(LEAST_DEPTH, *cutoffs)
+    return max(MIN_DEPTH, *cutoffs)
 
 
 def query_values(run: Run, qrels: Qrels, measures: Sequence[Any], queries: Sequence[str]) -> Values:
@@ -93,7 +93,7 @@ def checked_qrels(qrels: Qrels) -> Qrels:
     }
 
 
-SHOWN, MOST_DIFFERENT = 10, 20  # documents of a query, queries
+SHOWN, MAX_CHANGED_QUERIES = 10, 20  # documents of a query, queries
 
 
 class System(Protocol):
@@ -203,7 +203,7 @@ class Evaluation:
         changed = [query for query in self.topics if first[query.query_id] != second[query.query_id]]
         changed.sort(key=lambda query: -abs(first[query.query_id] - second[query.query_id]))
         differences = []
-        for query in changed[:MOST_DIFFERENT]:
+        for query in changed[:MAX_CHANGED_QUERIES]:
             grades, tops = self.qrels[query.query_id], []
             for system in self.pair:
                 order = trec_order(self.runs[system].get(query.query_id, {}))[:SHOWN]

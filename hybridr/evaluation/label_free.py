@@ -121,7 +121,7 @@ KINDS = ("title", "sentence", "keywords")
 KEYWORD_POOL = 15  # the best terms of a document, from which a query's are drawn
 TOP, LEXICAL_TOP = 10, 20
 OVERLAP_LOSS = 0.02  # of the dense top 10 in the BM25 top 20, and significant
-KEPT_LEAST = 0.85  # share of the fused top 10 that must stay
+MIN_KEPT_SHARE = 0.85  # share of the fused top 10 that must stay
 RANKING_LOSS = 0.05  # nDCG@10; smaller differences on probes mean nothing
 SIGNIFICANT = 0.05
 RankedIds: TypeAlias = Sequence[str]
@@ -321,8 +321,8 @@ def objections(rows: Sequence[BeforeAfter]) -> list[str]:
     ]
     if overlap.old - overlap.new > OVERLAP_LOSS and overlap.p < SIGNIFICANT:
         reasons.append(f"{overlap.name} falls from {overlap.old:.3f} to {overlap.new:.3f}")
-    if shares.new < KEPT_LEAST:
-        reasons.append(f"only {shares.new:.0%} of the hybrid top 10 stays; {KEPT_LEAST:.0%} is needed")
+    if shares.new < MIN_KEPT_SHARE:
+        reasons.append(f"only {shares.new:.0%} of the hybrid top 10 stays; {MIN_KEPT_SHARE:.0%} is needed")
     return reasons
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import DataError
 from .local import parsed_json
 
-MOST_ARRAY = 512_000_000
+MAX_ARRAY_BYTES = 512_000_000
 """Limit on a file that is one JSON array, in characters, since all of it is read into memory."""
 ACTIONS = frozenset(("index", "create", "update", "delete"))
 ACTION_KEYS = frozenset(
@@ -123,9 +123,9 @@ def array_items(file: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[
         starts.append((size, number))
         text.append(line)
         size += len(line) + 1
-        if size > MOST_ARRAY:
+        if size > MAX_ARRAY_BYTES:
             raise DataError(
-                f"{file} is one JSON array of more than {MOST_ARRAY // 1_000_000} million characters",
+                f"{file} is one JSON array of more than {MAX_ARRAY_BYTES // 1_000_000} million characters",
                 hint=one_line_each(".[]", file),
             )
     array, decoder = "\n".join(text), json.JSONDecoder()

@@ -103,7 +103,7 @@ DOWNLOAD = "download"
 CONNECTIONS = 4
 ATTEMPTS = 3
 TIMEOUT_S = 60
-SLOWEST = 1_000  # bytes a second, measured over TIMEOUT_S
+MIN_BYTES_PER_S = 1_000  # bytes a second, measured over TIMEOUT_S
 OK = 200
 AT_ONCE, STEP = 8_192, 1_000_000  # bytes read at once; bytes between two progress reports
 MIRROR = "HYBRIDR_MAVEN_REPOSITORY"
@@ -206,7 +206,7 @@ def await_download(work: Callable[[], Path], received: DownloadAttempt) -> Path:
     """Run a download and return its path. Raises its errors, and DownloadError if hardly any bytes arrive.
 
     A server that sends a byte now and then would keep a read waiting for ever. So the download runs in a
-    thread that is abandoned if fewer than `SLOWEST` bytes a second arrive.
+    thread that is abandoned if fewer than `MIN_BYTES_PER_S` bytes a second arrive.
     """
     download = run_in_thread(work)
     while True:
@@ -216,7 +216,7 @@ def await_download(work: Callable[[], Path], received: DownloadAttempt) -> Path:
         except StillRunning:
             if download.done():
                 raise
-        if received.count - old_count < SLOWEST * TIMEOUT_S:
+        if received.count - old_count < MIN_BYTES_PER_S * TIMEOUT_S:
             received.is_abandoned = True
             raise DownloadError(
                 f"{received.artifact.coordinates}: {received.count - old_count:,} bytes in {TIMEOUT_S} s",
@@ -285,7 +285,7 @@ class DownloadAttempt:
         )
 
 
-MOST_BYTES, LONGEST_S = 500_000_000, 3_600.0
+MAX_BYTES, MAX_S = 500_000_000, 3_600.0
 """Limits of a download by pip: bytes of one file, seconds of the call. The largest pinned wheel has 84 MB."""
 BOUNDED_PIP = """
 import runpy, sys
@@ -306,24 +306,24 @@ def run_pip(
 
     Only wheels with one of the sha256 `hashes` are accepted: a source package would run its own code. The
     size of each file that pip writes is limited. The requirements file is written to `folder`; the options
-    `target` say where the result goes. After `LONGEST_S` the return code is 1.
+    `target` say where the result goes. After `MAX_S` the return code is 1.
     """
     requirements = folder / "requirements.txt"
     requirements.write_text(" ".join([package, *(f"--hash=sha256:{digest}" for digest in hashes)]) + "\n")
     quiet = ["--quiet", "--no-input", "--progress-bar", "off", "--disable-pip-version-check", "--no-deps"]
     strict = ["--only-binary", ":all:", "--require-hashes", "--requirement", str(requirements)]
-    command = [sys.executable, "-c", BOUNDED_PIP, str(MOST_BYTES), verb, *quiet, *strict, *target]
+    command = [sys.executable, "-c", BOUNDED_PIP, str(MAX_BYTES), verb, *quiet, *strict, *target]
     # pip does not get hybridr's variables: passwords, tokens, addresses.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HYBRIDR_")}
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, timeout=LONGEST_S
+            command, capture_output=True, text=True, check=False, env=environment, timeout=MAX_S
         )
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"pip did not finish within {LONGEST_S:,.0f} s")
+        return subprocess.CompletedProcess(command, 1, "", f"pip did not finish within {MAX_S:,.0f} s")
 
 
-MOST_ANSWER = 1_000_000  # bytes
+MAX_ANSWER_BYTES = 1_000_000  # bytes
 T = TypeVar("T")
 
 
@@ -335,13 +335,13 @@ class WebAnswer(NamedTuple):
 
 
 class BoundedRetry(urllib3.Retry):
-    """A retry policy of urllib3 that obeys `Retry-After`, but waits at most `MOST_WAIT_S`."""
+    """A retry policy of urllib3 that obeys `Retry-After`, but waits at most `MAX_WAIT_S`."""
 
-    MOST_WAIT_S = 10.0
+    MAX_WAIT_S = 10.0
 
     def parse_retry_after(self, retry_after: str) -> float:
-        """Return the seconds that a `Retry-After` asks for, at most `MOST_WAIT_S`."""
-        return min(float(super().parse_retry_after(retry_after)), self.MOST_WAIT_S)
+        """Return the seconds that a `Retry-After` asks for, at most `MAX_WAIT_S`."""
+        return min(float(super().parse_retry_after(retry_after)), self.MAX_WAIT_S)
 
 
 def ask_web(
@@ -353,7 +353,7 @@ def ask_web(
     body: bytes | None = None,
     retries: urllib3.Retry | bool = False,
 ) -> WebAnswer:
-    """Send an HTTP request and return its answer, cut at MOST_ANSWER bytes. No redirect is followed.
+    """Send an HTTP request and return its answer, cut at MAX_ANSWER_BYTES bytes. No redirect is followed.
 
     Raises urllib3's HTTPError, and TimeoutError if everything, retries included, takes more than `seconds`.
     """
@@ -370,7 +370,7 @@ def ask_web(
                 redirect=False,
                 preload_content=False,
             )
-            return WebAnswer(response.status, response.read(MOST_ANSWER))
+            return WebAnswer(response.status, response.read(MAX_ANSWER_BYTES))
 
     # A socket's timeout restarts with each byte, so the request runs in a daemon thread, which is abandoned
     # when the time is over.

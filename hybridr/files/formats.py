@@ -42,7 +42,7 @@ UNPACKED_BY = {
     b"PAR1": "Parquet is not read: write JSON lines",
 }
 """First bytes of a file that is not UTF-8 text -> the command that turns it into text."""
-LEAST_SORTED = 50_000  # smallest number of ids that are sorted together
+MIN_SORTED = 50_000  # smallest number of ids that are sorted together
 LINE_ENDS = frozenset("\t\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """Characters at which some readers of qrels end a column or line."""
 
@@ -100,7 +100,7 @@ class SeenIds:
         if (digest := short_digest(doc_id)) in self._new:
             self.repeated.add(digest)
         self._new.add(digest)
-        if len(self._new) >= max(LEAST_SORTED, len(self._sorted) // 16):
+        if len(self._new) >= max(MIN_SORTED, len(self._sorted) // 16):
             self.merge_new()
 
     def merge_new(self) -> None:

@@ -214,11 +214,11 @@ def acquire_lock(path: Path, *, wait: bool = True) -> IO[str]:
     return file
 
 
-MOST_JSON = 128 << 20
+MAX_JSON_BYTES = 128 << 20
 """Limit on a configuration or tokenizer, in bytes; the largest in use, with 250,000 words, have 17 MB."""
-MOST_SETTINGS = 1 << 20
+MAX_SETTINGS_BYTES = 1 << 20
 """Limit on files that people write by hand (a password, settings), in bytes."""
-MOST_HEADER = 4 << 20
+MAX_HEADER_BYTES = 4 << 20
 """Limit on the header of a safetensors file, in bytes; 500 tensors need 50,000."""
 AT_ONCE = 1 << 18  # bytes
 GROWTH = 50
@@ -275,7 +275,7 @@ def require_regular(path: Path) -> Path:
     return path
 
 
-def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
+def read_within(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
     """Return the bytes of a file of at most `limit` bytes. Raises ValueError, OSError."""
     content = bytearray()
     with require_regular(path).open("rb") as file:
@@ -287,7 +287,7 @@ def read_within(path: Path, limit: int = MOST_JSON) -> bytes:
     return bytes(content)
 
 
-def text_within(path: Path, limit: int = MOST_JSON) -> str:
+def text_within(path: Path, limit: int = MAX_JSON_BYTES) -> str:
     """Return a file of at most `limit` bytes as UTF-8 text. Raises ValueError, OSError."""
     return read_within(path, limit).decode()
 
@@ -302,7 +302,7 @@ def require_size(path: Path) -> None:
     if path.suffix == ".safetensors":
         with require_regular(path).open("rb") as file:
             header = int.from_bytes(file.read(8), "little")
-        if MOST_HEADER < header < size:
+        if MAX_HEADER_BYTES < header < size:
             raise ValueError(f"{path.name} has a list of {header / 1e6:,.0f} MB of its tensors")
 
 

@@ -35,7 +35,7 @@ IRREPLACEABLE = {
     KNOWN_FILE: "the files of published models as first fetched",
     REGISTER: "the places of documents' text",
 }
-MOST_INDICES = 8  # number of indices whose scales are stored
+MAX_INDICES = 8  # number of indices whose scales are stored
 _spreads: dict[str, float] = {}
 
 
@@ -123,8 +123,8 @@ def remember_newest(file: str, key: str, value: Any, limit: int) -> None:
 
 
 def remember_scales(index: str, scales: Mapping[str, float]) -> None:
-    """Store the scales of an index's queries, for the last MOST_INDICES indices. Raises DownloadError."""
-    remember_newest(SCALES, index, dict(scales), MOST_INDICES)
+    """Store the scales of an index's queries, for the last MAX_INDICES indices. Raises DownloadError."""
+    remember_newest(SCALES, index, dict(scales), MAX_INDICES)
 
 
 def known_scales(index: str) -> dict[str, float]:

@@ -36,7 +36,7 @@ from .runners import runner
 from .settings import ReindexSettings
 from .terms.fitting import TermTableBuilder
 
-LONGEST_CONNECT_S = 30.0  # a wrong address should be reported soon, even if patience_s is hours
+MAX_CONNECT_S = 30.0  # a wrong address should be reported soon, even if patience_s is hours
 SAME_URL = "give a --url that every machine can reach; localhost is a different machine on each"
 MAX_PASSES = 20
 MAX_ROUNDS = 5
@@ -65,7 +65,7 @@ class SameCluster(NamedTuple):
         Raises Unreachable; SettingsError if another cluster answers.
         """
         try:
-            cluster = Cluster.connect(self.settings, patience_s=min(patience_s, LONGEST_CONNECT_S))
+            cluster = Cluster.connect(self.settings, patience_s=min(patience_s, MAX_CONNECT_S))
         except Unreachable as error:
             raise Unreachable(error.message, hint=SAME_URL) from None
         uuid = cluster.info.get("cluster_uuid")

@@ -26,8 +26,8 @@ from .settings import ReindexSettings
 from .terms.fitting import TermTableBuilder
 
 CHECK_S = 5.0
-LONGEST_PAUSE_S = 30.0
-FEWEST_QUERIES = 5  # a mean of fewer queries is too noisy
+MAX_PAUSE_S = 30.0
+MIN_QUERIES = 5  # a mean of fewer queries is too noisy
 COUNTS = ("encoded", "without_text", "skipped", "rejected", "deleted", "shortened", "waiting", "from_clients")
 GENERATIONS = 1 << 14
 """Marks reserved for each state of a source: one per generation that a document may be carried from."""
@@ -281,7 +281,7 @@ class SearchLoad(NamedTuple):
     def mean_ms(self, earlier: SearchLoad) -> float | None:
         """Return the mean milliseconds per query since `earlier`; None if there were too few queries."""
         queries = self.queries - earlier.queries
-        return (self.milliseconds - earlier.milliseconds) / queries if queries >= FEWEST_QUERIES else None
+        return (self.milliseconds - earlier.milliseconds) / queries if queries >= MIN_QUERIES else None
 
 
 NO_LOAD = SearchLoad(0, 0)
@@ -331,7 +331,7 @@ class Pace:
                 load = self._load()
                 mean_ms, self._before = load.mean_ms(self._before), load
                 if mean_ms is not None and mean_ms > max(self._slow_ms, SLOWER * self._usual_ms):
-                    self._pause_s = min(max(1.0, 2 * self._pause_s), LONGEST_PAUSE_S)
+                    self._pause_s = min(max(1.0, 2 * self._pause_s), MAX_PAUSE_S)
                     self._sleep(self._pause_s)
                 else:
                     self._pause_s /= 2

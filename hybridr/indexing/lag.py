@@ -30,7 +30,7 @@ from ..cluster.writing import group_by_size, refused_ids
 from ..errors import ClusterError
 from .job import INSERTED, Stored, stored_states
 
-STRETCH, MOST_STRETCHES = 1 << 18, 1000
+STRETCH, MAX_STRETCHES = 1 << 18, 1000
 """Operations compared at a time, so that memory does not grow with the index. If updates have used up very
 many operations, stretches are longer instead of more than 1,000."""
 PARTS = (1 << 6, 1 << 10, 1 << 14)
@@ -42,7 +42,7 @@ NO_SCRIPTS = "script"
 """Part of the error message of a cluster that runs no scripts."""
 SHARE = 2000
 """Smallest number of documents in a share."""
-MOST_SHARES = 1000
+MAX_SHARES = 1000
 LAST = 2**62
 Outdated: TypeAlias = Callable[[Sequence[SourceDocument], Mapping[Key, Stored], str], list[SourceDocument]]
 
@@ -119,7 +119,7 @@ def differing_spans(
     if not has_same_layout(left.info, right.info):
         yield from ((shard, [operations]) for shard in range(left.info.shards))
         return
-    width = max(STRETCH, operations.high // MOST_STRETCHES)
+    width = max(STRETCH, operations.high // MAX_STRETCHES)
     for shard, stretch in product(range(left.info.shards), operations.cut(width)):
         spans = [stretch]
         for parts in PARTS:
@@ -162,7 +162,7 @@ def cut_into_shares(cluster: Cluster, index: str, since: Position | None, until:
     begin = Position.at(since).seq_no
     spans = {shard: (begin.get(shard, -1), last) for shard, last in sorted(until.seq_no.items())}
     counts = {shard: documents_between(cluster, index, shard, *span) for shard, span in spans.items()}
-    size = max(SHARE, -(-sum(counts.values()) // MOST_SHARES))
+    size = max(SHARE, -(-sum(counts.values()) // MAX_SHARES))
     pieces = []
     for shard, (first, last) in spans.items():
         if not counts[shard]:

@@ -31,7 +31,7 @@ from .representations import (
 from .settings import ReindexSettings
 
 STATES = "states"  # key under which an encoded document keeps the reading of its text
-FEWEST_MEASURED, ASKED_WORDS = 32, 12  # texts needed to measure cosines; words of a query
+MIN_TEXTS, QUERY_WORDS = 32, 12  # texts needed to measure cosines; words of a query
 COMPARED = 128  # documents of an index whose cosines are measured
 MADE_WITH = ("target", "in_place", "vector_field", "max_tokens", "vectors")
 
@@ -54,10 +54,10 @@ def measured_cosines(
     of each text's first passage in `vectors`; None: every text has one vector. If the encoder compares by
     cosine, the cosines of evened-out queries are measured too.
     """
-    if len(texts) < FEWEST_MEASURED:
+    if len(texts) < MIN_TEXTS:
         return None
     firsts = np.arange(len(texts)) if firsts is None else firsts
-    queries = encoder.encode_queries([middle_words(text, ASKED_WORDS) for text in texts])
+    queries = encoder.encode_queries([middle_words(text, QUERY_WORDS) for text in texts])
     moments = spread_to_queries(cosines_of(encoder, queries, vectors, firsts))
     if moments is None:
         return None

@@ -68,7 +68,7 @@ from .lag import vanished_pages
 from .reindexing import synced_position
 from .targets import target_of
 
-MOST_SPANS = 200  # of a shard, in a record
+MAX_SPANS = 200  # of a shard, in a record
 
 
 def rollback(
@@ -360,7 +360,7 @@ class OlderIndex:
                     joined[-1] = joined[-1][0], max(last, joined[-1][1])
                 else:
                     joined.append((first, last))
-            spans[shard] = tuple(joined[-MOST_SPANS:])
+            spans[shard] = tuple(joined[-MAX_SPANS:])
         if self.position:
             changes["synced"] = self.position.seq_no
         if spans != former_spans:

@@ -56,7 +56,7 @@ OF_TRAINING = ("steps", "batch_size", "learning_rate")
 ADAPTERS_VERSION = 2  # version of the procedure; raise it when results change: finished runs are repeated
 DAM_FOLDER = "dam"
 GATE_FILE = "gate.jsonl"
-LEAST_HELD_OUT = 20  # documents, for the gate
+MIN_HELD_OUT = 20  # documents, for the gate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +269,7 @@ def start_from_dam(documents: Source, settings: AdaptSettings, progress: Progres
     if published and not settings.any_language:
         require_language(language, published.language, published.name)
     entry = (read_manifest(dam.folder) or {})[STAGE]
-    held_out = held_out_count(len(gate_documents), max(dam_settings.held_out, LEAST_HELD_OUT))
+    held_out = held_out_count(len(gate_documents), max(dam_settings.held_out, MIN_HELD_OUT))
 
     def fit() -> Fitted:
         """Join the trained DAM with the REM and return the candidate."""

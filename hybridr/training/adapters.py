@@ -44,7 +44,7 @@ PARALLEL_NEEDS: dict[str, Any] = {
 }
 """Options with their only supported value, which is also the default."""
 
-MOST_RANK, LEAST_REDUCTION = 65_536, 0.1
+MAX_RANK, MIN_REDUCTION = 65_536, 0.1
 """Limits beyond which an adapter would be larger than any backbone."""
 ACTIVATIONS = ("relu", "gelu", "tanh", "silu", "swish", "sigmoid")
 
@@ -116,8 +116,8 @@ def read_lora(part: Mapping[str, Any]) -> Lora:
     if not projections or set(projections) - {"q", "k", "v"}:
         raise refusal("attn_matrices", part.get("attn_matrices"), "some of q, k and v")
     rank, alpha = number(part, "r"), number(part, "alpha")
-    if not 1 <= rank <= MOST_RANK or rank != int(rank):
-        raise refusal("r", part["r"], f"a whole number from 1 to {MOST_RANK}")
+    if not 1 <= rank <= MAX_RANK or rank != int(rank):
+        raise refusal("r", part["r"], f"a whole number from 1 to {MAX_RANK}")
     dropout = number(part, "dropout") if part.get("dropout") else 0.0
     if not 0 <= dropout <= 1:
         raise refusal("dropout", dropout, "a number from 0 to 1")
@@ -136,10 +136,10 @@ def read_parallel(part: Mapping[str, Any]) -> Parallel:
     numbers = {
         str(layer): factor
         for layer, factor in factors.items()
-        if is_number(factor) and LEAST_REDUCTION <= factor <= MOST_RANK
+        if is_number(factor) and MIN_REDUCTION <= factor <= MAX_RANK
     }
     if len(numbers) < len(factors) or "default" not in numbers:
-        needed = f"a number from {LEAST_REDUCTION} to {MOST_RANK}, or such numbers by layer with 'default',"
+        needed = f"a number from {MIN_REDUCTION} to {MAX_RANK}, or such numbers by layer with 'default',"
         raise refusal("reduction_factor", reduction, needed)
     by_layer = isinstance(reduction, Mapping)
     return Parallel(numbers if by_layer else numbers["default"], scaling, activation)

@@ -35,8 +35,8 @@ with extra("train", "training a DAM"):
 KEY_VERSION = 1  # version of the procedure; raise it when results change, so that finished runs are repeated
 STAGE = "dam"
 TOKENS_FOLDER = "tokens"
-LEAST_TRAINED = 2  # documents
-MOST_UNKNOWN = 0.5  # share of tokens
+MIN_DOCUMENTS = 2  # documents
+MAX_UNKNOWN_SHARE = 0.5  # share of tokens
 NOT_RECORDED = {"out", "device", "checkpoint_every"}
 NOT_COMPARED = NOT_RECORDED | {"base"}  # its weights and tokenizer are compared
 PIECE, BLANK = "##", "Ġ"  # prefix of a token inside a word (BERT), and at its beginning (RoBERTa)
@@ -199,11 +199,11 @@ def open_or_build_tokens(plan: DamRun, documents: Source, through: Through, prog
                 through(texts), str(plan.dam.tokenizer), folder, seed=plan.settings.seed, key=key
             )
     cache = cache.limited(plan.settings.max_documents)
-    if len(cache) < LEAST_TRAINED:
+    if len(cache) < MIN_DOCUMENTS:
         raise DataError(
-            f"{cache.read:,} documents hold {len(cache)} different texts; {LEAST_TRAINED} are needed"
+            f"{cache.read:,} documents hold {len(cache)} different texts; {MIN_DOCUMENTS} are needed"
         )
-    if cache.unknown > MOST_UNKNOWN * cache.tokens:
+    if cache.unknown > MAX_UNKNOWN_SHARE * cache.tokens:
         raise DataError(
             f"the tokenizer of {plan.base['name']} does not know {cache.unknown / cache.tokens:.0%} "
             "of the tokens",

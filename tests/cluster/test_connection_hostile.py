@@ -16,7 +16,7 @@ from hybridr import connect
 from hybridr.cluster import client
 from hybridr.cluster.client import Bounds, BoundsExceeded, Client, check_address, read_answer
 from hybridr.cluster.connection import Cluster, path_of
-from hybridr.cluster.failures import LONGEST_REASON, TOO_LARGE
+from hybridr.cluster.failures import MAX_REASON_CHARACTERS, TOO_LARGE
 from hybridr.cluster.reading import SourceDocument, read_documents
 from hybridr.cluster.record import IndexInfo
 from hybridr.cluster.settings import ClusterSettings
@@ -31,7 +31,7 @@ from support.hostile_cluster import DEEP, INDEX, ROOT, Given, bomb, hostile
     "given", [bomb(50_000_000), Given(b" " * 100_000, endless=True)], ids=["gzip", "endless"]
 )
 def test_an_answer_is_read_up_to_its_bound(given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LARGEST_ANSWER", 4_000_000)
+    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 4_000_000)
     tracemalloc.start()
     with hostile({"/": given}) as (url, _), pytest.raises(ClusterError, match="too many bytes") as caught:
         connect(url)
@@ -61,7 +61,7 @@ def test_an_answer_that_never_ends_is_left() -> None:
 @pytest.mark.attack(137)
 @pytest.mark.parametrize("headers", [{}, {"Content-Length": "1000"}], ids=["to the end", "of a length"])
 def test_a_cluster_that_sends_a_byte_now_and_then_is_left(headers: dict[str, str], monkeypatch) -> None:
-    monkeypatch.setattr(client, "SLOWEST", 1)
+    monkeypatch.setattr(client, "MAX_READING_TIMEOUTS", 1)
     slow = Given(b" " * 1_000, headers=headers, drips=True)
     with hostile({"/": slow}) as (url, _):
         began = time.monotonic()
@@ -169,7 +169,7 @@ def test_what_a_server_says_is_cut_and_shown_as_text(status: int, error: Any) ->
     with hostile({"*": Given({"error": error}, status)}) as (url, _), pytest.raises(ClusterError) as caught:
         Cluster(Client(url, ClusterSettings()), url).index_info("docs")
     said = caught.value.message
-    assert len(said) < 4 * LONGEST_REASON
+    assert len(said) < 4 * MAX_REASON_CHARACTERS
     assert not [sign for sign in said if sign < " " or "\x7f" <= sign <= "\x9f" or sign == "\u202e"]
 
 

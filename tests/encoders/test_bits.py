@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.bits import (
-    MOST_QUERY_TOKENS,
-    MOST_TOKENS,
+    MAX_QUERY_TOKENS,
+    MAX_TOKENS,
     agreement,
     bytes_a_token,
     heaviest_tokens,
@@ -80,8 +80,8 @@ def test_a_long_document_is_read_to_its_end() -> None:
 
 def test_no_document_has_more_than_the_most_tokens() -> None:
     encoder = HashingEncoder()
-    [bits] = read_bits(encoder, ["a " * (MOST_TOKENS + 300)], np.zeros(encoder.width, dtype=np.float32))[1]
-    assert len(bits) == MOST_TOKENS
+    [bits] = read_bits(encoder, ["a " * (MAX_TOKENS + 300)], np.zeros(encoder.width, dtype=np.float32))[1]
+    assert len(bits) == MAX_TOKENS
 
 
 def test_the_heaviest_tokens_of_a_query_are_kept_in_order() -> None:
@@ -90,7 +90,7 @@ def test_the_heaviest_tokens_of_a_query_are_kept_in_order() -> None:
     assert (kept[:, 0].tolist(), weights.tolist()) == ([0, 2], [0.25, 0.75])
     many = np.arange(200, dtype=np.uint8)[:, None]
     kept, weights = heaviest_tokens(many, np.arange(200, dtype=np.float32))
-    assert kept[:, 0].tolist() == list(range(200 - MOST_QUERY_TOKENS, 200))
+    assert kept[:, 0].tolist() == list(range(200 - MAX_QUERY_TOKENS, 200))
     assert weights.sum() == pytest.approx(1.0)
     assert len(heaviest_tokens(many, np.zeros(200))[1]) == 0
 

@@ -64,7 +64,7 @@ def test_documents_are_encoded_in_what_is_faster_and_faithful(
 def test_an_index_that_takes_minutes_stays_in_fp32(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
     monkeypatch.setattr(opening, "time_encoding", lambda encoder, texts, _: (np.ones((2, 1)), 0.2))
-    monkeypatch.setattr(opening, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(opening, "MIN_SPEED_UP", 0.0)
     for vectors, precision in ((2_999, "fp32"), (3_000, "int8")):  # .1 seconds each, on one thread
         encoder = load_encoder(tiny, precision="fp32", threads=1)
         found = opening.in_faster_precision(encoder, ["one", "two"], vectors)

@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.cluster import remote_models
 from hybridr.errors import Unreachable
-from hybridr.files.fetching import MOST_ANSWER, BoundedRetry, ask_web
+from hybridr.files.fetching import MAX_ANSWER_BYTES, BoundedRetry, ask_web
 from hybridr.serving.page import judgements
 from hybridr.serving.page.judgements import grade_by_model
 from hybridr.serving.settings import AssessorSettings
@@ -93,7 +93,7 @@ def test_a_language_model_that_sends_a_byte_now_and_then_is_left(server, way, mo
 @pytest.mark.attack(136)
 @pytest.mark.parametrize("way", ["busy/in-days", "busy"])
 def test_nobody_waits_as_long_as_a_busy_endpoint_says(server, way, monkeypatch):
-    monkeypatch.setattr(BoundedRetry, "MOST_WAIT_S", 0.1)
+    monkeypatch.setattr(BoundedRetry, "MAX_WAIT_S", 0.1)
     began = time.monotonic()
     with pytest.raises(Unreachable):
         grade_by_model(AssessorSettings(endpoint=f"{server[0]}/{way}", model="m"), "river", "boat")
@@ -118,4 +118,4 @@ def test_a_server_that_is_to_be_deployed_is_left_too(server, monkeypatch):
 
 
 def test_an_answer_is_read_up_to_its_bound(server: tuple[str, list[str]]) -> None:
-    assert len(ask_web("GET", f"{server[0]}/much", 10.0, headers={}).content) == MOST_ANSWER
+    assert len(ask_web("GET", f"{server[0]}/much", 10.0, headers={}).content) == MAX_ANSWER_BYTES

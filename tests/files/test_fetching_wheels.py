@@ -42,12 +42,12 @@ def test_pip_writes_no_file_beyond_its_bound(links: Path, tmp_path, monkeypatch)
     sha256 = wheel(links, 2_000_000)
     target = tmp_path / "target"
     arguments = ("throwaway-package==1.0", [sha256], tmp_path, ["--dest", str(target)])
-    monkeypatch.setattr(fetching, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(fetching, "MAX_BYTES", 1_000_000)
     refused = run_pip("download", *arguments)
     assert refused.returncode
     assert "File too large" in refused.stderr
     assert all(path.stat().st_size <= 1_000_000 for path in target.glob("*"))
-    monkeypatch.setattr(fetching, "MOST_BYTES", 3_000_000)
+    monkeypatch.setattr(fetching, "MAX_BYTES", 3_000_000)
     assert run_pip("download", *arguments).returncode == 0
     assert len(list(target.glob("*.whl"))) == 1
 
@@ -55,7 +55,7 @@ def test_pip_writes_no_file_beyond_its_bound(links: Path, tmp_path, monkeypatch)
 @pytest.mark.attack(137)
 def test_pip_is_left_when_its_time_is_over(links: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(fetching, "BOUNDED_PIP", "import time; time.sleep(60)")
-    monkeypatch.setattr(fetching, "LONGEST_S", 0.5)
+    monkeypatch.setattr(fetching, "MAX_S", 0.5)
     began = time.monotonic()
     done = run_pip("download", "throwaway-package==1.0", ["0" * 64], tmp_path, [])
     assert time.monotonic() - began < 20

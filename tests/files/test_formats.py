@@ -92,7 +92,7 @@ def corpus_of(folder: Path, ids: Iterable[object]) -> Path:
 
 @pytest.mark.parametrize("again", ["3", "7", "10"])
 def test_an_id_that_comes_again_is_found_wherever_it_stood(tmp_path, monkeypatch, again: str) -> None:
-    monkeypatch.setattr(formats, "LEAST_SORTED", 4)
+    monkeypatch.setattr(formats, "MIN_SORTED", 4)
     file = corpus_of(tmp_path, [*range(11), again, 12])
     with pytest.raises(DataError, match=f"corpus.jsonl:12: document id '{again}' for the second time"):
         list(formats.read_corpus(file))

@@ -12,7 +12,7 @@ from hybridr.files.local import state_folder, write_json
 from hybridr.files.remembered import (
     ENCODERS,
     IRREPLACEABLE,
-    MOST_INDICES,
+    MAX_INDICES,
     REGISTER,
     REJECTS,
     SCALES,
@@ -39,13 +39,13 @@ def test_what_several_remember_at_once_all_stays() -> None:
 
 
 def test_the_scales_of_the_last_indices_are_kept() -> None:
-    for number in range(MOST_INDICES + 3):
+    for number in range(MAX_INDICES + 3):
         remember_scales(f"index {number}", {"shape": float(number)})
     remember_scales("index 5", {"shape": 0.5})
-    assert len(read_state_file(SCALES)) == MOST_INDICES
+    assert len(read_state_file(SCALES)) == MAX_INDICES
     assert known_scales("index 5") == {"shape": 0.5}
     assert known_scales("index 2") == known_scales("index 0") == {}, "the oldest go"
-    assert known_scales(f"index {MOST_INDICES + 2}") == {"shape": MOST_INDICES + 2.0}
+    assert known_scales(f"index {MAX_INDICES + 2}") == {"shape": MAX_INDICES + 2.0}
 
 
 def test_entries_that_hybridr_did_not_write_are_passed_over(tmp_path, monkeypatch) -> None:

@@ -87,7 +87,7 @@ def test_what_is_no_part_is_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_a_part_that_would_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "MOST_BYTES", 100)
+    monkeypatch.setattr(bundle, "MAX_PART_BYTES", 100)
     file = write_texts(tmp_path) / "texts" / "00000-000000.parquet"
     with pytest.raises(DataError, match="GB are the limit"):
         list(read_part(file, TEXTS, ""))

@@ -111,7 +111,7 @@ def test_terms_of_most_documents_come_first(monkeypatch: pytest.MonkeyPatch) -> 
     for text in texts:
         sums.add(read(text), [Occurrence(text[slice(*span)], *span) for span in read(text).spans])
     assert sums.table("e", {}).terms == ("flow", "rare", "wing", "once")
-    monkeypatch.setattr(fitting, "MOST_TERMS", 3)
+    monkeypatch.setattr(fitting, "MAX_TERMS", 3)
     assert sums.table("e", {}).terms == ("flow", "rare", "wing")
     monkeypatch.setattr(fitting, "TABLE_BYTES", 2 * (48 + 8))
     assert sums.table("e", {}).terms == ("flow", "rare")
@@ -144,7 +144,7 @@ def test_the_largest_table_is_below_ten_megabytes(width: int) -> None:
     sums.tokens = 1
     table = sums.table("e", {"documents": 1})
     assert len(table.packed()) < 10_000_000
-    assert len(table.terms) == fitting.MOST_TERMS or len(table.packed()) > 9_000_000
+    assert len(table.terms) == fitting.MAX_TERMS or len(table.packed()) > 9_000_000
 
 
 @pytest.mark.parametrize("count", [2, 5, 40])

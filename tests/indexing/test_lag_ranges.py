@@ -14,7 +14,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.reading import Position
 from hybridr.cluster.record import IndexInfo
 from hybridr.errors import ClusterError
-from hybridr.indexing.lag import MOST_STRETCHES, PARTS, STRETCH, NumberedIndex, Operations, differing_spans
+from hybridr.indexing.lag import MAX_STRETCHES, PARTS, STRETCH, NumberedIndex, Operations, differing_spans
 
 
 class Numbers:
@@ -72,7 +72,7 @@ def test_one_or_two_in_place_of_others_in_the_same_window_show(first: int) -> No
 def test_no_sum_of_the_widest_windows_is_rounded() -> None:
     widest = 208_063
     assert widest**3 < 2**53 < (widest + 1) ** 3
-    assert 13 * 10**9 // MOST_STRETCHES // PARTS[0] < widest
+    assert 13 * 10**9 // MAX_STRETCHES // PARTS[0] < widest
 
 
 class Scriptless:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hybridr.encoders.evening import Evening
-from hybridr.indexing.recipe import ASKED_WORDS, FEWEST_MEASURED, TextRecipe
+from hybridr.indexing.recipe import MIN_TEXTS, QUERY_WORDS, TextRecipe
 from hybridr.indexing.settings import ReindexSettings
 from hybridr.languages import middle_words
 from support.corpus import text_number
@@ -21,7 +21,7 @@ def recipe(encoder: HashingEncoder, **options: object) -> TextRecipe:
 
 def test_the_answer_of_a_query_does_not_count() -> None:
     encoder = HashingEncoder(dim=32)
-    queries = encoder.encode_queries([middle_words(text, ASKED_WORDS) for text in TEXTS])
+    queries = encoder.encode_queries([middle_words(text, QUERY_WORDS) for text in TEXTS])
     cosines = queries @ encoder.encode_documents(TEXTS).T
     others = [np.delete(row, number) for number, row in enumerate(cosines)]
     measured = recipe(encoder).cosines([*TEXTS, TEXTS[0], " "])
@@ -54,8 +54,8 @@ def test_inner_products_are_taken_as_the_engine_scores_them() -> None:
 
 
 def test_too_few_texts_measure_nothing() -> None:
-    assert recipe(HashingEncoder(dim=32)).cosines(TEXTS[: FEWEST_MEASURED - 1]) is None
-    assert recipe(HashingEncoder(dim=32)).cosines([TEXTS[0]] * FEWEST_MEASURED) is None
+    assert recipe(HashingEncoder(dim=32)).cosines(TEXTS[: MIN_TEXTS - 1]) is None
+    assert recipe(HashingEncoder(dim=32)).cosines([TEXTS[0]] * MIN_TEXTS) is None
 
 
 def test_vectors_that_differ_by_rounding_alone_have_no_spread() -> None:
@@ -73,7 +73,7 @@ def test_cosines_are_measured_again_with_queries_that_are_evened_out() -> None:
     assert measured.evened
     evening = Evening.read(measured.evened.directions, 32)
     assert evening
-    queries = encoder.encode_queries([middle_words(text, ASKED_WORDS) for text in TEXTS])
+    queries = encoder.encode_queries([middle_words(text, QUERY_WORDS) for text in TEXTS])
     cosines = evening.of(queries) @ encoder.encode_documents(TEXTS).T
     others = [np.delete(row, number) for number, row in enumerate(cosines)]
     assert measured.evened.spread == pytest.approx(np.mean([row.std() for row in others]), abs=1e-4)

@@ -209,7 +209,7 @@ def test_no_neighbour_counts_more_than_the_word_that_was_asked(monkeypatch: pyte
 @pytest.mark.parametrize("scope", [Scope({"term": {"tenant": 1}}), Scope(routing="a")])
 def test_an_alias_that_shows_a_part_gets_no_words_of_the_rest(monkeypatch, scope: Scope) -> None:
     soft_terms(monkeypatch, "wing wings flow basket candle")
-    monkeypatch.setattr(storage, "LEAST_TERMS", 5)
+    monkeypatch.setattr(storage, "MIN_TERMS", 5)
     whole = place()
     narrow = whole._replace(info=replace(whole.info, scope=scope))
     assert "soft_terms" in choose_signals(whole, ["auto"]).members
@@ -265,10 +265,10 @@ def test_soft_terms_need_a_table_and_no_token_states(monkeypatch: pytest.MonkeyP
     blind = place()._replace(encoder=Bare())  # type: ignore[arg-type]
     assert SoftTerms.obstacle(blind) == "its encoder does not return the states of tokens"
     assert SoftTerms.obstacle(place()) == "no term table: hybridr tune docs makes one of 300 words or more"
-    monkeypatch.setattr(storage, "LEAST_TERMS", 6)
+    monkeypatch.setattr(storage, "MIN_TERMS", 6)
     made = soft_terms(monkeypatch, "wing wings flow basket candle")
     assert SoftTerms.obstacle(blind) == "the index has too few words, 5"
-    monkeypatch.setattr(storage, "LEAST_TERMS", 5)
+    monkeypatch.setattr(storage, "MIN_TERMS", 5)
     assert SoftTerms.obstacle(blind) is None
     assert SoftTerms(blind).clauses(asked("wing", words("wing"))) == made.clauses(
         asked("wing", words("wing"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridr.cluster.record import IndexInfo, Record, meta_of
-from hybridr.encoders.bits import MOST_QUERY_TOKENS, mean_as_text, pack_bits
+from hybridr.encoders.bits import MAX_QUERY_TOKENS, mean_as_text, pack_bits
 from hybridr.indexing.terms.storage import TermTable
 from hybridr.indexing.terms.terms import Analysed, Word
 from hybridr.search.context import choose_signals
@@ -66,7 +66,7 @@ def test_a_query_without_words_of_the_index_asks_nothing(signal: TokenBits) -> N
 def test_long_queries_ask_for_their_heaviest_tokens(signal: TokenBits) -> None:
     text = " ".join(f"word{number}" for number in range(200))
     [clause] = signal.clauses(asked(text, (Word("text", text, 0, 0, len(text), 1.0),)))
-    assert len(clause["script_score"]["script"]["params"]["weights"]) == MOST_QUERY_TOKENS
+    assert len(clause["script_score"]["script"]["params"]["weights"]) == MAX_QUERY_TOKENS
 
 
 def test_it_is_left_out_with_a_word_and_by_itself() -> None:

@@ -139,7 +139,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 @pytest.fixture
 def few_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of terms of an index with a handful of words, which users do not get."""
-    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "MIN_TERMS", 1)
 
 
 @pytest.fixture(scope="module")

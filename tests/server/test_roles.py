@@ -111,7 +111,7 @@ def clicks_kept(admin: Cluster) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "MIN_TERMS", 1)
 
 
 @pytest.mark.attack(8)

@@ -136,7 +136,7 @@ def test_wrong_password_and_unknown_certificate(secure_node, monkeypatch, cli, t
 
 def test_the_shipped_role_of_search_ranks_as_an_administrator(secure, secure_node, tmp_path, monkeypatch):
     """On OpenSearch 3 more is asked: tests/production."""
-    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "MIN_TERMS", 1)
     fill_uneven(secure, "roles", shards=3)
     reindex(secure, "roles", HashingEncoder())
     told = []

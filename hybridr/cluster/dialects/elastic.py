@@ -16,7 +16,7 @@ LIKE: Version = (3, 2, 0)
 """The first OpenSearch version with `combined_fields`, which Elasticsearch has too."""
 K_SINCE: Version = (8, 15, 0)  # before that, a `knn` query only has `num_candidates`
 HIDES_VECTORS: Version = (9, 2, 0)  # since then new indices return documents without their vectors
-MOST_CANDIDATES = 10_000
+MAX_CANDIDATES = 10_000
 SIMILARITIES = {"cosinesimil": "cosine", "innerproduct": "max_inner_product"}
 SPACES = {similarity: space for space, similarity in SIMILARITIES.items()}
 BY_SCRIPT = re.compile(r"(cosineSimilarity|innerProduct)\(params\.(\w+), doc\[('[^']+')\]\)")
@@ -139,7 +139,7 @@ class Elastic(Dialect):
         """Return the body of Elasticsearch's `knn` query for OpenSearch's clause of one vector field."""
         candidates = clause.get("method_parameters", {}).get("ef_search", clause["k"])
         request: dict[str, Any] = {"field": field, "query_vector": clause["vector"]}
-        request |= {"num_candidates": min(max(clause["k"], candidates), MOST_CANDIDATES)}
+        request |= {"num_candidates": min(max(clause["k"], candidates), MAX_CANDIDATES)}
         request |= {"k": clause["k"]} if self.version >= K_SINCE else {}
         request |= {"filter": self.translated(clause["filter"])} if "filter" in clause else {}
         return request | {name: clause[name] for name in ("_name", "boost") if name in clause}

@@ -33,7 +33,7 @@ LICENCE = (
 LAUNCHER_HEAP = ("-Xms4m", "-Xmx64m", "-XX:+UseSerialGC")
 LOOPBACK = "127.0.0.1"
 MAP_LIMIT = Path("/proc/sys/vm/max_map_count")
-ENOUGH_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
+MIN_MEMORY_MAPS = 65530  # the Linux default; with fewer, memory-mapped segments can fail
 SHARED_OR_OURS = ("-Xms", "-Xmx", "file=logs/gc.log", "-XX:ErrorFile", "HeapDump", "java.io.tmpdir")
 PRE_TOUCH = "-XX:+AlwaysPreTouch"  # an option for servers: it allocates the whole heap at the start
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -128,7 +128,7 @@ def node_values(settings: NodeSettings, folder: Path, port: int) -> dict[str, An
     }
     if settings.is_core:
         values["xpack.security.enabled"] = False
-    if MAP_LIMIT.is_file() and int(MAP_LIMIT.read_text()) < ENOUGH_MAPS:  # only Linux has this limit
+    if MAP_LIMIT.is_file() and int(MAP_LIMIT.read_text()) < MIN_MEMORY_MAPS:  # only Linux has this limit
         values["node.store.allow_mmap"] = False
     return values
 

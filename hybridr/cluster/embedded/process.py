@@ -15,7 +15,7 @@ import psutil
 import urllib3
 
 from ...errors import NodeError, SettingsError
-from ...files.local import MOST_SETTINGS, delete_below, require_regular, text_within
+from ...files.local import MAX_SETTINGS_BYTES, delete_below, require_regular, text_within
 from ...files.programs import locked, make_reachable, node_account, storing_programs
 from ...records import Progress, silent
 from ..settings import NodeSettings
@@ -245,7 +245,7 @@ def is_ready(state: NodeState) -> bool:
     """Return whether the node's health is at least yellow. Raises NodeError if it refuses the password."""
     headers = {}
     if state.password_file is not None:
-        password = text_within(Path(state.password_file), MOST_SETTINGS).strip()
+        password = text_within(Path(state.password_file), MAX_SETTINGS_BYTES).strip()
         headers = dict(urllib3.make_headers(basic_auth=f"{state.user}:{password}"))
     try:
         with urllib3.PoolManager(ca_certs=state.ca_certs, retries=False, timeout=TIMEOUT_S) as pool:

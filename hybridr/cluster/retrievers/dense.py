@@ -15,7 +15,7 @@ from ..settings import VectorSettings
 from ..vector_forms import form_of
 from . import Retriever
 
-LARGEST_BYTE = 127
+MAX_BYTE = 127
 SQ_NAMES_BITS: Version = (3, 6, 0)  # since then the mapping of the encoder `sq` must name its bits
 
 
@@ -190,7 +190,7 @@ def to_stored_values(vectors: np.ndarray, source: str) -> np.ndarray:
     if source != "byte":
         return vectors
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)  # (n, 1)
-    scaled = vectors * (LARGEST_BYTE / np.where(largest > 0, largest, 1.0))
+    scaled = vectors * (MAX_BYTE / np.where(largest > 0, largest, 1.0))
     return np.rint(scaled).astype(np.int8)
 
 

@@ -18,7 +18,7 @@ PLACE = "{{query}}"
 TIE_BREAKER = 0.3
 COMBINED_FIELDS = (3, 2, 0)  # first version with `combined_fields`
 SCALE = 4.0  # BM25 is divided by this times the root of the summed idf of a query's terms
-MOST_MARKED = 100_000  # first characters of a field in which words are marked
+MAX_MARKED_CHARACTERS = 100_000  # first characters of a field in which words are marked
 WRAPPING_QUERIES = ("function_score", "script_score", "boosting")  # these change the scores of an inner query
 
 
@@ -238,11 +238,11 @@ def highlight(
     in the `searched` fields are marked.
     """
     uses_searched = bool(searched) and not all(is_indexed_text(info, field) for field in fields)
-    allowed = int(info.settings.get("index.highlight.max_analyzed_offset", MOST_MARKED))
+    allowed = int(info.settings.get("index.highlight.max_analyzed_offset", MAX_MARKED_CHARACTERS))
     fragment = {"number_of_fragments": 1, "fragment_size": 160, "no_match_size": 160}
     return {
         "encoder": "html",
-        "max_analyzer_offset": min(allowed, MOST_MARKED),
+        "max_analyzer_offset": min(allowed, MAX_MARKED_CHARACTERS),
         "highlight_query": lexical_query(text, searched if uses_searched else fields),
         "fields": dict.fromkeys(fields, fragment),
         **({"require_field_match": False} if uses_searched else {}),

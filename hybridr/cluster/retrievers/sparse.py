@@ -15,7 +15,7 @@ from ..record_parts import RepresentationState
 from . import Retriever
 
 SPARSE_FIELD = "hybridr_sparse"
-MOST_ASKED = 400  # heaviest tokens of a query that are searched; OpenSearch takes 1,024 clauses
+MAX_QUERY_TOKENS = 400  # heaviest tokens of a query that are searched; OpenSearch takes 1,024 clauses
 UNSAFE = re.compile(r"[.%*\s\x00-\x1f]")
 """Characters forbidden in a feature's name: a dot separates fields, `%` begins hybridr's escapes."""
 
@@ -60,7 +60,7 @@ class SparseRetriever(Retriever):
         boost: float | None = None,
     ) -> dict[str, Any]:
         """Return the query for documents that share a token; `k` is ignored, the search's size counts."""
-        heaviest = sorted(weights, key=lambda token: -weights[token])[:MOST_ASKED]
+        heaviest = sorted(weights, key=lambda token: -weights[token])[:MAX_QUERY_TOKENS]
         if not heaviest:
             return {"match_none": {}}
         fields = {f"{SPARSE_FIELD}.{feature_name(token)}": weights[token] for token in heaviest}

@@ -24,7 +24,7 @@ from ..export.weights import EnsembleBiEncoder, NumpyBiEncoder, fit_ensemble
 from . import DOCUMENT_TOKENS
 
 ENCODED = 64  # documents between two progress reports
-ENOUGH = 2  # documents per component; with fewer, all dimensions stay
+MIN_DOCUMENTS_PER_COMPONENT = 2  # documents per component; with fewer, all dimensions stay
 
 
 class EnsembleSettings(Stage):
@@ -97,7 +97,7 @@ class Ensemble:
 
 def kept_dimensions(size: int, width: int, documents: int) -> int:
     """Return the number of `width` components to keep: `size`, or all with too few documents."""
-    return size if documents >= ENOUGH * size else width
+    return size if documents >= MIN_DOCUMENTS_PER_COMPONENT * size else width
 
 
 class BothRetrievers:

@@ -18,7 +18,7 @@ from .weights import EMBEDDED, EnsembleBiEncoder, NumpyBiEncoder, StoredWeights,
 
 OPSET, IR_VERSION = 17, 8
 SCATTERING_OPSET = 18  # the first whose scatter can keep the largest of several values
-SHORTEST = 1e-12  # length of the shortest vector that is scaled to length 1
+MIN_LENGTH = 1e-12  # length of the shortest vector that is scaled to length 1
 ALL = 2**31 - 1  # tokens
 
 
@@ -217,4 +217,4 @@ class GraphArithmetic:
     def scaled(self, vectors: str, output: str = "") -> str:
         """Add scaling of vectors to length 1."""
         length = self.node("ReduceL2", [vectors], axes=[-1], keepdims=1)
-        return self.node("Div", [vectors, self.node("Max", [length, self.number(SHORTEST)])], output=output)
+        return self.node("Div", [vectors, self.node("Max", [length, self.number(MIN_LENGTH)])], output=output)

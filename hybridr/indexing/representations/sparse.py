@@ -18,7 +18,7 @@ from . import ByOwnEncoder, EncodedDocument, Sample, TextReader
 BLOCK = 10
 COUNTED_TEXTS = 50
 BYTES_A_WEIGHT = 54  # on disk, in `_source` and index (docs/measured/ranking.md)
-MOST_APART = 0.02  # share of the sum of weights by which stored and recomputed ones may differ
+MAX_DIFFERENCE = 0.02  # share of the sum of weights by which stored and recomputed ones may differ
 
 
 class Sparse(ByOwnEncoder):
@@ -94,7 +94,7 @@ class Sparse(ByOwnEncoder):
         if not isinstance(stored, Mapping):
             return False
         gap = sum(abs(weights.get(token, 0.0) - stored.get(token, 0.0)) for token in {*weights, *stored})
-        return bool(gap <= MOST_APART * sum(weights.values()))
+        return bool(gap <= MAX_DIFFERENCE * sum(weights.values()))
 
     def bytes_each(self, sample: Sample) -> float:
         """Return the estimated bytes of a document's weights, from a sample."""

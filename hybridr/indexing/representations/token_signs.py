@@ -8,7 +8,7 @@ from ...cluster.connection import Cluster
 from ...cluster.record import BITS_FIELD, Record
 from ...cluster.token_field import SOURCE_BYTES, bits_value
 from ...encoders.bits import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     Bits,
     agreement,
     bytes_a_token,
@@ -87,5 +87,5 @@ class TokenSigns(InDocValues):
     def bytes_each(self, sample: Sample) -> float:
         """Return the estimated bytes of a document's bits, which are stored as base64 too."""
         texts, source = sample(COUNTED_DOCUMENTS), require_tokens(self.encoder)
-        tokens = sum(len(source.token_spans(text, MOST_TOKENS)) for text in texts) / max(1, len(texts))
+        tokens = sum(len(source.token_spans(text, MAX_TOKENS)) for text in texts) / max(1, len(texts))
         return tokens * bytes_a_token(self.encoder.width) * (1 + SOURCE_BYTES)

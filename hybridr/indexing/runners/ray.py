@@ -31,7 +31,7 @@ from ..job import Filling
 from ..settings import ReindexSettings
 from . import PackedTask, Task
 
-MOST_DEATHS = 5
+MAX_DEATHS = 5
 """Most deaths per worker without a finished share in between; fewer may be accidents."""
 ROUNDING = 1e-6
 FAREWELL_S = 20.0
@@ -196,7 +196,7 @@ class WorkerPool:
                     answer = self._ray.get(answered)
                 except self._ray.exceptions.RayActorError as error:
                     self._deaths += 1
-                    if self._deaths > MOST_DEATHS * self._settings.workers:
+                    if self._deaths > MAX_DEATHS * self._settings.workers:
                         raise ClusterError(
                             f"workers die as soon as they begin: {last_line(error)}",
                             hint="Ray's logs say why; too little memory? fewer --workers",

@@ -50,7 +50,7 @@ FINGERPRINT_FORM = r"^[0-9a-f]{64}$"
 LOCKING = "machines that share the folder need a file system that locks for all of them, such as NFS 4"
 PART = re.compile(r"\d{5}-\d{6}\.parquet")  # shard, running number
 LABEL = b"hybridr"
-MOST_BYTES = 4 << 30  # of a part, unpacked; far more than export-text writes
+MAX_PART_BYTES = 4 << 30  # of a part, unpacked; far more than export-text writes
 ROWS_AT_ONCE = 16  # few, because a page may store once what all of its rows repeat
 PLAINLY = {"PLAIN", "RLE", "BIT_PACKED"}
 """Encodings that `write_part` uses. Any other could store a value once for a million rows."""
@@ -410,8 +410,10 @@ def read_part(file: Path, schema: pa.Schema, remedy: str) -> Iterator[pa.Table]:
         columns = [group.column(number) for group in groups for number in range(group.num_columns)]
         if odd := {name for column in columns for name in column.encodings} - PLAINLY:
             raise ValueError(f"its columns are encoded as {min(odd)}, which may unpack to any size")
-        if (size := sum(group.total_byte_size for group in groups)) > MOST_BYTES:
-            raise ValueError(f"it unpacks to {size / 1e9:,.1f} GB, {MOST_BYTES / 1e9:,.1f} GB are the limit")
+        if (size := sum(group.total_byte_size for group in groups)) > MAX_PART_BYTES:
+            raise ValueError(
+                f"it unpacks to {size / 1e9:,.1f} GB, {MAX_PART_BYTES / 1e9:,.1f} GB are the limit"
+            )
         for number in range(part.num_row_groups):
             remaining = 2 * part.metadata.row_group(number).total_byte_size  # lists without offsets
             batches = []

@@ -33,11 +33,11 @@ from .storage import TermTable, is_in_cluster, keep_term_table, open_term_table,
 from .terms import character_places
 
 SEED = 13  # of the sample that every table is fitted to
-SAMPLE, MOST_TOKENS = 3_000, 300_000
+SAMPLE, MAX_TOKENS = 3_000, 300_000
 """Sampled documents, and most tokens that a separate pass reads: these take about 40 s on two cores.
 With 1,000 documents soft terms gain half as much on some collections."""
-LEAST_SEEN = 0.9  # share of an index's documents; those that a run did not encode may differ in kind
-MOST_TERMS = 6_000
+MIN_ENCODED_SHARE = 0.9  # share of an index's documents; those that a run did not encode may differ in kind
+MAX_TERMS = 6_000
 """Largest number of terms, since each costs every search. Terms that only one sampled document has are kept:
 they help where texts are short or code."""
 TABLE_BYTES = 9_500_000
@@ -104,7 +104,7 @@ def fit_term_table(
         part = texts[start : start + READ_TOGETHER]
         readings = encoder.read_documents([layout.text for layout in part], max_tokens=info.record.max_tokens)
         sums.add_all(cluster, info.name, part, readings)
-        if sums.tokens >= MOST_TOKENS:
+        if sums.tokens >= MAX_TOKENS:
             break
     progress("term table", len(texts), len(texts))
     return sums.table(encoder.fingerprint, origin | {"documents": sums.texts})
@@ -149,7 +149,7 @@ class TermTableBuilder:
         """Return the term table; None if collecting failed, or if fewer than 90 % of the index's `documents`
         were encoded in this run.
         """
-        if self.failed or not self.sums.texts or self.seen < LEAST_SEEN * documents:
+        if self.failed or not self.sums.texts or self.seen < MIN_ENCODED_SHARE * documents:
             return None
         return self.sums.table(self.encoder.fingerprint, self.origin | {"documents": self.sums.texts})
 
@@ -177,7 +177,7 @@ def table_origin(cluster: Cluster, info: IndexInfo) -> dict[str, Any]:
         "searched": list(record.lexical_fields or word_fields(info, fields)),
         "max_tokens": record.max_tokens,
     }
-    settings = {"documents": SAMPLE, "tokens": MOST_TOKENS, "terms": MOST_TERMS, "seed": SEED}
+    settings = {"documents": SAMPLE, "tokens": MAX_TOKENS, "terms": MAX_TERMS, "seed": SEED}
     return {"settings": settings, "inputs": inputs}
 
 
@@ -285,7 +285,7 @@ class StateSums:
         """Return the term table of the sums. Raises DataError if no word was added."""
         terms = list(self.rows)
         occurring = [row for row in range(len(terms)) if self.occurrences[row]]
-        frequent = sorted(occurring, key=lambda row: (-self.documents[row], terms[row]))[:MOST_TERMS]
+        frequent = sorted(occurring, key=lambda row: (-self.documents[row], terms[row]))[:MAX_TERMS]
         sizes = accumulate(2 * self.width + len(json.dumps(terms[row])) + 2 for row in frequent)
         rows = [row for row, size in zip(frequent, sizes, strict=True) if size <= TABLE_BYTES]
         if not rows:

@@ -41,9 +41,9 @@ from ...files.local import (
 from ...files.staging import staged_folder
 
 FILE = "term_table.safetensors"
-MOST_BYTES = 10_000_000
+MAX_BYTES = 10_000_000
 ROUNDING = 0.01
-LEAST_TERMS = 300  # with fewer, even the 30th nearest term is too near to compare with
+MIN_TERMS = 300  # with fewer, even the 30th nearest term is too near to compare with
 FREQUENT = 200  # terms
 AGAIN = "fit it again: hybridr tune NAME"
 HOME = ".hybridr-terms-"
@@ -51,11 +51,11 @@ BODY = hidden_index_body({"index_uuid": {"type": "keyword"}})
 PART_BYTES = 1_000_000
 MISSING_S = 1.0
 """Seconds before a missing table is requested again: the record names it before it is written."""
-MOST_OPEN = 8
+MAX_OPEN_TABLES = 8
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 PART = re.compile(r"[0-9a-f]{64}-[0-9]+")
 """Form of a part's id. Other writers of the hidden index can choose any id: such documents are ignored."""
-MOST_PARTS = 10_000
+MAX_PARTS = 10_000
 _open: dict[str, TermTable] = {}
 _missing: dict[tuple[str, str], float] = {}
 
@@ -82,7 +82,7 @@ class TermTable:
     @property
     def shortcoming(self) -> str:
         """Return why searches cannot use the table; empty if they can."""
-        few = len(self.terms) < LEAST_TERMS
+        few = len(self.terms) < MIN_TERMS
         return f"the index has too few words, {len(self.terms)}" if few else ""
 
     @cached_property
@@ -144,7 +144,7 @@ def load_term_table(folder: Path | str) -> TermTable:
     """Return the table in a folder. Raises ModelError if it is missing, damaged or no table."""
     folder = Path(folder)
     file = folder / FILE
-    if not file.is_file() or file.stat().st_size > MOST_BYTES:
+    if not file.is_file() or file.stat().st_size > MAX_BYTES:
         raise ModelError(f"there is no term table {folder}", hint=AGAIN)
     try:
         outputs = (read_manifest(folder) or {}).get("outputs", {})
@@ -154,7 +154,7 @@ def load_term_table(folder: Path | str) -> TermTable:
         raise ModelError(
             f"the term table {folder} is damaged: {FILE} is not the file that was written", hint=AGAIN
         )
-    return unpacked(read_within(file, MOST_BYTES))
+    return unpacked(read_within(file, MAX_BYTES))
 
 
 def unpacked(data: bytes) -> TermTable:
@@ -162,8 +162,8 @@ def unpacked(data: bytes) -> TermTable:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    if len(data) > MOST_BYTES:
-        raise ModelError(f"{len(data):,} bytes are no term table: {MOST_BYTES:,} are the most", hint=AGAIN)
+    if len(data) > MAX_BYTES:
+        raise ModelError(f"{len(data):,} bytes are no term table: {MAX_BYTES:,} are the most", hint=AGAIN)
     try:
         tensors = load(data)
         metadata = json.loads(tensors["about"].tobytes())
@@ -215,9 +215,9 @@ def open_term_table(cluster: Cluster, info: IndexInfo) -> TermTable | None:
 
 
 def remember_open(table: TermTable) -> None:
-    """Keep a table in memory; beyond `MOST_OPEN` tables the one opened first is dropped."""
+    """Keep a table in memory; beyond `MAX_OPEN_TABLES` tables the one opened first is dropped."""
     _open[table.fingerprint] = table
-    while len(_open) > MOST_OPEN:
+    while len(_open) > MAX_OPEN_TABLES:
         del _open[next(iter(_open))]
 
 
@@ -394,7 +394,7 @@ def stored_parts(cluster: Cluster, home: str, uuids: Collection[str]) -> list[st
     """
     by_uuid: dict[str, Any] = {"terms": {"index_uuid": sorted(uuids)}}
     query = {"match_all": {}} if "" in uuids else by_uuid
-    request = {"size": MOST_PARTS, "_source": False, "query": query}
+    request = {"size": MAX_PARTS, "_source": False, "query": query}
     try:
         if not cluster.exists(home):
             return []

@@ -39,7 +39,7 @@ PARTING = r"\s\-/()\[\]{}!?\"&+=<>|@%$~^"
 OUTSIDE = re.compile(rf"[{PARTING},;:.']*")
 INSIDE = re.compile(rf"[{PARTING},;:.']*[{PARTING}][{PARTING},;:.']*")
 """Gaps around and between words."""
-LONGEST, MOST_CHARACTERS = 100, 1_000  # of a word, which a tokenizer cuts at 255, and of a text
+MAX_WORD_CHARACTERS, MAX_CHARACTERS = 100, 1_000  # of a word, which a tokenizer cuts at 255, and of a text
 
 
 class WordSpan(NamedTuple):
@@ -120,12 +120,12 @@ def tokens_of(shards: Sequence[TermVectors]) -> Iterator[tuple[str, str, tuple[i
 
 def word_spans(text: str) -> list[WordSpan] | None:
     """Return the words of a text in their order; None if the cluster may see other words in it."""
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         return None
     spans: list[WordSpan] = []
     for match in WORD.finditer(text):
         gap = text[spans[-1].end if spans else 0 : match.start()]
-        if not (INSIDE if spans else OUTSIDE).fullmatch(gap) or len(match[0]) > LONGEST:
+        if not (INSIDE if spans else OUTSIDE).fullmatch(gap) or len(match[0]) > MAX_WORD_CHARACTERS:
             return None
         spans.append(WordSpan(match[0], *match.span()))
     return spans if OUTSIDE.fullmatch(text[spans[-1].end if spans else 0 :]) else None

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import DataError
 from ...indexing.terms.fitting import table_obstacle
-from ...indexing.terms.storage import LEAST_TERMS, open_term_table
+from ...indexing.terms.storage import MIN_TERMS, open_term_table
 from ...indexing.terms.terms import Analysed
 from . import Place, QueryReading, Signal
 
@@ -60,7 +60,7 @@ class SoftTerms(Signal):
             return f"'{place.info.name}' is searched through an alias that shows only a part of it"
         table = open_term_table(place.cluster, place.info)
         if table is None:
-            advice = f"hybridr tune {quote(place.info.name)} makes one of {LEAST_TERMS} words or more"
+            advice = f"hybridr tune {quote(place.info.name)} makes one of {MIN_TERMS} words or more"
             return table_obstacle(place.info.record.passages, place.encoder) or f"no term table: {advice}"
         return table.shortcoming or None
 

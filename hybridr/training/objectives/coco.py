@@ -44,8 +44,8 @@ with extra("train", "training a model"):
     from transformers.models.bert.modeling_bert import BertEncoder
 
 
-LEAST_SPAN = 3  # tokens
-LEAST_DOCUMENTS = 2  # in training, and in a batch
+MIN_SPAN_TOKENS = 3  # tokens
+MIN_DOCUMENTS = 2  # in training, and in a batch
 CLOSED_EARLY = 0.1  # chance that a span ends although the next sentence would fit
 
 
@@ -69,19 +69,19 @@ class SpansAndMaskedLm(MaskedLm):
     def complete(self, dam: Dam, settings: DamSettings, precision: TrainingPrecision) -> None:
         """Set up spans, batch size, pooling and the Condenser head. Raises DataError, SettingsError."""
         _, sizes = self.cache.spans(np.arange(len(self.cache)))
-        fit = sizes >= LEAST_SPAN
+        fit = sizes >= MIN_SPAN_TOKENS
         self.held_out = int(fit[: self.held_out].sum())
         self.cache = replace(self.cache, order=self.cache.order[fit])
-        if self.documents < LEAST_DOCUMENTS:
+        if self.documents < MIN_DOCUMENTS:
             raise DataError(
-                f"found {quantity(self.documents, 'document')} of {LEAST_SPAN} tokens, enough for a span; "
-                f"{LEAST_DOCUMENTS} are needed to tell them apart",
+                f"found {quantity(self.documents, 'document')} of {MIN_SPAN_TOKENS} tokens, enough for a "
+                f"span; {MIN_DOCUMENTS} are needed to tell them apart",
                 hint="train on more documents, or with --objective mlm",
             )
-        if settings.batch_size < LEAST_DOCUMENTS:
+        if settings.batch_size < MIN_DOCUMENTS:
             raise SettingsError(
                 f"a batch of {settings.batch_size} document has nothing that its spans could be told from",
-                hint=f"--batch-size {LEAST_DOCUMENTS} or more; hundreds are usual",
+                hint=f"--batch-size {MIN_DOCUMENTS} or more; hundreds are usual",
             )
         size, count = min(settings.batch_size, self.documents), self.processes.count
         self.batch_size = max(1, size // count) * count
@@ -241,12 +241,12 @@ def cut_spans(ids: TokenIds, start: int, frame: Frame, limit: int, seed: int) ->
     early = scattered((start + ends).astype(np.uint64), seed) < CLOSED_EARLY * 2.0**64
     borders, sentence_start, must_end = [0], 0, False
     for end, close in zip(ends.tolist(), early.tolist(), strict=True):
-        if (must_end or end - borders[-1] > limit) and sentence_start - borders[-1] >= LEAST_SPAN:
+        if (must_end or end - borders[-1] > limit) and sentence_start - borders[-1] >= MIN_SPAN_TOKENS:
             borders.append(sentence_start)
         while end - borders[-1] > limit:
             borders.append(borders[-1] + limit)
         sentence_start, must_end = end, close
-    if len(borders) > 1 and len(ids) - borders[-1] < LEAST_SPAN:
+    if len(borders) > 1 and len(ids) - borders[-1] < MIN_SPAN_TOKENS:
         borders.pop()
     return [*borders, len(ids)]
 

@@ -19,7 +19,7 @@ from ..settings import DamSettings
 from ..token_cache import Frame, TokenCache, TokenIds, TokenWindows, cut, fixed_windows, windows_of_step
 from . import Recipe, TrainingPrecision
 
-LONGEST_WARM_UP = 1000  # steps
+MAX_WARM_UP_STEPS = 1000  # steps
 WEIGHT_DECAY = 0.01  # not on biases and LayerNorm (Zhan et al. 2022)
 WIDTHS, MASKED = 16, 32  # multiples that sizes are rounded up to
 IGNORED = -100  # target of positions that do not count
@@ -67,7 +67,9 @@ class MaskedLm:
         self.max_tokens = min(settings.max_tokens, longest_input(self.model.config))
         self.held_out = held_out_count(len(cache), settings.held_out)
         self.budget = settings.token_budget or TOKEN_BUDGETS.get(processes.device.type, TOKEN_BUDGETS["cpu"])
-        warm_up = min(LONGEST_WARM_UP, settings.steps // 10) if settings.warm_up is None else settings.warm_up
+        warm_up = (
+            min(MAX_WARM_UP_STEPS, settings.steps // 10) if settings.warm_up is None else settings.warm_up
+        )
         self.recipe = Recipe(  # methods.md A.8: a constant rate after a linear warm-up, the norm cut to 1
             steps=settings.steps,
             learning_rate=settings.learning_rate,

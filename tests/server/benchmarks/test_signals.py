@@ -23,7 +23,7 @@ def test_a_collection_is_measured_once(cluster, index_name, tmp_path, monkeypatc
     measures = ["nDCG@10", "R@100"]
     conditions = {index_name: Condition(index_name, "twelve", "test", 10, 13, measures, ["bm25"], 0.01)}
     monkeypatch.setattr(signals, "read_conditions", lambda: conditions)
-    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "MIN_TERMS", 1)
     results = tmp_path / "results"
     places = ["--url", cluster.url, "--runs", str(tmp_path / "runs"), "--results", str(results)]
     assert run.main(["signals", str(tmp_path), "--sets", index_name, *places]) == 0

@@ -10,7 +10,7 @@ import pytest
 from hybridr.cluster.connection import Cluster, path_of
 from hybridr.cluster.record import BITS_FIELD
 from hybridr.cluster.token_field import BITS_MAPPING, bits_query, bits_value, stored_bytes
-from hybridr.encoders.bits import MOST_QUERY_TOKENS, MOST_TOKENS, pack_bits
+from hybridr.encoders.bits import MAX_QUERY_TOKENS, MAX_TOKENS, pack_bits
 from support.bits import late_interaction
 from support.corpus import bulk, create
 
@@ -50,7 +50,7 @@ def test_scores_are_those_of_our_arithmetic(cluster, index_name, width, shards):
     assert {doc: one.tobytes() for doc, one in found.items()} == stored_bytes(
         cluster, index_name, list(found)
     )
-    for tokens in (1, 6, MOST_QUERY_TOKENS):
+    for tokens in (1, 6, MAX_QUERY_TOKENS):
         query = pack_bits(states_of(tokens, width, seed=99), np.zeros(width, dtype=np.float32))
         weights = np.random.default_rng(tokens).dirichlet(np.ones(tokens)).astype(np.float32)
         told = scores(cluster, index_name, bits_query(query, weights, width, 0.576))
@@ -80,9 +80,9 @@ def test_scores_are_those_of_opensearch_over_signs(cluster, index_name):
 def test_the_longest_document_and_query_stay_below_the_limit_of_loops(cluster, index_name):
     cluster.request("PUT", path_of(index_name), {"mappings": {"properties": {BITS_FIELD: BITS_MAPPING}}})
     mean = np.zeros(384, dtype=np.float32)
-    longest = pack_bits(states_of(MOST_TOKENS, 384, seed=1), mean)
+    longest = pack_bits(states_of(MAX_TOKENS, 384, seed=1), mean)
     bulk(cluster, index_name, [{"index": {"_id": "long"}}, bits_value(longest)])
-    query = pack_bits(states_of(MOST_QUERY_TOKENS, 384, seed=2), mean)
-    weights = np.full(MOST_QUERY_TOKENS, 1 / MOST_QUERY_TOKENS, dtype=np.float32)
+    query = pack_bits(states_of(MAX_QUERY_TOKENS, 384, seed=2), mean)
+    weights = np.full(MAX_QUERY_TOKENS, 1 / MAX_QUERY_TOKENS, dtype=np.float32)
     told = scores(cluster, index_name, bits_query(query, weights, 384, 1.0))
     assert told == pytest.approx({"long": late_interaction(query, weights, longest, 384)}, abs=1e-6)

@@ -49,7 +49,7 @@ def test_a_run_that_goes_on_takes_what_the_index_lacks(cluster, index_name, monk
     monkeypatch.setattr(forecasting, "encoding_speed", lambda *_: 10.0)
     monkeypatch.setattr(forecasting, "table_s_per_document", lambda *_: TABLE_S)
     monkeypatch.setattr(forecasting, "calibration_s", lambda *_: 7.0)
-    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "MIN_TERMS", 1)
     fill_index(cluster, index_name, 60)
     told = ReindexSettings(term_table=False)
 

@@ -70,7 +70,7 @@ def test_int8_documents_are_found_by_fp32_queries(cluster, filled, folder, cli):
 
 
 def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, monkeypatch):
-    monkeypatch.setattr(opening, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(opening, "MIN_SPEED_UP", 0.0)
     monkeypatch.setattr(opening, "SHORT_FILL_S", 0)
     monkeypatch.setattr(opening, "multiplies_bytes", lambda _: True)
     plain = export(tiny_retriever(), tmp_path / "fp32")  # its int8 graph is made when it is needed
@@ -85,7 +85,7 @@ def test_what_auto_chose_is_recorded_and_kept(cluster, filled, tmp_path, cli, mo
     )
     assert f"encoded in {record.arithmetic}" in cli(cluster, f"status {filled}").out
 
-    monkeypatch.setattr(opening, "LEAST_GAIN", 1e9)  # another machine, where it does not pay
+    monkeypatch.setattr(opening, "MIN_SPEED_UP", 1e9)  # another machine, where it does not pay
     bulk(cluster, filled, [line for text in TEXTS[:5] for line in ({"index": {}}, {"text": text})])
     assert reindex(cluster, filled, plain).encoded == 5
     kept = resolve(cluster, filled).record

@@ -55,7 +55,7 @@ def make(cluster: Cluster, name: str, shards: int, **field: Any) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def few_words_suffice() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "LEAST_TERMS", 1)
+        patch.setattr(storage, "MIN_TERMS", 1)
         yield
 
 

@@ -66,7 +66,7 @@ def tenants(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         lines += [{"text": f"{words} n{number}", "tenant": tenant}]
     bulk(cluster, SOURCE, lines)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "LEAST_TERMS", 1)
+        patch.setattr(storage, "MIN_TERMS", 1)
         reindex(cluster, SOURCE, HashingEncoder())
         adds = [{"add": {"index": INDEX, "alias": name, **part}} for name, part in PARTS.items()]
         cluster.request("POST", "/_aliases", {"actions": adds})

@@ -298,7 +298,7 @@ def test_a_table_that_is_written_after_its_name_is_taken_up_within_five_seconds(
     cluster, index_name, monkeypatch, tmp_path
 ):
     """`keep_term_table` writes the record first: whoever looks between the two finds no table yet."""
-    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "MIN_TERMS", 1)
     info = cluster.index_info(reindexed(cluster, index_name, 60).destination)
     home = storage.hidden_index(info)
     parts = cluster.search(home, {"query": {"match_all": {}}})["hits"]["hits"]

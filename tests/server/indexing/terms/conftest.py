@@ -25,7 +25,7 @@ def other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 @pytest.fixture(autouse=True)
 def few_words_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tables of the tests' size."""
-    monkeypatch.setattr(storage, "LEAST_TERMS", 1)
+    monkeypatch.setattr(storage, "MIN_TERMS", 1)
 
 
 @pytest.fixture

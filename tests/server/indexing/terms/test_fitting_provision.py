@@ -154,7 +154,7 @@ from hybridr import connect
 from hybridr.indexing.terms import storage
 from hybridr.indexing.terms.fitting import provide_term_table
 from support.hashing import HashingEncoder
-storage.PART_BYTES, storage.LEAST_TERMS = 700, 1
+storage.PART_BYTES, storage.MIN_TERMS = 700, 1
 found = provide_term_table(connect(sys.argv[1]), sys.argv[2], HashingEncoder())
 assert found.table and not found.note, found
 """
@@ -225,7 +225,7 @@ def test_where_it_cannot_be_used_none_is_fitted(cluster, index_name):
 
 def test_where_no_table_can_be_kept_it_is_told(cluster, bare, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "LEAST_TERMS", 10_000)
+        patch.setattr(storage, "MIN_TERMS", 10_000)
         found = provide_term_table(cluster, bare, HashingEncoder())
     assert found.table is None
     assert found.described.startswith("none, the index has too few words, ")
