@@ -73,7 +73,6 @@ def test_a_result_names_the_commit_and_the_code_that_ranked(tmp_path, monkeypatc
     file, settings = tmp_path / "one.json", {"sizes": (1, 2)}
     study.write_result(file, {"settings": settings, "sets": {"a": 1}})
     found = study.current(file, settings)
-    assert found is not None
     assert found["code"] == [{"commit": study.read_commit(), "ranking": study.ranking_code()}]
     assert study.current(file, {"sizes": (1,)}) is None
     monkeypatch.setattr(study, "ranking_code", lambda: "0" * 12)

@@ -43,7 +43,6 @@ Held()
 )
 def test_a_signal_stops_what_loses_or_holds_its_exception(work, code, number):
     running = subprocess.Popen([sys.executable, "-c", BEGIN + work], stdout=subprocess.PIPE, text=True)
-    assert running.stdout is not None
     assert running.stdout.readline() == "ready\n"
     time.sleep(0.5)  # until it sleeps
     running.send_signal(number)

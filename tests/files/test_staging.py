@@ -71,7 +71,6 @@ def test_a_second_run_into_one_folder_says_so_or_waits(
     assert waiting.returncode == 0
     assert (out / "of").read_text() == "the second"
     holder = second(out, "claim")
-    assert holder.stdout is not None
     assert holder.stdout.readline() == "in\n"
     with pytest.raises(DownloadError, match="another run writes to") as refusal, claimed_folder(out):
         pass

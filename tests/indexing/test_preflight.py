@@ -66,7 +66,6 @@ def estimated(**answers: str) -> Disk | None:
 )
 def test_what_the_data_nodes_may_still_take(answers: dict[str, str], usable: float) -> None:
     disk = estimated(**answers)
-    assert disk is not None
     assert (disk.needed_bytes, disk.usable_bytes) == (6 * GB, pytest.approx(usable * GB))
 
 

@@ -102,8 +102,6 @@ def test_vectors_alone_are_what_the_encoder_gives() -> None:
 def test_passages_are_those_of_the_windows() -> None:
     made = recipe(**SPLIT)
     [_, _, many, one] = made.read(TEXTS)
-    assert many is not None
-    assert one is not None
     parts = made.values(many)["hybridr_vector"]
     assert [(part["start"], part["end"]) for part in parts] == list(many.split.spans)
     exact = HashingEncoder().encode_documents([TEXTS[2][a:b] for a, b in many.split.spans])
@@ -121,7 +119,6 @@ def test_bits_are_those_of_the_whole_text() -> None:
     bits = next(one for one in made.representations if one.name == "token_signs")
     exact_vectors, exact = read_bits(HashingEncoder(), [TEXTS[2]], np.full(24, 0.01, dtype=np.float16))
     [said] = made.read(TEXTS[2:3])
-    assert said is not None
     np.testing.assert_array_equal(said.vectors, exact_vectors)
     assert bits.fits(said, exact[0].tobytes())
     assert not bits.fits(said, exact[0].tobytes()[8:])

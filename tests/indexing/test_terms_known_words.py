@@ -30,7 +30,6 @@ def vectors(*tokens: tuple[str, int, int, int], documents: int = 7, held: int = 
 )
 def test_words_are_those_of_the_standard_tokenizer(text: str, words: list[str]) -> None:
     spans = word_spans(text)
-    assert spans is not None
     assert [span.word for span in spans] == words
     assert [text[span.start : span.end] for span in spans] == words
 

@@ -77,8 +77,6 @@ def test_every_text_gets_its_vector(folder: Path) -> None:
     check_whole(folder)
     assert (seen[0], seen[-1]) == ((0, 60), (60, 60))
     texts, made = read_manifest(folder / "texts"), read_manifest(folder / "vectors")
-    assert texts is not None
-    assert made is not None
     assert (made["inputs"], made["origin"]) == (texts["outputs"], texts["origin"])
     assert made["encoder"]["fingerprint"] == HashingEncoder().fingerprint
     label = read_label(folder / "vectors" / NAMES[1], VectorsLabel, "")

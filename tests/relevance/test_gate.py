@@ -80,10 +80,7 @@ def test_fused_lists_are_those_of_an_index_made_by_the_defaults() -> None:
     encoder, asked = Noise(), [" ".join(corpus[7].split()[:4]), "no such words"]
     found = rank_all(encoder, corpus, asked, Bm25(corpus), lambda *_: None, evened_out=True)
     measured = TextRecipe(encoder, ReindexSettings(), ("text",)).cosines(corpus)
-    assert measured is not None
-    assert measured.evened is not None
     evening = stored_evening(Record(cosines=measured, dim=encoder.dim))
-    assert evening is not None
     factor = cosine_scale(encoder, measured.evened).factor
     queries, documents = encoder.encode_queries(asked), encoder.encode_documents(corpus)
     plain, near = (vectors @ documents.T for vectors in (queries, evening.of(queries)))

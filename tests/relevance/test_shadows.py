@@ -30,7 +30,6 @@ def test_a_report_tells_how_often_and_how_much_answers_change() -> None:
     report = compare_answers("docs", [SAME, SAME, OTHER, LEFT, FAILED], stopped="enough")
     assert (report.requests, report.skipped) == (5, 3)
     assert (report.reasons, report.errors) == ({"sort": 1}, {FAILED.error: 1})
-    assert report.difference is not None
     assert report.difference.changed == pytest.approx(1 / 3, abs=1e-4)
     assert report.difference.overlap_at_3 == pytest.approx((1 + 1 + 2 / 3) / 3, abs=1e-4)
     assert {name: part.requests for name, part in report.by_frequency.items()} == {
@@ -55,7 +54,6 @@ def test_a_report_without_a_compared_request_says_so() -> None:
 def test_judged_queries_measure_both_answers() -> None:
     queries = [Query("1", OTHER.text), Query("2", "never asked")]
     report = compare_answers("docs", [SAME, OTHER], judgements=(queries, {"1": {"d": 1}, "2": {"a": 1}}))
-    assert report.judged is not None
     assert report.judged.queries == 1
     assert report.judged.systems["hybridr"]["nDCG@10"] == 1 > report.judged.systems["today"]["nDCG@10"] == 0
     assert compare_answers("docs", [SAME], judgements=(queries, {"1": {"d": 1}})).judged is None

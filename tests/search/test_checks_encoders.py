@@ -31,8 +31,6 @@ def written_by(fingerprint: str) -> IndexInfo:
 
 def test_an_index_of_another_machine_finds_the_packaged_encoder_that_wrote_it(tmp_path, monkeypatch) -> None:
     entry, tiny = known_encoder("bge-small-zh-v1.5"), tiny_retriever(seed=7)
-    assert entry is not None
-    assert entry.package is not None
     entry = replace(entry, package=replace(entry.package, fingerprint=tiny.fingerprint))
     monkeypatch.setenv("HYBRIDR_HOME", str(tmp_path))
     monkeypatch.setattr("hybridr.encoders.registry.ENCODERS", (entry,))

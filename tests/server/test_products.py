@@ -32,7 +32,7 @@ from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
 from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
 from hybridr.serving.application import create_app
-from hybridr.serving.rewriting.rewriting import BodyRanking, RankedRequest, ReadBody
+from hybridr.serving.rewriting.rewriting import BodyRanking, ReadBody
 from hybridr.serving.settings import ServeSettings
 from hybridr.status import leftovers
 from hybridr.status.standing import remove, status
@@ -282,7 +282,6 @@ def test_a_template_ranks_as_a_clients_own_search_after_a_second_reindex_too(pro
         parsed = ranking.read({**query, "size": 40, "_source": ["price"]})
         assert isinstance(parsed, ReadBody)
         ranked = ranking.rank(parsed)
-        assert isinstance(ranked, RankedRequest)
         found = product.search(ranking.search.info, ranked.body)["hits"]["hits"]
         expected = {hit["_id"]: hit["_score"] for hit in found}
         assert {hit.doc_id: hit.score for hit in hits} == pytest.approx(expected)

@@ -79,7 +79,6 @@ class Host:
     @property
     def first(self) -> int:
         """Give the number, as this process sees it, of the host's first process; 0 before it is there."""
-        assert self._first is not None
         children = Path(f"/proc/{self._first.pid}/task/{self._first.pid}/children").read_text().split()
         return int(children[0]) if children else 0
 

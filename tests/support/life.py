@@ -258,8 +258,6 @@ class Life:
         there = self.shown(self.source)
         changed = sum(state is not None and state != there.get(doc_id) for doc_id, state in self.view.items())
         deleted = sum(self.view.get(doc_id) is None for doc_id in there)
-        assert held.writes is not None
-        assert held.lag is not None
         assert held.writes["changed"] + held.writes["conflicts"] == changed, (held.writes, there, self.view)
         assert held.writes["deleted"] == deleted, (held.writes, there, self.view)
         assert (held.lag.inserts, held.lag.updates, held.lag.deletes) == (0, 0, 0)

@@ -161,7 +161,6 @@ def printed(
 ) -> list[Any]:
     """Ask by `hybridr search`, by the address and the password of a connection."""
     settings = cluster.settings
-    assert settings
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HYBRIDR_USER", str(settings.user))

@@ -82,8 +82,6 @@ def test_the_fitted_dam_and_the_rem_become_one_encoder(adapted, dam, rem, settin
     assert adapted.objective == "mlm"
     assert adapted.promoted
     assert (adapted.steps, adapted.documents) == (12, 160)
-    assert adapted.unseen_loss_start is not None
-    assert adapted.unseen_loss_end is not None
     assert adapted.unseen_loss_end < adapted.unseen_loss_start
     encoder = load_encoder(adapted.folder)
     ranker = assemble(adapted.folder / "dam", rem)
@@ -105,8 +103,6 @@ def test_coco_fits_the_vector_that_ranks(settings, dam, rem, pooling):
     found = adapt(tiny_corpus(200), asked)
     assert (found.objective, found.documents, found.steps) == ("coco", 160, 12)
     assert {row.name for row in found.gate.rows}
-    assert found.unseen_loss_end is not None
-    assert found.unseen_loss_start is not None
     assert found.unseen_loss_end < found.unseen_loss_start
     manifest = read_manifest(found.folder) or {}
     own = read_manifest(found.folder / "dam") or {}

@@ -42,7 +42,6 @@ def test_passages_without_or_with_one_unit_have_no_loss() -> None:
     assert balanced[:2].tolist() == extracted[:2].tolist() == [0.0, 0.0]
     assert balanced[2].item() > 0
     (balanced + extracted).sum().backward()
-    assert states.grad is not None
     assert states.grad.isfinite().all()
 
 

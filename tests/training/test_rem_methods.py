@@ -75,7 +75,6 @@ def rem_weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_the_loss_falls_and_the_manifest_tells_the_method(name, judged, dam, target, tmp_path):
     given = rem_settings(dam, tmp_path / "rem", steps=30, learning_rate=2e-2, rank=16, **METHODS[name])
     trained = train_rem(judged, given, target=target_of(name, target))
-    assert trained.method is not None
     assert trained.method["name"] == name.split()[0]
     lines = [json.loads(line) for line in (tmp_path / "rem" / "losses.jsonl").read_text().splitlines()]
     ranking = [line["loss_ranking"] for line in lines]
@@ -202,7 +201,6 @@ def test_one_cluster_too_few_queries_and_empty_clusters(judged: Judged, dam: Pat
     few = dict(zip(judged.queries, list(judged.queries.values())[:2] * 20, strict=True))
     two = replace(judged, queries=few, fingerprint="two")
     method = train_rem(two, rem_settings(dam, tmp_path / "c", steps=3, **METHODS["idro"])).method
-    assert method is not None
     sizes = {row["queries"]: row["last_weight"] for row in method["clusters"]}
     assert sizes[0] == pytest.approx(0.01)  # an empty cluster is absent from every batch: at the floor
 

@@ -71,7 +71,6 @@ def test_a_source_made_again_takes_the_alias_with_its_filter(cluster, index_name
     done = again(cluster, index_name)
     assert (done.switched, done.along) == (True, (part,))
     assert cluster.index_info(done.destination).aliases == {alias: LEFT, part: LEFT}
-    assert done.deployment is not None
     assert done.deployment.command == f"hybridr deploy {index_name} --way client"
     assert Search(cluster, index_name, HashingEncoder())("anchor", 1)[0].doc_id == "d5"
     stood = status(cluster, index_name)

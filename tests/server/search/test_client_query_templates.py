@@ -137,7 +137,6 @@ def test_explain_tells_what_functions_add(filled, tmp_path, query, cli, monkeypa
     }
     hits = search(matrix.TEXT, 20, explain=True)
     for hit in hits:
-        assert hit.parts
         assert hit.parts["functions"] == pytest.approx(stocks[hit.doc_id], abs=1e-3)
         assert sum(hit.parts.values()) == pytest.approx(hit.score, rel=1e-6)
     assert min(hit.parts["words"] for hit in hits if hit.parts) >= 0

@@ -32,7 +32,6 @@ from hybridr.search.past_queries import (
     read_relevant,
 )
 from hybridr.search.settings import with_tuning
-from hybridr.search.signals.memory import MemorySignal
 from hybridr.search.systems import Compared, evaluate_index
 from hybridr.status.standing import remove, status
 from support.corpus import filled_and_reindexed, text_number
@@ -95,7 +94,6 @@ def learnt(cluster: Cluster, before: dict[str, dict[str, float]]) -> Search:
 
 def test_a_document_is_credited_by_how_like_the_query_is(cluster, learnt, before):
     signal = learnt.signals.members["memory"]
-    assert isinstance(signal, MemorySignal)
     past, now = encoder().encode_queries([PAST, LIKE])
     nearness = (float(past @ now) - signal.least) / (1 - signal.least)
     assert 0.1 < nearness < 1

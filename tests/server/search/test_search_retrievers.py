@@ -30,7 +30,6 @@ def test_a_weight_makes_it_a_part_of_a_hybrid(cluster, index, monkeypatch):
     before = {hit.doc_id: hit.score for hit in two(text, 60)}
     found = three(text, 20, explain=True)
     for hit in found:
-        assert hit.parts is not None
         assert list(hit.parts) == ["words", "cosine", "first word"]
         assert hit.parts["first word"] == pytest.approx(0.4 * (hit.scores["throwaway"] or 0.0))
         assert hit.score == pytest.approx(before[hit.doc_id] + hit.parts["first word"], abs=1e-5)

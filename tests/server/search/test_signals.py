@@ -122,7 +122,6 @@ def test_phrases_are_bm25_of_pairs(cluster):
 def test_soft_terms_are_the_nearest_word_that_a_document_holds(cluster, index):
     search = Search(cluster, index, encoder())
     table = open_term_table(cluster, search.info)
-    assert table is not None
     [read] = search.analysis.of([QUERY])
     terms = list(dict.fromkeys(word.term for word in read.words))
     assert terms == ["heat", "wing", "flow"]

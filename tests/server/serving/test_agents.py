@@ -191,8 +191,6 @@ def test_by_stdio_every_line_is_answered(cluster, index, tmp_path):
         stdout=subprocess.PIPE,
         encoding="utf-8",
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
     try:
         process.stdin.write("".join(f"{line}\n" for line in sent))
         process.stdin.flush()

@@ -66,7 +66,6 @@ def test_the_order_is_that_of_search(search):
     wanted = ranking.read(body)
     assert isinstance(wanted, ReadBody)
     ranked = ranking.rank(wanted)
-    assert isinstance(ranked, RankedRequest)
     answer = search.cluster.search(search.info.name, ranked.body)
     expected = search(TEXT, 50)
     assert [hit["_id"] for hit in answer["hits"]["hits"]] == [hit.doc_id for hit in expected]
