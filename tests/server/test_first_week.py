@@ -90,8 +90,8 @@ def live(diary: Diary, cluster: Cluster) -> str:
     reindexing(diary)
     copied = answers(cluster, COPY)
     diary.tell(
-        f"{len(copied)} requests of the application, sent to `{COPY}` instead of `{manuals.ALIAS}`: "
-        f"{agreeing(before, copied)} find as much as before."
+        f"{len(copied)} requests of the application were sent to `{COPY}` instead of `{manuals.ALIAS}`. "
+        f"{agreeing(before, copied)} return as many documents as before."
     )
     with serving(diary):
         judging(diary)
@@ -102,12 +102,12 @@ def live(diary: Diary, cluster: Cluster) -> str:
 
 
 def reindexing(diary: Diary) -> None:
-    diary.tell("## Tuesday: vectors\n\nFirst what it would cost, and what would be sent; then for real.")
+    diary.tell("## Tuesday: vectors\n\nFirst the cost and the requests, then for real.")
     diary.run(f"reindex {manuals.ALIAS} --dry-run", only=r"^\S+ documents of|^time|^(PUT|POST) |^nothing")
     diary.run(f"reindex {manuals.ALIAS}")
     diary.run(f"search {manuals.ALIAS} '{QUERY}' --explain --k 3")
     diary.run(f"verify {manuals.ALIAS}")
-    diary.tell("The collections' own judgements say what that is worth.")
+    diary.tell("The gain, by the collections' own judgements:")
     systems = "--systems bm25,hybrid-stock,hybrid"
     diary.run(f"evaluate {manuals.ALIAS} --beir {JUDGED} {systems}", first=5)
 
@@ -151,9 +151,9 @@ def deploying(diary: Diary, cluster: Cluster, copied: Answers) -> None:
     alone = [name for name, verdict in copied_verdicts if verdict != "ranked"]
     kept = sum(told(deployed[name]) == told(copied[name]) for name in alone)
     diary.tell(
-        f"{statuses(copied, deployed)} of {len(deployed)} are answered or refused as before, and {kept} of "
-        f"the {len(alone)} that are left alone have the same answer to the last digit. The others are ranked "
-        "as `hybridr search` ranks."
+        f"{statuses(copied, deployed)} of {len(deployed)} requests are answered or refused as before. "
+        f"{len(alone)} pass unchanged, and {kept} of these return the same response to the last digit. The "
+        "others are ranked as by `hybridr search`."
     )
 
 
@@ -162,8 +162,8 @@ def unserved(diary: Diary, cluster: Cluster, copied: Answers) -> None:
     late = answers(cluster, COPY)
     same = sum(told(late[name]) == told(copied[name]) for name in copied)
     diary.tell(
-        f"With the server stopped {statuses(copied, late)} of {len(late)} are answered or refused as before, "
-        f"{same} with the very answer of before the deployment: plain BM25."
+        f"With the server stopped, {statuses(copied, late)} of {len(late)} requests are answered or refused "
+        f"as before. {same} return the same response as before the deployment: plain BM25."
     )
     diary.run("doctor", code=None, only="no embedding server")
 
@@ -185,7 +185,7 @@ def leaving(diary: Diary, cluster: Cluster, before: Answers) -> None:
     left = [info.name for info in cluster.indices(f"{manuals.ALIAS}*")]
     diary.tell(
         f"What is left: {', '.join(f'`{name}`' for name in left)}. {agreeing(before, after)} of the "
-        f"{len(after)} requests find as much as on Monday."
+        f"{len(after)} requests return as many documents as on Monday."
     )
 
 
@@ -226,33 +226,35 @@ def found(answer: Any) -> Any:
 OPENING = """
 # The first week
 
-A search engineer meets hybridr with an index as applications have it, and does what README says, in its
-order. All of this ran: `tests/server/test_first_week.py` lives through the week, and holds this page
-against what was said. Times and addresses are left out; figures may differ in the last digits from one
-processor to the next.
+A search engineer adds hybridr to an index of a typical application, in the order of the README. All week,
+every request of the application was answered or refused as before. Hybrid search ranked better than BM25.
+At the end all of hybridr was removed.
 
-`manuals-v1` holds 280 documents, 80 of the collection cisi (abstracts of library science) and 200 of cosqa
-(Python functions), on three uneven shards: every other document is routed to the same one. Bodies are HTML,
-read by an analyser with `html_strip`, stemming and, for queries, synonyms; most documents have neither
-title nor summary; beside them tags, a price, a date, an object, nested comments; `dynamic: strict`.
-Applications ask its alias `manuals`, in the 121 kinds of requests of `tests/support/matrix.py`. What people
-type wrong is in `tests/server/test_mistakes.py`.
+All of this ran: `tests/server/test_first_week.py` runs these commands, and compares this page with their
+output. Times and addresses are left out. Figures may differ in the last digits on other CPUs.
+
+`manuals-v1` has 280 documents: 80 of the collection cisi (abstracts of library science) and 200 of cosqa
+(Python functions). It has three uneven shards: every other document is routed to the same one. Bodies are
+HTML. Their analyser has `html_strip`, stemming and, for queries, synonyms. Most documents have neither title
+nor summary. Other fields are tags, a price, a date, an object and nested comments, with `dynamic: strict`.
+Applications query its alias `manuals`, in the 121 kinds of requests of `tests/support/matrix.py`. Mistyped
+commands are in `tests/server/test_mistakes.py`.
 
 ## Monday: what is there
 """
 JUDGING = """
 ## Wednesday: judgements
 
-`hybridr serve --index manuals` compares rankings and collects judgements in the browser. Here a program sits
-before the page, which presses the keys that the collections' judgements tell it to.
+`hybridr serve --index manuals` compares rankings and collects judgements in the browser. Here a program
+judges in place of a person, by the collections' judgements.
 """
 DEPLOYING = """
 ## Thursday: the application, unchanged
 
-What would become of each of its requests, then for real.
+First what would happen to each of its requests, then for real.
 """
 LEAVING = """
 ## Friday: writes, and the way back
 
-A document comes and goes; then all of hybridr is taken away again.
+A document is added and deleted. Then everything of hybridr is removed.
 """
