@@ -140,11 +140,7 @@ class Index:
         return load(self.cluster, path, stage, before_deletion=check, dry_run=dry_run, progress=progress)
 
     def inspect(
-        self,
-        *,
-        fields: Sequence[str] = (),
-        encoder: Path | str | None = None,
-        progress: Progress = silent,
+        self, *, fields: Sequence[str] = (), encoder: Path | str | None = None, progress: Progress = silent
     ) -> Inspection:
         """Return the fields, text lengths, language and duplicates of the index. Writes nothing.
 
@@ -429,11 +425,7 @@ class Index:
         return encoder_for(info, encoder, precision=precision, backend=backend, progress=progress)
 
     def verify(
-        self,
-        *,
-        encoder: Encoder | Path | str | None = None,
-        sample: int = 64,
-        progress: Progress = silent,
+        self, *, encoder: Encoder | Path | str | None = None, sample: int = 64, progress: Progress = silent
     ) -> Verification:
         """Compare the index with vectors with its source, and `sample` documents field by field.
 
@@ -913,9 +905,9 @@ class IndexRules:
         >>> [rule.name for rule in docs.rules.list().rules]
         ['sale']
         """
-        from .search.rules.rules import rules_of
+        from .search.rules.rules import fetch_rules
 
-        return rules_of(self.cluster, self.name, version)
+        return fetch_rules(self.cluster, self.name, version)
 
     def add(self, rules: Iterable[Rule], *, by: str | None = None, dry_run: bool = False) -> RulesChange:
         """Add rules, each replacing the rule of the same name; searches apply them at once.

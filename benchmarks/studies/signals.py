@@ -186,7 +186,9 @@ def evaluated(
     known = KnownQueries(encoder_for(info, work.encoder), [query.text for query in queries])
     taken = signals_of(cluster, info, known)
     searches = {
-        name: Search(cluster, info, known, one.mode, settings=one.chosen(None, SearchSettings().depth))
+        name: Search(
+            cluster, info, known, one.mode, settings=one.search_settings(None, SearchSettings().depth)
+        )
         for name, one in {WORDS: system(WORDS), STOCK: system(STOCK), **compared(taken)}.items()
     }
     found = asked.timed(

@@ -30,8 +30,7 @@ class JudgedOptions:
     beir: Annotated[Path | None, typer.Option(help="BEIR folder with queries.jsonl and qrels/.")] = None
     split: Annotated[str, typer.Option(help="Split of the folder's qrels.")] = "test"
     judgements: Annotated[
-        bool,
-        typer.Option("--judgements", help="Use the judgements made in the page of `hybridr serve`."),
+        bool, typer.Option("--judgements", help="Use the judgements made in the page of `hybridr serve`.")
     ] = False
 
     def in_folder(self) -> JudgedQueries:

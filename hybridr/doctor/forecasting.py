@@ -45,7 +45,7 @@ from ..indexing.terms.fitting import (
 from ..indexing.terms.storage import TermTable
 from ..indexing.terms.terms import Analysis
 from ..languages import WORD, word_count
-from ..relevance.answering import ASKED, DRAWN, LONGEST
+from ..relevance.answering import EXCERPTS, MAX_EXCERPT, SEARCHED_QUERIES
 from ..relevance.unanswerable_queries import unanswerable_queries
 from ..search.calibration import is_reference
 from ..search.fusions import SPARE_CLAUSES
@@ -89,9 +89,9 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     """
     cluster, info, fields = proposal.cluster, proposal.info, proposal.lexical_fields
     queries = unanswerable_queries(PROBED_QUERIES)
-    length = mean_word_count([text[:LONGEST] for text in texts]) / mean_word_count(queries)
+    length = mean_word_count([text[:MAX_EXCERPT] for text in texts]) / mean_word_count(queries)
     # The time of a search grows with its number of words.
-    query_count = ASKED + min(DRAWN, proposal.documents) * max(1.0, length)
+    query_count = SEARCHED_QUERIES + min(EXCERPTS, proposal.documents) * max(1.0, length)
     analysis = Analysis(cluster, info, fields)
     proposal.encoder.encode_queries(queries[:1])  # not timed: the first calls are slower
     cluster.msearch(info, [probe_body(info, fields, queries[0], [])])
@@ -124,7 +124,7 @@ def calibration_s(proposal: Proposal, texts: Sequence[str]) -> float:
     started = time.perf_counter()
     cluster.msearch(info, bodies)
     searching_s = time.perf_counter() - started
-    word_ratio = distinct_word_count(unanswerable_queries(ASKED)) / distinct_word_count(queries)
+    word_ratio = distinct_word_count(unanswerable_queries(SEARCHED_QUERIES)) / distinct_word_count(queries)
     return (reading_s + searching_s) / len(queries) * query_count + lookups_s * word_ratio
 
 

@@ -33,13 +33,13 @@ from ..search.search import BATCH, Search
 from ..search.settings import SearchSettings
 from .unanswerable_queries import unanswerable_queries
 
-ASKED, MIN_QUERIES = 400, 40
+SEARCHED_QUERIES, MIN_QUERIES = 400, 40
 """Unanswerable queries that are searched, and the fewest usable ones that measure a share of 5 %."""
-DRAWN, LONGEST = 100, 200
+EXCERPTS, MAX_EXCERPT = 100, 200
 """Documents whose own words are searched, and the characters of each such query. An unanswerable query
 that scores at least their median may have an answer in the index, and is not used (chosen on three
 collections, docs/measured/answers.md)."""
-CONFIDENCES, SEEN = (0.8, 0.9, 0.95, 0.99), 10
+CONFIDENCES, EXAMINED_HITS = (0.8, 0.9, 0.95, 0.99), 10
 """Confidences that are tried on judged queries, and the number of hits examined."""
 GRID = np.linspace(0, 1, 101)
 ENGLISH = "en"
@@ -99,16 +99,18 @@ def calibrate(
 ) -> Calibration:
     """Measure how likely a score of an index means an answer, and store the calibration in its record.
 
-    The distribution of the encoder's cosines is measured, if unknown, and that of the best scores of
-    unanswerable queries, from which searches with these settings compute the confidence of hits. Errors of
-    the cluster or index are returned as the note, because searches work without a calibration. Nothing is
-    written through a filtered alias. With `judgements`, the cost of each confidence is measured too. With
-    `unchanged`, an earlier calibration is kept if the number of documents and the ranking are the same.
+    Two distributions are measured: the encoder's cosines, if unknown, and the best scores of unanswerable
+    queries, from which searches with these settings compute the confidence of hits. Nothing is written
+    through a filtered alias. Errors of the cluster or index are returned as the note, because searches work
+    without a calibration.
+
+    `judgements`: queries and qrels by which the cost of each confidence is measured too.
+    `unchanged`: keep an earlier calibration if the number of documents and the ranking are the same.
     """
     try:
         info = resolve(cluster, name, whole=True)
         encoder = encoder_for(info, encoder, progress=progress)
-        cosines = missing_cosines(cluster, info, encoder, progress)
+        cosines = measure_missing_cosines(cluster, info, encoder, progress)
         changes: dict[str, Any] = {} if cosines is None else {"cosines": cosines}
         info = info.with_record(info.record.changed(**changes))
         settings = (search or SearchSettings()).model_copy(update={"at_least": 0.0})
@@ -118,7 +120,7 @@ def calibrate(
             ranking = scoring_fingerprint(measured_search.context, measured_search.reordering.names)
             if answers.ranking == ranking and answers.documents == cluster.count(info.name):
                 return Calibration(info.name, answers)
-        answers = None if note else calibrated(measured_search, progress)
+        answers = None if note else calibrate_search(measured_search, progress)
         if answers and answers.queries < MIN_QUERIES:
             note, answers = f"{answers.queries} queries are too few, {MIN_QUERIES} are needed", None
         if answers:
@@ -127,13 +129,13 @@ def calibrate(
             write_record(cluster, info.name, **changes)
         if answers is None:
             return Calibration(info.name, None, note)
-        costs = threshold_costs(measured_search, Answers(answers), *judgements) if judgements else ()
+        costs = measure_threshold_costs(measured_search, Answers(answers), *judgements) if judgements else ()
         return Calibration(info.name, answers, costs=costs)
     except HybridrError as error:
         return Calibration(name, None, f"{error.message}; after that run hybridr tune {quote(name)}")
 
 
-def missing_cosines(
+def measure_missing_cosines(
     cluster: Cluster, info: IndexInfo, encoder: Encoder, progress: Progress
 ) -> Cosines | None:
     """Return the distribution of an encoder's cosines on an index, measured on some of its documents, by
@@ -146,14 +148,14 @@ def missing_cosines(
         return None
     progress("calibrate", 0, None)
     recipe = TextRecipe.of(record, encoder)
-    bodies = some_texts(cluster, info, recipe, record.vector_field)
+    bodies = sample_texts(cluster, info, recipe, record.vector_field)
     stored = [body.get(record.vector_field) for body in bodies.values()]
     if recipe.windows or record.vectors == "byte" or not all(stored):
         return recipe.cosines(list(bodies))
     return measured_cosines(encoder, list(bodies), np.array(stored, np.float32))
 
 
-def some_texts(
+def sample_texts(
     cluster: Cluster, info: IndexInfo, recipe: TextRecipe, *fields: str
 ) -> dict[str, dict[str, Any]]:
     """Return the texts of sampled documents, without empty ones: text -> the document's `_source`, with these
@@ -164,17 +166,17 @@ def some_texts(
     return {text: body for text, body in bodies.items() if text.strip()}
 
 
-def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
+def calibrate_search(search: Search, progress: Progress = silent) -> Calibrated:
     """Return the calibration of a search: the distribution of the best scores of unanswerable queries."""
     excerpts = {}  # a few words from the middle of some documents: document id -> text
     fields = search.info.record.fields
-    for document in sample_documents(search.cluster, search.info, DRAWN, fields=fields):
-        text = middle_words(text_of(document.source, fields))[:LONGEST].strip()
+    for document in sample_documents(search.cluster, search.info, EXCERPTS, fields=fields):
+        text = middle_words(text_of(document.source, fields))[:MAX_EXCERPT].strip()
         if has_visible_text(text):
             excerpts[document.doc_id] = text
     if search.info.record.language in (None, ENGLISH):
-        scores = best_hit_scores(search, unanswerable_queries(ASKED), progress)
-        limit = median(best_hit_scores(search, list(excerpts.values()), progress) or [math.inf])
+        scores = fetch_best_hit_scores(search, unanswerable_queries(SEARCHED_QUERIES), progress)
+        limit = median(fetch_best_hit_scores(search, list(excerpts.values()), progress) or [math.inf])
         lower = [score for score in scores if score < limit]
     else:  # the list is English; for other languages, words of a document are searched in all others
         scores = []
@@ -193,13 +195,13 @@ def calibrated(search: Search, progress: Progress = silent) -> Calibrated:
     )
 
 
-def best_hit_scores(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
+def fetch_best_hit_scores(search: Search, texts: Sequence[str], progress: Progress = silent) -> list[float]:
     """Return the score of the best hit for each text, 0 without a hit."""
-    lists = reranked_hits(search, texts, 1, progress)
+    lists = fetch_reranked_hits(search, texts, 1, progress)
     return [first_score(hit.score for hit in hits) or 0.0 for hits in lists]
 
 
-def reranked_hits(
+def fetch_reranked_hits(
     search: Search, texts: Sequence[str], k: int, progress: Progress = silent
 ) -> list[list[Hit]]:
     """Return the best `k` hits for each text, re-ranked, without their texts."""
@@ -208,19 +210,19 @@ def reranked_hits(
         progress("calibrate", start, len(texts))
         depth = max(k, search.settings.depth) if search.reordering.members else k
         questions = search.first_stage_hits(texts[start : start + BATCH], depth)
-        hits += [ranking[:k] for ranking in search.reordering.reorder(*questions, hurried=False)]
+        hits += [ranking[:k] for ranking in search.reordering.reorder(*questions, time_limited=False)]
     progress("calibrate", len(texts), len(texts))
     return hits
 
 
-def threshold_costs(
+def measure_threshold_costs(
     search: Search, answers: Answers, queries: Sequence[Query], qrels: Qrels
 ) -> tuple[ThresholdCost, ...]:
     """Return the cost of each confidence on judged queries; empty unless some have and some lack a relevant
     document.
     """
     with_judgements = judged_queries(queries, qrels)
-    lists = reranked_hits(search, [query.text for query in with_judgements], SEEN)
+    lists = fetch_reranked_hits(search, [query.text for query in with_judgements], EXAMINED_HITS)
     relevant = [
         {doc for doc, grade in qrels[query.query_id].items() if grade > 0} for query in with_judgements
     ]

@@ -95,12 +95,7 @@ class TargetDomain:
 
 
 def read_target(
-    name: str,
-    source: Source,
-    queries: Sequence[str] = (),
-    *,
-    seed: int = 0,
-    progress: Progress = silent,
+    name: str, source: Source, queries: Sequence[str] = (), *, seed: int = 0, progress: Progress = silent
 ) -> TargetDomain:
     """Return a target domain: at most 20,000 documents, and the given queries, else queries made from
     documents.

@@ -39,17 +39,17 @@ from ..search.past_queries import (
     PAST_VECTORS,
     PastQuery,
     Relevant,
+    current_memory,
     document_credits,
     drop_memories,
-    memories_of,
+    fetch_text_stamps,
+    find_past_queries,
+    list_memories,
     memory_body,
     memory_name,
-    memory_of,
     most_relevant,
     query_vectors,
-    similar_past_queries,
     stored_past_query,
-    text_stamps,
 )
 from ..search.search import Search
 from ..search.signals import FAMILY
@@ -149,11 +149,7 @@ def rehearse(
     gains = [bounded_mean(values[:, row] - values[:, 0]) for row in (1, 2)]
     counts = np.bincount(needs)
     return Rehearsal(
-        len(answers),
-        int((counts[needs[sample]] > 1).sum()),
-        MEASURE,
-        float(values[:, 0].mean()),
-        *gains,
+        len(answers), int((counts[needs[sample]] > 1).sum()), MEASURE, float(values[:, 0].mean()), *gains
     )
 
 
@@ -257,7 +253,9 @@ def learn(
     top = max((grade for query in queries for grade in qrels[query.query_id].values()), default=0)
     graded = {query.query_id: most_relevant(qrels[query.query_id]) for query in queries}
     doc_ids = sorted({doc for documents in graded.values() for doc, _ in documents})
-    stamps = text_stamps(cluster, info, info.record.fields, doc_ids)  # only of documents that the index has
+    stamps = fetch_text_stamps(
+        cluster, info, info.record.fields, doc_ids
+    )  # only of documents that the index has
     relevant = {
         query_id: [Relevant(doc, grade / top, stamps[doc]) for doc, grade in documents if doc in stamps]
         for query_id, documents in graded.items()
@@ -362,7 +360,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
     experiment compares a ranking that uses it.
     """
     info = resolve(cluster, name, whole=True)
-    memories = memories_of(cluster, info.name)
+    memories = list_memories(cluster, info.name)
 
     def without_memory(record: Record) -> Record:
         """Return the record without memory, and with the event. Raises DataError for an experiment by it."""
@@ -377,7 +375,7 @@ def unlearn(cluster: Cluster, name: str, *, dry_run: bool = False) -> Forgetting
 
     without_memory(info.record)
     if info.record.memory is not None:
-        memories = [memory_of(info), *memories]
+        memories = [current_memory(info), *memories]
     if not memories:
         return Forgetting(info.name, None)
     if not dry_run:
@@ -416,7 +414,7 @@ def compare_with_learnt(
     texts, learnt = [query.text for query in sample], dict[str, list[set[str]]]()
     for start in range(0, len(texts), LOOKED_UP_TOGETHER):
         part = texts[start : start + LOOKED_UP_TOGETHER]
-        for text, similar in similar_past_queries(
+        for text, similar in find_past_queries(
             cluster, info, part, query_vectors(encoder, part), SAME
         ).items():
             if similar:  # the relevant documents of each time that it was learnt

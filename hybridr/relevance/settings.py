@@ -21,7 +21,6 @@ class TuneSettings(Stage):
         "nDCG@10", min_length=1, description="measure that judged queries are compared by"
     )
     query_log: Path | None = Field(
-        None,
-        description="unjudged queries of users, one per line: only the weight of vectors is chosen",
+        None, description="unjudged queries of users, one per line: only the weight of vectors is chosen"
     )
     dry_run: bool = Field(False, description="measure without writing anything")

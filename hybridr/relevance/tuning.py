@@ -39,7 +39,7 @@ from ..search.context import query_evening
 from ..search.rerankers import FAMILY
 from ..search.search import Search
 from ..search.settings import SearchSettings
-from .answering import Calibration, calibrate, missing_cosines, some_texts
+from .answering import Calibration, calibrate, measure_missing_cosines, sample_texts
 from .judgement import (
     DEPTH,
     QUERIES_AT_ONCE,
@@ -63,9 +63,9 @@ from .settings import MIN_JUDGED, TuneSettings
 
 MIN_LOGGED, MAX_LOGGED = 100, 500
 SLOPE, OFFSET = 23.0, 0.68
-STEADY = 130
+HALF_EVIDENCE = 130
 """Number of queries at which a log's evidence counts half, because it varies by chance."""
-FARTHEST = 1.1
+MAX_LOG_ODDS = 1.1
 """Largest change of the logarithm of the ratio of vectors to words: weights from .25 to .75."""
 
 
@@ -92,7 +92,7 @@ def weigh_by_log(
     texts = texts[:: -(-len(texts) // MAX_LOGGED)] if texts else ()
     answers = ask(search, [Query(str(number), text) for number, text in enumerate(texts)], progress)
     recipe = TextRecipe.of(search.info.record, encoder)
-    documents = list(some_texts(search.cluster, search.info, recipe))
+    documents = list(sample_texts(search.cluster, search.info, recipe))
     means = recipe.compared(texts, documents).mean(axis=1) if documents else np.zeros(len(texts))
     by_words, by_vectors = [], []
     for answer, mean in zip(answers, means, strict=True):
@@ -109,14 +109,15 @@ def weigh_by_log(
             f"{MIN_LOGGED} are needed to choose a weight",
             hint="leave the log out: the default weight stays",
         )
+    # support = log(words' score of the vectors' best hit / vectors' score of the words' best hit)
     support = math.log(max(np.mean(by_words), 0.01) / max(np.mean(by_vectors), 0.01))
-    share = len(by_words) / (len(by_words) + STEADY)
-    odds = math.exp(float(np.clip(share * (SLOPE * support + OFFSET), -FARTHEST, FARTHEST)))
+    share = len(by_words) / (len(by_words) + HALF_EVIDENCE)
+    odds = math.exp(float(np.clip(share * (SLOPE * support + OFFSET), -MAX_LOG_ODDS, MAX_LOG_ODDS)))
     return LogWeight(len(by_words), round(support, 4), round(odds / (1 + odds), 2))
 
 
 WEIGHTS, DEPTHS = (0.25, 0.5, 1.0), (10, 20, 50)
-LONGEST_LIST = max(DEPTHS)
+MAX_DEPTH = max(DEPTHS)
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def tune(
     if is_destination(info) and not (settings.dry_run or info.scope):  # a table needs all documents
         table = provide_term_table(cluster, info.name, encoder, progress=progress)
         info = cluster.index_info(info.name)
-        if (cosines := missing_cosines(cluster, info, encoder, progress)) is not None:
+        if (cosines := measure_missing_cosines(cluster, info, encoder, progress)) is not None:
             info = write_record(cluster, info.name, cosines=cosines)
     tuning = TuneResult(info.name, None, None, table)
     texts = read_query_log(settings.query_log)
@@ -199,7 +200,7 @@ def tune(
         untuned_search = Search(cluster, info, encoder, settings=SearchSettings(depth=DEPTH, **untuned))
         tuning = replace(tuning, by_log=weigh_by_log(untuned_search, encoder, texts, progress))
     if judgements:
-        choice, pipeline, chain = choices(
+        choice, pipeline, chain = choose_all(
             cluster, info, encoder, judgements, settings, search_settings, progress
         )
         empty = without_relevant(judged_queries(*judgements), judgements[1])
@@ -233,7 +234,7 @@ def without_chain(settings: SearchSettings) -> SearchSettings:
     )
 
 
-def choices(
+def choose_all(
     cluster: Cluster,
     info: IndexInfo,
     encoder: Encoder,
@@ -291,15 +292,17 @@ class HitGains(NamedTuple):
 
 
 def possible_chains(names: Sequence[str]) -> list[Chain]:
-    """Return the chains to try: none first, and each re-ranker at every weight and depth, alone and after
-    others.
+    """Return the chains to try: each re-ranker, in this order, left out or at one weight and depth.
 
-    Raises SettingsError for a re-ranker without a weight.
+    The empty chain comes first. `n` re-rankers have 10^n chains: 3 weights times 3 depths, or none. Raises
+    SettingsError for a re-ranker whose weight and depth `tune` may not choose.
     """
     for name in names:
         if load_member(FAMILY, name).tuned_by is None:
             raise SettingsError(f"the re-ranker '{name}' has no weight to tune", hint="--rerank none")
-    choices = [[None, *(Step(name, *setting) for setting in product(WEIGHTS, DEPTHS))] for name in names]
+    choices = [
+        [None, *(Step(name, weight, depth) for weight, depth in product(WEIGHTS, DEPTHS))] for name in names
+    ]
     return [Chain(tuple(step for step in steps if step)) for steps in product(*choices)]
 
 
@@ -317,14 +320,17 @@ def choose_chain(
     queries, qrels = judgements
     chains, settings = possible_chains(names), search.settings.rerank_settings
     progress("re-rank", 0, len(queries))
-    gains_of: list[HitGains] = []
+    gains_by_query: list[HitGains] = []
     for start in range(0, len(queries), QUERIES_AT_ONCE):
         texts = [query.text for query in queries[start : start + QUERIES_AT_ONCE]]
-        gains_of += reranker_gains(search, names, settings, texts)
-        progress("re-rank", len(gains_of), len(queries))
+        gains_by_query += reranker_gains(search, names, settings, texts)
+        progress("re-rank", len(gains_by_query), len(queries))
     ids = [query.query_id for query in queries]
     runs = (
-        {query_id: ordered(gains, chain) for query_id, gains in zip(ids, gains_of, strict=True)}
+        {
+            query_id: ordered_by_chain(gains, chain)
+            for query_id, gains in zip(ids, gains_by_query, strict=True)
+        }
         for chain in chains
     )
     values = measure_runs(runs, qrels, parse_measure(measure), ids)
@@ -336,25 +342,25 @@ def reranker_gains(
     search: Search, names: Sequence[str], user_settings: Mapping[str, Any], texts: Sequence[str]
 ) -> list[HitGains]:
     """Return the best hits of every query with what each re-ranker adds, as if it were the only one."""
-    questions, lists = search.first_stage_hits(texts, LONGEST_LIST)
-    gains_of = [
+    questions, lists = search.first_stage_hits(texts, MAX_DEPTH)
+    gains_by_query = [
         HitGains([hit.doc_id for hit in hits], np.array([hit.score for hit in hits]), {}) for hits in lists
     ]
     for name in names:
         fields = load_member(FAMILY, name).own_settings.model_fields
         settings = {key: value for key, value in user_settings.items() if key in fields}
-        settings |= Step(name, 1.0, LONGEST_LIST).settings
-        reordered = search.reranked(name, **settings).reordering.reorder(questions, lists, hurried=False)
-        for gains, hits in zip(gains_of, reordered, strict=True):
+        settings |= Step(name, 1.0, MAX_DEPTH).settings
+        reordered = search.reranked(name, **settings).reordering.reorder(questions, lists, time_limited=False)
+        for gains, hits in zip(gains_by_query, reordered, strict=True):
             hit_of = {hit.doc_id: hit for hit in hits}
             matched = [hit_of[doc] for doc in gains.documents]
             scores = [hit.score if hit.scores.get(name) is not None else np.nan for hit in matched]
             gains.added[name] = np.array(scores) - gains.scores
-    return gains_of
+    return gains_by_query
 
 
-def ordered(gains: HitGains, chain: Chain) -> dict[str, float]:
-    """Return a query's hits ordered by a chain of re-rankers: document -> -rank."""
+def ordered_by_chain(gains: HitGains, chain: Chain) -> dict[str, float]:
+    """Return a query's hits ordered_by_chain by a chain of re-rankers: document -> -rank."""
     order, scores = np.arange(len(gains.documents)), gains.scores.copy()
     for step in chain.steps:
         first = order[: step.depth]

@@ -38,7 +38,7 @@ class Answers:
     calibration: Calibrated | None
     reason: str = ""
 
-    def with_confidence(self, hits: Hits, at_least: float = 0.0, wordless: bool = False) -> Hits:
+    def with_confidence(self, hits: Hits, at_least: float = 0.0, *, wordless: bool = False) -> Hits:
         """Return hits with their confidence, without those below the confidence `at_least`.
 
         Without a calibration the hits are returned unchanged. No hit answers a `wordless` query (see

@@ -50,10 +50,10 @@ class Boost(NamedTuple):
         if self.form == "recency":
             count, unit = int(self.argument[:-1]), self.argument[-1]
             hours = count * 24 if unit == "d" else count
-            now = "now/" + ("d" if hours >= 24 * STEPS else "h" if hours >= STEPS else "m")
-            near = {"distance_feature": {"field": self.field, "origin": now, "pivot": self.argument}}
-            coming = {"constant_score": {"filter": {"range": {self.field: {"gte": now}}}}}
-            return {"dis_max": {"queries": [near, coming]}}
+            origin = "now/" + ("d" if hours >= 24 * STEPS else "h" if hours >= STEPS else "m")
+            by_age = {"distance_feature": {"field": self.field, "origin": origin, "pivot": self.argument}}
+            in_future = {"constant_score": {"filter": {"range": {self.field: {"gte": origin}}}}}
+            return {"dis_max": {"queries": [by_age, in_future]}}
         top = float(self.argument or USUAL_TOP)
         modifier, top = ("ln1p", math.log1p(top)) if self.form == "log1p" else ("none", top)
         value = {"field": self.field, "modifier": modifier, "missing": 0}
@@ -118,11 +118,11 @@ def check_boost(info: IndexInfo, boost: Boost) -> None:
     kinds = DATES if boost.form == "recency" else NUMBERS
     mapping = info.mapping_of(boost.field)
     nested = any(field.name == boost.field and field.nested for field in info.mapped_fields)
-    unused = mapping.get("doc_values") is False or (boost.form == "recency" and mapping.get("index") is False)
-    if mapping.get("type") in kinds and not nested and not unused:
+    hidden = mapping.get("doc_values") is False or (boost.form == "recency" and mapping.get("index") is False)
+    if mapping.get("type") in kinds and not nested and not hidden:
         return
     kind = mapping.get("type", "an object" if mapping else "not mapped")
-    obstacle = "inside nested objects" if nested else "kept out of searches" if unused else kind
+    obstacle = "inside nested objects" if nested else "kept out of searches" if hidden else kind
     needed = "a date" if kinds == DATES else "a number"
     names = [field.name for field in info.mapped_fields if not field.name.startswith("hybridr_")]
     suitable = [name for name in names if info.mapping_of(name).get("type") in kinds]

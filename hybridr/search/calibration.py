@@ -45,8 +45,8 @@ LIKE, MINILM_UNLIKE, MAX_LIKENESS = 0.8, 0.0257, 0.999
 """Cosine from which on two queries count as similar for the packaged encoder (chosen on six collections); its
 mean between different questions; and the limit for an encoder that distinguishes nothing."""
 NEAR_TOKENS = 30
-LARGEST = 8.0  # a model of another language may see no difference between these texts
-LARGEST_OF_STATES = 2.0
+MAX_FACTOR = 8.0  # a model of another language may see no difference between these texts
+MAX_STATE_FACTOR = 2.0
 PROBED, PROBED_HITS, PROBE_BEGINNING = 50, 10, 2
 OBJECTS = ("object", "nested", "flat_object")
 WORDS = re.compile(r"[^\w]+")
@@ -127,8 +127,8 @@ def fixed_text_cosines(encoder: Encoder) -> tuple[float, float]:
         dots = encoder.encode_queries(QUESTIONS) @ encoder.encode_documents(STATEMENTS).T  # (10, 10)
         cosines = dots if encoder.similarity == "cosine" else 2 * engine_scores(encoder.similarity, dots) - 1
         spread, centre = float(cosines.std()), float(cosines.mean())
-        keep(key, spread)
-        keep(f"{key} centre", centre)
+        store_value(key, spread)
+        store_value(f"{key} centre", centre)
     return spread, centre
 
 
@@ -142,14 +142,14 @@ def token_state_scale(encoder: TokenEncoder) -> float:
 
     def spread() -> float:
         """Return the measured spread for this encoder."""
-        questions, statements = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)
-        left, right = (np.concatenate([text.states for text in side]) for side in (questions, statements))
-        lengths = np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
-        cosines = np.sort(left @ right.T / lengths, axis=1)
+        texts = encoder.read_queries(QUESTIONS), encoder.read_documents(STATEMENTS)
+        queries, documents = (np.concatenate([text.states for text in side]) for side in texts)
+        lengths = np.outer(np.linalg.norm(queries, axis=1), np.linalg.norm(documents, axis=1))
+        cosines = np.sort(queries @ documents.T / lengths, axis=1)
         return float((cosines[:, -1] - cosines[:, -min(NEAR_TOKENS, cosines.shape[1])]).mean())
 
-    state_spread = measured_once(f"{scale_key(encoder)} states", spread)
-    return scale_factor(state_spread, MINILM_STATES, LARGEST_OF_STATES)
+    state_spread = measure_once(f"{scale_key(encoder)} states", spread)
+    return scale_factor(state_spread, MINILM_STATES, MAX_STATE_FACTOR)
 
 
 def likeness_threshold(encoder: Encoder) -> float:
@@ -164,18 +164,18 @@ def likeness_threshold(encoder: Encoder) -> float:
         vectors = unit_length(encoder.encode_queries(QUESTIONS))
         return float((vectors @ vectors.T)[np.triu_indices(len(QUESTIONS), 1)].mean())
 
-    usual = measured_once(f"{scale_key(encoder)} questions", mean_cosine)
+    usual = measure_once(f"{scale_key(encoder)} questions", mean_cosine)
     return min(MAX_LIKENESS, 1 - (1 - LIKE) * (1 - usual) / (1 - MINILM_UNLIKE))
 
 
-def measured_once(key: str, measure: Callable[[], float]) -> float:
+def measure_once(key: str, measure: Callable[[], float]) -> float:
     """Return the value stored on this machine under a key; measure and store it first if there is none."""
     if (value := known_spread(key)) is None:
-        keep(key, value := measure())
+        store_value(key, value := measure())
     return value
 
 
-def keep(key: str, value: float) -> None:
+def store_value(key: str, value: float) -> None:
     """Store a measured value on this machine under a key; ignore a disk that cannot be written."""
     with suppress(DownloadError):
         remember_spread(key, value)
@@ -187,9 +187,9 @@ def scale_key(encoder: Encoder) -> str:
     return " ".join([encoder.fingerprint, *offers_of(encoder).arithmetic.values(), *products])
 
 
-def scale_factor(spread: float, usual: float, largest: float = LARGEST) -> float:
-    """Return the factor that brings a spread to the usual one, at most `largest`."""
-    return min(usual / spread, largest) if spread > 0 else largest
+def scale_factor(spread: float, usual: float, limit: float = MAX_FACTOR) -> float:
+    """Return the factor that brings a spread to the usual one, at most `limit`."""
+    return min(usual / spread, limit) if spread > 0 else limit
 
 
 class PlainQuery(NamedTuple):
@@ -213,26 +213,26 @@ def read_template(
     probes = chain(
         template_field_probes(cluster, info, plain, template), document_probes(cluster, info, plain)
     )
-    return replace(template, scale=template_scale(cluster, info, probes, template) or 1)
+    return replace(template, scale=measure_template_scale(cluster, info, probes, template) or 1)
 
 
 class Probes(NamedTuple):
     """Query texts taken from documents of an index, and the best scores of the plain query for each.
 
-    `own` are texts of as many words for a query template that searches other fields than the plain query.
+    `template_texts` are as long, for a template that searches other fields than the plain query.
     """
 
     texts: Sequence[str]
     scores: Sequence[Sequence[float]]
-    own: Sequence[str] = ()
+    template_texts: Sequence[str] = ()
 
 
 def document_probes(cluster: Cluster, info: IndexInfo, plain: PlainQuery) -> Iterator[Probes]:
     """Yield probes with words from the middle of documents, then with words from their beginning."""
-    contents = sampled_words(cluster, info, plain.fields).values()
+    contents = sample_words(cluster, info, plain.fields).values()
     for excerpt in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
         texts = list(map(excerpt, contents))
-        yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts))
+        yield Probes(texts, fetch_best_scores(cluster, info, plain.queries(texts), texts))
 
 
 def template_field_probes(
@@ -245,7 +245,7 @@ def template_field_probes(
     The sampled documents have such a field. Both queries get the same text if the plain query searches any of
     these fields too.
     """
-    usual = [source_field(info, field) for field in plain.fields]
+    usual_fields = [source_field(info, field) for field in plain.fields]
     sources, presence = {}, {}
     for field in template_fields(info, template.body):
         parts = field.split(".")
@@ -256,32 +256,34 @@ def template_field_probes(
         path = next((name for name in reversed(names[:-1]) if kinds[name] == "nested"), None)
         exists = {"exists": {"field": field}}
         presence[field] = {"nested": {"path": path, "query": exists}} if path else exists
-    if not sources or set(usual) <= set(sources.values()):
+    if not sources or set(usual_fields) <= set(sources.values()):
         return
-    if shared := {field: source for field, source in sources.items() if source in usual}:
+    if shared := {field: source for field, source in sources.items() if source in usual_fields}:
         sources = shared
     targets = list(dict.fromkeys(sources.values()))
     body = {
         "query": random_order_query({"bool": {"should": [presence[field] for field in sources]}}, 13),
         "size": min(PROBED, info.result_window),
-        "_source": [*targets, *usual],
+        "_source": [*targets, *usual_fields],
     }
     documents = [hit.get("_source", {}) for hit in checked_hits(cluster.search(info, body))]
-    rows = [[WORDS.sub(" ", text_of(source, names)) for names in (targets, usual)] for source in documents]
+    rows = [
+        [WORDS.sub(" ", text_of(source, names)) for names in (targets, usual_fields)] for source in documents
+    ]
     for excerpt in (middle_words, partial(first_words, length=PROBE_BEGINNING)):
-        own = [excerpt(template_text) for template_text, _ in rows]
+        probes = [excerpt(template_text) for template_text, _ in rows]
         texts = (
-            own
+            probes
             if shared
             else [
                 first_words(middle_words(text), word_count(words))
-                for words, (_, text) in zip(own, rows, strict=True)
+                for words, (_, text) in zip(probes, rows, strict=True)
             ]
         )
-        pairs = [pair for pair in zip(texts, own, strict=True) if all(pair)]
+        pairs = [pair for pair in zip(texts, probes, strict=True) if all(pair)]
         if pairs:
-            texts, own = (list(column) for column in zip(*pairs, strict=True))
-            yield Probes(texts, best_scores(cluster, info, plain.queries(texts), texts), own)
+            texts, probes = (list(column) for column in zip(*pairs, strict=True))
+            yield Probes(texts, fetch_best_scores(cluster, info, plain.queries(texts), texts), probes)
 
 
 def template_fields(info: IndexInfo, query: Any) -> list[str]:
@@ -305,7 +307,9 @@ def template_fields(info: IndexInfo, query: Any) -> list[str]:
     return list(dict.fromkeys(fields))
 
 
-def template_scale(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template) -> float:
+def measure_template_scale(
+    cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], template: Template
+) -> float:
     """Return the factor by which the scores of the user's query template exceed those of the plain query;
     0 if it cannot be measured.
 
@@ -313,17 +317,17 @@ def template_scale(cluster: Cluster, info: IndexInfo, probes: Iterable[Probes], 
     undoes what multiplies scores (boosts, functions), not what adds to them. Words from the middle of
     documents are tried first, then words from their beginning (phrases in titles).
     """
-    for texts, plain, own_texts in probes:
-        queries = own_texts or texts
-        scores = best_scores(cluster, info, [template.filled(text) for text in queries], queries)
-        pairs = zip(plain, scores, strict=True)
-        ratios = [mean(own[: len(usual)]) / mean(usual[: len(own)]) for usual, own in pairs if usual and own]
+    for texts, plain, template_texts in probes:
+        queries = template_texts or texts
+        scores = fetch_best_scores(cluster, info, [template.filled(text) for text in queries], queries)
+        pairs = [pair for pair in zip(plain, scores, strict=True) if all(pair)]
+        ratios = [mean(client[: len(usual)]) / mean(usual[: len(client)]) for usual, client in pairs]
         if ratios := [ratio for ratio in ratios if ratio > 0]:
             return float(np.median(ratios))
     return 0.0
 
 
-def best_scores(
+def fetch_best_scores(
     cluster: Cluster, info: IndexInfo, queries: Sequence[dict[str, Any]], texts: Sequence[str]
 ) -> list[list[float]]:
     """Return the ten best scores of each query; empty for a query without hits. The same text
@@ -335,23 +339,23 @@ def best_scores(
     return [[hit["_score"] for hit in checked_hits(answer) if hit["_score"] > 0] for answer in answers]
 
 
-def measured_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis: Analysis) -> float:
+def measure_gain(cluster: Cluster, info: IndexInfo, plain: PlainQuery, analysis: Analysis) -> float:
     """Return the factor by which this index scores words higher than plain BM25, for any similarity.
 
     Words from the middle of a document are searched in that document alone. The factor is the median of score
     over idf sum, relative to plain BM25; 1 if no document can be used.
     """
-    sampled = sampled_words(cluster, info, plain.fields)
+    sampled = sample_words(cluster, info, plain.fields)
     excerpts = {doc_id: excerpt for doc_id, words in sampled.items() if (excerpt := middle_words(words))}
     texts = list(excerpts.values())
     queries = [among([doc_id], query) for doc_id, query in zip(excerpts, plain.queries(texts), strict=True)]
-    scores = best_scores(cluster, info, queries, texts) if texts else []
+    scores = fetch_best_scores(cluster, info, queries, texts) if texts else []
     pairs = zip(scores, analysis.of(texts), strict=True)
     shares = [score[0] / words.idf_sum for score, words in pairs if score and words.idf_sum]
     return float(np.median(shares)) / USUAL_SHARE if shares else 1.0
 
 
-def sampled_words(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> dict[str, str]:
+def sample_words(cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> dict[str, str]:
     """Return the text that sampled documents hold in these fields, without punctuation: document id -> text.
 
     For a field filled by `copy_to`, which is not in the document, the encoded text is used.

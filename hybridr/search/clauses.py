@@ -157,7 +157,7 @@ class QueryReader:
             return NotRanked("kind", str(kind))
         return READERS[kind](self, kind, body)
 
-    def text_of(
+    def parse_text(
         self, query: QueryBody, queried: Any, options: Mapping[str, Any], required_match: str | None = None
     ) -> ParsedQuery | NotRanked:
         """Return the parsed text in `options["query"]`, searched in the `queried` fields (boosts allowed;
@@ -171,8 +171,8 @@ class QueryReader:
         parts = [str(field).partition("^") for field in fields]
         names, boosts = [name for name, _, _ in parts], {boost for _, _, boost in parts}
         if fields and not any(map(self.is_text_field, fields)):
-            described = (f"{name} is {self.types.get(name, 'not mapped')}" for name in names[:3])
-            return NotRanked("field", ", ".join(described))
+            field_types = (f"{name} is {self.types.get(name, 'not mapped')}" for name in names[:3])
+            return NotRanked("field", ", ".join(field_types))
         if not isinstance(text, str) or not text.strip():
             return NotRanked("no_text")  # numbers and dates are not encoded
         is_plain = self.fields.issuperset(names) and len(boosts) < 2 and not {"0", "0.0"} & boosts
@@ -201,12 +201,12 @@ class QueryReader:
             return NotRanked("kind", kind)
         [(field, value)] = body.items()
         options = value if isinstance(value, Mapping) else {"query": value}
-        return self.text_of({kind: {field: options}}, [field], options, required_match)
+        return self.parse_text({kind: {field: options}}, [field], options, required_match)
 
     def several_fields(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
         """Read `multi_match` and `combined_fields`; their phrase and prefix types require exact matches."""
         by_words = kind == "combined_fields" or body.get("type", "best_fields") in BY_WORDS
-        return self.text_of({kind: body}, body.get("fields"), body, None if by_words else "phrase")
+        return self.parse_text({kind: body}, body.get("fields"), body, None if by_words else "phrase")
 
     def query_string(self, kind: str, body: QueryBody) -> ParsedQuery | NotRanked:
         """Read `query_string` (also from `?q=`) and `simple_query_string`.
@@ -220,13 +220,13 @@ class QueryReader:
         fields = None if fields in ("*", ["*"], ["*^1.0"]) else fields
         if not isinstance(text, str) or not SYNTAX[kind].search(text):
             required_match = None if body.get("type", "best_fields") in BY_WORDS else "phrase"
-            return self.text_of({kind: body}, fields, options, required_match)
+            return self.parse_text({kind: body}, fields, options, required_match)
         words = NEGATED_WORDS.sub(" ", text)
         words = FIELD_PREFIXED.sub(lambda match: match[2] if self.is_text_field(match[1]) else " ", words)
         words = " ".join(OPERATORS.sub(" ", words).split())
         if NO_WORDS.search(text) or not has_visible_text(words):
             return NotRanked("syntax", kind)
-        parsed = self.text_of({kind: body}, fields, options, "syntax")
+        parsed = self.parse_text({kind: body}, fields, options, "syntax")
         return parsed._replace(text=words, typed=(text,)) if isinstance(parsed, ParsedQuery) else parsed
 
     def wrapper(self, kind: str, body: QueryBody, part: str = "query") -> ParsedQuery | NotRanked:
@@ -285,7 +285,7 @@ class QueryReader:
         if RANKED.items() <= body.items():
             return NotRanked("ranked")
         must, should, filters, excluded = (
-            clauses_of(body.get(part)) for part in ("must", "should", "filter", "must_not")
+            as_clauses(body.get(part)) for part in ("must", "should", "filter", "must_not")
         )
         if len(must) + len(should) + len(filters) + len(excluded) > MAX_CLAUSES:
             return NotRanked("clauses", f"more than {MAX_CLAUSES} in one {kind}")
@@ -307,21 +307,21 @@ class QueryReader:
             parsed = parsed._replace(required_match=joined.required_match)
         scored = [clause for clause, _ in clauses]
         conditions = [clause for clause, part in pairs[: len(must)] if isinstance(part, NotRanked)]
-        further = [clause for clause in should if clause not in scored]
-        scoring = [*further, *(clause for clause in conditions if not CONDITION_KINDS.issuperset(clause))]
+        others = [clause for clause in should if clause not in scored]
+        scoring = [*others, *(clause for clause in conditions if not CONDITION_KINDS.issuperset(clause))]
         if vectors := VECTOR_QUERIES.intersection(kind for clause in scoring for kind in clause):
             return NotRanked("scores", ", ".join(vectors))
         required_match = parsed.required_match
-        usual = ("0",) if further and must else ("0", "1")
+        usual = ("0",) if others and must else ("0", "1")
         if not required_match and len(required) > 1:
             required_match = "several_fields"
         elif not required_match and str(body.get("minimum_should_match", usual[-1])) not in usual:
             required_match = "minimum_should_match"
-        outer = (("must", {"bool": {"should": scoring}}),) if scoring else ()
+        score_wrappers = (("must", {"bool": {"should": scoring}}),) if scoring else ()
         return parsed._replace(
             filters=(*parsed.filters, *conditions, *filters),
             excluded=(*parsed.excluded, *excluded),
-            wrappers=(*parsed.wrappers, *outer),
+            wrappers=(*parsed.wrappers, *score_wrappers),
             required_match=required_match,
         )
 
@@ -358,21 +358,21 @@ def join_clauses(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
         return NotRanked("scores", f"{setting} in one of several clauses")
     is_limited = any(part.is_limited for part in parts)
     is_plain = len(texts) == 1 and all(part.words is None for part in parts) and not is_limited
-    demands = [part.required_match for part in parts]
-    strict = next(
+    required_matches = [part.required_match for part in parts]
+    strict_match = next(
         (
             required_match
-            for required_match in demands
+            for required_match in required_matches
             if required_match and required_match not in WAIVED_BY_OTHERS
         ),
         None,
     )
-    required_match = strict or (demands[0] if all(demands) else None)
+    required_match = strict_match or (required_matches[0] if all(required_matches) else None)
     if is_limited:
         required_match = "clauses"  # each clause has its own filters
     elif len(texts) > 1:
         required_match = "texts"
-    if is_plain and len({multiplier_of(clause) for clause, _ in clauses}) == 1:
+    if is_plain and len({clause_boost(clause) for clause, _ in clauses}) == 1:
         return ParsedQuery(texts[0], required_match=required_match)
     scoring = [clause if part.words is None or part.is_limited else part.words for clause, part in clauses]
     typed = tuple(dict.fromkeys(string for part in parts for string in part.strings))
@@ -381,7 +381,7 @@ def join_clauses(clauses: Sequence[Clause]) -> ParsedQuery | NotRanked:
     )
 
 
-def multiplier_of(clause: QueryBody) -> float:
+def clause_boost(clause: QueryBody) -> float:
     """Return the boost of a clause for words."""
     [body] = clause.values()
     options = body if {"query", "boost"} & body.keys() else next(iter(body.values()), None)
@@ -399,7 +399,7 @@ def score_setting_kind(parsed: ParsedQuery) -> str:
     return ""
 
 
-def clauses_of(value: Any) -> list[QueryBody]:
+def as_clauses(value: Any) -> list[QueryBody]:
     """Return the clauses of a part of a `bool`, which may be a list, a single clause or missing."""
     if value is None:
         return []
@@ -413,5 +413,5 @@ def scores_as(query: QueryBody, words: QueryBody) -> bool:
     [(kind, body)] = query.items()
     if kind != "bool" or "boost" in body:
         return False
-    scoring = [*clauses_of(body.get("must")), *clauses_of(body.get("should"))]
+    scoring = [*as_clauses(body.get("must")), *as_clauses(body.get("should"))]
     return scores_as(scoring[0], words) if len(scoring) == 1 else words == {"bool": {"should": scoring}}

@@ -26,17 +26,15 @@ from ..errors import ClusterError, DownloadError
 from ..files.remembered import known_scales, remember_scales
 from ..indexing.terms.terms import Analysis, Word
 from ..languages import has_visible_text
-from .calibration import PlainQuery, Probes, document_probes, template_field_probes, template_scale
+from .calibration import PlainQuery, Probes, document_probes, measure_template_scale, template_field_probes
 from .clauses import VECTOR_QUERIES, NotRanked, ParsedQuery, QueryReader, scores_as
 from .fusions import CompiledQuery, SplitQuery, filtered_query, scaled_query
 from .settings import Finds
 
 MAX_SHAPES, MAX_WAITING, MAX_SHAPE_BYTES = 1_000, 100, 10_000
 REMEASURE_S = 3600.0  # until a scale is measured again; the old one is used meanwhile
-AT_ONCE, PAUSE_FACTOR = (
-    100,
-    4.0,
-)  # shapes measured without a rest; then the rest is this many times the time of each
+AT_ONCE, PAUSE_FACTOR = 100, 4.0
+"""Shapes measured without a pause; then each pause is this many times as long as the measurement."""
 TEXT_KEYS, SHORT_TEXT = ("query", "value", "wildcard"), 2
 SHORTHAND_KINDS = tuple(
     "match match_phrase match_phrase_prefix match_bool_prefix term prefix wildcard fuzzy".split()
@@ -97,11 +95,11 @@ def with_text(query: Any, old: str, new: str, parents: tuple[str, ...] = ()) -> 
         return [with_text(part, old, new, parents) for part in query]
     if not isinstance(query, Mapping):
         return query
-    fixed = not {"filter", "must_not"}.isdisjoint(parents) and not EXACT_KINDS.isdisjoint(parents)
-    is_text = parents[-1:] and parents[-1] in SHORTHAND_KINDS
+    is_condition = not {"filter", "must_not"}.isdisjoint(parents) and not EXACT_KINDS.isdisjoint(parents)
+    may_be_text = bool(parents) and parents[-1] in SHORTHAND_KINDS
     return {
         name: new
-        if part == old and not fixed and (name in TEXT_KEYS or is_text)
+        if part == old and not is_condition and (name in TEXT_KEYS or may_be_text)
         else with_text(part, old, new, (*parents, name))
         for name, part in query.items()
     }
@@ -117,11 +115,11 @@ def clauses_per_word(info: IndexInfo, field: str) -> int:
     return CLAUSES_OF_SYNONYMS if is_custom or info.mapping_of(field).get("type") == "alias" else 1
 
 
-def max_leaf_clauses(query: Any, words: int, per_word: Mapping[str, int], inside: str = "") -> int:
+def max_leaf_clauses(query: Any, words: int, per_word: Mapping[str, int], parent: str = "") -> int:
     """Return an upper bound on the clauses that the cluster makes of a query for a text of `words` words.
 
     `per_word` bounds the clauses of a word by field; a word with fuzziness counts as fifty. A pattern may
-    name several fields; no field means all fields, or `inside`, the name under which the query stands, if
+    name several fields; no field means all fields, or `parent`, the name under which the query stands, if
     that is a field. A text alone may stand for its options (`"match": {"title": "red shoes"}`).
     """
     if isinstance(query, list):
@@ -130,11 +128,11 @@ def max_leaf_clauses(query: Any, words: int, per_word: Mapping[str, int], inside
         return 0
     if not isinstance(query.get("query"), str):
         short = [
-            name for name, clause in query.items() if isinstance(clause, str) and inside.startswith("match")
+            name for name, clause in query.items() if isinstance(clause, str) and parent.startswith("match")
         ]
         count = sum(max_leaf_clauses(clause, words, per_word, name) for name, clause in query.items())
         return 1 + words * sum(per_word.get(name, CLAUSES_OF_SYNONYMS) for name in short) + count
-    fields = query.get("fields") or [query.get("default_field", inside if inside in per_word else "*")]
+    fields = query.get("fields") or [query.get("default_field", parent if parent in per_word else "*")]
     reads_signs = "default_operator" in query  # fuzziness holds only for words that end with ~
     is_fuzzy = "~" in query["query"] or (query.get("fuzziness") is not None and not reads_signs)
     clauses: list[int] = []
@@ -197,18 +195,18 @@ class Shapes:
             return self._measure(shape)
         return scale.scale if scale else None
 
-    def take_over(self, before: Shapes) -> None:
-        """Take over the known and waiting shapes of the index that was served until now, `before`, and stop
-        its background work.
+    def take_over(self, earlier: Shapes) -> None:
+        """Take over the known and waiting shapes of `earlier`, whose index was served until now, and stop its
+        background work.
 
         Scales of another index are measured again in the background, most recently asked shapes first.
         """
-        with before._lock:
-            recent, waiting = list(before._known.items()), list(before._waiting)
-            before._waiting.clear()
+        with earlier._lock:
+            recent, waiting = list(earlier._known.items()), list(earlier._waiting)
+            earlier._waiting.clear()
         with self._lock:
             self._load_stored_scales()
-            if before._name == self._name:
+            if earlier._name == self._name:
                 self._known.update(recent)
             for shape in [*waiting, *(scale.shape for _, scale in reversed(recent) if scale.shape)]:
                 if sha256(shape).hexdigest() not in self._known:
@@ -223,8 +221,8 @@ class Shapes:
         """Read, once, the scales that another server on this machine measured for the index."""
         if not self._recalled:
             self._recalled = True
-            before = known_scales(self._name).items()
-            self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in before)
+            stored = known_scales(self._name).items()
+            self._known.update((key, ShapeScale(scale, time.monotonic())) for key, scale in stored)
 
     def _queue(self, shape: bytes) -> None:
         """Queue a shape of queries to be measured by the background thread."""
@@ -235,8 +233,8 @@ class Shapes:
                 Thread(target=self._work, name="hybridr-shapes", daemon=True).start()
 
     def _work(self) -> None:
-        """Measure the queued shapes, with rests in between, and store the scales (background thread)."""
-        fitted = 0
+        """Measure the queued shapes, with pauses in between, and store the scales (background thread)."""
+        measured_count = 0
         while True:
             with self._lock:
                 self._working = bool(self._waiting)
@@ -247,11 +245,11 @@ class Shapes:
             try:
                 self._measure(shape)
             except Exception:  # what a cluster refuses now it may answer later
-                fitted = max(fitted, AT_ONCE)
+                measured_count = max(measured_count, AT_ONCE)
             with self._lock:
                 self._waiting.pop(shape, None)
-            fitted += 1
-            if fitted > AT_ONCE or len(self._known) > AT_ONCE:
+            measured_count += 1
+            if measured_count > AT_ONCE or len(self._known) > AT_ONCE:
                 time.sleep(PAUSE_FACTOR * (time.monotonic() - began))
         with suppress(DownloadError):
             remember_scales(self._name, {key: scale.scale for key, scale in self._known.copy().items()})
@@ -261,9 +259,9 @@ class Shapes:
         cluster, info = self.cluster, self.info
         try:
             template = Template(orjson.loads(shape))
-            unasked = any(b'"%s":' % name.encode() in shape for name in NEVER_PROBED)
+            never_probed = any(b'"%s":' % name.encode() in shape for name in NEVER_PROBED)
             probes = chain(template_field_probes(cluster, info, self.plain, template), self._documents())
-            scale = 0.0 if unasked else template_scale(cluster, info, probes, template)
+            scale = 0.0 if never_probed else measure_template_scale(cluster, info, probes, template)
         except ClusterError as error:
             if error.status != BAD_REQUEST:
                 raise
@@ -304,7 +302,7 @@ class ClientQueries:
         shapes: Shapes,
         limit: int = MAX_CHARACTERS,
     ) -> None:
-        self.analysis, self.shapes, self.most = analysis, shapes, limit
+        self.analysis, self.shapes, self.limit = analysis, shapes, limit
         types = info.types
         self.reader = QueryReader({*fields, *info.record.fields}, types)
         self.per_word = {field: clauses_per_word(info, field) for field in types}
@@ -331,22 +329,22 @@ class ClientQueries:
 
     def text_obstacle(self, text: str) -> NotRanked | None:
         """Return why a text cannot be encoded; None if it can."""
-        if len(text) > self.most:
+        if len(text) > self.limit:
             return NotRanked("too_long")
         return None if has_visible_text(text) and is_unicode(text) else NotRanked("no_text")
 
     def split_query(
-        self, query: Mapping[str, Any], parsed: ParsedQuery, *, recall: Finds = "all", whole: bool = False
+        self, query: Mapping[str, Any], parsed: ParsedQuery, *, recall: Finds = "all", single: bool = False
     ) -> SplitQuery:
         """Return the client's query split into a part that finds hits and a part that scores words, both
         scaled to the plain query.
 
-        `whole` says that a single query finds and scores, without a `rescore`.
+        `single` says that one query finds and scores, without a `rescore`.
         """
         wrappers = tuple((part, without_inner_hits(outside)) for part, outside in parsed.wrappers)
         only_words_find = recall == "lexical"
         if parsed.words is None:
-            leaves = self.max_clauses(query, parsed) if whole else 0
+            leaves = self.max_clauses(query, parsed) if single else 0
             return SplitQuery(
                 query,
                 leaf_clauses=leaves,
@@ -362,7 +360,7 @@ class ClientQueries:
         leaves = 0  # counted only if needed: analysing new words costs a request
         if sends_words:
             leaves += self.max_clauses(parsed.words, parsed)
-        if whole:  # the finding query has the client's filters too
+        if single:  # the finding query has the client's filters too
             leaves += self.max_clauses(query, parsed)
         finding_scale = 0.0 if sends_words else parsed.scale
         return SplitQuery(
@@ -402,18 +400,20 @@ class TemplateQueries(ClientQueries):
         The template's query finds documents instead of the plain words, and only it does if it requires
         matches. Its filters also restrict the neighbours by vector.
         """
-        own = self.split_query(without_inner_hits(self.template.filled(text)), parsed)
-        filters = [part for part in (query.filter, filter_of(parsed)) if part]
-        own = own._replace(finding_query=filtered_query(own.finding_query, query.filter))
+        client_query = self.split_query(without_inner_hits(self.template.filled(text)), parsed)
+        filters = [part for part in (query.filter, dense_filter(parsed)) if part]
+        client_query = client_query._replace(
+            finding_query=filtered_query(client_query.finding_query, query.filter)
+        )
         return replace(
-            query.with_client_query(own),
+            query.with_client_query(client_query),
             filter={"bool": {"filter": filters}} if filters else None,
             only_words_find=query.only_words_find or parsed.required_match is not None,
         )
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded as UTF-8, which half a surrogate pair cannot."""
+    """Return whether a text can be encoded as UTF-8, which a lone surrogate cannot."""
     try:
         text.encode()  # looking at each character in Python takes a hundred times as long
     except UnicodeEncodeError:
@@ -421,7 +421,7 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def filter_of(parsed: ParsedQuery) -> dict[str, Any] | None:
+def dense_filter(parsed: ParsedQuery) -> dict[str, Any] | None:
     """Return the filters of a parsed query for the dense retriever; None if there are none."""
     if not parsed.filters and not parsed.excluded:
         return None

@@ -28,7 +28,7 @@ from .calibration import (
     MINILM_SPREAD,
     PlainQuery,
     cosine_scale,
-    measured_gain,
+    measure_gain,
     read_template,
     scale_factor,
     stored_evening,
@@ -36,10 +36,8 @@ from .calibration import (
 from .checks import HYBRID, Feedback, Mode, chosen_fusion, retrievers_of, weighted_boosts
 from .clauses import REASONS, NotRanked, ParsedQuery
 from .client_query import UNCHANGED_TEMPLATE_HINT, Shapes, TemplateQueries
-from .feedback import feedback_queries
-from .fusions import (
-    FAMILY as FUSIONS,
-)
+from .feedback import expand_queries
+from .fusions import FAMILY as FUSIONS
 from .fusions import (
     MAX_CLAUSES,
     SPARE_CLAUSES,
@@ -264,7 +262,7 @@ class SearchContext:
         if (similarity := shared_similarity(self.info, self.fields)) is not None:
             plain_since = self.cluster.dialect.plain_scores
             return similarity.gain(old=plain_since is None or self.cluster.version < plain_since)
-        return measured_gain(self.cluster, self.info, self.plain, self.analysis)
+        return measure_gain(self.cluster, self.info, self.plain, self.analysis)
 
     @cached_property
     def analysis(self) -> Analysis:
@@ -401,7 +399,7 @@ class SearchContext:
         if self.fusion.needs_scales:
             analysed = self.analysis.of(texts)
             scales = [
-                self.scales.of(words.idf_sum)._replace(own=spread_factors(self.retrievers, row))
+                self.scales.of(words.idf_sum)._replace(by_retriever=spread_factors(self.retrievers, row))
                 for words, row in zip(analysed, values, strict=True)
             ]
         signals: list[dict[str, Weighted]] = [{} for _ in texts]
@@ -446,7 +444,7 @@ class SearchContext:
         representation.
         """
         if self.feedback and retriever.of_words:
-            return feedback_queries(self.cluster, self.info, self.fields, texts)
+            return expand_queries(self.cluster, self.info, self.fields, texts)
         if isinstance(retriever, LexicalRetriever) and retriever.in_pieces:
             return word_queries(retriever, texts, self.analysis.of(texts))
         if retriever.reads == "text":

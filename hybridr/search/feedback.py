@@ -22,31 +22,32 @@ WORD = re.compile(r"[a-z0-9]+")
 MIN_NORM = 0.001
 
 
-def feedback_queries(
+def expand_queries(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], texts: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the query of each text expanded by words of its best documents, field by field.
+    """Return for each text its query expanded by words of its best documents, field by field.
 
-    These are weighted terms, not analysed again. Document frequencies are those of one shard, as in the
+    The best documents and the term vectors are requested from the cluster. The added terms are weighted and
+    not analysed again. Document frequencies are those of one shard, as in the
     server's own scores. Terms other than `[a-z0-9]+` are dropped, as in Anserini, for English, or for Latin
     script if the analyser's language is unknown.
     """
     size = min(FEEDBACK_DOCUMENTS, info.result_window)
     bodies = [{"size": size, "_source": False, "query": lexical_query(text, fields)} for text in texts]
-    answers = [answer["hits"]["hits"] for answer in cluster.msearch(info, bodies, texts)]
-    routing = {hit["_id"]: hit.get("_routing") for hits in answers for hit in hits}
+    hit_lists = [answer["hits"]["hits"] for answer in cluster.msearch(info, bodies, texts)]
+    routing = {hit["_id"]: hit.get("_routing") for hits in hit_lists for hit in hits}
     requests = [{"_id": doc, **({"routing": value} if value else {})} for doc, value in routing.items()]
     documents = term_vectors(cluster, info.name, fields, requests)
     vectors = {document["_id"]: document.get("term_vectors", {}) for document in documents}
     analyzers = {field.name: field.analyzer for field in info.mapped_fields}
     queries = []
-    for text, query, hits in zip(texts, text_vectors(cluster, info, fields, texts), answers, strict=True):
+    for text, query, hits in zip(texts, text_vectors(cluster, info, fields, texts), hit_lists, strict=True):
         best = {hit["_id"]: hit["_score"] for hit in hits}
         clauses = []
         for field in fields:
             words_only = makes_latin_terms(analyzers.get(field, ""), text)
-            stated = {doc: vectors[doc].get(field, {}) for doc in best}
-            weights = weighted_terms(query.get(field, {}), stated, best, words_only=words_only)
+            field_vectors = {doc: vectors[doc].get(field, {}) for doc in best}
+            weights = weighted_terms(query.get(field, {}), field_vectors, best, words_only=words_only)
             clauses += [
                 {"term": {field: {"value": term, "boost": weight}}}
                 for term, weight in weights.items()
@@ -59,7 +60,7 @@ def feedback_queries(
 
 def weighted_terms(
     query: Mapping[str, Any],
-    stated: Mapping[str, Mapping[str, Any]],
+    field_vectors: Mapping[str, Mapping[str, Any]],
     scores: Mapping[str, float],
     *,
     words_only: bool,
@@ -67,8 +68,8 @@ def weighted_terms(
     """Return the weighted terms of one field by RM3, from the term vectors of the query and its best
     documents.
     """
-    terms = {doc: vector.get("terms", {}) for doc, vector in stated.items()}
-    sizes = [vector.get("field_statistics", {}).get("doc_count", 0) for vector in stated.values()]
+    terms = {doc: vector.get("terms", {}) for doc, vector in field_vectors.items()}
+    sizes = [vector.get("field_statistics", {}).get("doc_count", 0) for vector in field_vectors.values()]
     return rm3(
         [term for term, entry in query.get("terms", {}).items() for _ in range(entry["term_freq"])],
         [

@@ -43,13 +43,13 @@ def shown_text(hit: dict[str, Any], fields: Sequence[str]) -> tuple[str, Span | 
     """Return the text to show for a hit, as HTML, and its span: the best of several passages, or else
     highlighted fragments.
     """
-    whole = text_of(hit.get("_source", {}), fields)
-    inner = [passage for hits in hit.get("inner_hits", {}).values() for passage in hits["hits"]["hits"]]
-    best = max(inner, key=lambda passage: passage["_score"], default=None)
+    text = text_of(hit.get("_source", {}), fields)
+    passages = [passage for hits in hit.get("inner_hits", {}).values() for passage in hits["hits"]["hits"]]
+    best = max(passages, key=lambda passage: passage["_score"], default=None)
     span: Span | None = (best["_source"]["start"], best["_source"]["end"]) if best else None
     # A text that a client has changed since may be shorter than its passages were.
-    if span and span != (0, len(whole)) and whole[slice(*span)]:
-        return escape(whole[slice(*span)][:LONGEST_PASSAGE]), span
+    if span and span != (0, len(text)) and text[slice(*span)]:
+        return escape(text[slice(*span)][:LONGEST_PASSAGE]), span
     marked = hit.get("highlight", {})
     return " … ".join(shortened(part) for field in fields for part in marked.get(field, ())), None
 
@@ -61,10 +61,10 @@ def shortened(fragment: str) -> str:
     if len(fragment) <= LONGEST_FRAGMENT:
         return fragment
     parts = PARTS.finditer(fragment)
-    seen = (part for part in parts if part[0] not in MARKS)
-    end = next(islice(seen, LONGEST_FRAGMENT, None), None)
+    visible = (part for part in parts if part[0] not in MARKS)
+    end = next(islice(visible, LONGEST_FRAGMENT, None), None)
     if end is None:
         return fragment
     excerpt = fragment[: end.start()]
-    opened = excerpt.count(MARKS[0]) > excerpt.count(MARKS[1])
-    return f"{excerpt}{MARKS[1] * opened} …"
+    unclosed = excerpt.count(MARKS[0]) > excerpt.count(MARKS[1])
+    return f"{excerpt}{MARKS[1] * unclosed} …"

@@ -66,13 +66,13 @@ def memory_name(index: str, job: str) -> str:
     return f"{index}{BESIDE}-{job}"
 
 
-def memory_of(info: IndexInfo) -> str:
+def current_memory(info: IndexInfo) -> str:
     """Return the name of the hidden index of past queries that the index's record names; it must name one."""
     assert info.record.memory is not None
     return memory_name(info.name, info.record.memory.job)
 
 
-def memories_of(cluster: Cluster, index: str) -> list[str]:
+def list_memories(cluster: Cluster, index: str) -> list[str]:
     """Return the names of all hidden indices of past queries of an index, also of unfinished jobs."""
     pattern = path_of(f"{index}{BESIDE}-*")
     indices = cluster.request("GET", pattern, params=PATTERNS)
@@ -96,10 +96,10 @@ def query_vectors(encoder: Encoder, texts: Sequence[str]) -> Vectors:
 
 def stored_past_query(vector: NDArray[np.int8], relevant: Sequence[Relevant]) -> dict[str, Any]:
     """Return the stored document of a past query, with its vector `(dim,)`."""
-    return {FIELD: as_numbers(vector), "relevant": [list(documents) for documents in relevant]}
+    return {FIELD: as_numbers(vector), "relevant": [list(document) for document in relevant]}
 
 
-def similar_past_queries(
+def find_past_queries(
     cluster: Cluster, info: IndexInfo, texts: Sequence[str], vectors: Vectors, threshold: float
 ) -> dict[str, list[PastQuery]]:
     """Return for each text the past queries whose cosine with its vector (a row of `(n, dim)`) reaches the
@@ -107,7 +107,7 @@ def similar_past_queries(
 
     This takes one request; a zero vector has no past queries. Raises what `Cluster.msearch` does.
     """
-    memory, stored = memory_of(info), to_stored_values(vectors, PAST_VECTORS.vectors)
+    memory, stored = current_memory(info), to_stored_values(vectors, PAST_VECTORS.vectors)
     queries = {text: vector for text, vector in zip(texts, stored, strict=True) if vector.any()}
     bodies = [
         {
@@ -160,7 +160,7 @@ def document_credits(past: Iterable[PastQuery], threshold: float) -> dict[str, C
     return dict(sorted(by_document.items(), key=lambda item: -item[1].score))
 
 
-def text_stamps(
+def fetch_text_stamps(
     cluster: Cluster, info: IndexInfo, fields: Sequence[str], doc_ids: Sequence[str]
 ) -> dict[str, str]:
     """Return the stamps of the current texts of those documents that exist and that the scope shows, by
@@ -178,5 +178,5 @@ def drop_memories(cluster: Cluster, index: str, keep: Collection[str] = ()) -> l
     """Delete the hidden indices of past queries of an index but for those in `keep`; return the names of the
     deleted. Raises AccessDenied.
     """
-    memories = [name for name in memories_of(cluster, index) if name not in keep]
+    memories = [name for name in list_memories(cluster, index) if name not in keep]
     return [name for name in memories if drop_index(cluster, name)]

@@ -14,32 +14,32 @@ from ..indexing.terms.terms import Analysed, Word
 
 
 def word_queries(
-    retriever: LexicalRetriever, texts: Sequence[str], read: Sequence[Analysed]
+    retriever: LexicalRetriever, texts: Sequence[str], analyses: Sequence[Analysed]
 ) -> list[dict[str, Any]]:
     """Return for each text a query that matches its words as if the retriever's fields were one."""
     return [
-        retriever.pieces_query(weighed_pieces(text, analysed.words) or {text: 1.0})
-        for text, analysed in zip(texts, read, strict=True)
+        retriever.pieces_query(weighted_pieces(text, analysed.words) or {text: 1.0})
+        for text, analysed in zip(texts, analyses, strict=True)
     ]
 
 
-def weighed_pieces(text: str, words: Sequence[Word]) -> dict[str, float]:
+def weighted_pieces(text: str, words: Sequence[Word]) -> dict[str, float]:
     """Return the pieces of a text with their boosts, cut between words that do not overlap.
 
     Synonyms, shingles and Chinese bigrams that span several words keep these together.
     """
     weights: dict[str, float] = {}
-    together: list[Word] = []
+    piece_words: list[Word] = []
     for word in [*sorted(words, key=lambda pair: pair.start), None]:
-        if together and (word is None or word.start >= max(word.end for word in together)):
-            piece = text[together[0].start : max(word.end for word in together)]
-            weights[piece] = weights.get(piece, 0.0) + boost_of(together)
-            together = []
-        together += [word] if word else []
+        if piece_words and (word is None or word.start >= max(word.end for word in piece_words)):
+            piece = text[piece_words[0].start : max(word.end for word in piece_words)]
+            weights[piece] = weights.get(piece, 0.0) + idf_boost(piece_words)
+            piece_words = []
+        piece_words += [word] if word else []
     return weights
 
 
-def boost_of(words: Sequence[Word]) -> float:
+def idf_boost(words: Sequence[Word]) -> float:
     """Return the idf of words over all fields as one, divided by the idf that the cluster's query uses."""
-    own = sum(word.own_idf for word in words)
-    return sum(word.idf for word in words) / own if own else 1.0
+    own_idf_sum = sum(word.own_idf for word in words)
+    return sum(word.idf for word in words) / own_idf_sum if own_idf_sum else 1.0

@@ -111,7 +111,7 @@ class Search:
         self.signals, self.analysis = self.context.signals, self.context.analysis
         self.boosts, self.dense_scale = self.context.boosts, self.context.scales.dense
         self.reordering, left_out = Reordering.from_settings_or_tuning(
-            self.context, self.retrieval.contents, search_settings
+            self.context, self.retrieval.fetch_contents, search_settings
         )
         self.rules = rules_in_force(cluster, self.info)
         self.ruling = self.rules.ruling
@@ -125,20 +125,18 @@ class Search:
         """Return the same search in another mode."""
         return Search(self.cluster, self.info, self.encoder, mode, settings=self.settings)
 
-    def reranked(self, *names: str, **own: Any) -> Search:
-        """Return the same search with its best `depth` hits reordered by these re-rankers, one after the
-        other.
+    def reranked(self, *names: str, **values: Any) -> Search:
+        """Return the same search with its best `depth` hits reordered by these re-rankers, in this order.
 
-        `own` are settings of the re-rankers.
+        `values` are settings of the re-rankers.
         """
         search = copy(self)
-        search.reordering = Reordering.from_names(self.context, self.retrieval.contents, names, own)
+        search.reordering = Reordering.from_names(self.context, self.retrieval.fetch_contents, names, values)
         search.answers = matching_answers(self.context, search.reordering.names)
         return search
 
     def requiring(self, at_least: float) -> Search:
-        """Return the same search, which returns no hits unless the best hit has this confidence; 0 requires
-        none.
+        """Return the same search, which returns no hits if the best hit has less confidence; 0 requires none.
 
         Raises SettingsError for a value outside 0 to 1, or if the index is not calibrated.
         """
@@ -180,7 +178,7 @@ class Search:
         if not rules.pins:
             hits = self._ordered(range(offset, offset + k), query)
         else:  # the list begins with the pinned documents, the others follow by their rank
-            pinned = self.retrieval.pinned_hits(rules.pins, query)
+            pinned = self.retrieval.fetch_pinned_hits(rules.pins, query)
             pins = [{"ids": {"values": [hit.doc_id for hit in pinned]}}]
             page = range(max(0, offset - len(pinned)), max(0, offset + k - len(pinned)))
             others = self._ordered(page, query.with_conditions(must_not=pins)) if page else Hits()
@@ -189,7 +187,8 @@ class Search:
             hits = Hits([*pinned[offset : offset + k], *moved], max(scores, default=None))
         if boost is not None or self.answers.calibration is None:
             return hits
-        return self.answers.with_confidence(hits, self.at_least, is_wordless(self.context, rules.text))
+        wordless = is_wordless(self.context, rules.text)
+        return self.answers.with_confidence(hits, self.at_least, wordless=wordless)
 
     def remarks_on(self, text: str) -> list[str]:
         """Return remarks to read before trusting the hits for a text."""
@@ -218,8 +217,8 @@ class Search:
     def _ordered(self, page: range, query: CompiledQuery) -> Hits:
         """Return the hits of a page, after the re-rankers."""
         if not self.reordering.members:
-            return self.retrieval.hits(page, query)
-        candidates = self.retrieval.hits(range(max(page.stop, self.reordering.reach)), query)
+            return self.retrieval.fetch_hits(page, query)
+        candidates = self.retrieval.fetch_hits(range(max(page.stop, self.reordering.reach)), query)
         [hits] = self.reordering.reorder([query], [candidates])
         return Hits(hits[page.start : page.stop], first_score(hit.score for hit in hits))
 
@@ -271,7 +270,7 @@ class Search:
         self,
         text: str,
         depth: int,
-        own: SplitQuery,
+        client_query: SplitQuery,
         *,
         filter: dict[str, Any] | None = None,
         reading: Reading | None = None,
@@ -286,7 +285,7 @@ class Search:
         if among is None:
             self._check_one_request()
         [query] = self.context.compile_plain([text], depth, filter, None if reading is None else [reading])
-        query = replace(query.with_client_query(own), boosts=self.context.boost_clauses(boost))
+        query = replace(query.with_client_query(client_query), boosts=self.context.boost_clauses(boost))
         if among is None:
             return self.context.fusion.rescoring(query)
         return self.context.fusion.rescoring(query.among(among)).among(among)
@@ -326,23 +325,23 @@ class Search:
             batch = queries[start : start + BATCH]
             texts = [query.text for query in batch]
             if self.reordering.members:
-                lists = self.reordering.reorder(*self.first_stage_hits(texts, depth), hurried=False)
+                lists = self.reordering.reorder(*self.first_stage_hits(texts, depth), time_limited=False)
                 rankings = [{hit.doc_id: 1 / rank for rank, hit in enumerate(hits[:k], 1)} for hits in lists]
             else:
-                rankings = self.retrieval.best(self.context.compile(texts, depth), k)
+                rankings = self.retrieval.fetch_best(self.context.compile(texts, depth), k)
             ranked.update(zip([query.query_id for query in batch], rankings, strict=True))
         return ranked
 
     def candidates(self, texts: Sequence[str]) -> list[CandidateLists]:
         """Return the candidate lists of each text, with true scores of all retrievers."""
-        return self.retrieval.candidates(self.context.compile(texts, self.settings.depth))
+        return self.retrieval.fetch_candidates(self.context.compile(texts, self.settings.depth))
 
     def first_stage_hits(self, texts: Sequence[str], k: int) -> tuple[list[CompiledQuery], list[list[Hit]]]:
         """Return the compiled queries and the best `k` hits of each, without texts and before re-ranking."""
         queries = self.context.compile(texts, k)
         return queries, [
             [Hit(doc, score, rank) for rank, (doc, score) in enumerate(scores.items(), 1)]
-            for scores in self.retrieval.best(queries, k)
+            for scores in self.retrieval.fetch_best(queries, k)
         ]
 
     def idf_sums(self, texts: Sequence[str]) -> list[float]:
@@ -382,7 +381,7 @@ def open_search(
     return Search(cluster, info, model, mode, settings=settings)
 
 
-ReadsTexts: TypeAlias = Callable[[Sequence[Sequence[Hit]]], Mapping[str, str]]
+TextFetcher: TypeAlias = Callable[[Sequence[Sequence[Hit]]], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -390,17 +389,16 @@ class Reordering:
     """Re-rankers that follow a search, one after the other; `contents` reads the texts of hits."""
 
     context: SearchContext
-    contents: ReadsTexts
+    contents: TextFetcher
     members: tuple[Reranker, ...] = ()
     tuned: bool = False
     """Whether `tune` chose them and no user: a single request, which cannot re-rank, is then allowed."""
-    own: Mapping[str, Any] = field(default_factory=dict)
-    """The settings of the re-rankers."""
+    reranker_settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def names(self) -> list[Any]:
         """Return the names of the re-rankers, and their settings."""
-        return [[reranker.name for reranker in self.members], dict(self.own)]
+        return [[reranker.name for reranker in self.members], dict(self.reranker_settings)]
 
     @property
     def reach(self) -> int:
@@ -410,34 +408,34 @@ class Reordering:
 
     @classmethod
     def from_names(
-        cls, context: SearchContext, contents: ReadsTexts, names: Sequence[str], own: Mapping[str, Any]
+        cls, context: SearchContext, contents: TextFetcher, names: Sequence[str], values: Mapping[str, Any]
     ) -> Reordering:
-        """Return the named re-rankers for a search; each takes from `own` the settings that it has.
+        """Return the named re-rankers for a search; each takes from `values` the settings that it has.
 
         Raises SettingsError for unknown settings, for a re-ranker that cannot order hits of this index, and
         for one that adds to scores if the fusion gives no true scores.
         """
         access = IndexAccess(context.cluster, context.info)
         kinds: list[type[Reranker]] = [load_member(FAMILY, name) for name in names]
-        unknown = own.keys() - {name for kind in kinds for name in kind.own_settings.model_fields}
+        unknown = values.keys() - {name for kind in kinds for name in kind.own_settings.model_fields}
         rerankers = []
         for kind in kinds:
             if obstacle := kind.obstacle(access):
                 raise SettingsError(f"'{kind.name}' cannot order hits here: {obstacle}", hint="--rerank none")
             fields = unknown | kind.own_settings.model_fields.keys()
-            values = {name: value for name, value in own.items() if name in fields}
-            rerankers.append(kind(access, kind.own_settings(**values)))
+            settings = {name: value for name, value in values.items() if name in fields}
+            rerankers.append(kind(access, kind.own_settings(**settings)))
         adding = [reranker.name for reranker in rerankers if reranker.adds]
         if adding and not context.fusion.scoring_clause:
             raise SettingsError(
                 f"'{adding[0]}' adds to true scores, which the fusion '{context.fusion.name}' does not give",
                 hint="--fusion absolute",
             )
-        return cls(context, contents, tuple(rerankers), own=own if rerankers else {})
+        return cls(context, contents, tuple(rerankers), reranker_settings=values if rerankers else {})
 
     @classmethod
     def from_settings_or_tuning(
-        cls, context: SearchContext, contents: ReadsTexts, settings: SearchSettings
+        cls, context: SearchContext, contents: TextFetcher, settings: SearchSettings
     ) -> tuple[Reordering, list[str]]:
         """Return the re-rankers of the settings, else those that `tune` chose for hybrid searches, and
         remarks.
@@ -445,8 +443,8 @@ class Reordering:
         If those of `tune` cannot be used on this machine, none are used, and a remark gives the reason.
         """
         if context.settings.chain or context.mode != HYBRID:
-            own = context.settings.rerank_settings
-            return cls.from_names(context, contents, context.settings.chain, own), []
+            values = context.settings.rerank_settings
+            return cls.from_names(context, contents, context.settings.chain, values), []
         try:
             tuned = tuned_chain(settings, context.info)
             chain = cls.from_names(context, contents, tuned.chain, tuned.rerank_settings)
@@ -455,23 +453,24 @@ class Reordering:
             return cls(context, contents), [f"the re-rankers that tune chose are left out: {error}"]
 
     def reorder(
-        self, queries: Sequence[CompiledQuery], hit_lists: Sequence[list[Hit]], *, hurried: bool = True
+        self, queries: Sequence[CompiledQuery], hit_lists: Sequence[list[Hit]], *, time_limited: bool = True
     ) -> list[list[Hit]]:
-        """Return the hits of each query with their best `depth` reordered. Raises ModelError if a re-ranker
-        adds or drops hits.
+        """Return the hits of each query; the best `depth` of the settings are reordered, the rest follow.
+
+        `time_limited` says that a user waits. Raises ModelError if a re-ranker adds or drops hits.
         """
         depth = self.context.settings.depth
         best, rest = [hits[:depth] for hits in hit_lists], [hits[depth:] for hits in hit_lists]
         for reranker in self.members:
-            read = [hits[: reranker.reach] for hits in best] if reranker.needs_texts else []
-            contents = self.contents(read)
+            to_read = [hits[: reranker.reach] for hits in best] if reranker.needs_texts else []
+            contents = self.contents(to_read)
             scales = self.scales(queries) if reranker.adds else [1.0] * len(queries)
             lists = [
-                QueryHits(query.text, hits, contents, scale, hurried)
+                QueryHits(query.text, hits, contents, scale, time_limited)
                 for query, hits, scale in zip(queries, best, scales, strict=True)
             ]
-            before, best = best, reranker.rescored(lists)
-            for old, new in zip(before, best, strict=True):
+            earlier, best = best, reranker.rescored(lists)
+            for old, new in zip(earlier, best, strict=True):
                 if {hit.doc_id for hit in old} != {hit.doc_id for hit in new} or len(old) != len(new):
                     raise ModelError(
                         f"the re-ranker '{reranker.name}' was given {len(old)} hits and returned {len(new)}, "
@@ -490,10 +489,10 @@ class Reordering:
         factor = cosine_scale(context.encoder, cosines).factor if context.encoder else 1.0
         sums = [0.0] * len(queries)
         if retriever.of_words:
-            read = context.analysis.of([query.text for query in queries])
-            sums = [Scales(gain=context.gain).of(words.idf_sum).idf_sum for words in read]
-        own = [spread_factors(context.retrievers, query.values).get(name, factor) for query in queries]
-        return list(map(retriever.scale, sums, own))
+            analyses = context.analysis.of([query.text for query in queries])
+            sums = [Scales(gain=context.gain).of(words.idf_sum).idf_sum for words in analyses]
+        factors = [spread_factors(context.retrievers, query.values).get(name, factor) for query in queries]
+        return list(map(retriever.scale, sums, factors))
 
     def late_remarks(self, hits: Sequence[Hit]) -> list[str]:
         """Return remarks for hits of a page that there was no time to re-rank."""

@@ -42,10 +42,7 @@ class SearchSettings(Stage):
     dense_weight: float = Field(0.5, ge=0, le=1, description="weight of the dense retriever, 0 to 1")
     retrievers: NoOption[
         dict[Annotated[str, OneOf("cluster.retrievers")], Annotated[float, Field(gt=0, le=1)]]
-    ] = Field(
-        {},
-        description="further retrievers of hybrid search and their weights",
-    )
+    ] = Field({}, description="further retrievers of hybrid search and their weights")
     sparse_encoder: NoOption[Path | None] = Field(
         None, description="folder of the sparse encoder of the index; None: the one last used on this machine"
     )
@@ -77,8 +74,7 @@ class SearchSettings(Stage):
         (), description="fields searched by BM25, NAME or NAME^BOOST; empty: those of the reindex"
     )
     query_template: Path | None = Field(
-        None,
-        description="file with your own lexical query, {{query}} stands for the text; None: multi_match",
+        None, description="file with your own lexical query, {{query}} stands for the text; None: multi_match"
     )
     tuned: bool = Field(
         True, description="use the values that `hybridr tune` chose for the index, unless given here"
@@ -96,9 +92,7 @@ class SearchSettings(Stage):
 
 
 def with_tuning(
-    settings: SearchSettings,
-    info: IndexInfo,
-    part: Literal["search", "pipeline"] = "search",
+    settings: SearchSettings, info: IndexInfo, part: Literal["search", "pipeline"] = "search"
 ) -> SearchSettings:
     """Return settings in which values that were not given come from `tune`, for searches or for stored
     pipelines.
@@ -130,8 +124,8 @@ def tuned_chain(settings: SearchSettings, info: IndexInfo) -> SearchSettings:
     chain = without_files((info.record.tuning.chain if info.record.tuning else None) or {})
     if not settings.tuned or settings.model_fields_set & {*NAMES_A_FUSION, "rerank"}:
         chain = {}
-    own = {**chain.get("rerank_settings", {}), **settings.rerank_settings}
-    return SearchSettings(rerank=chain.get("rerank", ("none",)), rerank_settings=own)
+    reranker_settings = {**chain.get("rerank_settings", {}), **settings.rerank_settings}
+    return SearchSettings(rerank=chain.get("rerank", ("none",)), rerank_settings=reranker_settings)
 
 
 def without_files(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,18 +57,18 @@ class Condition(NamedTuple):
     own_query: bool = True
     reranked: tuple[str, ...] = ()
 
-    def chosen(self, search_settings: SearchSettings | None, depth: int) -> SearchSettings:
+    def search_settings(self, user_settings: SearchSettings | None, depth: int) -> SearchSettings:
         """Return the settings of the system, with at least `depth` candidates.
 
         The user's searched fields apply to every system. The user's own lexical query applies unless the
         system has its own query, or its `own_query` is False.
         """
-        search_settings, own_settings = search_settings or SearchSettings(), self.settings or {}
-        settings = SearchSettings(**own_settings) if own_settings else search_settings
-        template = (settings if "query_template" in own_settings else search_settings).query_template
+        user_settings, own_settings = user_settings or SearchSettings(), self.settings or {}
+        settings = SearchSettings(**own_settings) if own_settings else user_settings
+        template = (settings if "query_template" in own_settings else user_settings).query_template
         values = {
             "query_template": template if self.own_query else None,
-            "lexical_fields": search_settings.lexical_fields,
+            "lexical_fields": user_settings.lexical_fields,
             "depth": max(settings.depth, depth),
         }
         values |= {"rerank": ("none",)} if self.reranked else {}
@@ -164,8 +164,8 @@ def evaluate_index(
     DataError if the index lacks most of the relevant documents, and what `Search` and `evaluate` raise.
     """
     if compared.templates:
-        first, *others = compared.templates.items()
-        settings = (settings or SearchSettings()).model_copy(update={"query_template": first[1]})
+        (_, first_file), *others = compared.templates.items()
+        settings = (settings or SearchSettings()).model_copy(update={"query_template": first_file})
         if "template" in compared.systems:  # that system is the first template
             compared = compared._replace(templates=dict(others))
     conditions = compared.conditions()
@@ -178,7 +178,7 @@ def evaluate_index(
     model = encoder_for(info, encoder, progress=progress) if encoded else None
     searches = {}
     for system_name, condition in conditions.items():
-        system_settings = condition.chosen(settings, compared.depth)
+        system_settings = condition.search_settings(settings, compared.depth)
         search = Search(cluster, info, model, condition.mode, condition.feedback, settings=system_settings)
         searches[system_name] = with_rerankers(condition, search, settings)
     remarks = [f"{name}: {remark}" for name, search in searches.items() for remark in search.remarks]
@@ -199,11 +199,13 @@ def with_rerankers(condition: Condition, search: Search, settings: SearchSetting
     """
     if not condition.reranked:
         return search
-    has = {name: load_member(RERANKERS, name).own_settings.model_fields for name in member_names(RERANKERS)}
-    others = set().union(*has.values()).difference(*(has[name] for name in condition.reranked))
+    fields = {
+        name: load_member(RERANKERS, name).own_settings.model_fields for name in member_names(RERANKERS)
+    }
+    foreign = set().union(*fields.values()).difference(*(fields[name] for name in condition.reranked))
     values = settings.rerank_settings if settings else {}
-    named = {name: value for name, value in values.items() if name not in others}
-    return search.reranked(*condition.reranked, **named)
+    own_values = {name: value for name, value in values.items() if name not in foreign}
+    return search.reranked(*condition.reranked, **own_values)
 
 
 def evaluate_systems(
@@ -239,7 +241,7 @@ def evaluate_systems(
         name = "runs"
         if index:
             cluster, name = index
-            texts = texts_of(cluster, resolve(cluster, name), doc_ids)
+            texts = fetch_texts(cluster, resolve(cluster, name), doc_ids)
         elif beir and (beir / "corpus.jsonl").is_file():
             needed_ids = set(doc_ids)
             records = (record for record in read_corpus(beir) if record["_id"] in needed_ids)
@@ -299,7 +301,7 @@ def check_collection(cluster: Cluster, info: IndexInfo, qrels: Qrels) -> None:
         )
 
 
-def texts_of(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
+def fetch_texts(cluster: Cluster, info: IndexInfo, doc_ids: Sequence[str]) -> dict[str, str]:
     """Return the texts of documents of an index, by id, for a report."""
     texts: dict[str, str] = {}
     fields = info.record.fields or choose_text_fields(cluster, info)

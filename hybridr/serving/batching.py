@@ -67,11 +67,7 @@ class BatchQueue:
     """
 
     def __init__(
-        self,
-        encode: Mapping[str, Encode],
-        budget: int,
-        count: Callable[[int, int], None],
-        limit: int = 2**31,
+        self, encode: Mapping[str, Encode], budget: int, count: Callable[[int, int], None], limit: int = 2**31
     ) -> None:
         self._urgent = Lane(encode, budget, count, limit)
         self._polite = Lane(encode, budget, count, limit, polite=True)

@@ -209,10 +209,7 @@ class Proxy:
         rewritten = await self.rewrite(request, upstream, search)
         if rewritten.body is None:
             return cluster_response(await self.send(request, upstream), rewritten.reason, request)
-        changed = with_body(
-            upstream if upstream.body else upstream.without("content-type"),
-            rewritten.body,
-        )
+        changed = with_body(upstream if upstream.body else upstream.without("content-type"), rewritten.body)
         target = (bare.without(MOVED_PARAMETERS) if rewritten.reason is None else bare).target
         changed = changed._replace(target=target)
         answer, reason = await self.send(request, changed), rewritten.reason

@@ -19,7 +19,7 @@ from ..families import member_names
 from ..languages import has_visible_text
 from ..search.checks import Mode
 from ..search.clauses import NotRanked
-from ..search.rules.rule import CLAUSES, require_comparing
+from ..search.rules.rule import CLAUSES, check_rule_filter
 from .settings import ServeSettings
 from .telemetry import error_facts, note
 
@@ -104,9 +104,7 @@ class SearchRequest(BaseModel):
     )
     explain: bool = Field(False, description="tell what each part adds to a hit's score")
     boost: str | None = Field(
-        None,
-        max_length=MAX_BOOST_CHARACTERS,
-        description="what fields add, as --boost of hybridr search",
+        None, max_length=MAX_BOOST_CHARACTERS, description="what fields add, as --boost of hybridr search"
     )
     at_least: float | None = Field(
         None,
@@ -206,7 +204,7 @@ def check_filter(filter: Any, settings: ServeSettings) -> None:
     if filter is None or settings.filters == "any":
         return
     try:
-        require_comparing(filter)
+        check_rule_filter(filter)
     except ValueError as error:
         raise Refused(422, f"filter: {error}", f"use {', '.join(CLAUSES)}; see docs/serve.md") from None
 

@@ -47,9 +47,7 @@ class ServeSettings(Stage):
         10.0, gt=0, description="time limit of /search, and of each of its requests to the cluster"
     )
     rank_timeout_s: NoOption[float] = Field(
-        0.15,
-        gt=0,
-        description="time limit of /v1/rank; after it a search is passed on unranked",
+        0.15, gt=0, description="time limit of /v1/rank; after it a search is passed on unranked"
     )
     read_timeout_s: NoOption[float] = Field(10.0, gt=0, description="time limit for receiving a request")
     max_connections: NoOption[int] = Field(
@@ -62,10 +60,7 @@ class ServeSettings(Stage):
         description="total size of large bodies (over 64 KiB) at a time; beyond it 429 with Retry-After",
     )
     max_query_characters: NoOption[int] = Field(
-        100_000,
-        ge=1,
-        le=1_000_000,
-        description="longest query text; the cluster analyses all of it",
+        100_000, ge=1, le=1_000_000, description="longest query text; the cluster analyses all of it"
     )
     proxy: Finds | None = Field(
         None,

@@ -25,7 +25,7 @@ from hybridr.errors import DataError, ModelError, SettingsError
 from hybridr.files.formats import read_corpus, read_jsonl, read_qrels, read_query_log, read_run, read_table
 from hybridr.files.local import MANIFEST_PARTS, read_manifest
 from hybridr.search.clauses import REASONS, ParsedQuery, QueryReader
-from hybridr.search.client_query import filter_of
+from hybridr.search.client_query import dense_filter
 from hybridr.serving.requests import EmbeddingRequest, SearchRequest
 from hybridr.serving.rewriting.rewriting import is_by_query, normalised_body, page_of
 from hybridr.settings import TABLES, Stage, read_config
@@ -229,7 +229,7 @@ def of_queries(value: Any) -> int:
             if isinstance(one, ParsedQuery):
                 assert one.text.strip()
                 assert all(repr(typed) in before for typed in one.strings)
-                filter_of(one)
+                dense_filter(one)
             else:
                 assert one.reason in REASONS
             body = {"query": asked, "size": value, "sort": value}

@@ -26,7 +26,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
     told = Remembered(queries=3, encoder="e", job="1")
     records = {"docs": Record(encoder="e", memory=told)}
 
-    def similar_past_queries(
+    def find_past_queries(
         _: Any, index: str, texts: list[str], vectors: Any, least: float
     ) -> dict[str, list[PastQuery]]:
         assert len(vectors) == len(texts)
@@ -36,7 +36,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, Record]:
         }
         return {text: [PastQuery(1.0, one) for one in of] for text, of in found.items()}
 
-    monkeypatch.setattr(learning, "similar_past_queries", similar_past_queries)
+    monkeypatch.setattr(learning, "find_past_queries", find_past_queries)
     monkeypatch.setattr(learning, "LOOKED_UP_TOGETHER", 3)
     monkeypatch.setattr(
         learning, "resolve", lambda _, name: IndexInfo(name, {}, {"_meta": meta_of(records[name])}, {})

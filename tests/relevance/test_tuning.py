@@ -11,7 +11,7 @@ import pytest
 from hybridr.errors import SettingsError
 from hybridr.records import Hit
 from hybridr.relevance.judgement import Chain, Step
-from hybridr.relevance.tuning import DEPTHS, WEIGHTS, HitGains, ordered, possible_chains
+from hybridr.relevance.tuning import DEPTHS, WEIGHTS, HitGains, ordered_by_chain, possible_chains
 from hybridr.search.rerankers import QueryHits, add_scores
 
 COUNT = 60
@@ -47,13 +47,13 @@ def test_a_chain_orders_as_its_re_rankers_would(chain: Chain, seed: int) -> None
         name: np.where(np.arange(COUNT) < 50, values - np.nanmin(values[:50]), np.nan)
         for name, values in raw.items()
     }
-    found = ordered(HitGains(documents, scores, added), chain)
+    found = ordered_by_chain(HitGains(documents, scores, added), chain)
     assert sorted(found, key=lambda doc: -found[doc]) == [hit.doc_id for hit in hits]
 
 
 def test_what_nobody_looked_at_keeps_its_place() -> None:
     nothing = HitGains(["a", "b"], np.array([2.0, 1.0]), {"cross": np.array([math.nan, math.nan])})
-    assert ordered(nothing, Chain((Step("cross", 1.0, 10),))) == {"a": 0.0, "b": -1.0}
+    assert ordered_by_chain(nothing, Chain((Step("cross", 1.0, 10),))) == {"a": 0.0, "b": -1.0}
 
 
 def test_every_weight_and_depth_is_tried_and_none_is_the_default() -> None:

@@ -14,7 +14,7 @@ from hybridr.errors import DataError
 from hybridr.records import Query
 from hybridr.relevance import tuning
 from hybridr.relevance.judgement import QueryCandidates
-from hybridr.relevance.tuning import FARTHEST, MAX_LOGGED, MIN_LOGGED, STEADY, weigh_by_log
+from hybridr.relevance.tuning import HALF_EVIDENCE, MAX_LOG_ODDS, MAX_LOGGED, MIN_LOGGED, weigh_by_log
 from hybridr.search.fusions import CandidateLists
 
 TEXTS = [f"query {number}" for number in range(200)]
@@ -36,7 +36,7 @@ def weighed(monkeypatch: pytest.MonkeyPatch) -> Any:
             return [QueryCandidates(query, legs, 1.0) for query in queries]
 
         monkeypatch.setattr(tuning, "ask", ask)
-        monkeypatch.setattr(tuning, "some_texts", lambda *_: ["text"])
+        monkeypatch.setattr(tuning, "sample_texts", lambda *_: ["text"])
         monkeypatch.setattr(tuning.TextRecipe, "of", lambda *_: recipe)
         search: Any = SimpleNamespace(info=SimpleNamespace(record=None), cluster=None)
         weight = weigh_by_log(search, object(), texts)  # type: ignore[arg-type]
@@ -51,13 +51,13 @@ def test_the_better_witness_weighs_more(weighed: Any) -> None:
     assert trusting_words.dense_weight < even.dense_weight < trusting_vectors.dense_weight
     assert even.support == pytest.approx(math.log(0.7 / 0.72), abs=1e-4)
     odds = even.dense_weight / (1 - even.dense_weight)
-    expected = len(TEXTS) / (len(TEXTS) + STEADY) * (tuning.SLOPE * even.support + tuning.OFFSET)
+    expected = len(TEXTS) / (len(TEXTS) + HALF_EVIDENCE) * (tuning.SLOPE * even.support + tuning.OFFSET)
     assert math.log(odds) == pytest.approx(expected, abs=0.03)
 
 
 def test_it_stays_within_its_bounds_and_few_queries_move_it_less(weighed: Any) -> None:
-    assert weighed(0.0, 0.99).dense_weight == round(1 / (1 + math.exp(FARTHEST)), 2)
-    assert weighed(1.0, 0.1).dense_weight == round(1 / (1 + math.exp(-FARTHEST)), 2)
+    assert weighed(0.0, 0.99).dense_weight == round(1 / (1 + math.exp(MAX_LOG_ODDS)), 2)
+    assert weighed(1.0, 0.1).dense_weight == round(1 / (1 + math.exp(-MAX_LOG_ODDS)), 2)
     few, many = weighed(0.72, 0.75, TEXTS[:100]), weighed(0.72, 0.75, TEXTS * 5)
     assert abs(few.dense_weight - 0.5) < abs(many.dense_weight - 0.5)
     assert many.queries <= MAX_LOGGED

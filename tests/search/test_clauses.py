@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery, QueryReader, scores_as
-from hybridr.search.client_query import filter_of
+from hybridr.search.client_query import dense_filter
 from hybridr.search.fusions.absolute import wrapped_query
 from hybridr.search.fusions.pipeline import hybrid_query
 
@@ -259,7 +259,7 @@ def test_a_text_stays_a_text_whatever_is_in_it(text: str) -> None:
     query = {"bool": {"must": [{"match": {"text": text}}], "filter": [SHOES]}}
     one = READER.read(query)
     assert one.text == text
-    made = hybrid_query([query, {"knn": {"v": {"vector": [1.0], "k": 3, "filter": filter_of(one)}}}], 3)
+    made = hybrid_query([query, {"knn": {"v": {"vector": [1.0], "k": 3, "filter": dense_filter(one)}}}], 3)
     legs = json.loads(json.dumps(made))["hybrid"]["queries"]
     assert legs[0] == json.loads(json.dumps(query))
 

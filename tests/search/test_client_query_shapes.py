@@ -49,10 +49,10 @@ def fitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         asked.append(template.body)
         return 3.0
 
-    monkeypatch.setattr(client_query, "template_scale", measured)
+    monkeypatch.setattr(client_query, "measure_template_scale", measured)
     monkeypatch.setattr(client_query, "document_probes", lambda *_: iter(["texts"]))
     monkeypatch.setattr(client_query, "template_field_probes", lambda *_: ())
-    monkeypatch.setattr(client_query, "REST", 0.0)
+    monkeypatch.setattr(client_query, "PAUSE_FACTOR", 0.0)
     return asked
 
 
@@ -128,7 +128,9 @@ def test_a_request_that_finds_and_scores_by_one_query_counts_the_clients_filters
     filters = [{"term": {"shop": number}} for number in range(40)]
     query = {"bool": {"must": words, "filter": filters}}
     parsed = ParsedQuery("red", filters=tuple(filters), words=words)
-    whole, parts = (queries.split_query(query, parsed, whole=single).leaf_clauses for single in (True, False))
+    whole, parts = (
+        queries.split_query(query, parsed, single=single).leaf_clauses for single in (True, False)
+    )
     assert whole - parts >= len(filters)
 
 
@@ -169,7 +171,7 @@ def test_what_is_asked_again_and_again_stays_among_a_thousand(fitted: list[Any])
 def test_a_busy_cluster_rests_once_there_are_many(fitted: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[float] = []
     monkeypatch.setattr(client_query, "AT_ONCE", 3)
-    monkeypatch.setattr(client_query, "REST", 4.0)
+    monkeypatch.setattr(client_query, "PAUSE_FACTOR", 4.0)
     monkeypatch.setattr(client_query, "time", SimpleNamespace(sleep=rests.append, monotonic=time.monotonic))
     one = Shapes(*index(), background=True)
     for boost in range(5):
@@ -186,7 +188,7 @@ def test_what_a_cluster_refuses_has_no_scale_and_what_it_fails_is_asked_again(fi
     def refused(*_: Any) -> float:
         raise answers.pop(0)
 
-    monkeypatch.setattr(client_query, "template_scale", refused)
+    monkeypatch.setattr(client_query, "measure_template_scale", refused)
     one = Shapes(*index(), background=True)
     assert one.scale(MULTI, ["red shoes"]) is None
     assert settled(one).scale(MULTI, ["red shoes"]) is None
@@ -238,13 +240,13 @@ def test_a_new_opening_waits_for_no_fitting_and_the_one_before_ends_its_own(fitt
     before, other, go_on = Shapes(*index(), background=True), Shapes(*index(), background=True), Event()
     before.scale(boosted(1), ["red shoes"])
     settled(before)
-    measured = client_query.template_scale
+    measured = client_query.measure_template_scale
 
     def slowly(*asked: Any) -> float:
         assert go_on.wait(20)
         return measured(*asked)
 
-    monkeypatch.setattr(client_query, "template_scale", slowly)
+    monkeypatch.setattr(client_query, "measure_template_scale", slowly)
     for boost in (2, 3):
         assert before.scale(boosted(boost), ["red shoes"]) is None
     began = time.monotonic()

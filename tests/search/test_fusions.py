@@ -19,8 +19,8 @@ from hybridr.records import Query
 from hybridr.relevance.judgement import QueryCandidates, score_all, variants
 from hybridr.search import fusions
 from hybridr.search.fusions import (
+    CLIENT_SHARE,
     FAMILY,
-    OWN,
     CandidateLists,
     CompiledQuery,
     Scales,
@@ -148,7 +148,10 @@ def asked_too(leaves: int) -> tuple[dict[str, Any], int]:
 
 def test_a_clients_own_query_scores_words_beside_the_plain_one() -> None:
     plain = {"match": {"text": {"query": "two words"}}}
-    parts = [{"bool": {"must": [one], "boost": share}} for one, share in ((OWN_WORDS, OWN), (plain, 1 - OWN))]
+    parts = [
+        {"bool": {"must": [one], "boost": share}}
+        for one, share in ((OWN_WORDS, CLIENT_SHARE), (plain, 1 - CLIENT_SHARE))
+    ]
     assert asked_too(100) == ({"bool": {"should": parts}}, 600)
     assert asked_too(900) == ({"bool": {"should": parts}}, 98)
 
@@ -162,10 +165,10 @@ def test_scores_by_which_hits_are_found_are_not_asked_for_again() -> None:
     question = replace(QUERY, leaf_clauses=500, signals=soft, scales=Scales(16.0))
     found = question.with_client_query(SplitQuery(OWN_WORDS, OWN_WORDS, 0, finding_scale=8.0))
     plain = {"match": {"text": {"query": "two words"}}}
-    assert found.values == {"lexical": {"bool": {"must": [plain], "boost": 1 - OWN}}}
-    assert (found.finding_share, len(found.signals["soft_terms"].clauses)) == (OWN / 8, 500)
+    assert found.values == {"lexical": {"bool": {"must": [plain], "boost": 1 - CLIENT_SHARE}}}
+    assert (found.finding_share, len(found.signals["soft_terms"].clauses)) == (CLIENT_SHARE / 8, 500)
     made = QUERY.fusion.rescoring(found)
-    weight = OWN / 8 * 0.5 * 0.8 / 16  # the words' half, of which a signal takes a fifth, by the idf
+    weight = CLIENT_SHARE / 8 * 0.5 * 0.8 / 16  # the words' half, of which a signal takes a fifth, by the idf
     assert made.body()["rescore"]["query"]["query_weight"] == pytest.approx(weight)
     [counted] = made.as_single_query()["query"]["bool"]["must"]
     assert counted["bool"]["boost"] == pytest.approx(weight)
@@ -178,7 +181,10 @@ def test_scores_by_which_hits_are_found_are_not_asked_for_again() -> None:
 
 
 def test_a_leg_that_knows_its_spread_has_a_scale_of_its_own() -> None:
-    shares, scales = {"lexical": 0.5, "dense": 0.5, "sparse": 0.4}, Scales(4.0, 2.0, own={"sparse": 0.25})
+    shares, scales = (
+        {"lexical": 0.5, "dense": 0.5, "sparse": 0.4},
+        Scales(4.0, 2.0, by_retriever={"sparse": 0.25}),
+    )
     weights = part_weights(shares, scales).retrievers
     assert weights == pytest.approx({"lexical": 0.5 / 8, "dense": 2.0, "sparse": 0.1})
     legs = CandidateLists({"sparse": {"a": 8.0}}, {"sparse": {"a": 8.0}}, scales)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hybridr.errors import DataError
-from hybridr.search.rules.rule import MAX_PINS, compiled, read_rule
+from hybridr.search.rules.rule import MAX_PINS, compile_pattern, read_rule
 
 PIN: dict[str, Any] = {"name": "a", "pin": ["d1"]}
 
@@ -18,11 +18,11 @@ PIN: dict[str, Any] = {"name": "a", "pin": ["d1"]}
     [
         (PIN, "one of text, words, prefix, pattern"),
         ({**PIN, "text": "x", "words": "x"}, "one of text"),
-        ({"name": "a", "text": "x"}, "does something"),
-        ({"name": "a", "text": "x", "pin": []}, "does something"),
+        ({"name": "a", "text": "x"}, "needs at least one of"),
+        ({"name": "a", "text": "x", "pin": []}, "needs at least one of"),
         ({**PIN, "text": ""}, "text"),
         ({**PIN, "text": "\u200b"}, "visible"),
-        ({**PIN, "words": "!!!"}, "letters or digits"),
+        ({**PIN, "words": "!!!"}, "a letter or a digit"),
         ({**PIN, "text": "x", "ban": ["d1"]}, "pinned and banned"),
         ({**PIN, "text": "x", "pin": ["d1", "d1"]}, "twice"),
         ({**PIN, "text": "x", "pin": [str(n) for n in range(MAX_PINS + 1)]}, "pin"),
@@ -52,7 +52,7 @@ def test_a_rule_comes_back_as_it_was_written() -> None:
 
 
 def test_a_pattern_that_would_explode_takes_no_longer_than_its_text() -> None:
-    one = compiled(r"^(\w+\s?)*(x+x+)+y$")
+    one = compile_pattern(r"^(\w+\s?)*(x+x+)+y$")
     began = time.perf_counter()
     assert not one.isinstance_python("x" * 1_000 + "!")
     assert time.perf_counter() - began < 0.5

@@ -23,7 +23,7 @@ from hybridr.search.fusions import Scales, leaf_clause_count
 from hybridr.search.fusions.absolute import part_weights
 from hybridr.search.settings import SearchSettings
 from hybridr.search.signals import Place, QueryReading
-from hybridr.search.signals.phrases import MAX_PAIRS, Phrases, phrases_of
+from hybridr.search.signals.phrases import MAX_PAIRS, Phrases, neighbour_pairs
 from hybridr.search.signals.soft_terms import (
     LEVELS,
     MAX_CLAUSES,
@@ -31,7 +31,7 @@ from hybridr.search.signals.soft_terms import (
     SCALE,
     USED,
     SoftTerms,
-    shares_of,
+    idf_shares,
 )
 from support.hashing import HashingEncoder
 from support.members import one_more
@@ -85,20 +85,24 @@ def asked(text: str, found: tuple[Word, ...], root: float = 4.0) -> QueryReading
 
 def test_phrases_are_neighbours_and_keep_the_gap_of_stop_words() -> None:
     text = "Flow over the heated wing"
-    assert list(phrases_of(text, "text", words(text, stop=("over", "the")), 9)) == [
+    assert list(neighbour_pairs(text, "text", words(text, stop=("over", "the")), 9)) == [
         "Flow over the heated",
         "heated wing",
     ]
-    assert list(phrases_of(text, "text", words(text), 9)) == ["over the heated", "heated wing", "Flow over"]
-    assert list(phrases_of(text, "title", words(text), 9)) == []
-    assert list(phrases_of("wing", "text", words("wing"), 9)) == []
-    assert list(phrases_of("the of", "text", words("the of"), 9)) == []
+    assert list(neighbour_pairs(text, "text", words(text), 9)) == [
+        "over the heated",
+        "heated wing",
+        "Flow over",
+    ]
+    assert list(neighbour_pairs(text, "title", words(text), 9)) == []
+    assert list(neighbour_pairs("wing", "text", words("wing"), 9)) == []
+    assert list(neighbour_pairs("the of", "text", words("the of"), 9)) == []
 
 
 def test_a_pair_counts_once_and_long_queries_keep_the_heaviest() -> None:
-    assert list(phrases_of("a1 b1 a1 b1", "text", words("a1 b1 a1 b1"), 9)) == ["a1 b1", "b1 a1"]
+    assert list(neighbour_pairs("a1 b1 a1 b1", "text", words("a1 b1 a1 b1"), 9)) == ["a1 b1", "b1 a1"]
     text = " ".join(f"w{'x' * (number % 40)}{number}" for number in range(200))
-    kept = list(phrases_of(text, "text", words(text), MAX_PAIRS))
+    kept = list(neighbour_pairs(text, "text", words(text), MAX_PAIRS))
     assert len(kept) == MAX_PAIRS
     assert min(map(len, kept)) > 70
     assert len(Phrases(place()).clauses(asked(text, words(text)))) == MAX_PAIRS
@@ -118,12 +122,12 @@ def test_a_pair_counts_in_the_field_that_has_it_best_by_its_idf_in_all() -> None
 def test_of_several_terms_at_one_place_the_shortest_stands_for_it() -> None:
     spans = {"new york": (0, 0, 8), "new": (0, 0, 3), "york": (1, 4, 8)}
     shingled = [Word("text", term, *span, 1.0) for term, span in spans.items()]
-    assert list(phrases_of("new york", "text", shingled, 9)) == ["new york"]
+    assert list(neighbour_pairs("new york", "text", shingled, 9)) == ["new york"]
 
 
 def test_signs_of_chinese_pair_to_three_signs() -> None:
     bigrams = (Word("text", "北京", 0, 0, 2, 2.0), Word("text", "京大", 1, 1, 3, 2.0))
-    assert list(phrases_of("北京大", "text", bigrams, 9)) == ["北京大"]
+    assert list(neighbour_pairs("北京大", "text", bigrams, 9)) == ["北京大"]
 
 
 def test_overlapping_words_make_phrases_only_where_they_are_named() -> None:
@@ -152,9 +156,9 @@ def test_a_query_without_known_words_has_no_phrases() -> None:
 
 def test_terms_share_the_idf_of_a_text() -> None:
     read = Analysed((*words("flow wing flow"), Word("title", "wing", 0, 5, 9, 6.0)), 0.0)
-    assert shares_of(read) == {"wing": 0.6, "flow": 0.4}
-    assert list(shares_of(read)) == ["wing", "flow"]
-    assert shares_of(Analysed()) == {}
+    assert idf_shares(read) == {"wing": 0.6, "flow": 0.4}
+    assert list(idf_shares(read)) == ["wing", "flow"]
+    assert idf_shares(Analysed()) == {}
 
 
 def soft_terms(monkeypatch: pytest.MonkeyPatch, terms: str, own_cosine: float = 0.7) -> SoftTerms:

@@ -100,7 +100,7 @@ def remembering(encode: Callable[..., Any], most: int, joined: Callable[[list[An
 def few_unanswerable_queries() -> Iterator[None]:
     """Calibrate with a quarter of the queries that users get: each reindex of the command line does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answering, "ASKED", 100)
+        patch.setattr(answering, "SEARCHED_QUERIES", 100)
         yield
 
 

@@ -74,7 +74,7 @@ def week(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HYBRIDR_URL", ml_cluster.url)
         patch.setenv("HYBRIDR_SERVE_RANK_TIMEOUT_S", "5")  # a busy machine encodes slowly
-        patch.setattr(answering, "ASKED", 400)
+        patch.setattr(answering, "SEARCHED_QUERIES", 400)
         patch.setattr(calibration, "PROBED", 5)  # of `deploy --explain`; the server is a process of its own
         yield live(diary, ml_cluster)
     for info in ml_cluster.indices(f"{manuals.NAME}*"):

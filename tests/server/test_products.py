@@ -30,7 +30,7 @@ from hybridr.relevance import learning
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.settings import TuneSettings
 from hybridr.relevance.tuning import tune
-from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
+from hybridr.search.rules.rules import add_rules, fetch_rules, remove_rules
 from hybridr.serving.application import create_app
 from hybridr.serving.rewriting.rewriting import BodyRanking, ReadBody
 from hybridr.serving.settings import ServeSettings
@@ -96,7 +96,7 @@ def test_a_drop_and_a_removal_leave_nothing_but_rules_then_nothing(product, name
     add_rules(product, name, [Rule(name="r", text="x", ban=("d1",))])
     assert leftovers.rollback(product, name, drop=True)["memories"] == [memory]
     reindex(product, name, HashingEncoder())
-    assert [rule.name for rule in rules_of(product, name).rules] == ["r"]
+    assert [rule.name for rule in fetch_rules(product, name).rules] == ["r"]
     leftovers.rollback(product, name, drop=True)
     assert remove(product, name)["rules"] == [f"{name}-hybridr-rules"]
     with pytest.raises(NotFound, match="hybridr made nothing"):
@@ -216,7 +216,7 @@ def test_rules_pin_ban_and_filter_alike(pair):
         assert "d7" not in dict(hits[0])
         assert {int(doc[1:]) for doc, _ in hits[1]} <= set(range(20))
         found.append(hits)
-        assert len(rules_of(cluster, name).rules) == 2
+        assert len(fetch_rules(cluster, name).rules) == 2
         remove_rules(cluster, name, ["pins", "few"])
         assert resolve(cluster, name).record.rules is None
     assert_same(*found)

@@ -40,7 +40,7 @@ from hybridr.relevance.corpus import bytes_of, read_index
 from hybridr.relevance.experiments import promote_ranking, report_experiment, start_experiment
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.tuning import reset_tuning, tune
-from hybridr.search.rules.rules import add_rules, rules_of
+from hybridr.search.rules.rules import add_rules, fetch_rules
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy.deploying import deploy, undeploy
 from hybridr.serving.rewriting.explaining import verdicts_on
@@ -158,7 +158,7 @@ def test_the_verbs_of_a_life_each_with_its_role(admin, bob, tmp_path, monkeypatc
     assert add_rules(bob("rules"), INDEX, [rule], by="bob").now.version == 1
     assert Search(bob("search"), INDEX, ENCODER)(TEXTS[0].text, 1)[0].rule == "pin"
     assert status(bob("status"), INDEX).to_json() == status(admin, INDEX).to_json()
-    assert rules_of(bob("rules"), INDEX).rules[0].by == "bob"
+    assert fetch_rules(bob("rules"), INDEX).rules[0].by == "bob"
     try_experiment(admin, bob, done.destination)
     write_record(admin, done.destination, tuning=Tuned(search={"weight": 0.4}))
     assert reset_tuning(bob("tune"), INDEX).tuned is not None

@@ -13,7 +13,7 @@ from hybridr.cluster.word_fields import SearchedField
 from hybridr.indexing.terms.terms import Analysed
 from hybridr.search.calibration import PlainQuery
 from hybridr.search.clauses import REASONS, NotRanked, ParsedQuery
-from hybridr.search.client_query import filter_of
+from hybridr.search.client_query import dense_filter
 from hybridr.search.rules.matching import MatchedRules
 from hybridr.serving.rewriting.explaining import parsed_query, verdict_on
 from hybridr.serving.rewriting.rewriting import BodyRanking, is_by_query, normalised_body
@@ -157,7 +157,7 @@ def test_what_is_shown_of_hits_inside_is_asked_for_once() -> None:
         return {"nested": {"path": "c", "query": {"term": {"inner_hits": "x"}}, **shown}}
 
     one = ParsedQuery("two words", ({"bool": {"must": [nested(inner_hits={})]}},), (nested(inner_hits={}),))
-    assert filter_of(one) == {"bool": {"filter": [{"bool": {"must": [nested()]}}], "must_not": [nested()]}}
+    assert dense_filter(one) == {"bool": {"filter": [{"bool": {"must": [nested()]}}], "must_not": [nested()]}}
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ REFUSED = 3  # exit code of a client that met documents which the index refuses
 PLAIN = """
 import sys, hybridr_cli
 from hybridr.relevance import answering
-answering.ASKED = 40  # of the calibration at the end, in which nothing can be lost
+answering.SEARCHED_QUERIES = 40  # of the calibration at the end, in which nothing can be lost
 sys.exit(hybridr_cli.main(sys.argv[1:]))
 """
 WITHOUT_CATCHING_UP = (

@@ -47,8 +47,7 @@ def inspect(
         str | None, typer.Option(help="Text fields, comma-separated.", show_default="chosen, with reasons")
     ] = None,
     encoder: Annotated[
-        Path | None,
-        typer.Option(help="Encoder to count tokens with.", show_default="the packaged one"),
+        Path | None, typer.Option(help="Encoder to count tokens with.", show_default="the packaged one")
     ] = None,
 ) -> None:
     """Show the fields, lengths, language and duplicates of an index. Changes nothing."""

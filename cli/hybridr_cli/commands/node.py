@@ -75,10 +75,7 @@ def status(
 
 
 @verb(node, "logs")
-def logs(
-    session: Session,
-    settings: Annotated[NodeSettings, Only("name")],
-) -> None:
+def logs(session: Session, settings: Annotated[NodeSettings, Only("name")]) -> None:
     """Show the last 200 log lines of a node."""
     from hybridr.cluster.embedded.process import read_logs
 

@@ -32,8 +32,7 @@ class PageOptions:
 
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="Number of hits.")] = 10
     size: Annotated[
-        str | None,
-        typer.Option("--size", "--top-k", "--limit", hidden=True, callback=refuse_size),
+        str | None, typer.Option("--size", "--top-k", "--limit", hidden=True, callback=refuse_size)
     ] = None
     offset: Annotated[int, typer.Option("--from", min=0, help="Number of hits to skip, for pages.")] = 0
     filter: Annotated[str | None, typer.Option(help="Query in JSON that every hit must match.")] = None

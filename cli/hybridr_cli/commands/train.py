@@ -50,8 +50,7 @@ def train_domain(session: Session, place: DocumentOptions, settings: DamSettings
     places: list[Any] = [value for value in asdict(place).values() if value is not None]
     if len(places) != 1:
         raise SettingsError(
-            "one source of documents is needed",
-            hint="--index NAME, --beir FOLDER or --file FILE",
+            "one source of documents is needed", hint="--index NAME, --beir FOLDER or --file FILE"
         )
     source: Source = CorpusFile(places[0], settings.fields)
     if place.index is not None:
@@ -85,8 +84,7 @@ class LabelOptions:
     queries: Annotated[Path | None, typer.Option(help="With --qrels: queries, id<TAB>text.")] = None
     corpus: Annotated[Path | None, typer.Option(help="With --qrels: documents, id<TAB>text.")] = None
     index: Annotated[
-        str | None,
-        typer.Option(help="Index of the same corpus, to mine negatives by BM25."),
+        str | None, typer.Option(help="Index of the same corpus, to mine negatives by BM25.")
     ] = None
 
     def read(self) -> Judged:

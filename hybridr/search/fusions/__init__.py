@@ -21,7 +21,7 @@ FAMILY = "search.fusions"
 LARGEST_WINDOW = 10_000  # hits of a shard that are rescored, if the index allows so many
 MAX_CLAUSES = 1_000  # of a query, if the cluster allows its usual 1,024
 SPARE_CLAUSES = 24  # kept free for filters and other parts around a query
-OWN = 0.4
+CLIENT_SHARE = 0.4
 """Share of a client's own query in the score of words. The plain query has the rest, because a title boosted
 five times drowns everything else (chosen on four collections, confirmed on four; benchmarks/README.md)."""
 BEYOND = 1e-12
@@ -38,15 +38,15 @@ class Scales(NamedTuple):
     (`dense`).
 
     `unrelated` is the scaled 1 + cosine of a document unrelated to the query. Word scores are divided by the
-    root of the idf sum, which includes the square of the index's `gain` over plain BM25. `own` are factors,
-    by name, of retrievers that know the spread of their scores.
+    root of the idf sum, which includes the square of the index's `gain` over plain BM25. `by_retriever` has
+    the factors of retrievers that know the spread of their scores.
     """
 
     idf_sum: float = 0.0
     dense: float = 1.0
     unrelated: float = 1.3
     gain: float = 1.0
-    own: Mapping[str, float] = MappingProxyType({})
+    by_retriever: Mapping[str, float] = MappingProxyType({})
 
     def of(self, idf_sum: float) -> Scales:
         """Return the scales of a query with this idf sum of its terms."""
@@ -198,25 +198,25 @@ class CompiledQuery:
         """Return the weight of each part of the score, for a fusion that adds them."""
         return self.fusion.weights(self)
 
-    def with_client_query(self, own: SplitQuery) -> CompiledQuery:
+    def with_client_query(self, split_query: SplitQuery) -> CompiledQuery:
         """Return this query extended by a client's own query, which finds candidates instead of the text and
         shares the scoring of words with it.
 
         If both exceed the clauses that the cluster allows, only the client's query scores words. Signals get
         the remaining clauses.
         """
-        budget = self.max_clauses - own.leaf_clauses - self.leaf_clauses
+        budget = self.max_clauses - split_query.leaf_clauses - self.leaf_clauses
         query = replace(
             self,
-            client_query=own.finding_query,
-            wrappers=own.wrappers,
-            client_scale=own.scale,
-            only_words_find=self.only_words_find or own.only_words_find,
+            client_query=split_query.finding_query,
+            wrappers=split_query.wrappers,
+            client_scale=split_query.scale,
+            only_words_find=self.only_words_find or split_query.only_words_find,
         )
-        if own.word_query is None:
+        if split_query.word_query is None:
             return replace(query, signals=cut_to_budget(self.signals, budget))
-        share = OWN if budget >= 0 else 1.0
-        word_queries = [] if own.finding_scale else [scaled_query(own.word_query, share)]
+        share = CLIENT_SHARE if budget >= 0 else 1.0
+        word_queries = [] if split_query.finding_scale else [scaled_query(split_query.word_query, share)]
         values = dict(self.values)
         for name, retriever in self.retrievers.items():
             if retriever.of_words:
@@ -224,7 +224,7 @@ class CompiledQuery:
                 values[name] = sum_query([*word_queries, *plain])
         return replace(
             query,
-            finding_share=share / own.finding_scale if own.finding_scale else 0.0,
+            finding_share=share / split_query.finding_scale if split_query.finding_scale else 0.0,
             values=values,
             signals=cut_to_budget(self.signals, budget if budget >= 0 else budget + self.leaf_clauses),
         )
@@ -255,14 +255,12 @@ class CompiledQuery:
             self.values[name], self.depth, filter=self.filter, explain=self.display
         )
 
-    def body(self, k: int, seen: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the search request for the best `k` documents without those `seen`, which are excluded
-        before rescoring.
-        """
+    def body(self, k: int, earlier_ids: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the search request for the best `k` documents, excluding `earlier_ids` before rescoring."""
         body = self.fusion.body(self, k)
-        if not seen:
+        if not earlier_ids:
             return body
-        exclusion = {"must_not": [{"ids": {"values": list(seen)}}]}
+        exclusion = {"must_not": [{"ids": {"values": list(earlier_ids)}}]}
         conditions = {"must": [body.get("post_filter", {"match_all": {}})], **exclusion}
         return body | {"post_filter": {"bool": conditions}}
 
@@ -351,10 +349,10 @@ class Rescoring(NamedTuple):
 
         Its form marks it as already ranked, because the cluster sends it again for the hits inside of groups.
         """
-        finding_counts = self.finding_weight != BEYOND  # boosts have no upper limit
+        counts_finding_score = self.finding_weight != BEYOND  # boosts have no upper limit
         clauses = (
             {"must": [scaled_query(self.finding_query, self.finding_weight)]}
-            if finding_counts
+            if counts_finding_score
             else {"filter": [self.finding_query]}
         )
         return {"query": {"bool": {**clauses, "should": [self.scoring_query], **RANKED}}}
@@ -422,10 +420,10 @@ class Fusion(Protocol):
         """Return the score of every candidate, in any order, as the request of `body` would give it."""
         raise NotImplementedError
 
-    def order(self, lists: CandidateLists, k: int, seen: Collection[str] = ()) -> dict[str, float]:
-        """Return the best `k` candidates without those `seen`, with their scores, best first."""
-        scores, left_out = self.scores(lists), set(seen)
-        order = sorted((doc for doc in scores if doc not in left_out), key=lambda doc: -scores[doc])
+    def order(self, lists: CandidateLists, k: int, earlier_ids: Collection[str] = ()) -> dict[str, float]:
+        """Return the best `k` candidates, excluding `earlier_ids`, with their scores, best first."""
+        scores, excluded = self.scores(lists), set(earlier_ids)
+        order = sorted((doc for doc in scores if doc not in excluded), key=lambda doc: -scores[doc])
         return {doc: scores[doc] for doc in order[:k]}
 
     def weights(self, query: CompiledQuery) -> PartWeights:

@@ -27,7 +27,7 @@ from . import (
     scaled_query,
 )
 
-TAKEN = 0.2  # share of the words' weight that each signal takes
+SIGNAL_SHARE = 0.2  # share of the words' weight that each signal takes
 NO_SIGNALS: Mapping[str, float] = MappingProxyType({})
 WINDOW = 2  # times the depth: hits that are rescored, the candidates of both retrievers
 COSINES_LESS = 0.4  # a good document gains less over an unrelated one by its cosine than by its words
@@ -91,11 +91,11 @@ class Absolute(Fusion):
         word_weight = sum(
             weights.retrievers[name] for name, retriever in query.retrievers.items() if retriever.of_words
         )
-        finders, unnamed = [], replace(query, display=False)
+        finders, without_names = [], replace(query, display=False)
         for name in query.finding_retrievers:
             retriever, value = query.retrievers[name], query.values[name]
             if retriever.of_words:
-                finders.append(unnamed.query(name))
+                finders.append(without_names.query(name))
             else:
                 boost = weights.retrievers[name] / word_weight if word_weight else 1.0
                 finders.append(retriever.query(value, query.depth, filter=query.filter, boost=boost))
@@ -103,11 +103,11 @@ class Absolute(Fusion):
             retriever.scoring_clause(query.values[name], weights.retrievers[name])
             for name, retriever in query.retrievers.items()
         ]
-        further = [(part, weights.signals[name]) for name, part in query.signals.items()]
-        further += [(part, part.weight) for part in query.boosts.values()]
+        other_parts = [(part, weights.signals[name]) for name, part in query.signals.items()]
+        other_parts += [(part, part.weight) for part in query.boosts.values()]
         parts += [
             {"bool": {"should": list(part.clauses), "boost": weight}}
-            for part, weight in further
+            for part, weight in other_parts
             if part.clauses and weight
         ]
         scoring: dict[str, Any] = {"bool": {"should": parts}}
@@ -187,15 +187,16 @@ def part_weights(
     """
     learnt = {name for name in signals if load_member(SIGNALS, name).learnt}
     kinds: list[type[Retriever]] = [load_member(RETRIEVERS, name) for name in shares]
-    rest = max(0.0, 1 - TAKEN * len(signals.keys() - learnt))
+    word_share = max(0.0, 1 - SIGNAL_SHARE * len(signals.keys() - learnt))
     of_words = sum(shares[kind.name] for kind in kinds if kind.of_words)
     total = sum(shares[kind.name] for kind in kinds if kind.reads != "representation")
-    scaled = {
-        kind.name: shares[kind.name] * kind.scale(scales.idf_sum, scales.own.get(kind.name, scales.dense))
+    factors = {
+        kind.name: shares[kind.name]
+        * kind.scale(scales.idf_sum, scales.by_retriever.get(kind.name, scales.dense))
         for kind in kinds
     }
     return PartWeights(
-        {kind.name: (rest if kind.of_words else 1.0) * scaled[kind.name] for kind in kinds},
+        {kind.name: (word_share if kind.of_words else 1.0) * factors[kind.name] for kind in kinds},
         {name: (total if name in learnt else 2 * of_words) * weight for name, weight in signals.items()},
     )
 

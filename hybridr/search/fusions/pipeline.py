@@ -55,11 +55,7 @@ class Pipeline(Fusion):
     def body(self, query: CompiledQuery, k: int) -> dict[str, Any]:
         """Return a hybrid query of all retrievers, with the pipeline that combines them."""
         queries = [query.query(name) for name in query.retrievers]
-        return {
-            "size": k,
-            "query": hybrid_query(queries, query.depth),
-            "search_pipeline": self.pipeline,
-        }
+        return {"size": k, "query": hybrid_query(queries, query.depth), "search_pipeline": self.pipeline}
 
     def scores(self, lists: CandidateLists) -> dict[str, float]:
         """Return the combined score of every candidate, computed as the pipeline's processor does."""
@@ -187,10 +183,7 @@ def rrf(lists: Sequence[Scores], weights: Sequence[float]) -> dict[str, float]:
 
 
 def fuse(
-    lists: Sequence[Scores],
-    *,
-    normalization: str = "min_max",
-    weights: Sequence[float] | None = None,
+    lists: Sequence[Scores], *, normalization: str = "min_max", weights: Sequence[float] | None = None
 ) -> dict[str, float]:
     """Fuse the score lists of several retrievers into one score per document.
 

@@ -25,15 +25,15 @@ class IndexAccess(NamedTuple):
 class QueryHits(NamedTuple):
     """A query and its best hits; `contents` are their texts by document id, if the re-ranker needs them.
 
-    `scale` is the factor from the scale of (1 + cosine) to that of the hits' scores. `hurried` says that a
-    user waits, so that time is limited.
+    `scale` is the factor from the scale of (1 + cosine) to that of the hits' scores. `time_limited` says that
+    a user waits.
     """
 
     query: str
     hits: Sequence[Hit]
     contents: Mapping[str, str]
     scale: float = 1.0
-    hurried: bool = True
+    time_limited: bool = True
 
 
 class Reranker(Protocol):
@@ -54,7 +54,7 @@ class Reranker(Protocol):
     reach: int | None = None
     own_settings: ClassVar[type[Stage]] = NoSettings
 
-    def __init__(self, access: IndexAccess, own: Any) -> None:
+    def __init__(self, access: IndexAccess, own_settings: Any) -> None:
         """Store what the re-ranker needs of the index and its settings; `obstacle` has returned None."""
 
     @staticmethod
@@ -70,16 +70,18 @@ class Reranker(Protocol):
         return ""
 
 
-def add_scores(listed: QueryHits, name: str, raw: Sequence[float], factor: float) -> list[Hit]:
+def add_scores(candidates: QueryHits, name: str, raw: Sequence[float], factor: float) -> list[Hit]:
     """Return the hits of a query, reordered by their score plus a raw score of this name (NaN where there is
     none).
 
     Raw scores count from the lowest of the list, times a factor; a hit without a raw score gets nothing.
     """
     lowest = min((score for score in raw if not math.isnan(score)), default=0.0)
-    factor /= listed.scale or 1.0
+    factor /= candidates.scale or 1.0
     hits = []
-    for hit, score in zip(listed.hits, [*raw, *repeat(math.nan, len(listed.hits) - len(raw))], strict=True):
+    for hit, score in zip(
+        candidates.hits, [*raw, *repeat(math.nan, len(candidates.hits) - len(raw))], strict=True
+    ):
         gain = 0.0 if math.isnan(score) else factor * (score - lowest)
         parts = None if hit.parts is None else {**hit.parts, name: gain}
         scores = {**hit.scores, name: None if math.isnan(score) else score}

@@ -20,7 +20,7 @@ from ...errors import DataError, SettingsError
 from ...languages import middle_words
 from ...records import Hit
 from ...settings import Stage
-from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measured_once, scale_factor
+from ..calibration import MINILM_SPREAD, QUESTIONS, STATEMENTS, measure_once, scale_factor
 from . import IndexAccess, QueryHits, Reranker, add_scores
 
 MEASURED, LONGEST = 10, 1_000  # texts, and characters of each
@@ -52,16 +52,16 @@ class CrossReranker(Reranker):
     tuned_by = "weight", "candidates"
     own_settings = CrossSettings
 
-    def __init__(self, access: IndexAccess, own: CrossSettings) -> None:
-        if own.folder is None:
+    def __init__(self, access: IndexAccess, settings: CrossSettings) -> None:
+        if settings.folder is None:
             raise SettingsError(
                 "the re-ranker 'cross' needs the folder of a cross-encoder", hint=PairScorer.how_to_name
             )
-        self.own, self.reach = own, own.candidates
-        self.scorer = open_once(PairScorer, own.folder)
+        self.settings, self.reach = settings, settings.candidates
+        self.scorer = open_once(PairScorer, settings.folder)
         key = f"{self.scorer.fingerprint} {self.scorer.details.precision} pairs of {access.info.uuid}"
-        spread = measured_once(key, partial(spread_on, access, self.scorer))
-        self.factor = own.weight * scale_factor(spread, MINILM_SPREAD)
+        spread = measure_once(key, partial(measure_spread, access, self.scorer))
+        self.factor = settings.weight * scale_factor(spread, MINILM_SPREAD)
 
     @staticmethod
     def obstacle(access: IndexAccess) -> str | None:
@@ -81,7 +81,7 @@ class CrossReranker(Reranker):
         ]
         if pairs and not any(text.strip() for _, text in pairs):
             raise DataError("the hits hold no text that could be read", hint="does _source leave it out?")
-        budget = self.own.budget_s * len(lists) if all(listed.hurried for listed in lists) else None
+        budget = self.settings.budget_s * len(lists) if all(listed.time_limited for listed in lists) else None
         scores = iter(self.scorer.score(pairs, within_s=budget))
         logits = [[float(next(scores)) for _ in hits] for hits in read_hits]
         return [
@@ -94,13 +94,14 @@ class CrossReranker(Reranker):
         Pinned hits and those of another ranking are not counted, because they are never read.
         """
         unread = [hit for hit in hits if self.name in hit.scores and hit.scores[self.name] is None]
-        late = sum(hit.rank <= self.own.candidates for hit in unread)
+        late = sum(hit.rank <= self.settings.candidates for hit in unread)
         if not late:
             return ""
-        return f"{late} of {len(hits)} hits were not read by the cross-encoder within {self.own.budget_s:g} s"
+        limit = f"{self.settings.budget_s:g} s"
+        return f"{late} of {len(hits)} hits were not read by the cross-encoder within {limit}"
 
 
-def spread_on(access: IndexAccess, scorer: PairScorer) -> float:
+def measure_spread(access: IndexAccess, scorer: PairScorer) -> float:
     """Return the standard deviation of the logits of queries from the middle of documents with sampled
     documents.
 

@@ -40,7 +40,7 @@ class MaximalMarginalRelevance(Reranker):
     own_settings = DiversitySettings
 
     access: IndexAccess
-    own: DiversitySettings
+    settings: DiversitySettings
 
     @staticmethod
     def obstacle(access: IndexAccess) -> str | None:
@@ -64,7 +64,7 @@ class MaximalMarginalRelevance(Reranker):
         stored = {answer["_id"]: answer["_source"].get(field) for answer in answers}
         rows = np.array([stored.get(doc) or [0.0] * record.dim for doc in doc_ids], dtype=np.float32)
         vectors = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        order, scores = diversified(np.array([hit.score for hit in hits]), vectors, self.own.relevance)
+        order, scores = diversified(np.array([hit.score for hit in hits]), vectors, self.settings.relevance)
         return [
             hits[place]._replace(score=score, rank=rank, parts=None)
             for rank, (place, score) in enumerate(zip(order, scores, strict=True), 1)

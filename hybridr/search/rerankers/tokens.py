@@ -48,12 +48,12 @@ class LateInteraction(Reranker):
     tuned_by = "token_weight", "token_candidates"
     own_settings = LateInteractionSettings
 
-    def __init__(self, access: IndexAccess, own: LateInteractionSettings) -> None:
+    def __init__(self, access: IndexAccess, settings: LateInteractionSettings) -> None:
         state = TokenState.of(access.info.record)
         assert state
-        self.access, self.state, self.reach = access, state, own.token_candidates
-        self.encoder = open_once(MultiVectorEncoder, own.token_encoder, state.encoder)
-        self.factor = own.token_weight * scale_factor(state.spread or 0.0, MINILM_SPREAD)
+        self.access, self.state, self.reach = access, state, settings.token_candidates
+        self.encoder = open_once(MultiVectorEncoder, settings.token_encoder, state.encoder)
+        self.factor = settings.token_weight * scale_factor(state.spread or 0.0, MINILM_SPREAD)
 
     @staticmethod
     def obstacle(access: IndexAccess) -> str | None:

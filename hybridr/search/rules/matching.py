@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from pydantic_core import SchemaValidator
 
-from .rule import MAX_PINS, READ_BY_PATTERNS, Rule, clause_count, compiled, normal_form, words_of
+from .rule import MAX_PATTERN_INPUT, MAX_PINS, Rule, clause_count, compile_pattern, normal_form, text_words
 
 MAX_QUERY_CHARACTERS = 1_000
 """Characters of a text that rules compare; a longer text equals no rule's `text`."""
 MAX_BANNED, MAX_CLAUSES = 10_000, 500
-"""Most banned documents and filter clauses of all rules for a text together: clusters limit a search."""
+"""Limits for all rules that match one text: banned documents, and clauses of filters."""
 MAX_RULINGS, MAX_REMARKS = 512, 20
 NO_PINS: Mapping[str, str] = MappingProxyType({})
 
@@ -82,7 +82,7 @@ class RuleBook:
         self._texts, self._prefixes = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         self._words = defaultdict[str, list[tuple[int, frozenset[str]]]](list)
         self._patterns: list[tuple[int, SchemaValidator]] = []
-        words = {n: words_of(normal_form(rule.words)) for n, rule in enumerate(rules) if rule.words}
+        words = {n: text_words(normal_form(rule.words)) for n, rule in enumerate(rules) if rule.words}
         counts = Counter(chain.from_iterable(words.values()))
         for number, rule in enumerate(rules):
             kind, value = rule.condition
@@ -90,7 +90,7 @@ class RuleBook:
                 rarest = min(words[number], key=lambda word: (counts[word], word))
                 self._words[rarest].append((number, words[number]))
             elif kind == "pattern":
-                self._patterns.append((number, compiled(value)))
+                self._patterns.append((number, compile_pattern(value)))
             else:
                 group = self._texts if kind == "text" else self._prefixes
                 group[normal_form(value)].append(number)
@@ -139,16 +139,16 @@ class RuleBook:
 
     def _matching(self, text: str) -> Iterator[int]:
         """Yield the numbers of the rules that match a text."""
-        searched = normal_form(text[:MAX_QUERY_CHARACTERS])
+        query = normal_form(text[:MAX_QUERY_CHARACTERS])
         if len(text) <= MAX_QUERY_CHARACTERS:
-            yield from self._texts.get(searched, ())
+            yield from self._texts.get(query, ())
         for length in self._lengths:
-            if length <= len(searched):
-                yield from self._prefixes.get(searched[:length], ())
-        words = words_of(searched)
+            if length <= len(query):
+                yield from self._prefixes.get(query[:length], ())
+        words = text_words(query)
         for word in words:
             yield from (number for number, rule_words in self._words.get(word, ()) if rule_words <= words)
-        start = searched[:READ_BY_PATTERNS]
+        start = query[:MAX_PATTERN_INPUT]
         yield from (number for number, pattern in self._patterns if pattern.isinstance_python(start))
 
 

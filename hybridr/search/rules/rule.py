@@ -22,27 +22,27 @@ from ...languages import has_visible_text
 MAX_PROGRAM_SIZE, MAX_TOTAL_PROGRAM_SIZE = 1_000, 20_000
 """The largest size of one pattern's program, and of all of an index together."""
 MAX_PATTERNS = 200
-READ_BY_PATTERNS = 200
+MAX_PATTERN_INPUT = 200
 """Characters of a text that patterns are compared with."""
-SLOWEST_S = 0.05  # seconds that a new pattern may take for a text of that length
+MAX_MATCH_S = 0.05  # seconds that a new pattern may take for a text of that length
 IGNORE_CASE = "(?i)"
 GROUP = re.compile(r"\(\?(?:P?<[^>]*>|([A-Za-z-]*)([:)]))")
 REPEAT = re.compile(r"\{\s*(\d*)\s*(?:(,)\s*(\d*)\s*)?\}")
 ESCAPE = re.compile(r"\\(?:[pPxuUbB]\{[^}]*\}|[pP].|.)", re.DOTALL)
 CLASSES = frozenset("pPwWdDsS")
-SIZE_OF_CLASS, SIZE_OF_SET = 10, 2
+CLASS_SIZE, SET_SIZE = 10, 2
 """Sizes of a Unicode class such as `\\w`, which has hundreds of ranges, and of a bracketed set."""
 
 
-def compiled(pattern: str) -> SchemaValidator:
-    """Return a compiled regular expression, without look-around and back-references.
+def compile_pattern(pattern: str) -> SchemaValidator:
+    """Compile a case-insensitive regular expression; the engine has no look-around and no back-references.
 
     Raises ValueError for an invalid pattern, and for one whose program is too large.
     """
     if (size := program_size(pattern)) > MAX_PROGRAM_SIZE:
         raise ValueError(
-            f"the pattern cannot be used: its repeats make a program of {size:,} parts, "
-            f"{MAX_PROGRAM_SIZE:,} are the most; use smaller counts"
+            f"the pattern is too complex (size {size:,}, limit {MAX_PROGRAM_SIZE:,}): "
+            "shorten it or use smaller repeat counts"
         )
     try:
         return SchemaValidator(
@@ -56,18 +56,18 @@ def compiled(pattern: str) -> SchemaValidator:
 
 def require_quick(pattern: str) -> None:
     """Raise ValueError for a pattern that takes long to match a text, however small its program is."""
-    validator = compiled(pattern)
+    validator = compile_pattern(pattern)
     letters = "".join(character for character in pattern if character.isalpha()) or "a"
     texts = (
-        (sample * READ_BY_PATTERNS)[:READ_BY_PATTERNS] for sample in (letters, letters[0], "a quiet word ")
+        (sample * MAX_PATTERN_INPUT)[:MAX_PATTERN_INPUT] for sample in (letters, letters[0], "a quiet word ")
     )
     for text in texts:
-        seconds = min(seconds_of(validator, text) for _ in range(3))
-        if seconds > SLOWEST_S:
+        seconds = min(time_match(validator, text) for _ in range(3))
+        if seconds > MAX_MATCH_S:
             raise ValueError(f"the pattern cannot be used: it takes {seconds * 1000:,.0f} ms for a text")
 
 
-def seconds_of(validator: SchemaValidator, text: str) -> float:
+def time_match(validator: SchemaValidator, text: str) -> float:
     """Return the seconds that one match of a pattern against a text takes."""
     began = time.perf_counter()
     validator.isinstance_python(text)
@@ -88,7 +88,7 @@ def program_size(pattern: str) -> int:
             if group := GROUP.match(pattern, place):
                 end = group.end()
                 if "x" in (group[1] or "").partition("-")[0]:
-                    raise ValueError("the pattern cannot be used: the flag x is not taken")
+                    raise ValueError("the pattern cannot be used: the flag x is not supported")
             if group is None or group[2] != ")":
                 sizes.append(0)
                 last_size = 0
@@ -118,10 +118,10 @@ def part_at(pattern: str, place: int) -> tuple[int, int]:
     """Return where the literal, escape or set at position `place` ends, and its size in the program."""
     if pattern[place] == "[":
         end = end_of_set(pattern, place)
-        return end, SIZE_OF_CLASS if {"\\", "[", "^"} & set(pattern[place + 1 : end]) else SIZE_OF_SET
+        return end, CLASS_SIZE if {"\\", "[", "^"} & set(pattern[place + 1 : end]) else SET_SIZE
     if escape := ESCAPE.match(pattern, place):
-        return escape.end(), SIZE_OF_CLASS if escape[0][1] in CLASSES else 1
-    return place + 1, 1 if pattern[place].isascii() and pattern[place] != "." else SIZE_OF_SET
+        return escape.end(), CLASS_SIZE if escape[0][1] in CLASSES else 1
+    return place + 1, 1 if pattern[place].isascii() and pattern[place] != "." else SET_SIZE
 
 
 def end_of_set(pattern: str, place: int) -> int:
@@ -136,7 +136,8 @@ def end_of_set(pattern: str, place: int) -> int:
             place += 1 + pattern.startswith("[^", place)
             place += pattern.startswith("]", place)  # a first `]` is a literal
             continue
-        depth -= pattern[place] == "]"
+        if pattern[place] == "]":
+            depth -= 1
         place += 1
         if not depth:
             break
@@ -155,15 +156,15 @@ CLAUSES: dict[str, tuple[str, ...]] = {
     "match": ("query", "operator", "minimum_should_match", "zero_terms_query", "lenient"),
     "bool": ("minimum_should_match",),
 }
-"""The kinds of clauses in a filter, with their options; a value that is no object is the first option."""
+"""The kinds of clauses in a filter, with their options; a value that is not an object is the first option."""
 BY_FIELD, LISTS = ("term", "terms", "range", "match"), ("terms", "ids")
-BESIDE = ("boost", "_name")
+COMMON_OPTIONS = ("boost", "_name")
 PARTS_OF_BOOL = ("must", "filter", "should", "must_not")
 MAX_FILTER_CLAUSES, MAX_VALUES, MAX_FILTER_DEPTH = 100, 1024, 8
 LETTERS_AND_DIGITS = re.compile(r"\w+")
 
 Id = Annotated[str, Field(min_length=1, max_length=512)]
-Said = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
+RuleText = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
 
 
 class Rule(BaseModel):
@@ -176,24 +177,24 @@ class Rule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=r"^[^\s\x00-\x1f]([^\x00-\x1f]{0,98}[^\s\x00-\x1f])?$")
-    text: Said | None = None
-    words: Said | None = None
-    prefix: Said | None = None
-    pattern: Said | None = None
+    text: RuleText | None = None
+    words: RuleText | None = None
+    prefix: RuleText | None = None
+    pattern: RuleText | None = None
     pin: tuple[Id, ...] = Field((), max_length=MAX_PINS)
     ban: tuple[Id, ...] = Field((), max_length=MAX_BANS)
     filter: dict[str, Any] | None = None
-    replace: Said | None = None
+    replace: RuleText | None = None
     by: str = Field("", max_length=200)
     at: str = Field("", max_length=40)
 
     @model_validator(mode="after")
-    def whole(self) -> Rule:
-        """Return the rule after checks across fields. Raises ValueError."""
+    def check_fields(self) -> Rule:
+        """Return the rule unchanged. Raises ValueError for fields that contradict each other."""
         if len([name for name in CONDITIONS if getattr(self, name) is not None]) != 1:
-            raise ValueError(f"a rule has one of {', '.join(CONDITIONS)}")
+            raise ValueError(f"a rule needs exactly one of {', '.join(CONDITIONS)}")
         if not any(getattr(self, name) for name in ACTIONS):
-            raise ValueError(f"a rule does something: {', '.join(ACTIONS)}")
+            raise ValueError(f"a rule needs at least one of {', '.join(ACTIONS)}")
         if pinned_and_banned := set(self.pin) & set(self.ban):
             raise ValueError(f"'{min(pinned_and_banned)}' is pinned and banned")
         if len(set(self.pin)) < len(self.pin):
@@ -201,12 +202,12 @@ class Rule(BaseModel):
         for content in (self.text, self.prefix, self.replace):
             if content is not None and not has_visible_text(content):
                 raise ValueError("a text needs a visible character")
-        if self.words is not None and not words_of(normal_form(self.words)):
-            raise ValueError("words are letters or digits")
+        if self.words is not None and not text_words(normal_form(self.words)):
+            raise ValueError("words need a letter or a digit")
         if self.filter is not None:
-            require_comparing(self.filter)
+            check_rule_filter(self.filter)
         if self.pattern is not None:
-            compiled(self.pattern)
+            compile_pattern(self.pattern)
         return self
 
     @property
@@ -240,7 +241,7 @@ def read_rule(value: Any, where: str) -> Rule:
         raise DataError(f"{where}: {reason}", hint="docs/rules.md has one of each kind") from None
 
 
-def require_comparing(filter: Any) -> None:
+def check_rule_filter(filter: Any) -> None:
     """Raise ValueError for a filter that does more than compare fields with values.
 
     Rules run with the rights of the user who searches. A lookup would read other indices, a script would run
@@ -279,12 +280,12 @@ def check_options(kind: str, body: dict[str, Any]) -> None:
     """Raise ValueError for an option of a clause that is unknown or not a plain value."""
     options = CLAUSES[kind]
     if kind in BY_FIELD:
-        field_values = [value for name, value in body.items() if name not in BESIDE]
+        field_values = [value for name, value in body.items() if name not in COMMON_OPTIONS]
         if len(field_values) != 1:
             raise ValueError(f"{kind} names one field")
         body = field_values[0] if isinstance(field_values[0], dict) else {options[0]: field_values[0]}
     for name, value in body.items():
-        if name not in options and name not in BESIDE:
+        if name not in options and name not in COMMON_OPTIONS:
             raise ValueError(f"'{str(name)[:50]}' of {kind} is not taken")
         values = value if isinstance(value, list) and kind in LISTS else [value]
         if len(values) > MAX_VALUES or any(isinstance(item, dict | list) for item in values):
@@ -296,6 +297,6 @@ def normal_form(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def words_of(text: str) -> frozenset[str]:
+def text_words(text: str) -> frozenset[str]:
     """Return the words of a text in normal form: its runs of letters and digits."""
     return frozenset(LETTERS_AND_DIGITS.findall(text))

@@ -73,22 +73,22 @@ class RulesVersion(NamedTuple):
 def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
     """Return the rules that the record of an index names, cached by version; no request if it names none.
 
-    Raises AccessDenied if they may not be read, and DataError if they are missing or unreadable: without them
-    banned documents would be shown. Patterns beyond the limits and filters that the index refuses are left
-    out, with a remark.
+    Raises AccessDenied if the user may not read them, and DataError if they are missing or unreadable:
+    without them banned documents would be shown. Patterns beyond the limits and filters that the index
+    refuses are left out, with a remark.
     """
     if (rules := info.record.rules) is None:
         return NO_RULES
     mapping_key = fingerprint(info.mappings.get("properties"))
     key = (cluster.url, info.name, rules.job, mapping_key)
     if key not in _books:
-        version = stored_version(cluster, info, rules.version)
+        version = fetch_version(cluster, info, rules.version)
         if version is None or version.job != rules.job:
             raise DataError(
                 f"the rules of '{info.name}' are not as they were written",
                 hint=f"hybridr rules {info.record.source} import FILE   writes them anew",
             )
-        refusals = refused_filters(cluster, info, version.rules)
+        refusals = find_refused_filters(cluster, info, version.rules)
         changes = {name: {"filter": None} for name in refusals}
         accepted = [rule.model_copy(update=changes.get(rule.name)) for rule in version.rules]
         usable = [rule for rule in accepted if rule.actions]  # a refused filter may be the only action
@@ -98,8 +98,11 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
     return _books[key]
 
 
-def stored_version(cluster: Cluster, info: IndexInfo, version: int | None = None) -> RulesVersion | None:
-    """Return a stored version of the rules, the newest if `version` is None; None if there is none."""
+def fetch_version(cluster: Cluster, info: IndexInfo, version: int | None = None) -> RulesVersion | None:
+    """Return a stored version of the rules, the newest if `version` is None; None if there is none.
+
+    Raises AccessDenied with the missing right, DataError for a malformed version.
+    """
     index = rules_index(info)
     query = {"match_all": {}} if version is None else {"ids": {"values": [str(version)]}}
     body = {"size": 1, "query": query, "sort": [NEWEST]}
@@ -109,7 +112,7 @@ def stored_version(cluster: Cluster, info: IndexInfo, version: int | None = None
         return None
     except AccessDenied as error:
         raise AccessDenied(
-            f"the rules of '{info.name}' may not be read: {error.message}",
+            f"the rules of '{info.name}' cannot be read: {error.message}",
             hint=f"give this user's role indices:data/read/search on {index}, as roles/search.json does",
             status=error.status,
         ) from None
@@ -124,7 +127,7 @@ def read_version(source: Mapping[str, Any]) -> RulesVersion:
     """
     rules = source.get("rules")
     if not isinstance(rules, list) or not isinstance(source.get("version"), int):
-        raise DataError("the index of rules holds what hybridr did not write")
+        raise DataError("the index of rules holds a document that hybridr did not write")
     excess = excess_patterns(rules)
     parsed = tuple(
         read_rule(rule, f"rule {number}") for number, rule in enumerate(rules, 1) if number not in excess
@@ -138,7 +141,7 @@ def read_version(source: Mapping[str, Any]) -> RulesVersion:
 def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
     """Return the stored rules whose patterns exceed the limits: number (from 1) -> reason."""
     excess: dict[int, str] = {}
-    too_many = f"{MAX_PATTERNS} patterns of {MAX_TOTAL_PROGRAM_SIZE:,} parts in all are the most"
+    too_many = f"at most {MAX_PATTERNS} patterns of {MAX_TOTAL_PROGRAM_SIZE:,} parts in all are used"
     patterns = programs = 0
     for number, rule in enumerate(rules, 1):
         pattern = rule.get("pattern") if isinstance(rule, Mapping) else None
@@ -153,7 +156,7 @@ def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
         except ValueError:
             size = MAX_PROGRAM_SIZE + 1
         if size > MAX_PROGRAM_SIZE:
-            excess[number] = f"its pattern's repeats are too large, {MAX_PROGRAM_SIZE:,} parts are the most"
+            excess[number] = f"its pattern is too complex, a program has at most {MAX_PROGRAM_SIZE:,} parts"
         elif programs + size > MAX_TOTAL_PROGRAM_SIZE:
             excess[number] = too_many
         else:
@@ -161,12 +164,12 @@ def excess_patterns(rules: Sequence[Any]) -> dict[int, str]:
     return excess
 
 
-def refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> dict[str, str]:
-    """Return the rules whose filters the index refuses: name -> reason, such as a value that is no date.
+def find_refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) -> dict[str, str]:
+    """Return the rules whose filters the index refuses: name -> reason, such as a value that is not a date.
 
-    Several filters are tried in one search; a refused group is split in halves.
+    Several filters are tried in one search; a refused group is split in half.
     """
-    groups: list[list[Rule]] = [[]]
+    groups: list[list[Rule]] = [[]]  # the first may stay empty
     clauses = 0
     for rule in rules:
         if rule.filter is not None:
@@ -179,7 +182,7 @@ def refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) ->
     refusals: dict[str, str] = {}
     while groups:
         group = groups.pop()
-        if group and (reason := refusal(cluster, info, [rule.filter or {} for rule in group])):
+        if group and (reason := try_filters(cluster, info, [rule.filter or {} for rule in group])):
             if len(group) == 1:
                 refusals[group[0].name] = f"its filter is refused: {reason}"[:300]
             else:
@@ -188,7 +191,7 @@ def refused_filters(cluster: Cluster, info: IndexInfo, rules: Sequence[Rule]) ->
     return refusals
 
 
-def refusal(cluster: Cluster, info: IndexInfo, filters: Sequence[Mapping[str, Any]]) -> str:
+def try_filters(cluster: Cluster, info: IndexInfo, filters: Sequence[Mapping[str, Any]]) -> str:
     """Return why an index refuses one of these filters; empty if it accepts all."""
     clauses = [{"bool": {"filter": [clause]}} for clause in filters]
     try:
@@ -207,13 +210,13 @@ def require_room(rules: Sequence[Rule]) -> None:
     sizes = [program_size(rule.pattern) for rule in rules if rule.pattern is not None]
     if len(sizes) > MAX_PATTERNS:
         raise DataError(
-            f"{len(sizes):,} rules have a pattern, {MAX_PATTERNS} may: each is tried for every query",
+            f"{len(sizes):,} rules have a pattern, at most {MAX_PATTERNS} may: each is tried for every query",
             hint="text, words and prefix are looked up, whatever their number",
         )
     if sum(sizes) > MAX_TOTAL_PROGRAM_SIZE:
         raise DataError(
-            f"the patterns have {sum(sizes):,} parts together, {MAX_TOTAL_PROGRAM_SIZE:,} are the most",
-            hint="smaller counts in {}, or text, words and prefix",
+            f"the patterns have {sum(sizes):,} parts together, at most {MAX_TOTAL_PROGRAM_SIZE:,} may",
+            hint="use smaller counts in {}, or text, words and prefix",
         )
 
 
@@ -235,7 +238,7 @@ def write_version(cluster: Cluster, info: IndexInfo, version: RulesVersion) -> b
             raise
         return False
     if version.version > VERSIONS_KEPT:
-        with suppress(ClusterError):  # an old version that stays does no harm
+        with suppress(ClusterError):  # an old version does no harm
             cluster.request("DELETE", path_of(index, "_doc", str(version.version - VERSIONS_KEPT)))
     return True
 
@@ -247,19 +250,21 @@ class RulesChange(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-def rules_of(cluster: Cluster, name: str, version: int | None = None) -> RulesVersion:
+def fetch_rules(cluster: Cluster, name: str, version: int | None = None) -> RulesVersion:
     """Return the rules of an index with vectors, those in force or those of a version that is still stored.
 
     Raises DataError without vectors, NotFound for a version that is not stored.
     """
     info = resolve_complete(cluster, name)
     if version is None and info.record.rules is None:
-        newest = stored_version(cluster, info)
+        newest = fetch_version(cluster, info)
         return (newest or RulesVersion())._replace(rules=())
     number = info.record.rules.version if version is None and info.record.rules else version
-    if (rules := stored_version(cluster, info, number)) is None:
-        raise NotFound(f"version {number} of the rules of '{name}' is not kept", hint=f"hybridr rules {name}")
-    return rules._replace(left_out={**rules.left_out, **refused_filters(cluster, info, rules.rules)})
+    if (rules := fetch_version(cluster, info, number)) is None:
+        raise NotFound(
+            f"version {number} of the rules of '{name}' is no longer stored", hint=f"hybridr rules {name}"
+        )
+    return rules._replace(left_out={**rules.left_out, **find_refused_filters(cluster, info, rules.rules)})
 
 
 def add_rules(
@@ -278,10 +283,12 @@ def add_rules(
                 require_quick(rule.pattern)
         except ValueError as error:
             raise DataError(f"rule {rule.name}: {error}") from None
-    for rule_name, reason in refused_filters(cluster, info, new_rules).items():
-        raise DataError(f"rule {rule_name}: {reason}", hint="the mapping says what its fields take")
-    signed_rules = {rule.name: rule.model_copy(update=signed(cluster, by)) for rule in new_rules}
-    version = changed_rules(
+    for rule_name, reason in find_refused_filters(cluster, info, new_rules).items():
+        raise DataError(
+            f"rule {rule_name}: {reason}", hint="the mapping of the index says which values its fields take"
+        )
+    signed_rules = {rule.name: rule.model_copy(update=change_stamp(cluster, by)) for rule in new_rules}
+    version = change_rules(
         cluster,
         info,
         lambda old_rules: tuple(({rule.name: rule for rule in old_rules} | signed_rules).values()),
@@ -299,13 +306,13 @@ def remove_rules(
     """Remove rules by name. Raises NotFound for an unknown name, and the errors of `add_rules`."""
     info = resolve_complete(cluster, name)
 
-    def left(old_rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    def without_removed(old_rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         """Return the rules without the removed ones. Raises NotFound for an unknown name."""
         if unknown := set(names) - {rule.name for rule in old_rules}:
             raise NotFound(f"no rule is called '{min(unknown)[:100]}'", hint=f"hybridr rules {name}")
         return tuple(rule for rule in old_rules if rule.name not in names)
 
-    return RulesChange(changed_rules(cluster, info, left, by, dry_run=dry_run))
+    return RulesChange(change_rules(cluster, info, without_removed, by, dry_run=dry_run))
 
 
 def read_rules(file: Path) -> list[Rule]:
@@ -313,7 +320,7 @@ def read_rules(file: Path) -> list[Rule]:
     return [read_rule(record, f"{file}:{number}") for number, record in read_jsonl(file)]
 
 
-def changed_rules(
+def change_rules(
     cluster: Cluster,
     info: IndexInfo,
     change: Callable[[tuple[Rule, ...]], tuple[Rule, ...]],
@@ -328,8 +335,8 @@ def changed_rules(
     """
     for edit_round in range(EDIT_ROUNDS):
         time.sleep(edit_round * EDIT_WAIT_S)
-        newest = stored_version(cluster, info) or RulesVersion()
-        stamp = signed(cluster, by)
+        newest = fetch_version(cluster, info) or RulesVersion()
+        stamp = change_stamp(cluster, by)
         rules = change(newest.rules)
         version = RulesVersion(newest.version + 1, stamp["by"], stamp["at"], secrets.token_hex(8), rules)
         if dry_run:
@@ -343,10 +350,10 @@ def changed_rules(
         for name in dict.fromkeys([info.name, *names]):
             rewrite(cluster, name, with_newest_rules(cluster, info, kept_rules), settled=True)
         return version
-    raise ClusterError(f"others go on changing the rules of '{info.name}'", hint="try again")
+    raise ClusterError(f"others keep changing the rules of '{info.name}'", hint="try again")
 
 
-def signed(cluster: Cluster, by: str | None) -> dict[str, str]:
+def change_stamp(cluster: Cluster, by: str | None) -> dict[str, str]:
     """Return author and time of a change: `by`, else the cluster's user, else that of this machine."""
     user = by or (cluster.settings.user if cluster.settings else None)
     if not user:
@@ -358,4 +365,4 @@ def signed(cluster: Cluster, by: str | None) -> dict[str, str]:
 
 def signature(cluster: Cluster, remark: str) -> str:
     """Return the author of a client's change: the server's own user, with the client's remark in brackets."""
-    return f"{signed(cluster, None)['by'][:100]} ({remark})"
+    return f"{change_stamp(cluster, None)['by'][:100]} ({remark})"

@@ -18,7 +18,7 @@ import numpy as np
 from ...encoders.contract import unit_length
 from ...errors import HybridrError
 from ..calibration import likeness_threshold
-from ..past_queries import document_credits, query_vectors, similar_past_queries, text_stamps
+from ..past_queries import document_credits, fetch_text_stamps, find_past_queries, query_vectors
 from . import Place, QueryReading, Signal
 
 LOGGER = logging.getLogger("hybridr.memory")
@@ -66,13 +66,13 @@ class MemorySignal(Signal):
         texts = [reading.text for reading in readings]
         vectors = unit_length(np.stack([reading.reading.vector for reading in readings]))
         try:
-            past = similar_past_queries(self.cluster, info, texts, vectors, self.least)
+            past = find_past_queries(self.cluster, info, texts, vectors, self.least)
             by_text = {
                 text: list(document_credits(similar, self.least).items())[:MAX_CREDITED]
                 for text, similar in past.items()
             }
             doc_ids = sorted({doc_id for entries in by_text.values() for doc_id, _ in entries})
-            stamps = text_stamps(self.cluster, info, info.record.fields, doc_ids)
+            stamps = fetch_text_stamps(self.cluster, info, info.record.fields, doc_ids)
         except HybridrError as error:
             self.silent_until = time.monotonic() + RETRY_S
             self.credits.clear()
@@ -96,5 +96,5 @@ class MemorySignal(Signal):
     def learnt_from(self, texts: Sequence[str]) -> Collection[str]:
         """Return those texts that equal a past query."""
         vectors = query_vectors(self.place.encoder, list(texts))
-        similar = similar_past_queries(self.place.cluster, self.place.info, texts, vectors, SAME)
+        similar = find_past_queries(self.place.cluster, self.place.info, texts, vectors, SAME)
         return [text for text, past in similar.items() if past]

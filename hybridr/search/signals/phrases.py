@@ -12,7 +12,7 @@ from typing import Any
 
 from ...indexing.terms.terms import Word
 from ...languages import STOP_WORDS
-from ..pieces import boost_of
+from ..pieces import idf_boost
 from . import Place, QueryReading, Signal
 
 SCALE = 3.5
@@ -55,7 +55,7 @@ class Phrases(Signal):
         clauses: dict[str, list[dict[str, Any]]] = defaultdict(list)
         limit = min(MAX_PAIRS, MAX_CLAUSES // len(self.fields))
         for field in self.fields:
-            for phrase, share in phrases_of(reading.text, field, reading.analysed.words, limit).items():
+            for phrase, share in neighbour_pairs(reading.text, field, reading.analysed.words, limit).items():
                 boosted = {"query": phrase, "boost": SCALE * HALF * share / reading.root}
                 clauses[phrase].append({"match_phrase": {field: boosted}})
         return [
@@ -73,8 +73,8 @@ def fields_with_positions(place: Place) -> list[str]:
     ]
 
 
-def phrases_of(text: str, field: str, words: Sequence[Word], limit: int) -> dict[str, float]:
-    """Return the pairs of neighbouring words of a text with their boosts (see `boost_of`), heaviest pairs
+def neighbour_pairs(text: str, field: str, words: Sequence[Word], limit: int) -> dict[str, float]:
+    """Return the pairs of neighbouring words of a text with their boosts (see `idf_boost`), heaviest pairs
     first if there are too many.
 
     Of several words at one position (synonyms, shingles) the shortest counts.
@@ -88,4 +88,4 @@ def phrases_of(text: str, field: str, words: Sequence[Word], limit: int) -> dict
     for first, second in pairwise(word_at[position] for position in sorted(word_at)):
         pairs.setdefault((first.term, second.term), (first, second))
     heaviest = sorted(pairs.values(), key=lambda pair: -(pair[0].idf + pair[1].idf))[:limit]
-    return {phrase: boost_of(pair) for pair in heaviest if (phrase := text[pair[0].start : pair[1].end])}
+    return {phrase: idf_boost(pair) for pair in heaviest if (phrase := text[pair[0].start : pair[1].end])}

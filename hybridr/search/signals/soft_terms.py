@@ -70,7 +70,7 @@ class SoftTerms(Signal):
         A word itself counts by the mean cosine of its occurrences; a word that is not in the table matches
         only itself.
         """
-        shares = shares_of(reading.analysed)
+        shares = idf_shares(reading.analysed)
         limit = max(0, MAX_CLAUSES - len(reading.analysed.words)) // (USED * len(self.fields))
         clauses = []
         for term, share in list(shares.items())[:limit]:
@@ -97,10 +97,10 @@ class SoftTerms(Signal):
         Terms are matched exactly, without analysis. No term counts as nearer than the word itself, although
         mean states are nearer to each other than occurrences are to their mean.
         """
-        nearest, own = self.table.near(term, NEAREST), self.table.own_cosine
+        nearest, highest = self.table.near(term, NEAREST), self.table.own_cosine
         threshold = nearest[-1][1] if nearest else self.usual_threshold
-        span = own - threshold
-        cosines = {neighbour: min(cosine, own) for neighbour, cosine in nearest[:USED]} | {term: own}
+        span = highest - threshold
+        cosines = {neighbour: min(cosine, highest) for neighbour, cosine in nearest[:USED]} | {term: highest}
         levels: dict[int, list[str]] = defaultdict(list)
         for neighbour, cosine in cosines.items():
             if cosine > threshold:
@@ -109,7 +109,7 @@ class SoftTerms(Signal):
         return [(round(step * level, DECIMALS), terms) for level, terms in levels.items()]
 
 
-def shares_of(analysed: Analysed) -> Mapping[str, float]:
+def idf_shares(analysed: Analysed) -> Mapping[str, float]:
     """Return each term's share of the idf sum, largest first."""
     weights: dict[str, float] = {}
     for word in analysed.words:

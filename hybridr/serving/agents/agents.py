@@ -304,9 +304,7 @@ def open_agents(
     return Agents(server, tools, Server(doorway, listen(settings.host, settings.port), http_settings))
 
 
-def as_tool(
-    tool: Callable[..., Coroutine[Any, Any, str]],
-) -> Callable[..., Coroutine[Any, Any, str]]:
+def as_tool(tool: Callable[..., Coroutine[Any, Any, str]]) -> Callable[..., Coroutine[Any, Any, str]]:
     """Return a tool whose errors are raised as ToolError, with a message and a hint for a model."""
 
     @wraps(tool)

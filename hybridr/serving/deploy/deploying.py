@@ -173,10 +173,7 @@ def cache_requests(info: IndexInfo, way: str) -> list[dict[str, Any]]:
 
 
 def deploy(
-    cluster: Cluster,
-    name: str,
-    settings: DeploySettings | None = None,
-    search: SearchSettings | None = None,
+    cluster: Cluster, name: str, settings: DeploySettings | None = None, search: SearchSettings | None = None
 ) -> DeployResult:
     """Deploy the index in the chosen way; a second call with the same settings changes nothing.
 

@@ -29,7 +29,7 @@ from ...records import Progress, silent
 from ...relevance.tuning import reset_tuning, tune, without_chain
 from ...search.checks import HYBRID, encoder_for
 from ...search.rules.rule import read_rule
-from ...search.rules.rules import RulesChange, RulesVersion, add_rules, remove_rules, rules_of, signature
+from ...search.rules.rules import RulesChange, RulesVersion, add_rules, fetch_rules, remove_rules, signature
 from ...search.search import Search
 from ...search.settings import SearchSettings
 from ...search.systems import Compared, check_collection, evaluate_searches, system
@@ -136,7 +136,7 @@ class SideBySide:
             info = replace(index, scope=hybrid.info.scope)  # only the documents that the server's name shows
             return Search(self.cluster, info, encoder_for(info, None), settings=settings)
         condition = system(name)
-        settings = condition.chosen(settings, 0)
+        settings = condition.search_settings(settings, 0)
         return Search(
             self.cluster, hybrid.info, hybrid.encoder, condition.mode, condition.feedback, settings=settings
         )
@@ -328,7 +328,7 @@ def add_rule_editing(app: FastAPI, cluster: Cluster, index: str, comparison: Sid
 
     @app.get("/rules", summary="The rules of the index", dependencies=SAME_SITE)
     def rules() -> Response:
-        return json_response(shown_rules(rules_of(cluster, index)))
+        return json_response(shown_rules(fetch_rules(cluster, index)))
 
     @app.post("/rules", summary="Add a rule, or change the one of its name", dependencies=SAME_SITE)
     def add(body: RuleRequest) -> Response:

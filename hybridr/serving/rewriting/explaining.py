@@ -26,7 +26,7 @@ from ...search.checks import stored_fusion
 from ...search.clauses import NotRanked, ParsedQuery
 from ...search.search import Search
 from ...search.settings import Finds, SearchSettings
-from ...search.systems import texts_of
+from ...search.systems import fetch_texts
 from .rewriting import (
     BODY_PARAMETERS,
     BodyRanking,
@@ -275,7 +275,7 @@ def shadow_report(
     else:
         requests = shadow_requests(search, read_requests(file), recall, progress)
     report = compare_answers(source, requests, stop_reason, judgements)
-    report = report.with_texts(texts_of(search.cluster, search.info, report.shown_ids))
+    report = report.with_texts(fetch_texts(search.cluster, search.info, report.shown_ids))
     if page is not None:
         with replacing(page, private=True) as temporary:
             temporary.write_text(report.page(), encoding="utf-8")

@@ -16,7 +16,7 @@ from ...encoders.contract import Reading
 from ...families import load_member
 from ...indexing.planning import added_fields
 from ...search.clauses import REASONS, NotRanked, ParsedQuery
-from ...search.client_query import MAX_CHARACTERS, RELATIVES, ClientQueries, Shapes, filter_of, with_text
+from ...search.client_query import MAX_CHARACTERS, RELATIVES, ClientQueries, Shapes, dense_filter, with_text
 from ...search.context import is_wordless
 from ...search.fusions import FAMILY as FUSIONS
 from ...search.fusions import LARGEST_WINDOW, SplitQuery
@@ -413,7 +413,7 @@ class BodyRanking:
         are unchanged. `among` are the ids of documents to score without a script.
         """
         body, parsed, whole, reading = request
-        filter, ruling = filter_of(parsed), parsed.ruling
+        filter, ruling = dense_filter(parsed), parsed.ruling
         if ruling:
             filter = ruling.restricted_filter(filter)
         rescoring = self.search.rescoring(
@@ -452,7 +452,7 @@ class BodyRanking:
     def own_query(self, request: ReadBody) -> SplitQuery:
         """Return the client's query split into what finds and what scores, both divided by its scale."""
         return self.queries.split_query(
-            request.body["query"], request.query, recall=self.recall, whole=request.whole
+            request.body["query"], request.query, recall=self.recall, single=request.whole
         )
 
     def unranked(self, raw: bytes) -> bytes:

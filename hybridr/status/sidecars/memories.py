@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...cluster.connection import Cluster
 from ...cluster.record import IndexInfo
-from ...search.past_queries import drop_memories, memories_of, memory_of
+from ...search.past_queries import current_memory, drop_memories, list_memories
 from . import Sidecar
 
 
@@ -36,7 +36,7 @@ class Memories(Sidecar):
         """Return the learnt queries that the record names; None without any."""
         if (memory_record := info.record.memory) is None:
             return None
-        memory = memory_of(info)
+        memory = current_memory(info)
         stored = cluster.count(memory) if cluster.exists(memory) else 0
         usable = info.record.remembers and stored == memory_record.queries
         return MemoryState(memory, memory_record.queries, usable)
@@ -50,7 +50,7 @@ class Memories(Sidecar):
     @staticmethod
     def stored_names(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:
         """Return the names of the existing hidden indices."""
-        return [memory for info in infos for memory in memories_of(cluster, info.name)]
+        return [memory for info in infos for memory in list_memories(cluster, info.name)]
 
     @staticmethod
     def drop(cluster: Cluster, infos: Sequence[IndexInfo]) -> list[str]:

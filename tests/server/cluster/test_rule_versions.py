@@ -46,7 +46,7 @@ def test_the_newest_version_counts_and_one_without_rules_is_none(cluster, source
 def test_rules_that_cannot_be_read_stop_the_plan(cluster, source, held):
     store(cluster, source, 12, held)
     try:
-        with pytest.raises(DataError, match="holds what hybridr did not write"):
+        with pytest.raises(DataError, match="holds a document that hybridr did not write"):
             newest_rules(cluster, source)
     finally:
         cluster.request("DELETE", path_of(rules_index(source)))

@@ -106,6 +106,6 @@ def test_a_fault_of_the_code_is_no_note(cluster, filled, monkeypatch):
     def broken(*_: object) -> None:
         raise TypeError("a fault")
 
-    monkeypatch.setattr(answering, "calibrated", broken)
+    monkeypatch.setattr(answering, "calibrate_search", broken)
     with pytest.raises(TypeError, match="a fault"):
         calibrate(cluster, name, ENCODER)

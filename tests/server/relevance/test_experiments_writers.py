@@ -12,7 +12,7 @@ from hybridr.cluster.destinations import resolve, write_record
 from hybridr.errors import DataError
 from hybridr.relevance import experiments, learning
 from hybridr.relevance.experiments import start_experiment, stop_experiment
-from hybridr.relevance.learning import learn, memories_of, unlearn
+from hybridr.relevance.learning import learn, list_memories, unlearn
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -42,12 +42,12 @@ def test_what_an_experiment_compares_is_not_forgotten(cluster, index, sides):
         assert refusal.value.hint == f"hybridr experiment stop {index}"
     info = resolve(cluster, index)
     assert info.record == running
-    assert memories_of(cluster, info.name)
+    assert list_memories(cluster, info.name)
     stop_experiment(cluster, index)
     assert unlearn(cluster, index).memory
     info = resolve(cluster, index)
     assert info.record.memory is None
-    assert memories_of(cluster, info.name) == []
+    assert list_memories(cluster, info.name) == []
 
 
 def test_an_experiment_that_begins_while_somebody_forgets_keeps_its_ranking(cluster, index, monkeypatch):
@@ -63,7 +63,7 @@ def test_an_experiment_that_begins_while_somebody_forgets_keeps_its_ranking(clus
     info = resolve(cluster, index)
     assert info.record.experiment
     assert info.record.experiment.b.memory
-    assert memories_of(cluster, info.name)
+    assert list_memories(cluster, info.name)
 
 
 @pytest.mark.parametrize("what", ["forgets", "experiments", "tunes"])

@@ -11,7 +11,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.errors import DataError
 from hybridr.relevance import learning
-from hybridr.relevance.learning import learn, memories_of, unlearn
+from hybridr.relevance.learning import learn, list_memories, unlearn
 from support.commands import before_call
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
@@ -39,7 +39,7 @@ def test_who_forgets_while_the_first_learns_leaves_no_half_memory(cluster, index
 
     def settled(*given: Any, **named: Any) -> Any:
         """Someone who read the record before it named the memory drops what he saw then."""
-        memories = memories_of(cluster, resolve(cluster, index).name)
+        memories = list_memories(cluster, resolve(cluster, index).name)
         done = real(*given, **named)
         assert [learning.drop_index(cluster, memory) for memory in memories] == [True]
         return done
@@ -55,15 +55,15 @@ def test_who_forgets_while_the_first_learns_leaves_no_half_memory(cluster, index
             learn(cluster, index, JUDGED, encoder=ENCODER)
     info = resolve(cluster, index)
     assert info.record.memory is None
-    assert memories_of(cluster, info.name) == []
+    assert list_memories(cluster, info.name) == []
     assert cluster.indices(f"{info.name}-hybridr-memory-*") == []
     assert Search(cluster, index, ENCODER)(QUERIES[0].text)
     monkeypatch.undo()
-    assert learn(cluster, index, JUDGED, encoder=ENCODER).memory == memories_of(cluster, info.name)[0]
+    assert learn(cluster, index, JUDGED, encoder=ENCODER).memory == list_memories(cluster, info.name)[0]
 
 
 def test_a_dry_run_names_no_memory_that_will_never_be(cluster, index):
     done = learn(cluster, index, JUDGED, encoder=ENCODER, dry_run=True)
     assert done.memory is None
     assert done.rehearsal is not None
-    assert memories_of(cluster, done.index) == []
+    assert list_memories(cluster, done.index) == []

@@ -15,7 +15,7 @@ from hybridr.errors import DataError
 from hybridr.relevance import learning, tuning
 from hybridr.relevance.learning import learn, unlearn
 from hybridr.relevance.tuning import tune
-from hybridr.search.past_queries import memories_of, memory_of
+from hybridr.search.past_queries import current_memory, list_memories
 from support.corpus import reindexed, text_number
 from support.hashing import HashingEncoder
 
@@ -59,8 +59,8 @@ def test_who_learns_last_loses_nothing_that_another_learnt_meanwhile(cluster, in
     info = resolve(cluster, index)
     assert info.record.memory
     assert info.record.memory.queries == 3
-    assert memories_of(cluster, info.name) == [memory_of(info)]
-    assert cluster.count(memory_of(info)) == 3
+    assert list_memories(cluster, info.name) == [current_memory(info)]
+    assert cluster.count(current_memory(info)) == 3
 
 
 def test_who_learns_while_all_is_forgotten_is_refused(cluster, index, monkeypatch):
@@ -68,7 +68,7 @@ def test_who_learns_while_all_is_forgotten_is_refused(cluster, index, monkeypatc
     overtake(monkeypatch, learning, lambda: unlearn(cluster, index))
     with pytest.raises(DataError, match="another command changed the memory"):
         learn_queries(cluster, index, 12)
-    assert memories_of(cluster, resolve(cluster, index).name) == []
+    assert list_memories(cluster, resolve(cluster, index).name) == []
 
 
 def test_what_was_learnt_outlives_a_learn_that_is_broken_off(cluster, index, monkeypatch):
@@ -83,11 +83,11 @@ def test_what_was_learnt_outlives_a_learn_that_is_broken_off(cluster, index, mon
         with pytest.raises(KeyboardInterrupt):
             learn_queries(cluster, index, 12)
     assert resolve(cluster, index).record == before.record
-    assert cluster.count(memory_of(before)) == 2
-    assert len(memories_of(cluster, before.name)) == 2
+    assert cluster.count(current_memory(before)) == 2
+    assert len(list_memories(cluster, before.name)) == 2
     learn_queries(cluster, index, 3)
     after = resolve(cluster, index)
-    assert memories_of(cluster, after.name) == [memory_of(after)]
+    assert list_memories(cluster, after.name) == [current_memory(after)]
 
 
 def test_who_tunes_last_loses_nothing_that_another_tuned_meanwhile(cluster, index, monkeypatch):

@@ -15,7 +15,7 @@ from hybridr.errors import SettingsError
 from hybridr.indexing.recipe import TextRecipe
 from hybridr.records import Hit, Progress, silent
 from hybridr.relevance import answering
-from hybridr.relevance.answering import calibrate, missing_cosines
+from hybridr.relevance.answering import calibrate, measure_missing_cosines
 from hybridr.search import scripts
 from hybridr.search.answers import MARGIN_BELOW
 from hybridr.search.calibration import USUAL_SPREAD, scale_factor
@@ -180,7 +180,7 @@ def test_a_reindex_measures_how_cosines_lie_and_a_later_one_keeps_to_it(cluster)
         with pytest.MonkeyPatch.context() as patch:  # vectors that are stored are not made again
             patch.setattr(HashingEncoder, "encode_documents", None)
             unmeasured = info.with_record(info.record.changed(cosines=None))
-            assert missing_cosines(cluster, unmeasured, encoder, silent) == measured
+            assert measure_missing_cosines(cluster, unmeasured, encoder, silent) == measured
         assert measured.evened
         evened, plain = Search(cluster, name, encoder), Search(cluster, name, encoder, settings=AS_THEY_ARE)
         assert evened.context.scales.dense == scale_factor(measured.evened.spread, USUAL_SPREAD)
@@ -209,13 +209,13 @@ def test_a_reindex_that_changes_nothing_keeps_what_scores_mean(cluster, monkeypa
     name, encoder, calls = "t-answers-again", HashingEncoder(dim=32), list[str]()
     fill_index(cluster, name, 60)
     index = connect(cluster.url).index(name)
-    calibrated = answering.calibrated
+    calibrated = answering.calibrate_search
 
     def counted(search: Search, progress: Progress = silent) -> Any:
         calls.append(search.info.name)
         return calibrated(search, progress)
 
-    monkeypatch.setattr(answering, "calibrated", counted)
+    monkeypatch.setattr(answering, "calibrate_search", counted)
     try:
         first = index.reindex(encoder=encoder)
         assert index.reindex(encoder=encoder).confidence == first.confidence

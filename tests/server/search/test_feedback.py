@@ -11,7 +11,7 @@ from hybridr.cluster.loading import load
 from hybridr.cluster.settings import LoadSettings
 from hybridr.errors import SettingsError
 from hybridr.records import Query
-from hybridr.search.feedback import feedback_queries
+from hybridr.search.feedback import expand_queries
 from support.corpus import beir_folder
 
 
@@ -41,7 +41,7 @@ def test_rm3_expands_chinese_by_character_pairs(cluster, index_name, tmp_path):
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = load(cluster, file, LoadSettings(index=index_name, k1=0.9, b=0.4))
     assert (done.language, done.analyzer) == ("zh", "cjk")
-    body = feedback_queries(cluster, cluster.index_info(index_name), ["contents"], ["病毒"])[0]
+    body = expand_queries(cluster, cluster.index_info(index_name), ["contents"], ["病毒"])[0]
     weights = {
         clause["term"]["contents"]["value"]: clause["term"]["contents"]["boost"]
         for clause in body["bool"]["should"]

@@ -26,9 +26,9 @@ from hybridr.search.past_queries import (
     STAMP,
     PastQuery,
     Relevant,
+    current_memory,
     document_credits,
-    memories_of,
-    memory_of,
+    list_memories,
     read_relevant,
 )
 from hybridr.search.settings import with_tuning
@@ -82,7 +82,7 @@ def learnt(cluster: Cluster, before: dict[str, dict[str, float]]) -> Search:
     found = learn(cluster, INDEX, JUDGED, encoder=encoder())
     assert found.to_json() == {
         "index": MADE,
-        "memory": memory_of(resolve(cluster, INDEX)),
+        "memory": current_memory(resolve(cluster, INDEX)),
         "queries": 2,
         "documents": 3,
         "unused": 1,
@@ -112,7 +112,7 @@ def test_nothing_else_ranks_otherwise(cluster, learnt, before):
     without = opened(cluster, INDEX, "phrases")
     assert scores(without, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
     unlearn(cluster, INDEX)
-    assert memories_of(cluster, MADE) == []
+    assert list_memories(cluster, MADE) == []
     assert scores(opened(cluster), LIKE) == pytest.approx(before[LIKE], abs=1e-6)
     assert unlearn(cluster, INDEX).memory is None
 
@@ -126,7 +126,7 @@ def test_nothing_else_ranks_otherwise(cluster, learnt, before):
     expected = sum(shared.count(one) > 1 for one in shared)
     assert found.rehearsal.returning == expected > 0
     assert 0 < found.rehearsal.before < 1
-    assert memories_of(cluster, MADE) == []
+    assert list_memories(cluster, MADE) == []
     assert resolve(cluster, INDEX).record.memory is None
 
 
@@ -162,29 +162,29 @@ def test_a_document_that_says_something_else_since_is_credited_no_more(cluster, 
 
 
 def test_no_search_fails_without_its_memory_and_that_is_said(cluster, learnt, before, caplog):
-    cluster.request("DELETE", path_of(memory_of(learnt.info)))
+    cluster.request("DELETE", path_of(current_memory(learnt.info)))
     with caplog.at_level(logging.WARNING, "hybridr.memory"):
         assert scores(learnt, LIKE) == pytest.approx(before[LIKE], abs=1e-6)
         assert scores(learnt, UNLIKE) == pytest.approx(before[UNLIKE], abs=1e-6)
     assert [one.getMessage() for one in caplog.records if one.name == "hybridr.memory"] == [
-        f"searches of '{MADE}' go without memory: no such index [{memory_of(learnt.info)}]"
+        f"searches of '{MADE}' go without memory: no such index [{current_memory(learnt.info)}]"
     ]
     [held] = status(cluster, INDEX).holdings
     assert "memory: 2 past queries, NOT USABLE: hybridr learn makes it anew" in held.sidecar_lines()
 
 
 def test_no_text_is_kept_and_who_reads_it_finds_no_vector_either(cluster, learnt):
-    found = cluster.search(memory_of(learnt.info), {"size": 9})["hits"]["hits"]
+    found = cluster.search(current_memory(learnt.info), {"size": 9})["hits"]["hits"]
     assert [sorted(hit["_source"]) for hit in found] == [["relevant"]] * 2
-    kept = json.dumps([found, cluster.index_info(memory_of(learnt.info)).mappings])
+    kept = json.dumps([found, cluster.index_info(current_memory(learnt.info)).mappings])
     assert not any(word in kept for word in PAST.split())
-    assert cluster.index_info(memory_of(learnt.info)).settings["index.hidden"] == "true"
+    assert cluster.index_info(current_memory(learnt.info)).settings["index.hidden"] == "true"
 
     # Status and remove know of it.
     [held] = status(cluster, INDEX).holdings
-    assert f"memory: 2 past queries, in {memory_of(learnt.info)}" in held.sidecar_lines()
+    assert f"memory: 2 past queries, in {current_memory(learnt.info)}" in held.sidecar_lines()
     assert held.history[-1]["event"] == "learnt"
-    assert remove(cluster, INDEX, dry_run=True)["memories"] == [memory_of(learnt.info)]
+    assert remove(cluster, INDEX, dry_run=True)["memories"] == [current_memory(learnt.info)]
 
 
 def test_judged_queries_that_were_learnt_are_told_of(cluster, learnt, tmp_path):

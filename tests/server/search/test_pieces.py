@@ -156,7 +156,7 @@ def test_every_verb_searches_the_same_fields(cluster, index, tmp_path, monkeypat
     )
     assert list(found.runs["bm25"]["q"])[:9] == wanted
     for one in SYSTEMS.values():
-        assert one.chosen(own, 100).lexical_fields == own.lexical_fields
+        assert one.search_settings(own, 100).lexical_fields == own.lexical_fields
     monkeypatch.setenv("HYBRIDR_SEARCH_LEXICAL_FIELDS", "title^3,rest")
     on = ["--url", cluster.url, "--json"]
     assert [

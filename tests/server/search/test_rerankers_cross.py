@@ -151,7 +151,7 @@ def test_what_cannot_rank_is_told(plain, cluster, searchable, monkeypatch):
         searching(TEXT, 5)
 
     # Hits without texts are told.
-    monkeypatch.setattr(Retrieval, "contents", lambda self, lists: {})
+    monkeypatch.setattr(Retrieval, "fetch_contents", lambda self, lists: {})
     with pytest.raises(DataError, match="the hits hold no text that could be read"):
         plain.reranked("cross", **OWN)(TEXT, 5)
 

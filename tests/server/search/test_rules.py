@@ -20,7 +20,7 @@ from hybridr.indexing.settings import ReindexSettings
 from hybridr.search.client_query import Shapes
 from hybridr.search.rules import rules as rule_store
 from hybridr.search.rules.matching import RuleBook
-from hybridr.search.rules.rules import VERSIONS_KEPT, add_rules, remove_rules, rules_of
+from hybridr.search.rules.rules import VERSIONS_KEPT, add_rules, fetch_rules, remove_rules
 from hybridr.serving.application import create_app
 from hybridr.serving.settings import ServeSettings
 from hybridr.status.standing import remove, status
@@ -41,7 +41,7 @@ def index(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def without_rules(cluster: Cluster, index: str) -> None:
-    if names := [one.name for one in rules_of(cluster, index).rules]:
+    if names := [one.name for one in fetch_rules(cluster, index).rules]:
         remove_rules(cluster, index, names)
 
 
@@ -129,14 +129,14 @@ def test_every_change_is_a_version_with_who_and_when(cluster, tmp_path):
     now = remove_rules(cluster, INDEX, ["a"]).now
     assert [one.name for one in now.rules] == ["b"]
     assert now.version == first.version + 2
-    assert [(one.name, one.by) for one in rules_of(cluster, INDEX).rules] == [("b", "ann")]
-    old = rules_of(cluster, INDEX, first.version)
+    assert [(one.name, one.by) for one in fetch_rules(cluster, INDEX).rules] == [("b", "ann")]
+    old = fetch_rules(cluster, INDEX, first.version)
     assert [(one.name, one.by) for one in old.rules] == [("a", "eve")]
     assert old.at
     with pytest.raises(NotFound, match="no rule is called 'a'"):
         remove_rules(cluster, INDEX, ["a"])
-    with pytest.raises(NotFound, match="is not kept"):
-        rules_of(cluster, INDEX, now.version - VERSIONS_KEPT)
+    with pytest.raises(NotFound, match="is no longer stored"):
+        fetch_rules(cluster, INDEX, now.version - VERSIONS_KEPT)
     remove_rules(cluster, INDEX, ["b"])
     assert resolve(cluster, INDEX).record.rules is None
 
@@ -282,11 +282,11 @@ def test_a_stored_pattern_that_explodes_is_left_out_and_said(cluster, capsys):
     search = opened(cluster)
     assert ids(search)[0] == "d5"
     assert search.remarks[-1].startswith("rule slow is left out: its pattern's repeats are too large")
-    assert list(rules_of(cluster, INDEX).left_out) == ["slow"]
+    assert list(fetch_rules(cluster, INDEX).left_out) == ["slow"]
     main(["rules", INDEX, "--url", cluster.url])
     assert "warning: rule slow is left out" in capsys.readouterr().err
     add_rules(cluster, INDEX, [Rule(name="more", text=TEXT, ban=("d7",))])
-    assert [rule.name for rule in rules_of(cluster, INDEX).rules] == ["sale", "more"]
+    assert [rule.name for rule in fetch_rules(cluster, INDEX).rules] == ["sale", "more"]
 
 
 ODD_FILTERS = [
@@ -312,7 +312,7 @@ def test_filters_that_the_index_refuses_are_no_rules_and_stored_ones_stop_no_sea
     for filter in ODD_FILTERS:
         with pytest.raises(DataError, match="rule bad: its filter is refused"):
             add_rules(cluster, INDEX, [*good, Rule(name="bad", text=TEXT, filter=filter)])
-    assert not rules_of(cluster, INDEX).rules
+    assert not fetch_rules(cluster, INDEX).rules
     add_rules(cluster, INDEX, [Rule(name="first", text=TEXT, pin=("d5",)), *good])
     rules = [{"name": f"r{n}", "prefix": "a", "filter": {"exists": {"field": "text"}}} for n in range(9)]
     bad = {f"bad{n}": filter for n, filter in enumerate(ODD_FILTERS)}
@@ -320,7 +320,7 @@ def test_filters_that_the_index_refuses_are_no_rules_and_stored_ones_stop_no_sea
     stored(cluster, *rules, {"name": "pinning", "text": TEXT, "pin": ["d6"], "filter": ODD_FILTERS[0]})
     search = opened(cluster)
     assert ids(search)[0] == "d6", "its other actions stay"
-    assert sorted(search.rules.left_out) == sorted(rules_of(cluster, INDEX).left_out) == [*bad, "pinning"]
+    assert sorted(search.rules.left_out) == sorted(fetch_rules(cluster, INDEX).left_out) == [*bad, "pinning"]
     assert "its filter is refused" in search.remarks[-1]
     app = create_app(HashingEncoder(), ServeSettings(index=INDEX, rank_timeout_s=5), cluster=cluster)
     assert TestClient(app).post("/search", json={"query": TEXT}).status_code == 200

@@ -6,7 +6,7 @@ import pytest
 
 from hybridr.cluster.connection import path_of
 from hybridr.search.rules.rule import Rule
-from hybridr.search.rules.rules import refused_filters
+from hybridr.search.rules.rules import find_refused_filters
 
 pytestmark = [pytest.mark.node, pytest.mark.elastic]
 
@@ -35,7 +35,7 @@ def test_elasticsearch_refuses_the_same_filters(elastic, monkeypatch):
             return search(*given, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(elastic, "search", counted)
-        refused = refused_filters(elastic, elastic.index_info(name), rules)
+        refused = find_refused_filters(elastic, elastic.index_info(name), rules)
         assert sorted(refused) == ["no date", "no number", "no operator"]
         assert all("its filter is refused: " in reason and len(reason) <= 300 for reason in refused.values())
         assert searches < 40, "several filters in one search"

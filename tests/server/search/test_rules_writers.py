@@ -13,7 +13,7 @@ from hybridr.cluster.connection import Cluster
 from hybridr.cluster.destinations import resolve
 from hybridr.indexing.reindexing import reindex
 from hybridr.search.rules import rules as rule_store
-from hybridr.search.rules.rules import add_rules, remove_rules, rules_of
+from hybridr.search.rules.rules import add_rules, fetch_rules, remove_rules
 from support.corpus import reindexed
 from support.hashing import HashingEncoder
 
@@ -43,7 +43,7 @@ def test_the_newest_rules_are_in_force_whoever_writes_the_record_last(
     monkeypatch.setattr(rule_store, "rewrite", overtaken)
     add_rules(cluster, index, [Rule(name="mine", text="x", ban=("d1",))])
     names = [] if is_last_removed else ["mine", "other"]
-    assert sorted(rule.name for rule in rules_of(cluster, index).rules) == names
+    assert sorted(rule.name for rule in fetch_rules(cluster, index).rules) == names
     assert (resolve(cluster, index).record.rules is None) is is_last_removed
 
 
@@ -63,7 +63,7 @@ def test_rules_of_three_who_write_over_each_other_are_all_in_force(cluster, inde
     for thread in threads:
         thread.join()
     assert not failures
-    assert sorted(rule.name for rule in rules_of(cluster, index).rules) == ["r0", "r1", "r2"]
+    assert sorted(rule.name for rule in fetch_rules(cluster, index).rules) == ["r0", "r1", "r2"]
 
 
 def test_rules_that_are_removed_during_a_reindex_do_not_come_back(cluster, index, monkeypatch):
@@ -72,7 +72,7 @@ def test_rules_that_are_removed_during_a_reindex_do_not_come_back(cluster, index
 
     class Meanwhile(HashingEncoder):
         def encode_documents(self, *given: Any, **named: Any) -> Any:
-            if rules_of(cluster, index).rules:
+            if fetch_rules(cluster, index).rules:
                 remove_rules(cluster, index, ["mine"])
             return super().encode_documents(*given, **named)
 

@@ -14,7 +14,7 @@ from hybridr.cluster.retrievers.dense import DenseRetriever
 from hybridr.indexing.reindexing import reindex, sync
 from hybridr.records import Query
 from hybridr.search import fusions
-from hybridr.search.calibration import LARGEST, MINILM_SPREAD, fixed_text_cosines
+from hybridr.search.calibration import MAX_FACTOR, MINILM_SPREAD, fixed_text_cosines
 from hybridr.search.fusions import CandidateLists
 from hybridr.search.settings import SearchSettings
 from support.corpus import WORDS, bulk, drop_indices, fill_index, sources, text_number
@@ -100,10 +100,10 @@ def test_the_best_passage_counts_in_the_absolute_formula(cluster, index_name, ma
     spread, centre = fixed_text_cosines(model)
     for hit in search(query, 5, explain=True):
         assert hit.parts
-        told = 0.5 * min(MINILM_SPREAD / spread, LARGEST) * 2 * by_ids_dense(legs, hit.doc_id)
+        told = 0.5 * min(MINILM_SPREAD / spread, MAX_FACTOR) * 2 * by_ids_dense(legs, hit.doc_id)
         assert hit.parts["cosine"] == pytest.approx(told, rel=1e-4)
     assert search.context.scales.unrelated == pytest.approx(
-        1.3 + min(MINILM_SPREAD / spread, LARGEST) * (1 + centre) - 1.0578, abs=1e-6
+        1.3 + min(MINILM_SPREAD / spread, MAX_FACTOR) * (1 + centre) - 1.0578, abs=1e-6
     )
 
 

@@ -72,7 +72,7 @@ def alone(search: Search, name: str, text: str) -> dict[str, float]:
     [question] = search.context.compile([text], 100)
     clauses = list(question.signals[name].clauses)
     body = {"size": 100, "query": {"bool": {"should": clauses}}}
-    return search.retrieval.scores([body])[0] if clauses else {}
+    return search.retrieval.fetch_scores([body])[0] if clauses else {}
 
 
 def test_the_parts_add_up_to_the_score(cluster, index):

@@ -82,7 +82,7 @@ def slow_fitting(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> threadi
         assert time.monotonic() < deadline
         time.sleep(0.05)
     go_on = threading.Event()
-    monkeypatch.setattr(client_query, "template_scale", lambda *_: float(go_on.wait(60)))
+    monkeypatch.setattr(client_query, "measure_template_scale", lambda *_: float(go_on.wait(60)))
     return go_on
 
 

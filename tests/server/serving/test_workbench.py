@@ -17,7 +17,7 @@ from hybridr.errors import DataError
 from hybridr.files.local import data_folder
 from hybridr.indexing.reindexing import reindex
 from hybridr.relevance.answering import calibrate
-from hybridr.search.rules.rules import signed, stored_version
+from hybridr.search.rules.rules import change_stamp, fetch_version
 from hybridr.serving.application import create_app
 from hybridr.serving.page.workbench import workbench_of
 from hybridr.serving.settings import ServeSettings
@@ -98,11 +98,11 @@ def test_another_sites_page_is_refused(client):
 def test_a_rule_bears_the_user_of_the_server_whatever_a_client_calls_himself(client, cluster, index, name):
     rule = {"name": f"of {name}", "text": "x", "ban": ["d1"], "by": "ceo", "at": "1999"}
     found = post(client, "/rules", rule=rule, by=name)["rules"][0]
-    user = signed(cluster, None)["by"]
+    user = change_stamp(cluster, None)["by"]
     assert found["by"] == f"{user} ({name})"
     assert found["at"] != "1999"
     post(client, "/rules/remove", names=[f"of {name}"], by=name)
-    newest = stored_version(cluster, resolve(cluster, index))
+    newest = fetch_version(cluster, resolve(cluster, index))
     assert newest.by == f"{user} ({name})"
 
 

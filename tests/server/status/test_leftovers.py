@@ -17,8 +17,8 @@ from hybridr.indexing import rollback as alias_moves
 from hybridr.indexing.reindexing import reindex
 from hybridr.indexing.terms import storage
 from hybridr.relevance.learning import learn
-from hybridr.search.past_queries import memory_name, memory_of
-from hybridr.search.rules.rules import add_rules, rules_of
+from hybridr.search.past_queries import current_memory, memory_name
+from hybridr.search.rules.rules import add_rules, fetch_rules
 from hybridr.search.settings import SearchSettings
 from hybridr.serving.deploy import deploying
 from hybridr.serving.deploy.deploying import deploy, undeploy
@@ -70,7 +70,7 @@ def equipped(cluster: Cluster, name: str, settings: ReindexSettings | None = Non
 def test_a_drop_takes_all_of_the_index_and_leaves_the_rules(cluster, name):
     made = equipped(cluster, name)
     add_rules(cluster, name, [RULE])
-    memory = memory_of(resolve(cluster, made))
+    memory = current_memory(resolve(cluster, made))
     planned = rollback(cluster, name, drop=True, dry_run=True)
     assert not planned["dropped"]
     assert there(cluster, name) >= {made, memory, f"{name}-hybridr-rules"}
@@ -90,7 +90,7 @@ def test_rules_are_in_force_again_after_the_next_reindex(cluster, name):
     add_rules(cluster, name, [RULE])
     rollback(cluster, name, drop=True)
     made = reindex(cluster, name, HashingEncoder()).destination
-    assert [rule.name for rule in rules_of(cluster, name).rules] == ["r1"]
+    assert [rule.name for rule in fetch_rules(cluster, name).rules] == ["r1"]
     assert Search(cluster, name, HashingEncoder())(RULE.text or "", 3)[0].doc_id == "d5"
     alias_moves.rollback(cluster, name)
     second = reindex(cluster, name, HashingEncoder(), OTHER).destination
@@ -121,7 +121,7 @@ def test_remove_finds_what_indices_that_are_gone_left(cluster, name, generations
     add_rules(cluster, name, [RULE])
     if generations:
         alias_moves.rollback(cluster, name)
-    memories = {memory_of(resolve(cluster, index)) for index in made}
+    memories = {current_memory(resolve(cluster, index)) for index in made}
     for index in made:
         cluster.request("DELETE", path_of(index))
     left = {f"hybridr-{index}" for index in made}
@@ -136,7 +136,7 @@ def test_remove_finds_what_indices_that_are_gone_left(cluster, name, generations
 
 def test_remove_finds_it_where_the_source_is_gone_too(cluster, name):
     made = equipped(cluster, name)
-    memory = memory_of(resolve(cluster, made))
+    memory = current_memory(resolve(cluster, made))
     for index in (made, name):
         cluster.request("DELETE", path_of(index))
     done = remove(cluster, name)
