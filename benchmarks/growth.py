@@ -44,9 +44,10 @@ def said(cases: list[Record]) -> str:
     settings, tokens = first["settings"], first["steps"]["reindex"]["tokens"]
     load = ", ".join(f"{found['load'][1]:.1f}" for found in cases)
     return (
-        f"Windows of {WORDS} words of `{settings['corpus']}`, {tokens:.1f} tokens in the mean, at most "
-        f"{settings['max_tokens']} encoded by the packaged MiniLM in {settings['precision']}; {NOTE} "
-        f"{machine_of(first['machine'])}; its load at the end of each case, in the order of the rows: {load}."
+        f"The documents are windows of {WORDS} words of `{settings['corpus']}`, {tokens:.1f} tokens in the "
+        f"mean. The packaged MiniLM in {settings['precision']} encodes at most {settings['max_tokens']}. "
+        f"{NOTE} {machine_of(first['machine'])}; its load at the end of each case, in "
+        f"the order of the rows: {load}."
     )
 
 
@@ -129,21 +130,21 @@ def search_row(found: Record) -> list[str]:
 
 
 NOTE = (
-    "`load`, `reindex` with its verification, `sync` of 1 % changes and `verify` are processes of their own; "
-    "the term table is fitted apart. `stock` is what a client of `deploy --way client` asks, the vectors of "
-    "queries are known before. Source: documents as they are stored, with the vectors as JSON text until "
-    "merges drop them. On Ray the client's peak is that of the command, without its worker. `sync` and "
-    "`verify` of `byte`, `on_disk`, and of threads from 300,000 on, are of before deletions were found by "
-    "sums and four shares verified at once."
+    "`load`, `reindex` with its verification, `sync` of 1 % changes and `verify` are separate processes; the "
+    "term table is fitted apart. `stock` is what a client of `deploy --way client` sends, with query vectors "
+    "computed beforehand. Source: documents as they are stored, with the vectors as JSON text until merges "
+    "drop them. On Ray the client's peak is that of the command, without its worker. Some figures of `sync` "
+    "and `verify` predate finding deletions by sums and verifying four shares at once. They are those of "
+    "`byte`, of `on_disk`, and of threads from 300,000 on."
 )
 TABLES: list[tuple[str, list[str], Callable[[Record], list[str]]]] = [
     (
-        "Seconds by the clock, and documents a second:",
+        "Wall-clock seconds, and documents a second:",
         ["load", "reindex", "sync", "verify", "encoder alone", "reindex, documents/s"],
         times_row,
     ),
     (
-        "Milliseconds for one document of the reindex: of the processors, then by the clock, which overlap:",
+        "Milliseconds for one document of the reindex: processor time, then wall-clock times, which overlap:",
         ["client", "node", "read", "encode", "write", "merge"],
         split_row,
     ),
@@ -158,7 +159,7 @@ TABLES: list[tuple[str, list[str], Callable[[Record], list[str]]]] = [
         memory_row,
     ),
     (
-        "Predicted / measured, by the encoder's speed alone and the size of the source:",
+        "Predicted / measured, the former from the speed of the encoder alone and the size of the source:",
         ["seconds", "node's processor seconds", "MB on disk"],
         prediction_row,
     ),

@@ -28,9 +28,9 @@ def render(record: Record) -> str:
     machine = machine_of(next(iter(record.values()))["machine"])
     tried = any(runs_of(record, name, row) for name in form["choosing"] for row in form["trial_rows"])
     said = (
-        f"Source `{form['source']}`, backbone {form['backbone']['package']} (2 layers of 128). Settings are "
+        f"Source `{form['source']}`, backbone {form['backbone']['package']} (2 layers of 128). Settings were "
         f"tried on {' and '.join(form['choosing'])}, which do not count{'; no trial ran yet' * (not tried)}. "
-        "Means over the seeds that ran; in brackets how many, where those are not all "
+        "Values are means over the seeds that ran; their number is in parentheses if it is not "
         f"{len(form['seeds'])}. A star marks p < .05 against DR (paired t over queries, their values "
         f"averaged over seeds; Holm over the targets that ran). {machine}."
     )

@@ -34,26 +34,34 @@ Changes = dict[str, dict[str, tuple[float, float, float]]]
 
 HEAD = """# Benchmarks
 
-Made by `make bench-report` from what is committed in `results/`; a test checks that it is up to date. What
-is run, with which settings and what is expected stand in `conditions.toml` and `published.toml`. FOLDER holds
-test collections, the open ones in BEIR layout. What could not be run is marked "not run", never filled in.
+This page measures hybridr's ranking, speed, memory and training, and compares them with OpenSearch's own
+hybrid search and with other libraries. hybridr's default hybrid ranks better than OpenSearch's hybrid on
+all twelve collections; the first section has the figures.
 
-`python benchmarks/run.py` lists the studies, `run.py STUDY --help` tells what one measures and takes. A study
-is one file in `studies/`: how it measures, where its result lies, how that is rendered. A new file there is a
-new study; `study.py` says what it must have.
+`make bench-report` writes this page from the results in `results/`; a test checks that it is up to date.
+`conditions.toml` and `published.toml` define what is run, the settings, and the expected values. FOLDER
+holds test collections, the open ones in BEIR layout. What could not be run is marked "not run", never
+filled in.
 
-All this wants a checkout. `run.py speed RACE` runs hybridr beside what one would use otherwise, on Python's
-documentation or on BEIR folders of your own; `--json FILE` keeps its figures out of `results/`.
+`python benchmarks/run.py` lists the studies. `run.py STUDY --help` says what a study measures, and its
+options. A study is one file in `studies/`: how it measures, where its result is stored, how that is
+rendered. A new file there is a new study; `study.py` says what it must contain.
+
+All studies need a checkout. `run.py speed RACE` compares hybridr with the alternatives, on Python's
+documentation or on your own BEIR folders. `--json FILE` keeps its figures out of `results/`.
 
 "The twelve", here and in all docs, are the first twelve sets of the first table (group `twelve` of
-`conditions.toml`), with at most 1,000 queries each. Where one of them is left out the number of sets is told.
+`conditions.toml`). Each has at most 1,000 queries. If one of them is left out, the number of sets is
+stated.
 
-`make bench COLLECTIONS=FOLDER` runs every open collection that is not finished. A condition is finished when
-`results/collections/` holds a result with the same settings, files, encoder and code that ranks. Why one
-failed is told in `results/failed/`; interrupted ones go on from the index, and from the adapted encoders and
-run files in `runs/`. Neither is committed. Each result names machine, versions, seconds, the sha256 of its
-run files, its commit and a digest of the code that ranks (`RANKING` in `study.py`): sections
-say where that code is another today. What was measured before is "not recorded": it may be either."""
+`make bench COLLECTIONS=FOLDER` runs every open collection that is not finished. A condition is finished if
+`results/collections/` has a result with the same settings, files, encoder and ranking code.
+`results/failed/` says why one failed. Interrupted ones continue from the index, and from the adapted
+encoders and run files in `runs/`. Neither folder is committed.
+
+Each result names machine, versions, seconds, the sha256 of its run files, its commit and a digest of the
+ranking code (`RANKING` in `study.py`). Sections say if that code has changed since. Older measurements are
+"not recorded": the code may or may not have changed."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -131,7 +139,7 @@ def told_code(results: list[Record]) -> str:
     """Say at which commits results were measured, and where what ranks is other code today."""
     today = study.ranking_code()
     codes = [code for result in results for code in result.get("code", [UNKNOWN])]
-    changed = {True: "", False: " (the code that ranks has changed since)"}
+    changed = {True: "", False: " (the ranking code has changed since)"}
     said = [code["commit"] + changed[code["ranking"] in (None, today)] for code in codes]
     counted = [f"{commit}, {count} of {len(said)}" for commit, count in Counter(said).items()]
     return f"Commit: {said[0] if len(counted) == 1 else '; '.join(counted)}."

@@ -206,4 +206,4 @@ def backbone_of(form: Record) -> str:
 def time_of(record: Record) -> str:
     """Say how long the trainings took."""
     seconds = ", ".join(f"{name} {value:.0f} s" for name, value in record["training_s"].items())
-    return f"Training, by the clock: {seconds}."
+    return f"Training, wall-clock time: {seconds}."

@@ -158,10 +158,11 @@ def values(queries: Sequence[Query], qrels: Qrels, found: Sequence[Mapping[str, 
 
 
 ABOUT = """\
-{lead} of {count} collections: {names}. {machine}. The last row takes of each collection the form
-that is best of those of its column. The second table has the form whose own query is best on the first four
-({best}); stars are p < .05 by a paired t-test over the queries, not corrected. The last columns are the p50
-of its requests in milliseconds, sent by hand to a node on this machine, ways in turn."""
+{lead} of {count} collections: {names}. {machine}. The rows are the forms of the application's own query.
+The last row takes, for each column and collection, the form that is best in this column. The second table
+has the form whose own query is best on the first four ({best}). Stars are p < .05 by a paired t-test over
+the queries, not corrected. The last columns are the p50 of its requests in milliseconds, sent by hand to a
+node on this machine, ways in turn."""
 
 
 def render(record: Record) -> str:

@@ -266,7 +266,7 @@ def means(runs: Mapping[str, Run], queries: list[Query], qrels: Qrels) -> dict[s
 BARS = {"pyserini bm25": ("BM25", 0.002), "pyserini rm3": ("RM3", 0.004)}
 TABLES = {
     "The same terms, k1 and b": {"bm25": ["pyserini bm25", "bm25s", "rank-bm25"], "rm3": ["pyserini rm3"]},
-    "Peers as they come": {
+    "Peers unchanged": {
         "bm25": ["pyserini bm25 .9/.4", "bm25s own terms", "rank-bm25 own terms"],
         "rm3": ["pyserini rm3 .9/.4"],
     },
@@ -278,21 +278,22 @@ TABLES = {
 }
 """title -> our run -> the peers' runs beside it."""
 
-NOTES = """- **Terms.** OpenSearch's analyser `english` and Pyserini's default are one chain: standard
-  tokeniser, possessive ending, lower case, Lucene's English stop words, Porter. The peers that take terms
-  are given those of our index.
-- **Length norms.** Lucene keeps the length of a document in one byte. `formula` is BM25 written down in
-  `rankings.py` with lengths read back from that byte; with exact lengths it is what bm25s computes.
-- **Ties.** Pyserini rounds scores to four decimals and orders equal ones by ascending id; trec_eval, and
-  therefore hybridr, by descending id. Ties are queries whose top ten differ only so.
-- **RM3.** Of documents with equal scores at the edge of the ten that lend their terms, Pyserini takes the
-  lowest id, OpenSearch the one that was indexed first.
-- **rank-bm25** has another idf (no 1 in the logarithm; terms in more than half of the documents get a quarter
-  of the mean) and exact lengths; split at blanks, it keeps case, stop words and endings.
-- **bm25s with terms of its own** has the same stop words, drops words of one letter, and has Snowball's
-  English stemmer in place of Porter's.
-- **Pyserini as it comes** has k1 .9 and b .4.
-- **ranx** gives the last document of a list 0 where OpenSearch gives .001, and so do we."""
+NOTES = """- **Terms.** OpenSearch's analyzer `english` and Pyserini's default are the same chain: standard
+  tokenizer, possessive ending, lower case, Lucene's English stop words, Porter. The peers that take terms
+  get those of our index.
+- **Length norms.** Lucene stores the length of a document in one byte. `formula` is BM25 written in
+  `rankings.py` with lengths read back from that byte. With exact lengths it is what bm25s computes.
+- **Ties.** Pyserini rounds scores to four decimals and orders equal ones by ascending id. trec_eval, and
+  therefore hybridr, orders them by descending id. Ties are queries whose top ten differ only for this
+  reason.
+- **RM3.** Several documents may have equal scores at the edge of the ten feedback documents. Pyserini then
+  takes the lowest id, OpenSearch the one that was indexed first.
+- **rank-bm25** has another idf (no 1 in the logarithm; terms in more than half of the documents get a
+  quarter of the mean) and exact lengths. It splits at blanks, and keeps case, stop words and endings.
+- **bm25s with its own terms** has the same stop words, drops words of one letter, and uses Snowball's
+  English stemmer instead of Porter's.
+- **Pyserini unchanged** has k1 .9 and b .4.
+- **ranx** gives the last document of a list 0, where OpenSearch and hybridr give .001."""
 
 
 def render(record: Record) -> str:
@@ -335,13 +336,13 @@ def said_of(record: Record, sets: Record) -> str:
     settings, versions = record["settings"], record["versions"]
     cut = [name for name, found in sets.items() if found["of_queries"] > found["queries"]]
     said = (
-        f"{LEAD}; in brackets hybridr less the peer. k1 {settings['k1']}, b {settings['b']}, RM3 with "
+        f"{LEAD}; in parentheses hybridr minus the peer. k1 {settings['k1']}, b {settings['b']}, RM3 with "
         f"{settings['rm3'][0]} documents, {settings['rm3'][1]} terms and weight {settings['rm3'][2]} for the "
         f"query. OpenSearch {record['opensearch']}; "
         + ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
         + f". {machine_of(record['machine'])}."
     )
-    drawn = f" Of {', '.join(cut)} a random {settings['queries']:,} queries (seed {settings['seed']})."
+    drawn = f" {settings['queries']:,} random queries (seed {settings['seed']}) of {', '.join(cut)}."
     return said + (drawn if cut else "") + "".join(f" {line}" for line in held(sets))
 
 
@@ -390,8 +391,8 @@ def explained(sets: Record) -> str:
             ]
         )
     return (
-        "What they differ in: median relative distance of scores / queries with another top ten / of them "
-        f"ties\n\n{table(header, rows)}"
+        "How they differ: median relative distance of scores / queries with another top ten / those of them "
+        f"that are ties\n\n{table(header, rows)}"
     )
 
 

@@ -33,26 +33,29 @@ SHOWN = ("bm25", "rm3", "dense", "hybrid-stock", "hybrid-plain", "hybrid")
 """What the main README shows; the page has all."""
 LEGEND = (
     "b+ and b-: significantly better and worse than BM25; h+ and h-: than hybrid-stock (two-sided paired "
-    "t-test over queries, p < .05 after Holm over the systems of a set). hybrid-stock is OpenSearch's own "
-    "normalization-processor: min_max, .5/.5, 100 candidates a retriever; hybrid-plain adds up true scores "
-    "of words and vectors (docs/ranking.md); hybrid, the default of `hybridr search`, signals too: its "
-    "values are those of the study of signals below, where it was not asked here, over the same queries. "
-    "-adapted: after `hybridr adapt` of the encoder to this set without labels and a second reindex; vetoed: "
-    "the gate kept the unadapted encoder, whose value stands there. The defaults were chosen on these sets."
+    "t-test over queries, p < .05 after Holm over the systems of a set).\n\n"
+    "- hybrid-stock is OpenSearch's own normalization-processor: min_max, .5/.5, 100 candidates a "
+    "retriever.\n"
+    "- hybrid-plain adds true scores of words and vectors (docs/ranking.md).\n"
+    "- hybrid, the default of `hybridr search`, adds signals too. Where it was not run here, its values come "
+    "from the study of signals below, over the same queries.\n"
+    "- `-adapted`: after `hybridr adapt` of the encoder to this set without labels, and a second reindex. "
+    "Vetoed: the gate kept the unadapted encoder, whose value is shown.\n\n"
+    "The defaults were chosen on these sets."
 )
 GONE = ("-tuned", "-span")
 """Ends of systems that went; what was measured of them is still in the results."""
 WENT = (
-    "Systems -tuned, with a query map that `hybridr tune` fitted without labels, are in the results and went "
-    "with it: hybrid-plain had .5587 without and .5596 with the map. So did -span, of an encoder that was "
-    "fitted by span contrast: dense +.0012, hybrid-plain +.0009. Holm's correction counts them still."
+    "The results still contain two removed systems, and Holm's correction still counts them. `-tuned` had a "
+    "query map that `hybridr tune` fitted without labels: hybrid-plain had .5587 without and .5596 with the "
+    "map. `-span` had an encoder that was fitted by span contrast: dense +.0012, hybrid-plain +.0009."
 )
-COMPLETED = "hybrid-completed, which is run no more: z-scores of true scores over both lists."
+COMPLETED = "hybrid-completed, which is no longer run, fused z-scores of true scores over both lists."
 ADAPTATIONS = (
-    "What adaptation alone changes, each system against the same one without it (significantly: p < .05 on a "
+    "What adaptation alone changes: each system against the same one without it (significantly: p < .05 on a "
     "set, not corrected; promoted sets only)."
 )
-BETTER = "The better retriever is BM25 or dense, whichever ranks a set better: no user can know it."
+BETTER = "The better retriever is BM25 or dense, whichever ranks a set better. Users cannot know which."
 PLOT = "![Change of nDCG@10 against hybrid-stock by set](plots/headline.svg)"
 
 
@@ -94,7 +97,7 @@ def render(record: Record) -> str:
     machines = dict.fromkeys(machine_of(found["machine"]) for found in record.values())
     servers = dict.fromkeys(found["versions"]["opensearch"] for found in record.values())
     said = (
-        f"Whole corpora, at most {most_queries():,} queries a set, a random choice where there are more. "
+        f"Whole corpora, at most {most_queries():,} queries per set, drawn at random if there are more. "
         f"OpenSearch {', '.join(servers)}; the packaged MiniLM in fp32. {'. '.join(machines)}."
     )
     return "\n\n".join([said, tables(record), PLOT, *not_asked(record), *not_run(), expectation(record)])
@@ -360,8 +363,8 @@ def expectation(record: Record) -> str:
     checked = [(one, record[one.name]["systems"]) for one in conditions.values() if one.name in record]
     wanted = sum(name in systems for one, systems in checked for name in one.expected)
     off = [text for one, systems in checked for text in unexpected(one, systems)]
-    met = f"Of {wanted} expected values (`conditions.toml`) {wanted - len(off)} were met"
-    return f"{met}; not met: {', '.join(off)}." if off else f"{met}."
+    met = f"Of {wanted} expected values (`conditions.toml`), {wanted - len(off)} were met"
+    return f"{met}. Not met: {', '.join(off)}." if off else f"{met}."
 
 
 def unexpected(condition: Condition, systems: Record) -> list[str]:

@@ -154,7 +154,7 @@ def measure_target(workshop: Rows, target: str) -> dict[str, Any]:
 
 ROWS = {
     "bm25": "BM25",
-    "as-is": "the backbone as it comes (a retriever)",
+    "as-is": "the backbone unchanged (a retriever)",
     "source": "source DAM + REM, nothing fitted to the target",
     "dr": "DR: all weights trained on the source's labels",
     "ddr": "DDR: target DAM + REM",
@@ -165,11 +165,10 @@ ROWS = {
     "both": "DDR, REM of both",
 }
 NOTE = """How to read it: every row but BM25 starts from MiniLM, and all trained ones lose against
-MiniLM as it comes: so few labels and steps, by inner product, cost more than they
-bring. A few hundred steps of masked-LM with a head that starts from nothing undo most
-of what a retriever has learnt. Sequential initialisation helps (DDR above DDR without
-it, on both); fitting the DAM to the target does not at this scale. The paper's regime,
-100,000 steps on a masked-LM checkpoint, is another one: this table says nothing about
+unchanged MiniLM. So few labels and steps, by inner product, cost more than they bring. A few hundred steps
+of masked-LM with a new head undo most of what a retriever has learned. Sequential initialization helps:
+DDR is above DDR without it, on both targets. Fitting the DAM to the target does not help at this scale.
+The paper's regime, 100,000 steps on a masked-LM checkpoint, is different: this table says nothing about
 it."""
 
 
@@ -198,7 +197,7 @@ def cell(found: Record, name: str) -> str:
     return f"{found['systems'][name][LEAD]:.4f}{star}"
 
 
-MISSING = "Not run: no result is committed (the full form of DR versus DDR wants a GPU)."
+MISSING = "Not run: no result is committed (the full form of DR versus DDR needs a GPU)."
 SECTIONS = [
     Section(
         68,

@@ -34,7 +34,7 @@ SYSTEMS = ("bm25", "rm3", "dense", "hybrid-plain", "hybrid")
 BEST, FEW_RESAMPLES = 10, 100
 MOST_APART, LEAST_ALIKE, LEAST_SPEED = 0.002, 0.95, 0.9
 """What the two may differ by: nDCG@10, the share of queries with the same best ten, documents a second."""
-FILLED = "`reindex`, each time of it, on a machine that did other work as well (its load at the end):"
+FILLED = "The seconds of each `reindex`, on a machine that did other work as well (its load at the end):"
 Products = Mapping[str, Cluster]
 
 
@@ -117,8 +117,9 @@ def render(record: Record) -> str:
     ]
     timed = ["set", "documents", "OpenSearch, s", "Elasticsearch, s", "speed", "load"]
     said = (
-        f"OpenSearch {versions['opensearch']} and Elasticsearch {versions['elasticsearch']}, {LEAD} of all "
-        f"test queries by the packaged encoder in fp32, `standard` on both. {machine_of(record['machine'])}."
+        f"OpenSearch {versions['opensearch']} and Elasticsearch {versions['elasticsearch']}: {LEAD} of all "
+        "test queries with the packaged encoder in fp32 and the analyzer `standard` on both. "
+        f"{machine_of(record['machine'])}."
     )
     return "\n\n".join([said, verdict(sets), table(head, rows), FILLED, table(timed, filled)])
 
@@ -152,9 +153,9 @@ def verdict(sets: Record) -> str:
     )
     least = min(one["alike"][system] for one in sets.values() for system in SYSTEMS)
     return (
-        f"Apart at most {apart:.4f} ({MOST_APART} were allowed); the best ten are the same documents for at "
-        f"least {least:.1%} of the queries ({LEAST_ALIKE:.0%} were asked for); `reindex` has "
-        f"{speed(list(sets.values())):.2f} of the speed ({LEAST_SPEED} were asked for)."
+        f"The values differ by at most {apart:.4f} (allowed: {MOST_APART}). The best ten are the same "
+        f"documents for at least {least:.1%} of the queries (required: {LEAST_ALIKE:.0%}). `reindex` on "
+        f"Elasticsearch has {speed(list(sets.values())):.2f} times the speed (required: {LEAST_SPEED})."
     )
 
 

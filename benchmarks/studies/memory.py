@@ -156,13 +156,16 @@ def measure_set(cluster: Cluster, folder: Path, name: str) -> Record:
 
 
 ABOUT = """\
-{lead} of the default search with the packaged encoder, before and after `hybridr learn`, and the gain of the
-queries whose need was judged (they share a relevant document with a learnt query) and of the others. Stars
-are p < .05 by a paired t-test over the queries, not corrected. {machine}. The dose (.2 from a cosine of .8
-on) was chosen on small cuts of these sets; scifact's claims and the halves of stackfaq return by how they
-were made. `--dry-run` saw the learnt queries alone: what it tells where needs return as often as among
-these, and for new needs. The median time of a search, without and with memory in turn, is of {timed} texts
-that nothing remembers; others worked on the machine at the same time."""
+{lead} of the default search with the packaged encoder, before and after `hybridr learn`. "Needs judged"
+are the queries that share a relevant document with a learned query; "gain there" is their gain,
+"elsewhere" that of the others. Stars are p < .05 by a paired t-test over the queries, not corrected.
+{machine}.
+
+The dose (.2 from a cosine of .8 on) was chosen on small cuts of these sets. Needs return in scifact's
+claims and in the halves of stackfaq because of how these sets were made. `--dry-run` saw only the learned
+queries. It predicts the gain if needs return as often as among these, and for new needs. The median time
+of a search was measured without and with memory in turn, on {timed} texts that nothing remembers. Others
+worked on the machine at the same time."""
 
 
 def render(record: Record) -> str:
@@ -193,9 +196,9 @@ def render(record: Record) -> str:
         )
         times = (f"{one:.1f}" for one in of["ms"])
         told.append([name, f"{dry['returning']:.0%}", *gains, *times])
-    heads = ["set", "learnt", "before", "after", "gain", "needs judged", "gain there", "elsewhere"]
+    heads = ["set", "learned", "before", "after", "gain", "needs judged", "gain there", "elsewhere"]
     said = ABOUT.format(lead=LEAD, machine=machine_of(record["machine"]), timed=TIMED)
-    dry_heads = ["all learnt", "needs return", "`--dry-run`: as often", "new needs", "ms without", "ms with"]
+    dry_heads = ["all learned", "needs return", "`--dry-run`: as often", "new needs", "ms without", "ms with"]
     return "\n\n".join([said, table([*heads, "seconds to learn"], rows), table(dry_heads, told)])
 
 

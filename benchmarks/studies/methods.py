@@ -270,20 +270,20 @@ SHOWN = {
     "accuracy_documents": "domain accuracy, documents",
     "accuracy_queries": "domain accuracy, queries",
 }
-NOTE = """How to read it: thirty steps a training, one seed, a hundred queries and parts of collections, on
-four cores that other programs shared (load 16 to 22). REMs learn at 1e-3, all weights of DR at 5e-5. It
-shows that the rows run, and which way they move a web-trained retriever at first. It says nothing about
-the papers' regime, and nothing yet about which method wins. It was stopped by the clock: the same
-command with the same --work runs what is "not run"."""
-FULL_NOTE = """How to read it: one seed and two of the eight targets of the form, which is what twenty minutes
-of the GPU were enough for; trainings ran three at a time on it, so their seconds are of a third of a
-GPU. Both targets ask as the source does (SQuAD's questions, of other texts). There COCO's DAM with
-a REM of the source's labels ranks better than the packaged retriever as it comes: dense +.025 (p
-.007) and +.036 (p 2e-5), hybrid +.012 (p .07) and +.023 (p 1e-5; paired t, not corrected). DR,
+NOTE = """How to read it: each training had thirty steps and one seed. There were a hundred queries and
+parts of collections, on four cores that other programs shared (load 16 to 22). REMs learn at 1e-3, all
+weights of DR at 5e-5. The table shows that the rows run, and in which direction they first move a
+web-trained retriever. It says nothing about the papers' regime, nor yet about which method wins. The run
+was stopped by a time limit: the same command with the same --work runs what is "not run"."""
+FULL_NOTE = """How to read it: twenty minutes of the GPU were enough for one seed and two of the eight
+targets of the form. Three trainings ran on it at a time, so their seconds are those of a third of a GPU.
+The queries of both targets are like the source's (SQuAD's questions, of other texts). There COCO's DAM
+with a REM of the source's labels ranks better than the unchanged packaged retriever. Dense search gains
++.025 (p .007) and +.036 (p 2e-5), hybrid +.012 (p .07) and +.023 (p 1e-5; paired t, not corrected). DR,
 with the same labels in one model, ranks below MiniLM in dense search. MoDIR and BERM lose at these
-settings. What other questions gain is not known."""
+settings. The gain on other kinds of questions is unknown."""
 NOTES = {"reduced": NOTE, "full": FULL_NOTE}
-MISSING = "Not run: no result is committed (the full form wants a GPU)."
+MISSING = "Not run: no result is committed (the full form needs a GPU)."
 SECTIONS = [
     Section(
         82,

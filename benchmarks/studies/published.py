@@ -231,9 +231,9 @@ def work_of(collection: Collection, row: Row, table: Table | None, folder: Path,
 
 
 HOW = (
-    "In brackets what was published, before it what was found here. `published.toml` says where the values "
-    "are from, which model each column is and where its data lie; a column without a model only shows what "
-    "others measured."
+    "The value measured here comes first, the published one in parentheses. `published.toml` says where the "
+    "values are from, which model each column is, and where its data are. A column without a model only "
+    "shows what others measured."
 )
 
 

@@ -220,8 +220,8 @@ def render_memory(record: Record) -> str:
         for run in record["runs"]
     ]
     said = (
-        f"Documents of `{record['corpus']}`, of which the first 16 tokens are encoded. From the first to the "
-        f"last {record['growth']:+.1%}. {machine_of(record['machine'])}."
+        f"Documents of `{record['corpus']}`, of which the first 16 tokens are encoded. The peak grew by "
+        f"{record['growth']:+.1%} from the first size to the last. {machine_of(record['machine'])}."
     )
     return f"{said}\n\n{table(header, rows)}"
 
@@ -231,8 +231,8 @@ def render_restart(record: Record) -> str:
     same = {True: "the same", False: "NOT the same"}
     return (
         f"{record['documents']:,} documents of `{record['corpus']}`; SIGKILL when {record['killed_at']:,} "
-        f"were written, then the same command again. Encoded twice: {record['encoded_twice']:.2%}. Against "
-        f"an undisturbed run: ids {same[record['same_ids']]}, sources {same[record['same_sources']]}, "
+        f"were written, then the same command again. Encoded twice: {record['encoded_twice']:.2%}. Compared "
+        f"with an undisturbed run: ids {same[record['same_ids']]}, sources {same[record['same_sources']]}, "
         f"vectors within {record['largest_difference']:.1g}. {machine_of(record['machine'])}."
     )
 

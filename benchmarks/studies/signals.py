@@ -53,18 +53,20 @@ WORDS, STOCK, PLAIN, DEFAULT = "bm25", "hybrid-stock", "hybrid-plain", "hybrid"
 AND = "+"
 MARKED = {STOCK: "h", PLAIN: "p"}
 LEGEND = """\
-hybrid-plain adds up true scores of words and vectors, without signals; hybrid is the default of `hybridr
-search`, with every usual signal that an index can give. The others are hybrid-plain with the signals that
-name them; of two signals each one alone is the other one left out. h+ and h-: significantly better and worse
-than hybrid-stock, p+ and p-: than hybrid-plain (two-sided paired t-test over queries, p < .05 after Holm over
-the systems of a set). The formulas were found on these sets: the figures are no estimate for others."""
+hybrid-plain adds true scores of words and vectors, without signals. hybrid is the default of `hybridr
+search`, with every usual signal that an index can provide. The others are hybrid-plain with the signals in
+their name. With two signals, each one alone is the other one left out. h+ and h-: significantly better and
+worse than hybrid-stock, p+ and p-: than hybrid-plain (two-sided paired t-test over queries, p < .05 after
+Holm over the systems of a set). The formulas were found on these sets, so the figures are no estimate for
+others."""
 CHANGES = """\
-Mean change over the collections, how many gain and lose, and on how many significantly: after Holm, and in
-brackets without any correction, which is the stricter test of doing no harm."""
+The table shows the mean change over the collections, how many gain and lose, and on how many
+significantly. Significance is after Holm, and in parentheses without any correction, which is the stricter
+test of doing no harm."""
 COSTS = """\
-What is kept: the term table, which searches keep in memory, and the index with its vectors, and with token
-bits where they were tried. Seconds are of fitting the table, by the clock on a machine of load {load}, and of
-the processor in this process: the encoder reads the sample."""
+What is stored: the term table, which searches keep in memory, and the index with its vectors, and with
+token bits where they were tried. Seconds are those of fitting the table. They are wall-clock time on a
+machine of load {load}, and processor time of this process, in which the encoder reads the sample."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:

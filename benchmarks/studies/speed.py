@@ -23,14 +23,15 @@ RESULT_OF = {
     "serve": "serve-speed",
 }
 SEARCH_NOTES = """\
-`stock` fuses by OpenSearch's pipeline; `plain` adds up true scores of both retrievers in one request;
-`hybrid` is the default, which adds the signals that the index can give; `completed`, which is
-run no more, fused z-scores of true scores here, from several. Every query is new to `Search`: it asks for the
-weight of its terms first. `by hand` sends bodies written beforehand: for `neural` and
-`transparent` it asks `hybridr serve` for the vector first, as a client without a deployment
-would. `as bytes` sends what `Search` sends. No figure holds an encoding: queries come read from
-a table, and from the cache of `hybridr serve`. Ten hits, 100 candidates of each retriever.
-`small` holds 10,000 documents of `scale_open_en`, spread over it."""
+- `stock` fuses with OpenSearch's pipeline. `plain` adds true scores of both retrievers in one request.
+  `hybrid` is the default, which adds the signals that the index can provide. `completed`, which is no
+  longer run, fused z-scores of true scores in the client, from several requests.
+- Every query is new to `Search`, so it first requests the weights of the query's terms.
+- `by hand` sends bodies written beforehand. For `neural` and `transparent` it first gets the vector from
+  `hybridr serve`, as a client without a deployment would. `as bytes` sends what `Search` sends.
+- No figure includes encoding: query vectors come from a table, and from the cache of `hybridr serve`.
+- Each search has ten hits, and 100 candidates of each retriever. `small` holds 10,000 documents of
+  `scale_open_en`, spread over it."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -154,8 +155,9 @@ def render_serve(record: Record) -> str:
     return (
         f"{machine_of(record['machine'])}; its load before {before:.1f}, at the end {after:.1f}. "
         f"{record.get('remark', '')} Server, "
-        "clients and encoder share the cores. Passages by two clients, queries by 16, none in the cache; "
-        f"alone, passages in calls of 32, queries in calls of 16.\n\n{table(header, rows)}"
+        "clients and encoder share the cores. Two clients send passages and 16 send queries, none in the "
+        f"cache. The encoder alone gets passages in calls of 32, queries in calls of 16."
+        f"\n\n{table(header, rows)}"
     )
 
 
@@ -172,9 +174,9 @@ def render_encode(record: Record, *, by_clock: bool = False) -> str:
             f"{table(header, rows)}"
         )
     said = (
-        f"CPU seconds of all threads, {record['settings']['rounds']} rounds in turns, medians; times: the "
-        f"first that ran over this one{', by the clock' if by_clock else ''}; documents and tokens by the "
-        "clock; cosine to hybridr fp32. "
+        f"CPU seconds of all threads, medians of {record['settings']['rounds']} rounds in turns. The "
+        f"column `times` is the first row that ran over this one{', in wall-clock time' if by_clock else ''}. "
+        "Documents and tokens a second are in wall-clock time. The cosine is to hybridr fp32. "
         f"{machine_of(machine)}, {', '.join(machine['features'])}."
     )
     return "\n\n".join([said, *parts])
@@ -184,7 +186,7 @@ def bound_of(found: Record) -> str:
     """Say what one product of matrices reaches, where that was measured."""
     speed = found.get("product")
     return (
-        f"; {found['gflop']:,} GFLOP, of which numpy's product does {speed} a processor second"
+        f"; {found['gflop']:,} GFLOP. numpy's matrix product does {speed} GFLOP a processor second"
         if speed
         else ""
     )
@@ -221,10 +223,10 @@ def render_reindex(record: Record) -> str:
         for lane in record["lanes"]
     ]
     said = (
-        f"Documents of `{record['corpus']}`, spread and shuffled; packaged MiniLM in fp32, ONNX Runtime, "
-        "batches of 1,024 tokens, the node on the same cores. hybridr's time is that of the whole command: "
-        "checks, fill, catch-up, verification, switch. `_reindex` asks `hybridr serve`, which batches across "
-        f"requests, with the same encoder. {machine_of(record['machine'])}."
+        f"Documents of `{record['corpus']}`, spread and shuffled. The packaged MiniLM in fp32 ran in "
+        "ONNX Runtime with batches of 1,024 tokens, the node on the same cores. hybridr's time is that of the whole command: "
+        "checks, filling, catch-up, verification, switch. `_reindex` calls `hybridr serve` with the same "
+        f"encoder, which batches across requests. {machine_of(record['machine'])}."
     )
     if record["not_run"]:
         said += f" The server's own way was not run: {record['not_run']}."

@@ -35,8 +35,8 @@ def test_what_is_told_is_the_worst_of_all_sets() -> None:
     other = a_set(dict.fromkeys(values, 0.5), {"opensearch": [16.0], "elasticsearch": [15.0]}, 0.97)
     settings = {"opensearch": "3.6.0", "elasticsearch": "8.15.0"}
     said = engines.render({"sets": {"one": one, "other": other}, "settings": settings, "machine": MACHINE})
-    assert "Apart at most 0.0013 (0.002 were allowed)" in said
-    assert "at least 97.0% of the queries (95% were asked for)" in said
-    assert "`reindex` has 0.90 of the speed" in said
+    assert "differ by at most 0.0013 (allowed: 0.002)" in said
+    assert "at least 97.0% of the queries (required: 95%)" in said
+    assert "`reindex` on Elasticsearch has 0.90 times the speed" in said
     assert "| one | bm25 | 0.4000 | 0.4013 | 100.0% | 90.0% |" in said
     assert "| one | 1,000 | 20, 31 | 40, 25 | 0.80 | 3 |" in said
