@@ -175,7 +175,7 @@ def render_encode(record: Record, *, by_clock: bool = False) -> str:
         )
     said = (
         f"CPU seconds of all threads, medians of {record['settings']['rounds']} rounds in turns. The "
-        f"column `times` is the first row that ran over this one{', in wall-clock time' if by_clock else ''}. "
+        f"column `times` is the first row that ran over this one{', by wall clock' if by_clock else ''}. "
         "Documents and tokens a second are in wall-clock time. The cosine is to hybridr fp32. "
         f"{machine_of(machine)}, {', '.join(machine['features'])}."
     )
@@ -224,8 +224,9 @@ def render_reindex(record: Record) -> str:
     ]
     said = (
         f"Documents of `{record['corpus']}`, spread and shuffled. The packaged MiniLM in fp32 ran in "
-        "ONNX Runtime with batches of 1,024 tokens, the node on the same cores. hybridr's time is that of the whole command: "
-        "checks, filling, catch-up, verification, switch. `_reindex` calls `hybridr serve` with the same "
+        "ONNX Runtime with batches of 1,024 tokens, the node on the same cores. hybridr's time "
+        "is that of the whole command: checks, filling, catch-up, verification, switch. "
+        "`_reindex` calls `hybridr serve` with the same "
         f"encoder, which batches across requests. {machine_of(record['machine'])}."
     )
     if record["not_run"]:

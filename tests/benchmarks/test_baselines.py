@@ -98,7 +98,7 @@ def test_the_section_says_whether_the_bars_are_held() -> None:
     assert "RM3 is within 0.004" in baselines.render(record(-0.004))
     assert "| shop | 0.3985 | 0.4000 (-0.0015) | not run | not run | 0.4051 | 0.4000 (+0.0051) |" in page
     assert "| shop | 1,398 | 1,000 | 0 documents, 7 queries | not run | 2e-08 / 3 / 2 |" in page
-    assert "Of shop a random 1,000 queries (seed 0)." in page
+    assert "1,000 random queries (seed 0) of shop." in page
     assert "Dense and fusion" not in page
     assert "none" not in page
 
