@@ -125,6 +125,13 @@ def mapping_size(properties: Mapping[str, Any], depth: int = 1, *, is_stored: bo
     return dict(zip((TOTAL_FIELDS, NESTED_FIELDS, MAPPING_DEPTH, FIELD_NAME_LENGTH), counts, strict=True))
 
 
+def stored_size(info: IndexInfo) -> dict[str, int]:
+    """Return `mapping_size` of an index's mapping; fields that searches compute count as fields too."""
+    size = mapping_size(info.properties, is_stored=True)
+    computed = sum(len(info.mappings.get(section, {})) for section in COMPUTED)
+    return size | {TOTAL_FIELDS: size[TOTAL_FIELDS] + computed}
+
+
 SUMMED = (TOTAL_FIELDS, NESTED_FIELDS)
 """Limits of a whole mapping; the others apply to each field or each document."""
 
@@ -139,7 +146,7 @@ def raised_limits(
     default is raised only for the copy's own fields.
     """
     target = copy or source
-    sizes, growth = mapping_size(source.properties, is_stored=True), mapping_size(added)
+    sizes, growth = stored_size(source), mapping_size(added)
     needed = {NESTED_OBJECTS: index_limit(source, NESTED_OBJECTS) + nested_objects}
     for name, size in growth.items():
         bound = index_limit(source, name)
@@ -190,7 +197,7 @@ def mapping_obstacles(info: IndexInfo, added: Mapping[str, Any]) -> list[Obstacl
     Without `added` fields: the limits that forbid any change of its mapping, since the index may already
     exceed one.
     """
-    size = mapping_size(info.properties, is_stored=True)
+    size = stored_size(info)
     new_fields = {name: field for name, field in added.items() if name not in info.properties}
     growth = mapping_size(new_fields)
     needed = {
@@ -378,14 +385,15 @@ def add_missing_fields(
 ) -> None:
     """Add the fields that `target` has and `info` lacks to the mapping of `info`, except those `ignored`."""
     candidates = {name: field for name, field in target.properties.items() if name not in ignored}
-    if fields := missing_fields(candidates, info.properties):
-        if limits := raised_limits(info, None, fields):
-            cluster.request("PUT", path_of(info.name, "_settings"), limits)
-        for name, field in fields.items():
-            put_mapping(cluster, info, {"properties": {name: field}})
+    missing = {"properties": missing_fields(candidates, info.properties)}
     for section in COMPUTED:
         stored = info.mappings.get(section, {})
-        for name, field in missing_fields(target.mappings.get(section, {}), stored).items():
+        missing[section] = missing_fields(target.mappings.get(section, {}), stored)
+    added = {name: field for fields in missing.values() for name, field in fields.items()}
+    if added and (limits := raised_limits(info, None, added)):
+        cluster.request("PUT", path_of(info.name, "_settings"), limits)
+    for section, fields in missing.items():
+        for name, field in fields.items():
             put_mapping(cluster, info, {section: {name: field}})
 
 

@@ -258,7 +258,7 @@ def configured_limit(folder: Path) -> int:
         options.get("max_seq_length"),
         read_object(folder, "tokenizer_config.json").get("model_max_length"),
     )
-    limit = next((limit for limit in limits if limit), 512)
+    limit = next((limit for limit in limits if limit is not None), 512)
     if not isinstance(limit, (int, float)) or not limit >= 3:
         raise ModelError(
             f"the model {folder} reads {limit!r} tokens, 3 at least are needed", hint=FETCH_AGAIN

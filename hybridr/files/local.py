@@ -176,13 +176,15 @@ def final_name(path: Path) -> str:
 
 
 def append_private(path: Path, line: str) -> None:
-    """Append a line to a file that only its owner can read; create it if missing. Raises OSError.
+    """Append a line to a file that only its owner can read (from now on, if not before); create it if
+    missing. Raises OSError.
 
     One write per line keeps lines of several processes apart. If the last line has no end, because its writer
     was killed or the disk was full, a line end is written first.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.touch(mode=0o600)
+    path.chmod(0o600)  # one that was there may have been readable by others
     with path.open("a+b", buffering=0) as file:
         if end := file.seek(0, os.SEEK_END):
             file.seek(end - 1)

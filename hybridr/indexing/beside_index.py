@@ -5,7 +5,7 @@ fill it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -75,6 +75,7 @@ from .preflight import (
     copied_settings,
     differing_settings,
     estimate_disk,
+    matching_templates,
     policies_for,
     protections_lost,
     settings_not_copied,
@@ -114,7 +115,8 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
     destination = current.name if current else f"{info.name}-hybridr-{max(numbers, default=0) + 1}"
     side_index = HOME + info.name if settings.term_table else ""
     limit_notes = check_limits(cluster, info, current=current, side_index=side_index)
-    templates = [] if current else check_templates(cluster, destination, info)
+    matching = None if current else matching_templates(cluster, destination)
+    templates = [] if current else check_templates(cluster, destination, info, matching)
     disk = None if current else estimate_disk(cluster, info, proposal.disk_bytes)
     check_disk(disk, destination)
     proposal = proposal.with_chosen_precision(current.record if current else None)
@@ -132,7 +134,8 @@ def plan_new_index(cluster: Cluster, name: str, encoder: Encoder, settings: Rein
         {"method": "POST", "path": "/_aliases", "body": {"actions": moves}},
     ]
     along = companion_aliases(alias, target, destination, info)
-    cautions = cautions_of(cluster, info, destination, (alias, *along))
+    shaping = [current.settings] if current else [template.settings for template in matching or ()]
+    cautions = cautions_of(cluster, info, destination, (alias, *along), shaping)
     others = [generation for generation in destinations(view, info) if generation.name != destination]
     proposal = replace(proposal, alias_notes=tuple(notes_on_staying_aliases(others, alias)))
     writes = {generation.name: find_writes(cluster, generation, view=view) for generation in others}
@@ -167,9 +170,17 @@ def filling_requests(
     return [first, bulk, {"method": "PUT", "path": path, "body": {"index": settings}}]
 
 
-def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Collection[str]) -> list[str]:
+def cautions_of(
+    cluster: Cluster,
+    info: IndexInfo,
+    destination: str,
+    moving: Collection[str],
+    settings: Iterable[Mapping[str, Any]],
+) -> list[str]:
     """Return warnings, a line each, about what holds for the source but not for its copy: security roles,
     lifecycle policies, filtered aliases (those not in `moving`), result windows.
+
+    `settings` are the flat ones of the copy, or of the templates for it.
     """
     staying = [
         f"alias '{alias}' shows only a part of '{info.name}' and stays there: hybridr applies its filter to "
@@ -179,7 +190,7 @@ def cautions_of(cluster: Cluster, info: IndexInfo, destination: str, moving: Col
     ]
     return [
         *protections_lost(cluster, info.name, destination),
-        *policies_for(cluster, destination),
+        *policies_for(cluster, destination, settings),
         *staying,
         *narrow_window_warnings(info),
     ]

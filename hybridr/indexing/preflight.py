@@ -119,15 +119,15 @@ class Disk:
     high: str = ""
 
 
-def check_templates(cluster: Cluster, index: str, source: IndexInfo) -> list[str]:
-    """Return lines on what index templates would add to a copy of `source` with this name. Raises
+def check_templates(
+    cluster: Cluster, index: str, source: IndexInfo, templates: Sequence[MatchingTemplate] | None
+) -> list[str]:
+    """Return lines on what the index templates that match this name would add to a copy of `source`. Raises
     ClusterError for a template that would ruin the copy.
 
     Settings and fields that the copy sets itself win over a template's; an alias would be added.
     """
-    try:
-        templates = matching_templates(cluster, index)
-    except AccessDenied:
+    if templates is None:
         return ["index templates could not be looked at: the right to read them is missing"]
     stored = stored_template(cluster, index) if templates else {}
     empty = {"index_patterns": [destination_pattern(source.name)], "priority": stored.get("priority", 0) + 1}
@@ -196,15 +196,19 @@ def stored_template(cluster: Cluster, index: str) -> dict[str, Any]:
     return max(matching, key=lambda template: int(template.get("priority", 0)), default={})
 
 
-def matching_templates(cluster: Cluster, index: str) -> list[MatchingTemplate]:
+def matching_templates(cluster: Cluster, index: str) -> list[MatchingTemplate] | None:
     """Return the composable template that applies to this name, else every legacy template whose pattern
-    matches.
+    matches; None without the right to read them.
     """
-    simulated = cluster.request("POST", path_of("_index_template", "_simulate_index", index))
-    if template := simulated.get("template"):
+    try:
+        simulated = cluster.request("POST", path_of("_index_template", "_simulate_index", index))
+        template = simulated.get("template")
+        legacy = {} if template else cluster.request("GET", "/_template", params={"flat_settings": "true"})
+    except AccessDenied:
+        return None
+    if template:
         settings, mappings, aliases = (template.get(part, {}) for part in ("settings", "mappings", "aliases"))
         return [MatchingTemplate("template (composable)", flat_settings(settings), mappings, aliases)]
-    legacy = cluster.request("GET", "/_template", params={"flat_settings": "true"})
     return [
         MatchingTemplate(
             f"template '{name}'", template["settings"], template["mappings"], template["aliases"]
@@ -214,17 +218,22 @@ def matching_templates(cluster: Cluster, index: str) -> list[MatchingTemplate]:
     ]
 
 
-def policies_for(cluster: Cluster, index: str) -> list[str]:
+def policies_for(cluster: Cluster, index: str, settings: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return warnings about policies of index state management (Elasticsearch: of index lifecycle management)
-    that will apply to a new index of this name.
+    that will apply to an index of this name.
 
-    Such a policy can roll the index over, block its writes or delete it. Returns nothing without the plugin
-    or the right to read policies.
+    `settings` are the flat ones of the index, or of the templates that match its name. Such a policy can roll
+    the index over, block its writes or delete it. Returns nothing without the plugin or the right to read
+    policies.
     """
     try:
         policies = cluster.request("GET", "/_plugins/_ism/policies", params={"size": "1000"})
     except ClusterError:
-        return lifecycles_for(cluster, index)
+        return [
+            f"policy '{policy}' of index lifecycle management will take '{index}': "
+            f"{index_put(index, LIFECYCLE, 'null')} takes it off again"
+            for policy in filter(None, (values.get(LIFECYCLE) for values in settings))
+        ]
     with cluster.reading_answer("GET /_plugins/_ism/policies"):
         templates_by_policy = {
             policy["_id"]: policy["policy"].get("ism_template") or []
@@ -238,20 +247,6 @@ def policies_for(cluster: Cluster, index: str) -> list[str]:
     return [
         f"policy '{name}' of index state management will take '{index}': let its ism_template leave it out"
         for name in matching
-    ]
-
-
-def lifecycles_for(cluster: Cluster, index: str) -> list[str]:
-    """Return warnings about the policies that index templates give to a new index of this name."""
-    try:
-        templates = matching_templates(cluster, index)
-    except ClusterError:
-        return []
-    return [
-        f"policy '{policy}' of index lifecycle management will take '{index}': "
-        f"{index_put(index, LIFECYCLE, 'null')} takes it off again"
-        for template in templates
-        if (policy := template.settings.get(LIFECYCLE))
     ]
 
 

@@ -199,14 +199,17 @@ class CorpusFile:
     """A file of documents, read at each iteration, which raises DataError if that fails."""
 
     path: Path
-    """A BEIR folder, NAME.jsonl, or lines of id and text; those may be compressed (`.gz`)."""
+    """A BEIR folder, NAME.jsonl (.json, .ndjson), or lines of id and text; files may be compressed (`.gz`)."""
     fields: tuple[str, ...] = ()
     """Text fields of JSONL records; empty: title and text."""
 
     @property
     def form(self) -> Literal["beir", "jsonl", "tsv"]:
         """Return the format, by the name of the file."""
-        return "beir" if self.path.is_dir() else "jsonl" if self.path.suffix == ".jsonl" else "tsv"
+        if self.path.is_dir():
+            return "beir"
+        kind = next((end for end in reversed(self.path.suffixes) if end != ".gz"), "")
+        return "jsonl" if kind in (".jsonl", ".json", ".ndjson") else "tsv"
 
     def __iter__(self) -> Iterator[Document]:
         if self.form == "tsv":

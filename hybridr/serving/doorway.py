@@ -145,13 +145,15 @@ class Doorway:
                 raise Refused(
                     413, f"the body has more than {MAX_BRACKETS} brackets", "send less in one request"
                 )
-            await client_result(Request(scope, receive), self.turns.acquire())
+            turn = asyncio.ensure_future(self.turns.acquire())
             try:
+                await client_result(Request(scope, receive), turn)
                 await self.app(scope, replay, exchange.send)
                 if exchange.status >= BAD_REQUEST:
                     await asyncio.sleep(PAUSE_S)
             finally:
-                self.turns.release()
+                if turn.done() and not turn.cancelled():  # also if this was cancelled as the turn came
+                    self.turns.release()
         finally:
             self.bytes_held -= len(body) if len(body) > LARGE_BYTES else 0
             exchange.received = len(body)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -146,7 +146,7 @@ class SearchThreads:
         return time.monotonic() - last_change >= self.stalled_s
 
 
-async def client_result(request: Request, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+async def client_result(request: Request, work: Awaitable[T], timeout_s: float | None = None) -> T:
     """Return the result of `work`; cancel it and raise Refused if the client leaves or time is up before.
 
     `timeout_s` counts from the arrival of the request. A thread that has started its work finishes it.

@@ -217,13 +217,14 @@ def query_table(folder: Path, ranker: Ranker) -> Vectors:
     """Read the weights of query tokens; special tokens get 0. Raises ModelError."""
     with explain_errors(folder):
         token_weights = stored_tensors(folder / WEIGHTS_FILE)["weight"].float().numpy()
-    if token_weights.ndim != 1 or len(token_weights) > ranker.tokens.vocabulary:
-        raise ModelError(
-            f"{folder} weighs {token_weights.shape} tokens, the model knows {ranker.tokens.vocabulary:,}"
-        )
-    vocabulary = read_object(folder, TOKENIZER_FILE, needed=True)["model"]["vocab"]
+        vocabulary = read_object(folder, TOKENIZER_FILE, needed=True)["model"]["vocab"]
     if vocabulary != json.loads(str(ranker.tokens.definition))["model"]["vocab"]:
         raise ModelError(f"{folder} has other words than the model of documents", hint=FETCH_AGAIN)
+    words, limit = len(vocabulary), ranker.tokens.vocabulary
+    if token_weights.ndim != 1 or not words <= len(token_weights) <= limit:
+        raise ModelError(
+            f"{folder} has weights of the shape {token_weights.shape}, {words:,} to {limit:,} are needed"
+        )
     table = np.zeros(ranker.tokens.vocabulary, dtype=np.float32)
     table[: len(token_weights)] = np.maximum(token_weights, 0)
     table[[ranker.special_ids[role] for role in ("cls_token", "sep_token")]] = 0
@@ -411,7 +412,7 @@ def read_projection(folder: Path) -> tuple[TokenProjection, Tokenizer, dict[str,
             tokenizer.add_special_tokens([AddedToken(marker, normalized=False)])
     limit = min(usage.get("document_length") or configured_limit(module), longest_input(backbone.config))
     model = TokenProjection(backbone, layers, Usage("cls", "cosine", prefixes, limit), folder).eval()
-    query_limit = min(model.max_positions, configured_limit(folder))
+    query_limit = min(model.max_positions, configured_limit(module))
     return model, tokenizer, {"prefixes": prefixes} | usage_entry(usage, masks, tokenizer, query_limit)
 
 

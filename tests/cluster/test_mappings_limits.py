@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,14 @@ def test_what_is_added_is_added_to_a_copied_limit(settings, added, nested_object
 def test_the_default_is_raised_where_the_new_fields_need_it() -> None:
     full = {f"f{number}": KEYWORD for number in range(999)}
     assert raised_limits(index(full), None, VECTOR) == {TOTAL_FIELDS: "1002"}
+
+
+@pytest.mark.parametrize("section", ["runtime", "derived"])
+def test_fields_that_searches_compute_count_too(section: str) -> None:
+    computed = {f"c{number}": KEYWORD for number in range(998)}
+    full = replace(index(), mappings={**index().mappings, section: computed})
+    assert raised_limits(full, None, VECTOR) == {TOTAL_FIELDS: "1002"}
+    assert [obstacle.setting for obstacle in mapping_obstacles(full, VECTOR)] == [TOTAL_FIELDS]
 
 
 def test_a_limit_below_what_the_source_has_is_no_model() -> None:

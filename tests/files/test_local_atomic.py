@@ -47,6 +47,7 @@ def test_lines_are_appended_whole_whatever_was_left_before(tmp_path: Path) -> No
     append_private(file, "first")
     with file.open("a") as lines:
         lines.write("half")
+    file.chmod(0o644)
     append_private(file, "second")
     assert file.read_text() == "first\nhalf\nsecond\n"
     assert file.stat().st_mode & 0o777 == 0o600

@@ -267,6 +267,7 @@ def test_larger_weights_than_are_allowed_are_not_read(encoder: Path, tmp_path, m
         ("modules.json", "5", "cannot be opened"),
         ("modules.json", hostile.DEEP, "nested too deep"),
         ("sentence_bert_config.json", '{"max_seq_length": -5}', "reads -5 tokens"),
+        ("sentence_bert_config.json", '{"max_seq_length": 0}', "reads 0 tokens"),
         ("sentence_bert_config.json", '{"max_seq_length": 1e999}', None),
         ("tokenizer_config.json", '{"model_max_length": "x"}', None),
         ("config_sentence_transformers.json", '{"prompts": 5}', "cannot be opened"),

@@ -17,6 +17,7 @@ from hybridr.indexing.preflight import (
     check_templates,
     estimate_disk,
     flat_settings,
+    matching_templates,
     policies_for,
 )
 
@@ -108,7 +109,9 @@ def test_too_little_disk_is_refused() -> None:
 
 
 def test_templates_without_the_right_to_read_them() -> None:
-    (remark,) = check_templates(cast(Cluster, Answering(forbidden="template")), "x", SOURCE)
+    cluster = cast(Cluster, Answering(forbidden="template"))
+    assert matching_templates(cluster, "x") is None
+    (remark,) = check_templates(cluster, "x", SOURCE, None)
     assert "could not be looked at" in remark
 
 
@@ -131,9 +134,9 @@ class Policies:
 
 
 def test_a_policy_that_would_age_or_delete_the_new_index_is_told() -> None:
-    [caution] = policies_for(cast(Cluster, Policies()), "docs-hybridr-1")
+    [caution] = policies_for(cast(Cluster, Policies()), "docs-hybridr-1", ())
     assert "policy 'aging' of index state management will take 'docs-hybridr-1'" in caution
-    assert policies_for(cast(Cluster, Policies()), "shop-hybridr-1") == []
+    assert policies_for(cast(Cluster, Policies()), "shop-hybridr-1", ()) == []
 
 
 class Lifecycles:
@@ -148,6 +151,8 @@ class Lifecycles:
 
 def test_a_policy_that_a_template_gives_to_the_new_index_is_told() -> None:
     """Before, the dry run named a setting, and the run nothing; the policy deletes the index in its time."""
-    [caution] = policies_for(cast(Cluster, Lifecycles()), "docs-hybridr-1")
+    cluster, index = cast(Cluster, Lifecycles()), "docs-hybridr-1"
+    templates = matching_templates(cluster, index) or ()
+    [caution] = policies_for(cluster, index, [template.settings for template in templates])
     assert "policy 'gone-in-a-week' of index lifecycle management will take 'docs-hybridr-1'" in caution
     assert 'PUT /docs-hybridr-1/_settings {"index.lifecycle.name": null}' in caution

@@ -10,7 +10,7 @@ import pytest
 
 from hybridr.errors import DataError
 from hybridr.records import Document
-from hybridr.relevance.corpus import CorpusFile, draw_sample
+from hybridr.relevance.corpus import CorpusFile, bytes_of, draw_sample
 from support.tiny import tiny_corpus
 
 
@@ -61,3 +61,12 @@ def test_jsonl_and_beir(tmp_path: Path) -> None:
     assert [document.contents for document in named] == ["balan bason", "miran tulan"]
     with pytest.raises(DataError, match=r":1: no field body"):
         list(CorpusFile(tmp_path / "corpus.jsonl", ("body",)))
+
+
+@pytest.mark.parametrize("ending", ["jsonl.gz", "json", "json.gz", "ndjson"])
+def test_other_names_of_json_lines_are_read_as_such(ending: str, tmp_path: Path) -> None:
+    """Before, all of them were taken for lines of id and text."""
+    file, line = tmp_path / f"corpus.{ending}", b'{"_id": "1", "text": "a\\tb"}\n'
+    file.write_bytes(gzip.compress(line) if ending.endswith("gz") else line)
+    assert list(CorpusFile(file)) == [Document("1", "a\tb")]
+    assert bytes_of(CorpusFile(file)) > 0

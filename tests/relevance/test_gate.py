@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from hybridr.search.fusions import Scales
 from hybridr.search.settings import SearchSettings
 from hybridr.training.adaptation import adapt
 from hybridr.training.settings import AdaptSettings
+from hybridr_cli.commands.adapt import show_adaptation
 from support.tiny import tiny_corpus, tiny_retriever
 
 
@@ -149,3 +151,10 @@ def test_a_vetoed_run_exports_the_unadapted_encoder_unless_forced(tmp_path: Path
     assert not forced.gate.passed
     assert load_encoder(forced.folder).fingerprint != load_encoder(base).fingerprint
     assert "exported by force" in (forced.folder / "README.md").read_text()
+    lines: list[str] = []
+    output = SimpleNamespace(line=lines.append, table=lambda *_: None, result=lambda _: None)
+    for result in (vetoed, forced):
+        show_adaptation(SimpleNamespace(output=output), "docs", result)
+    assert [line for line in lines if line.startswith("next")] == [
+        f"next       hybridr reindex docs --encoder {forced.folder}"
+    ], "a vetoed run's folder is not offered"

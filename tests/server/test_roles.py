@@ -24,7 +24,7 @@ from hybridr.cluster.writing import MemoryRejects, bulk_action, write
 from hybridr.doctor.forecasting import estimated_plan
 from hybridr.doctor.inspection import inspect_index
 from hybridr.doctor.recall import measure_recall
-from hybridr.errors import AccessDenied, NotFound
+from hybridr.errors import AccessDenied, ClusterError, NotFound
 from hybridr.indexing.planning import Plan
 from hybridr.indexing.reindexing import plan, reindex, sync
 from hybridr.indexing.rollback import rollback
@@ -242,6 +242,20 @@ def test_three_stages_need_the_rights_of_a_reindex(admin, bob, tmp_path):
     done = import_vectors(cluster, name, tmp_path, ENCODER)
     assert (done.taken, done.encoded, done.documents, done.switched) == (29, 31, 31, True)
     assert admin.index_info(done.destination).record.synced is not None
+
+
+def test_a_template_of_data_streams_is_seen_with_the_role_of_a_reindex(admin, bob):
+    """Before, it might not be read: the dry run was content, and the cluster refused the new index."""
+    name = f"{INDEX}-stream"
+    fill_index(admin, name, 3)
+    path = path_of("_index_template", name)
+    admin.request("PUT", path, {"index_patterns": [f"{name}-*"], "priority": 7, "data_stream": {}})
+    try:
+        with pytest.raises(ClusterError, match="a data stream, which only takes new documents") as refused:
+            plan(bob(role_of("reindex", name)), name, ENCODER, ReindexSettings())
+        assert re.search(r'"priority": ?8\b', str(refused.value.hint))
+    finally:
+        admin.request("DELETE", path)
 
 
 def test_a_final_pipeline_needs_more_rights_and_nothing_is_done_without_them(admin, bob):

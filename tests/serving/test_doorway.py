@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from threading import Event, Thread
 
 import pytest
 
 from hybridr.serving import embeddings
+from hybridr.serving.doorway import LARGE_AT_ONCE, LARGE_BYTES, Doorway
+from hybridr.serving.settings import ServeSettings
+from hybridr.serving.telemetry import Metrics
 from support.asking import DeadEncoder, client_of, embed
 from support.hashing import HashingEncoder
 
@@ -86,3 +90,29 @@ def test_the_openapi_page_tells_every_route():
     assert "POST /v1/embeddings" in page
     assert "ends in -query or -passage" in page
     assert "http" not in page, "nothing is taken from elsewhere"
+
+
+@pytest.mark.parametrize("rounds", range(12))
+def test_a_request_that_ends_as_its_turn_comes_gives_the_turn_back(rounds: int):
+    """Whatever step of the loop it is ended at: a lost turn would shut large bodies out for good."""
+
+    async def work(scope, receive, send):
+        await asyncio.sleep(60)
+
+    async def end_early() -> int:
+        doorway = Doorway(work, ServeSettings(), Metrics(), ())
+        messages = [{"type": "http.request", "body": b" " * (LARGE_BYTES + 1), "more_body": False}]
+
+        async def receive():
+            return messages.pop() if messages else await asyncio.Event().wait()
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/rank", "headers": []}
+        request = asyncio.create_task(doorway(scope, receive, receive))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        await asyncio.sleep(0)
+        return doorway.turns._value
+
+    assert asyncio.run(end_early()) == LARGE_AT_ONCE

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentence_transformers import MultiVectorEncoder as Opened
 
 from hybridr.encoders.export.exporting import export
 from hybridr.encoders.graph_folders import MultiVectorEncoder
@@ -65,6 +66,21 @@ def test_a_folder_scores_as_the_authors_code() -> None:
 def test_a_folder_of_sentence_transformers_gives_its_vectors(form: dict[str, Any], tmp_path: Path) -> None:
     model = written(tmp_path, **form)
     same_as(model, MultiVectorEncoder(export(tmp_path / "model", tmp_path / "out")))
+
+
+def test_a_transformer_in_a_folder_of_its_own_limits_queries_too(tmp_path: Path) -> None:
+    """Before, queries had the limit of the model's own folder, which then names none."""
+    written(tmp_path)
+    model = tmp_path / "model"
+    (model / "0_Transformer").mkdir()
+    for file in list(model.iterdir()):
+        if file.is_file() and file.name not in ("modules.json", "config_sentence_transformers.json"):
+            file.rename(model / "0_Transformer" / file.name)
+    (model / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 6}')
+    modules = json.loads((model / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (model / "modules.json").write_text(json.dumps(modules))
+    same_as(Opened(str(model), local_files_only=True), MultiVectorEncoder(export(model, tmp_path / "out")))
 
 
 @pytest.mark.parametrize(

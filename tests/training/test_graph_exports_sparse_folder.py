@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from hybridr import load_encoder
 from hybridr.encoders.export.exporting import export
@@ -120,6 +121,32 @@ def test_a_table_of_other_words_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(record))
     with pytest.raises(ModelError, match="has other words than the model of documents"):
         export(tmp_path / "model", tmp_path / "out")
+
+
+@pytest.mark.parametrize("definition", ["{}", '{"model": 5}'])
+def test_a_damaged_tokenizer_of_a_table_is_said(definition: str, tmp_path: Path) -> None:
+    written(tmp_path, free=True)
+    (tmp_path / "model" / "query_0_SparseStaticEmbedding" / "tokenizer.json").write_text(definition)
+    with pytest.raises(ModelError, match="cannot be opened"):
+        export(tmp_path / "model", tmp_path / "out")
+
+
+def test_a_table_that_lacks_words_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, free=True)
+    file = tmp_path / "model" / "query_0_SparseStaticEmbedding" / "model.safetensors"
+    save_file({"weight": load_file(file)["weight"][:-40]}, file)
+    with pytest.raises(ModelError, match=r"has weights of the shape \(\d+,\), \d+ to \d+ are needed"):
+        export(tmp_path / "model", tmp_path / "out")
+
+
+@pytest.mark.parametrize("given", ["texts", "records", "attachments"])
+def test_what_such_a_model_cannot_take_is_refused(given: str, tmp_path: Path) -> None:
+    """Before, `--documents` and the rest were dropped in silence."""
+    written(tmp_path)
+    things = {"texts": ["a text"], "records": {"adaptation": {}}, "attachments": {"x": tmp_path}}
+    with pytest.raises(ModelError, match="compared over generated texts, not over documents"):
+        export(tmp_path / "model", tmp_path / "out", **{given: things[given]})
+    assert not (tmp_path / "out").exists()
 
 
 def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:

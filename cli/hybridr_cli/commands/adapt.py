@@ -50,7 +50,8 @@ def show_adaptation(session: Session, index: str, adaptation: AdaptResult) -> No
         output.line(f"veto       {reason}")
     output.line(f"decision   {decision(adaptation)}")
     output.line(f"encoder    {adaptation.folder}")
-    output.line(f"next       hybridr reindex {quote(index)} --encoder {quote(str(adaptation.folder))}")
+    if adaptation.promoted:
+        output.line(f"next       hybridr reindex {quote(index)} --encoder {quote(str(adaptation.folder))}")
     output.result(as_json(adaptation))
 
 

@@ -167,7 +167,8 @@ def export(
     """Write `encoder` (a retriever, a ranker of `assemble`, or a folder of either) into `folder`.
 
     A model that gives no single vector becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
-    (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's). Without torch a folder
+    (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's); it takes no `texts`,
+    `records` or `attachments`. Without torch a folder
     of the BERT family is compared with numpy. A model with a parallel adapter opens in ONNX
     Runtime only. With "int8" the folder also gets a quantised graph, which then encodes documents. ONNX is
     compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them; the result
@@ -181,6 +182,11 @@ def export(
     with claimed_folder(folder := Path(folder)):
         require_replaceable(folder)
         if (exporter := graph_exporter(encoder)) is not None:
+            if texts or records or attachments:
+                raise ModelError(
+                    "a model without single vectors is compared over generated texts, not over documents",
+                    hint="leave --documents out (in Python: texts, records and attachments)",
+                )
             return exporter(Path(encoder) if isinstance(encoder, str) else encoder, folder, precision)
         origins = getattr(encoder, "origins", None)  # the names of DAM and REM of a ranker
         if isinstance(encoder, (OnnxEncoder, Path, str)):

@@ -108,6 +108,21 @@ def test_fields_in_place_meet_the_limit_before_anything_is_sent(cluster, index_n
     assert reindex(cluster, index_name, ENCODER, inside).encoded == 0, "the second time its fields are there"
 
 
+def test_fields_that_searches_compute_leave_room_for_the_copy_s(product, name):
+    """They count as fields: a source of 998 has no room for vectors under the default of 1,000."""
+    section, field = "runtime", {"type": "keyword"}
+    if product.dialect.name == "plain":
+        section, field = "derived", {"type": "keyword", "script": {"source": "emit('x')"}}
+    computed = {f"c{number}": field for number in range(995)}
+    fill_index(product, name, 30, mappings={"properties": FIELDS, section: computed})
+    done = reindex(product, name, ENCODER, PLAIN)
+    assert (done.documents, done.switched) == (30, True)
+    more = {f"m{number}": field for number in range(2)}
+    product.request("PUT", path_of(name, "_mapping"), {section: more})
+    sync(product, name, ENCODER)
+    assert more.keys() <= product.index_info(done.destination).mappings[section].keys()
+
+
 def test_a_limit_below_what_the_source_has_is_named(cluster, index_name):
     """It was lowered later: no note could be written into the mapping."""
     made(cluster, index_name, fields=keywords(6))

@@ -147,3 +147,12 @@ def test_the_dry_run_tells_disk_and_time(cluster, index_name, tiny, cli):
     assert f"start and switch   {START_S:>8,.1f} s" in told
     assert "encode and write      100.0 s" in told, "as slowly as was asked"
     assert "usable below the flood stage" in told
+
+
+@pytest.mark.elastic
+def test_templates_are_asked_for_once(product: Cluster, name: str, sent: list[tuple[str, str]]) -> None:
+    """Before, Elasticsearch was asked again for the policies that they give."""
+    fill_index(product, name, 3)
+    sent.clear()
+    plan(product, name, HashingEncoder(), ReindexSettings())
+    assert sum("_simulate_index" in path for _, path in sent) == 1
