@@ -337,6 +337,25 @@ def test_library_never_prints_or_exits() -> None:
                 assert (node.value.id, node.attr) != ("sys", "exit"), path
 
 
+COMMAND = re.compile(r"hybridr [a-z][a-z-]*(?: (?! )[^ ;]+)*[ =]$")
+"""The beginning of a command of hybridr, up to an argument."""
+PLAIN_ARGUMENTS = "deployment.way kind.option() minimum modules request".split()
+"""What needs no quotes, or has them; and numbers, beside constants."""
+
+
+def test_commands_shown_to_users_quote_their_arguments() -> None:
+    """Names of indices may contain `;`, `&`, `$` and backquotes, and folders anything."""
+    for path in [*MODULES, *(ROOT / "cli" / "hybridr_cli").rglob("*.py")]:
+        for node in ast.walk(house.tree_of(path)):
+            text = ""
+            for part in node.values if isinstance(node, ast.JoinedStr) else ():
+                if isinstance(part, ast.FormattedValue) and COMMAND.search(text):
+                    argument = ast.unparse(part.value)
+                    quoted = argument.startswith(("quote(", "shlex.quote(")) or argument in PLAIN_ARGUMENTS
+                    assert quoted or argument.isupper(), f"{path}:{node.lineno}: {argument}"
+                text += str(part.value) if isinstance(part, ast.Constant) else "X"
+
+
 def test_every_error_is_in_the_tree() -> None:
     def below(kind: type[HybridrError]) -> list[str]:
         return [kind.__name__, *(name for child in kind.__subclasses__() for name in below(child))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -247,7 +248,7 @@ class Cluster:
                     names = {alias for index in response for alias in (index, *response[index]["aliases"])}
                 candidates = sorted(alias for alias in names - {name} if not alias.startswith("."))
                 similar = next(iter(get_close_matches(name, candidates, 1, 0.8)), "")
-            load = f"hybridr load FOLDER --index {name}   loads documents into a new index"
+            load = f"hybridr load FOLDER --index {shlex.quote(name)}   loads documents into a new index"
             raise NotFound(
                 f"no index or alias '{name}' at {self.url}",
                 hint=f"did you mean {similar}?" if similar else load,

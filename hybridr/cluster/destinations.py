@@ -151,7 +151,7 @@ def require_known(info: IndexInfo, source: IndexInfo) -> None:
     if not is_destination_of(info, source):
         raise DataError(
             f"'{info.name}' says that it holds the vectors of '{source.name}', which does not know it",
-            hint=f"hybridr status {source.name}   lists what belongs to it",
+            hint=f"hybridr status {shlex.quote(source.name)}   lists what belongs to it",
         )
 
 
@@ -286,9 +286,9 @@ def resolve_complete(cluster: Cluster, name: str, *, whole: bool = True) -> Inde
     if complete:
         raise DataError(
             f"'{name}' has complete vectors, but no alias points to them: {', '.join(complete)}",
-            hint=f"hybridr reindex {name}   brings them up to date and moves the alias",
+            hint=f"hybridr reindex {shlex.quote(name)}   brings them up to date and moves the alias",
         )
-    raise DataError(f"'{name}' has no complete vectors", hint=f"hybridr reindex {name}")
+    raise DataError(f"'{name}' has no complete vectors", hint=f"hybridr reindex {shlex.quote(name)}")
 
 
 def write_record(cluster: Cluster, index: str, **changes: Any) -> IndexInfo:

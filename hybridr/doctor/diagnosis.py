@@ -183,8 +183,8 @@ def check_deployments(cluster: Cluster) -> list[Check]:
             problems = f"{deployment.way}: {'; '.join(deployment.missing)}"
             checks.append(Check(title, False, problems, deploy_command(info, info.record.deployment)))
         elif problem := server_problem(deployment, info.record.encoder):
-            name = shlex.quote(info.record.source or info.name)
-            checks.append(Check(title, False, problem, f"hybridr serve --index {name}"))
+            command = f"hybridr serve --index {shlex.quote(info.record.source or info.name)}"
+            checks.append(Check(title, False, problem, command))
         else:
             parts = [deployment.way, f"pipeline {deployment.pipeline}"]
             parts += [f"model {deployment.model} is deployed"] if deployment.model else []

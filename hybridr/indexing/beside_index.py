@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from shlex import quote
 from typing import Any, TypeAlias
 
 from ..cluster.aliases import (
@@ -234,7 +235,7 @@ def check_source(cluster: Cluster, info: IndexInfo, settings: ReindexSettings) -
     if is_in_place(info):
         raise ClusterError(
             f"'{info.name}' holds its own vectors (in place)",
-            hint=f"{reindex_command(info)}   continues in place; or first: hybridr remove {info.name}",
+            hint=f"{reindex_command(info)}   continues in place; or first: hybridr remove {quote(info.name)}",
         )
     obstacles = [*alias_obstacles(cluster, info), *mapping_obstacles(info, {})]
     require_no_obstacle(obstacles, f"the entry in the mapping of '{info.name}' that names the new index")
@@ -303,7 +304,8 @@ def check_named(named: IndexInfo, name: str, alias: str) -> None:
     if alias != name and (reasons := narrowing_keys(named.aliases.get(name, {}))):
         raise ClusterError(
             f"'{name}' is an alias with {' and '.join(reasons)}, but '{alias}' would show every document",
-            hint=f"hybridr reindex {named.name}   then searches of '{name}' keep its filter and routing",
+            hint=f"hybridr reindex {quote(named.name)}   then searches of '{name}' keep its filter and "
+            "routing",
         )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from shlex import quote
 from typing import Any
 
 from ..cluster.connection import Cluster, IndexLookup, json_bytes
@@ -132,7 +133,7 @@ def require_none_of(cluster: Cluster, info: IndexInfo) -> None:
     for generation in [info] if is_destination(info) else destinations(cluster, info):
         if not generation.record.in_place:
             source = generation.record.source
-            hint = f"hybridr remove {source} --discard deletes them, or choose another --index"
+            hint = f"hybridr remove {quote(source)} --discard deletes them, or choose another --index"
             require_no_writes(find_writes(cluster, generation), generation, source, hint)
 
 

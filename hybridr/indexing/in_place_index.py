@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from shlex import quote
 from typing import Any, NamedTuple
 
 from ..cluster.connection import IndexView
@@ -115,7 +116,7 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
     """Raise ClusterError or DataError for an index that cannot take vectors, or whose documents an update
     would damage.
     """
-    way = f"without --in-place a new index is made: hybridr reindex {info.name}"
+    way = f"without --in-place a new index is made: hybridr reindex {quote(info.name)}"
     if is_destination(info) and not info.record.in_place:
         raise ClusterError(
             f"'{info.name}' was made by hybridr and holds the vectors of '{info.record.source}'",
@@ -124,7 +125,8 @@ def check_index(view: IndexView, info: IndexInfo) -> None:
     if generations := destinations(view, info):
         raise ClusterError(
             f"'{info.name}' has its vectors in '{generations[-1].name}' already",
-            hint=f"go on there: hybridr reindex {info.name}   or take that away: hybridr remove {info.name}",
+            hint=f"go on there: hybridr reindex {quote(info.name)}   or take that away: "
+            f"hybridr remove {quote(info.name)}",
         )
     require_no_obstacle(block_obstacles(info, IN_PLACE_BLOCKS), f"writing into '{info.name}'")
     require_whole_source(info)
@@ -153,15 +155,15 @@ def check_same_job(info: IndexInfo, job: str, fields_change: str) -> None:
     if is_copy(info):
         raise ClusterError(
             f"'{info.name}' is a copy of '{info.record.source}', with its record",
-            hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
+            hint=f"hybridr sync {quote(info.name)}   looks at every document and makes the record its own",
         )
     if info.record.job != job:
         encoder, field = info.record.encoder[:12], info.record.vector_field
         difference = fields_change or "made from other settings or by another encoder"
         raise ClusterError(
             f"'{info.name}' holds vectors of encoder {encoder} in '{field}', {difference}",
-            hint=f"hybridr remove {info.name}   takes them away; their field stays mapped, so another form "
-            "of vectors then needs --vector-field NAME",
+            hint=f"hybridr remove {quote(info.name)}   takes them away; their field stays mapped, so another "
+            "form of vectors then needs --vector-field NAME",
         )
 
 
@@ -206,5 +208,5 @@ def require_own_versions(index: str, documents: list[SourceDocument]) -> None:
             f"'{index}' has documents with versions of their own (version_type=external), such as "
             f"'{versioned.doc_id}' with {versioned.version}: writing in place raises them, and the next "
             "version of their writer could be refused",
-            hint=f"without --in-place the index stays as it is: hybridr reindex {index}",
+            hint=f"without --in-place the index stays as it is: hybridr reindex {quote(index)}",
         )

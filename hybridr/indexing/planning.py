@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from shlex import quote
 from typing import Any
 
 from ..cluster.connection import Cluster, IndexLookup, json_bytes
@@ -339,15 +340,18 @@ def propose(
         kind.check(cluster, encoder, settings)
     count = cluster.count(info.name)
     if count == 0:
-        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+        raise DataError(
+            f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {quote(info.name)}"
+        )
     replaced = replaced_fields(info, settings)
     if replaced and not settings.replace_semantic:
         raise DataError(
             f"index '{info.name}' has semantic fields, {fields_with_models(replaced)}: "
             "the cluster would run their models, at its cost, for every document that is written",
-            hint=f"hybridr reindex {info.name} --replace-semantic   makes an index with their text, without "
-            "their embeddings; `neural` and `semantic` queries of these fields are refused there; with "
-            f"--semantic {','.join(sorted(replaced))} they are answered, by the encoder of `hybridr serve`",
+            hint=f"hybridr reindex {quote(info.name)} --replace-semantic   makes an index with their text, "
+            "without their embeddings; `neural` and `semantic` queries of these fields are refused there; "
+            f"with --semantic {quote(','.join(sorted(replaced)))} they are answered, by the encoder of "
+            "`hybridr serve`",
         )
     choice = field_choice(cluster, info, settings.fields, view=view)
     as_text = replace(info, semantic={})

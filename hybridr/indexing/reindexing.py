@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ..cluster.connection import Cluster
@@ -241,7 +242,7 @@ def sync(
         if is_restored(info, source):
             raise DataError(
                 f"'{source.name}' was restored from a snapshot since '{info.name}' was made of it",
-                hint=f"hybridr reindex {source.name}   makes another index; searches go on meanwhile",
+                hint=f"hybridr reindex {quote(source.name)}   makes another index; searches go on meanwhile",
             )
         require_no_loss(cluster, source)
     check_fingerprint(encoder.fingerprint, info)

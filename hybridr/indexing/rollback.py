@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from shlex import quote
 from typing import Any
 
 from ..cluster.aliases import companion_aliases, moved_aliases, previous_index, switch_actions, switch_alias
@@ -129,7 +130,7 @@ def rollback(
 def moving_command(info: IndexInfo, alias: str) -> str:
     """Return the command or request that moves an alias which a rollback leaves on an index with vectors."""
     if alias in info.record.aliases:
-        return f"hybridr rollback {alias}"
+        return f"hybridr rollback {quote(alias)}"
     source = info.record.source
     moves = [{"remove": {"index": info.name, "alias": alias}}, {"add": {"index": source, "alias": alias}}]
     return f"POST /_aliases {json_bytes({'actions': moves}).decode()}"
@@ -164,24 +165,26 @@ def index_to_leave(cluster: Cluster, name: str) -> IndexInfo:
     if is_destination(current) and not target_of(current.record).apart:
         raise ClusterError(
             f"'{current.name}' holds its own vectors (in place): there is no older index to go back to",
-            hint=f"hybridr remove {current.name}   removes vectors and marks from its documents",
+            hint=f"hybridr remove {quote(current.name)}   removes vectors and marks from its documents",
         )
     alias = name if name in moved_aliases(current) else current.record.alias
     if not is_destination(current) or alias not in current.aliases:
         raise NotFound(
-            f"'{name}' has no vectors behind an alias: nothing to roll back", hint=f"hybridr reindex {name}"
+            f"'{name}' has no vectors behind an alias: nothing to roll back",
+            hint=f"hybridr reindex {quote(name)}",
         )
     source, previous = require_source_index(cluster, current), previous_index(current, alias)
     if not cluster.exists(previous):
         raise NotFound(
             f"'{previous}', to which '{alias}' pointed before, does not exist any more",
-            hint=f"hybridr remove {source.name}   moves aliases to '{source.name}'; or restore '{previous}'",
+            hint=f"hybridr remove {quote(source.name)}   moves aliases to '{source.name}'; "
+            f"or restore '{previous}'",
         )
     if previous not in (source.name, *(info.name for info in destinations(cluster, source))):
         raise DataError(
             f"the record of '{current.name}' says that '{alias}' pointed to '{previous}' before, which is "
             f"neither '{source.name}' nor made from it",
-            hint=f"hybridr remove {source.name}   moves aliases to '{source.name}'",
+            hint=f"hybridr remove {quote(source.name)}   moves aliases to '{source.name}'",
         )
     return current.with_record(current.record.changed(alias=alias, previous=previous))
 
@@ -414,7 +417,8 @@ class Courier(ClientWrites):
             raise ClusterError(
                 f"'{self.info.name}' lacks {quantity(missing, 'document')} of '{self.source}', and at most "
                 f"{deletable:,} were deleted in it: the others never arrived",
-                hint=f"hybridr reindex {self.source}   adds them; --discard leaves clients' writes behind",
+                hint=f"hybridr reindex {quote(self.source)}   adds them; "
+                "--discard leaves clients' writes behind",
             )
 
     def copy(self, pairs: Sequence[Pair]) -> int:

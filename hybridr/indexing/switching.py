@@ -449,4 +449,4 @@ def deploy_command(info: IndexInfo, deployment: Deployment) -> str:
     server = f" --server {shlex.quote(deployment.server)}" if deployment.server else ""
     boost = f" --boost {shlex.quote(deployment.boost)}" if deployment.boost else ""
     name = shlex.quote(info.record.source or info.name)
-    return f"hybridr deploy {name} --way {shlex.quote(deployment.way)}{server}{boost}"
+    return f"hybridr deploy {shlex.quote(name)} --way {shlex.quote(deployment.way)}{server}{boost}"

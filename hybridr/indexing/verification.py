@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from shlex import quote
 from typing import Any, TypeAlias
 
 from ..cluster.connection import Cluster
@@ -98,7 +99,7 @@ def verify(
     """
     info = resolve(cluster, name, whole=True)
     if not is_destination(info):
-        raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {name}")
+        raise DataError(f"'{name}' has no vectors to verify", hint=f"hybridr reindex {quote(name)}")
     extent = Extent(rejected=accepted_ids(info), sample=sample, seed=seed, progress=progress)
     findings = target_of(info.record).findings(cluster, info, encoder, extent)
     return Verification(info.record.source, info.name, findings)
@@ -114,7 +115,7 @@ def require_verified(cluster: Cluster, info: IndexInfo, encoder: Encoder, extent
     if info.name == source:
         raise ClusterError(
             f"not every vector in '{source}' fits its document: {problems}",
-            hint=f"{advice} hybridr remove {source}",
+            hint=f"{advice} hybridr remove {quote(source)}",
         )
     raise ClusterError(
         f"'{info.name}' differs from '{source}', the alias was not switched: {problems}",

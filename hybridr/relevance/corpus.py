@@ -199,7 +199,7 @@ class CorpusFile:
     """A file of documents, read at each iteration, which raises DataError if that fails."""
 
     path: Path
-    """A BEIR folder, NAME.jsonl (.json, .ndjson), or lines of id and text; files may be compressed (`.gz`)."""
+    """A BEIR folder, NAME.jsonl (.json, .ndjson), or lines of id and text; files may be packed (`.gz`)."""
     fields: tuple[str, ...] = ()
     """Text fields of JSONL records; empty: title and text."""
 

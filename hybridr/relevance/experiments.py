@@ -126,7 +126,7 @@ def start_experiment(
     at = datetime.now(timezone.utc).isoformat(timespec="seconds")
     experiment = Experiment(id=secrets.token_hex(4), at=at, names=(a, b), a=first, b=second, before=current)
     step = take(cluster, info, experiment, "experiment began", "a", dry_run)
-    return step if cluster.exists(QUERIES) else replace(step, remark=SHOW_BOTH.format(name=name))
+    return step if cluster.exists(QUERIES) else replace(step, remark=SHOW_BOTH.format(name=quote(name)))
 
 
 def experiment_ranking(record: Record, side: str, rival: str, name: str) -> Ranking:
@@ -283,7 +283,7 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
     except NotFound as error:
         raise NotFound(
             f"the experiment of '{info.name}' has no search yet: this cluster has no UBI records",
-            hint=SHOW_BOTH.format(name=name),
+            hint=SHOW_BOTH.format(name=quote(name)),
             status=error.status,
         ) from None
     result = count_preferences(preferences)
@@ -302,7 +302,7 @@ def report_experiment(cluster: Cluster, name: str, *, progress: Progress = silen
         needed=1 / ALPHA,
         better=result.better,
         left_out=left_out,
-        remark="" if counts["clicks"] else SHOW_BOTH.format(name=name),
+        remark="" if counts["clicks"] else SHOW_BOTH.format(name=quote(name)),
     )
 
 

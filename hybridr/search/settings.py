@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -107,7 +108,7 @@ def with_tuning(
     if (fusion := values.get("fusion", "auto")) not in ("auto", *member_names(FUSIONS)):
         raise SettingsError(
             f"'{info.name}' was tuned for the fusion '{fusion}', which this version does not have",
-            hint=f"hybridr tune {info.record.source or info.name} --reset",
+            hint=f"hybridr tune {quote(info.record.source or info.name)} --reset",
         )
     if info.record.remembers and "signals" in values:  # tuning does not decide about judged documents
         values["signals"] = (*values["signals"], "memory")

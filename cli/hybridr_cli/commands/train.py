@@ -62,9 +62,10 @@ def train_domain(session: Session, place: DocumentOptions, settings: DamSettings
     if fit.fresh_head:
         output.line("head       the base had none; a new one, tied to its embeddings, was trained with it")
     output.line(f"dam        {fit.folder}, losses in losses.jsonl")
-    dam_folder = quote(str(fit.folder))
+    dam_folder = str(fit.folder)
     output.line(
-        f"next       hybridr rem train --dam {dam_folder} ..., or hybridr adapt --base {dam_folder} ..."
+        f"next       hybridr rem train --dam {quote(dam_folder)} ..., "
+        f"or hybridr adapt --base {quote(dam_folder)} ..."
     )
     output.result({**asdict(fit), "folder": str(fit.folder)})
 
@@ -177,7 +178,7 @@ def next_step(dam: str, training: RemTraining) -> str:
     manifest = (read_manifest(Path(dam)) if Path(dam).is_dir() else None) or {}
     objective = manifest.get("dam", {}).get("objective", "mlm")  # the one the source DAM was trained with
     modules = f"--base {quote(dam)} --rem {quote(str(training.folder))}"
-    return f"hybridr adapt --index NAME --objective {objective} {modules}"
+    return f"hybridr adapt --index NAME --objective {quote(str(objective))} {modules}"
 
 
 def show_training(output: Output, work: str, fit: AdaptResult | DamFit | RemTraining) -> None:

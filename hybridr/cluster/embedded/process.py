@@ -9,6 +9,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import psutil
@@ -133,7 +134,7 @@ def require_same(state: NodeState, settings: NodeSettings) -> None:
     harmless = set(differing) <= {"with_ml", "heap", "port"}
     raise NodeError(
         f"node '{state.name}' {'runs' if state.running else 'has data'} with {has}; asked was {wish}",
-        hint=f"hybridr node stop --name {state.name}{'' if harmless else ' --delete-data'}"
+        hint=f"hybridr node stop --name {quote(state.name)}{'' if harmless else ' --delete-data'}"
         "   or choose another --name",
     )
 
@@ -209,7 +210,7 @@ def await_ready(state: NodeState, progress: Progress) -> NodeState:
         # During exec a process has no arguments for a moment, so a second look follows.
         is_gone = is_gone and find_process(state) is None
         if is_gone or time.monotonic() > deadline:
-            problem, hint = "ended while it started", f"hybridr node logs --name {state.name}"
+            problem, hint = "ended while it started", f"hybridr node logs --name {quote(state.name)}"
             if not is_gone:
                 problem = f"was not ready after {START_S:g} s"
                 hint = "it still runs: `hybridr node start` waits again"
@@ -255,6 +256,6 @@ def is_ready(state: NodeState) -> bool:
     if answer.status == 401:
         raise NodeError(
             f"node '{state.name}' refuses the password in {state.password_file}",
-            hint=f"put the right one there, or hybridr node stop --name {state.name} --delete-data",
+            hint=f"put the right one there, or hybridr node stop --name {quote(state.name)} --delete-data",
         )
     return answer.status == 200 and answer.json()["status"] != "red"

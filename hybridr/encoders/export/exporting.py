@@ -168,11 +168,11 @@ def export(
 
     A model that gives no single vector becomes a `hybridr.SparseEncoder` (uniCOIL, SPLADE), a `PairScorer`
     (re-rankers, sequence classifiers) or a `MultiVectorEncoder` (ColBERT, PyLate's); it takes no `texts`,
-    `records` or `attachments`. Without torch a folder
-    of the BERT family is compared with numpy. A model with a parallel adapter opens in ONNX
-    Runtime only. With "int8" the folder also gets a quantised graph, which then encodes documents. ONNX is
-    compared with torch over the first 128 `texts`: vectors, and nDCG@10 of queries made from them; the result
-    goes into the manifest, beside `records`. `attachments` (name: file or folder) are copied. The folder is
+    `records` or `attachments`. Without torch a folder of the BERT family is compared with numpy. A model with
+    a parallel adapter opens in ONNX Runtime only. With "int8" the folder also gets a quantised graph, which
+    then encodes documents. ONNX is compared with torch over the first 128 `texts`: vectors, and nDCG@10 of
+    queries made from them; the result goes into the manifest, beside `records`. `attachments` (name: file or
+    folder) are copied. The folder is
     replaced atomically; it may be the source's own. Raises ModelError if the source cannot be used, vectors
     differ by more than 1e-4 (fp32) or have a mean cosine below 0.9 (int8), or `folder` holds something else;
     DownloadError if it cannot be written.
@@ -183,10 +183,8 @@ def export(
         require_replaceable(folder)
         if (exporter := graph_exporter(encoder)) is not None:
             if texts or records or attachments:
-                raise ModelError(
-                    "a model without single vectors is compared over generated texts, not over documents",
-                    hint="leave --documents out (in Python: texts, records and attachments)",
-                )
+                reason = "a model without single vectors is compared over generated texts, not over documents"
+                raise ModelError(reason, hint="leave out --documents (texts, records, attachments)")
             return exporter(Path(encoder) if isinstance(encoder, str) else encoder, folder, precision)
         origins = getattr(encoder, "origins", None)  # the names of DAM and REM of a ranker
         if isinstance(encoder, (OnnxEncoder, Path, str)):

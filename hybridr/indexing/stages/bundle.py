@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -176,12 +177,12 @@ class StageFolder:
     @classmethod
     def texts(cls, bundle: Path, index: str = "NAME") -> StageFolder:
         """Return the folder of the first stage, texts."""
-        return cls(bundle / "texts", f"hybridr export-text {index} --out {bundle}")
+        return cls(bundle / "texts", f"hybridr export-text {quote(index)} --out {quote(bundle)}")
 
     @classmethod
     def vectors(cls, bundle: Path) -> StageFolder:
         """Return the folder of the second stage, vectors."""
-        return cls(bundle / "vectors", f"hybridr encode {bundle}")
+        return cls(bundle / "vectors", f"hybridr encode {quote(bundle)}")
 
     def file(self, part: str) -> Path:
         """Return the path of a part."""

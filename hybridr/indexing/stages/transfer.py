@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -136,7 +137,9 @@ def export_text(
     require_no_loss(cluster, info)
     texts = StageFolder.texts(folder, info.name)
     if cluster.count(info.name) == 0:
-        raise DataError(f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {info.name}")
+        raise DataError(
+            f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {quote(info.name)}"
+        )
     stored = origin_in(texts)
     earlier_fields = stored.fields if stored and stored.uuid == info.uuid else ()
     fields = choose_text_fields(cluster, info, settings.fields or earlier_fields)
@@ -354,7 +357,7 @@ def import_settings(
         raise DataError(
             f"{ready.vectors.folder} holds vectors of '{ready.origin.index}' ({ready.origin.uuid}), "
             f"'{info.name}' is another index ({info.uuid})",
-            hint=f"hybridr export-text {info.name} --out FOLDER",
+            hint=f"hybridr export-text {quote(info.name)} --out FOLDER",
         )
     record_settings = settings_in(Record(passages=ready.making.windows)) | {
         "fields": ready.origin.fields,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from shlex import quote
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def encode_texts(
         if kind.staged:
             raise SettingsError(
                 f"{kind.compared} are not made in stages: {kind.staged}",
-                hint=f"leave {kind.setting} out, or: hybridr reindex {origin.index} {kind.option()}",
+                hint=f"leave {kind.setting} out, or: hybridr reindex {quote(origin.index)} {kind.option()}",
             )
     settings = settings.model_copy(update={"vectors": "float", "compression": None})  # an index chooses later
     if isinstance(encoder, (str, Path)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
+from shlex import quote
 from typing import Any
 
 from ...cluster.connection import Cluster, IndexView, path_of
@@ -193,7 +194,8 @@ class InPlace:
         if is_copy(info):
             raise DataError(
                 f"'{info.name}' is a copy of '{info.record.source}', with its record",
-                hint=f"hybridr sync {info.name}   looks at every document and makes the record its own",
+                hint=f"hybridr sync {quote(info.name)}   looks at every document and makes the record "
+                "its own",
             )
         cluster.refresh(info.name)
         sample = random_documents(cluster, info, extent.sample, extent.seed)
@@ -382,11 +384,11 @@ def remove_fields(cluster: Cluster, info: IndexInfo, with_fields: dict[str, Any]
                 if outcome.rejected:
                     raise ClusterError(
                         f"'{index}' refused documents, which still hold vectors; reasons in {rejects.file}",
-                        hint=f"mend them, then again: hybridr remove {index}",
+                        hint=f"mend them, then again: hybridr remove {quote(index)}",
                     )
         if not count:
             return
     raise ClusterError(
         f"somebody goes on writing vectors into '{index}'",
-        hint=f"stop hybridr sync, then again: hybridr remove {index}",
+        hint=f"stop hybridr sync, then again: hybridr remove {quote(index)}",
     )

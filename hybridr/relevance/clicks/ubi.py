@@ -245,14 +245,21 @@ def ids_by_name(
         together = min(
             NAMED_TOGETHER, index_limit(info, TERMS_COUNT), max(1, info.result_window // OF_ONE_NAME)
         )
-        for start in range(0, len(unique), together):
+        queue, size = groups_of(unique, together), min(together * OF_ONE_NAME, info.result_window)
+        while queue:
+            group = queue.pop(0)
             body = {
-                "size": min(together * OF_ONE_NAME, info.result_window),
-                "query": {"terms": {field: unique[start : start + together]}},
+                "size": size,
+                "query": {"terms": {field: group}},
                 "_source": False,
                 "docvalue_fields": [field],
+                "track_total_hits": True,
             }
-            for hit in cluster.search(info, body, every_shard=True)["hits"]["hits"]:
+            hits = cluster.search(info, body, every_shard=True)["hits"]
+            if hits["total"]["value"] > size and len(group) > 1:  # some names have many documents
+                queue[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
+                continue
+            for hit in hits["hits"]:
                 ids |= {str(value): hit["_id"] for value in hit.get("fields", {}).get(field, ())}
         return ids
     pages = documents_in_pages(cluster, info, unique, page=NAMED_TOGETHER, whole=False)

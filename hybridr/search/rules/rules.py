@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
+from shlex import quote
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -86,7 +87,7 @@ def rules_in_force(cluster: Cluster, info: IndexInfo) -> RuleBook:
         if version is None or version.job != rules.job:
             raise DataError(
                 f"the rules of '{info.name}' are not as they were written",
-                hint=f"hybridr rules {info.record.source} import FILE   writes them anew",
+                hint=f"hybridr rules {quote(info.record.source)} import FILE   writes them anew",
             )
         refusals = find_refused_filters(cluster, info, version.rules)
         changes = {name: {"filter": None} for name in refusals}
@@ -262,7 +263,8 @@ def fetch_rules(cluster: Cluster, name: str, version: int | None = None) -> Rule
     number = info.record.rules.version if version is None and info.record.rules else version
     if (rules := fetch_version(cluster, info, number)) is None:
         raise NotFound(
-            f"version {number} of the rules of '{name}' is no longer stored", hint=f"hybridr rules {name}"
+            f"version {number} of the rules of '{name}' is no longer stored",
+            hint=f"hybridr rules {quote(name)}",
         )
     return rules._replace(left_out={**rules.left_out, **find_refused_filters(cluster, info, rules.rules)})
 
@@ -309,7 +311,7 @@ def remove_rules(
     def without_removed(old_rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         """Return the rules without the removed ones. Raises NotFound for an unknown name."""
         if unknown := set(names) - {rule.name for rule in old_rules}:
-            raise NotFound(f"no rule is called '{min(unknown)[:100]}'", hint=f"hybridr rules {name}")
+            raise NotFound(f"no rule is called '{min(unknown)[:100]}'", hint=f"hybridr rules {quote(name)}")
         return tuple(rule for rule in old_rules if rule.name not in names)
 
     return RulesChange(change_rules(cluster, info, without_removed, by, dry_run=dry_run))

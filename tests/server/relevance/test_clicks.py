@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,6 +74,17 @@ def test_documents_are_found_by_the_field_that_an_application_names(cluster, ind
     found = read_clicks(cluster, index, file)
     assert found.qrels == read_clicks(cluster, index).qrels
     assert found.report.left_out["lines that are no searches or events"] == 1
+
+
+def test_a_name_of_many_documents_hides_no_other(cluster, index_name, monkeypatch):
+    """Before, a request gave four documents a name at most, and the names beyond were taken for gone."""
+    monkeypatch.setattr(ubi, "NAMED_TOGETHER", 4)
+    names = ["a"] * 30 + ["b", "c", "d", "e"]
+    mappings = {"properties": {"sku": {"type": "keyword"}}}
+    cluster.request("PUT", path_of(index_name), {"mappings": mappings})
+    bulk(cluster, index_name, [line for sku in names for line in ({"index": {}}, {"sku": sku})])
+    ids = ubi.ids_by_name(cluster, cluster.index_info(index_name), names, Counter(["sku"]))
+    assert sorted(ids) == ["a", "b", "c", "d", "e"]
 
 
 def as_shop_writes(record: dict[str, Any]) -> dict[str, Any]:
