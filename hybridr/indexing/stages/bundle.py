@@ -177,12 +177,12 @@ class StageFolder:
     @classmethod
     def texts(cls, bundle: Path, index: str = "NAME") -> StageFolder:
         """Return the folder of the first stage, texts."""
-        return cls(bundle / "texts", f"hybridr export-text {quote(index)} --out {quote(bundle)}")
+        return cls(bundle / "texts", f"hybridr export-text {quote(index)} --out {quote(str(bundle))}")
 
     @classmethod
     def vectors(cls, bundle: Path) -> StageFolder:
         """Return the folder of the second stage, vectors."""
-        return cls(bundle / "vectors", f"hybridr encode {quote(bundle)}")
+        return cls(bundle / "vectors", f"hybridr encode {quote(str(bundle))}")
 
     def file(self, part: str) -> Path:
         """Return the path of a part."""
