@@ -16,7 +16,7 @@ import re
 import time
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import quote, unquote_to_bytes
@@ -138,6 +138,7 @@ PLAIN_NAME = re.compile(r"[^_\-+*,<>:/?#\s][^*,<>:/?#\s]*")
 NAMES_KEPT_S, MAX_NAMES = 2.0, 1_000
 MAX_SEARCHES = 100  # of one `_msearch` that are ranked
 AWS_SIGNATURE = "AWS4-"
+SHARDS_FAILED = (429, 503)  # beside refusals
 SCOPE_PARAMETERS = frozenset(
     "routing preference search_type ignore_unavailable ignore_throttled allow_no_indices expand_wildcards "
     "allow_partial_search_results".split()
@@ -210,13 +211,14 @@ class Proxy:
         if rewritten.body is None:
             return cluster_response(await self.send(request, upstream), rewritten.reason, request)
         changed = with_body(upstream if upstream.body else upstream.without("content-type"), rewritten.body)
-        target = (bare.without(MOVED_PARAMETERS) if rewritten.reason is None else bare).target
-        changed = changed._replace(target=target)
-        answer, reason = await self.send(request, changed), rewritten.reason
+        bare = bare.without(MOVED_PARAMETERS) if rewritten.reason is None else bare
+        if hides_failures := rewritten.reason is None and "filter_path" in bare.params:
+            bare = replace(bare, params={**bare.params, "allow_partial_search_results": "false"})
+        answer, reason = await self.send(request, changed._replace(target=bare.target)), rewritten.reason
         plain = answer._replace(body=unzipped(answer, self.settings.max_body_bytes))
         if rewritten.ranked_for and is_of_another_index(plain.body, {0: rewritten.ranked_for}):
             answer, reason = await self.send(request, upstream), self.forget_alias()
-        elif is_refusal(plain):
+        elif is_refusal(plain) or (hides_failures and answer.status in SHARDS_FAILED):
             answer, reason = await self.send(request, upstream), reason or NotRanked("failed")
         return cluster_response(answer, reason, request)
 

@@ -46,7 +46,8 @@ def test_a_ranked_search_has_its_clients_rights(client: TestClient, cluster: Rec
     address = "/docs/_search?typed_keys&from=2&filter_path=hits"
     assert client.post(address, json=BODY, headers=BASIC).status_code == 200
     [heard] = cluster.heard
-    assert heard.line == "POST /docs/_search?typed_keys=&filter_path=hits"
+    whole = "allow_partial_search_results=false"
+    assert heard.line == f"POST /docs/_search?typed_keys=&filter_path=hits&{whole}"
     assert heard.headers["authorization"] == BASIC["authorization"]
     sent = json.loads(heard.body)
     assert (sent["from"], sent["size"]) == (2, 3)
@@ -226,6 +227,17 @@ def test_hits_that_ranking_loses_on_a_shard_are_asked_for_again(
     assert json.loads(own.body) == BODY
 
 
+@pytest.mark.parametrize("status", [400, 429, 503])
+def test_hits_that_a_filtered_answer_would_lack_in_silence_are_asked_for_again(client, cluster, status):
+    """Before, an answer of `filter_path` told nothing of the shards whose hits ranking had lost."""
+    cluster.answers = [(status, b"{}"), (200, b'{"hits":{"hits":[]}}')]
+    address = "/docs/_search?filter_path=hits.hits._id"
+    assert client.post(address, json=BODY).json() == {"hits": {"hits": []}}
+    ranked, own = cluster.heard
+    assert ranked.line == f"POST {address}&allow_partial_search_results=false"
+    assert (own.line, json.loads(own.body)) == (f"POST {address}", BODY)
+
+
 @pytest.mark.parametrize("kind", ["no_shard_available_action_exception", "rejected_execution_exception"])
 def test_shards_that_are_away_are_not_asked_twice(client: TestClient, cluster: Recorder, kind: str) -> None:
     cluster.answers = [(200, json.dumps(missing(kind)).encode())]
@@ -275,7 +287,7 @@ def test_a_body_in_the_address_is_ranked_as_any_other(client, cluster, method, k
     client.request(method, address, headers={"content-type": "text/plain"})
     client.post("/docs/_search?filter_path=hits", json=BODY)
     moved, plain = cluster.heard
-    assert moved.line == f"{method} /docs/_search?filter_path=hits"
+    assert moved.line == f"{method} /docs/_search?filter_path=hits&allow_partial_search_results=false"
     assert moved.headers["content-type"] == "application/json"
     assert json.loads(moved.body) == json.loads(plain.body)
     assert json.loads(moved.body)["rescore"]

@@ -137,9 +137,8 @@ def export_text(
     require_no_loss(cluster, info)
     texts = StageFolder.texts(folder, info.name)
     if cluster.count(info.name) == 0:
-        raise DataError(
-            f"index '{info.name}' is empty", hint=f"hybridr load FOLDER --index {quote(info.name)}"
-        )
+        load = f"hybridr load FOLDER --index {quote(info.name)}"
+        raise DataError(f"index '{info.name}' is empty", hint=load)
     stored = origin_in(texts)
     earlier_fields = stored.fields if stored and stored.uuid == info.uuid else ()
     fields = choose_text_fields(cluster, info, settings.fields or earlier_fields)
