@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
@@ -249,6 +250,7 @@ def check_host(host: str, settings: ServeSettings) -> None:
         raise Refused(421, "the server is not called by this name", "add the name to [serve] hosts")
 
 
+@lru_cache(128)  # each request has a host, most of them the same one
 def ip_of(host: str) -> IPv4Address | IPv6Address | None:
     """Return a host as an IP address; None for a name."""
     with suppress(ValueError):

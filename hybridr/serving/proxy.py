@@ -31,7 +31,7 @@ from ..errors import ClusterError
 from ..search.clauses import NotRanked
 from .doorway import TOKEN_HEADER
 from .refusals import is_of_another_index, is_refusal, refused_places
-from .requests import BAD_REQUEST, Refused, not_ranked_reason
+from .requests import BAD_REQUEST, Refused, UnreadRoute, not_ranked_reason
 from .rewriting.rewriting import (
     BODY_PARAMETERS,
     MOVED_PARAMETERS,
@@ -159,8 +159,9 @@ def add_proxy(app: FastAPI, proxy: Proxy) -> None:
         ("/_msearch", proxy.msearch),
     ):
         summary = f"{path.rpartition('/')[2]} of the cluster, ranked, with its client's own rights"
-        app.add_api_route(path, answer, methods=["GET", "POST"], summary=summary)
-        app.add_api_route(path, proxy.options, methods=["OPTIONS"], include_in_schema=False)
+        add = partial(app.router.add_api_route, path, route_class_override=UnreadRoute)
+        add(answer, methods=["GET", "POST"], summary=summary)
+        add(proxy.options, methods=["OPTIONS"], include_in_schema=False)
 
 
 class ClientSearch(NamedTuple):

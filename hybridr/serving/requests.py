@@ -155,6 +155,15 @@ class QuickRoute(APIRoute):
         return handle_quickly
 
 
+class UnreadRoute(APIRoute):
+    """A FastAPI route whose function gets the request as it is; FastAPI reads nothing of it."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the route's function."""
+        endpoint: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
+        return endpoint
+
+
 def side_of(model: str) -> Side:
     """Return the side, query or passage, at the end of a model's name. Raises Refused."""
     name = model.rpartition("-")[2].lower()

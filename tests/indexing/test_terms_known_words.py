@@ -114,3 +114,16 @@ def test_what_is_known_is_bounded() -> None:
         known.learn(word, [vectors((word, 0, 0, 4))])
     assert known.vectors_of("flow") is None
     assert known.vectors_of("wing heat")
+
+
+def test_only_unknown_words_are_left_to_ask_each_once() -> None:
+    known = KnownWords(100, usable=True)
+    known.learn("flow", [vectors(("flow", 0, 0, 4))])
+    assert known.unknown_in(["flow of wings, of air", "wings e.g", "air over wings"]) == ["of wings air over"]
+    assert known.unknown_in(["flow", "flow e.g"]) == []
+    words = [f"word{number}" for number in range(300)]
+    texts = known.unknown_in([" ".join(words[:100]), " ".join(words[100:200]), " ".join(words[200:])])
+    assert " ".join(texts).split() == words
+    assert all(word_spans(text) is not None for text in texts)
+    known.usable = False
+    assert known.unknown_in(["other words"]) == []

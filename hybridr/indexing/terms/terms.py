@@ -14,7 +14,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -25,6 +25,7 @@ from ...cluster.fields import source_field
 from ...cluster.placement import routing_by_shard
 from ...cluster.record import IndexInfo
 from ...cluster.word_fields import reads_words_alone, search_analyzer_of
+from ...cluster.writing import group_by_size
 from ...languages import idf
 
 TermVectors: TypeAlias = Mapping[str, Any]
@@ -89,6 +90,17 @@ class KnownWords:
         while len(self._terms) > self.limit:
             self._terms.popitem(last=False)
 
+    def unknown_in(self, texts: Sequence[str]) -> list[str]:
+        """Return the words of texts that are not known yet, joined into as few texts as possible; none of a
+        text that is more than words.
+        """
+        if not self.usable:
+            return []
+        spans = chain.from_iterable(word_spans(text) or () for text in texts)
+        words = dict.fromkeys(span.word for span in spans if span.word not in self._terms)
+        groups = group_by_size(list(words), lambda word: len(word) + 1, MAX_CHARACTERS)
+        return [" ".join(group) for group in groups]
+
     def vectors_of(self, text: str) -> TermVectors | None:
         """Return the term vectors of a text as if one shard held all documents; None if a word is not
         known.
@@ -118,17 +130,25 @@ def tokens_of(shards: Sequence[TermVectors]) -> Iterator[tuple[str, str, tuple[i
                 yield field, term, (token["position"], token["start_offset"], token["end_offset"])
 
 
-def word_spans(text: str) -> list[WordSpan] | None:
+def word_spans(text: str) -> tuple[WordSpan, ...] | None:
     """Return the words of a text in their order; None if the cluster may see other words in it."""
-    if len(text) > MAX_CHARACTERS:
-        return None
+    return None if len(text) > MAX_CHARACTERS else _spans_of(text)
+
+
+@lru_cache(256)
+def _spans_of(text: str) -> tuple[WordSpan, ...] | None:
+    """Return the words of a short text; each search needs them several times."""
     spans: list[WordSpan] = []
+    end = 0
     for match in WORD.finditer(text):
-        gap = text[spans[-1].end if spans else 0 : match.start()]
-        if not (INSIDE if spans else OUTSIDE).fullmatch(gap) or len(match[0]) > MAX_WORD_CHARACTERS:
+        gap = text[end : match.start()]
+        if gap != " " and not (INSIDE if spans else OUTSIDE).fullmatch(gap):
             return None
-        spans.append(WordSpan(match[0], *match.span()))
-    return spans if OUTSIDE.fullmatch(text[spans[-1].end if spans else 0 :]) else None
+        if len(match[0]) > MAX_WORD_CHARACTERS:
+            return None
+        start, end = match.span()
+        spans.append(WordSpan(match[0], start, end))
+    return tuple(spans) if OUTSIDE.fullmatch(text[end:]) else None
 
 
 REMEMBERED = 10_000  # queries
@@ -175,8 +195,8 @@ class Analysis:
     """Analyses texts as the given fields of an index do, with term statistics of the whole index.
 
     One request to every shard analyses the texts like queries and returns statistics. For an alias with
-    routing these are the shards that it reaches. Results are cached for a minute, and so are words: a new
-    text of cached words needs no request if the fields analyse each word by itself.
+    routing these are the shards that it reaches. Results are cached for a minute, and so are words: if the
+    fields analyse each word by itself, only the other words of a new text are requested.
     """
 
     def __init__(self, cluster: Cluster, info: IndexInfo, fields: Sequence[str]) -> None:
@@ -200,10 +220,12 @@ class Analysis:
         # Another thread may clear the cache meanwhile.
         cached = {text: self._known.get(text) or self._composed(text) for text in texts}
         unknown = [text for text, analysis in cached.items() if analysis is None]
-        size = max(1, ASKED_AT_ONCE // len(self._routing))
-        parts = (unknown[start : start + size] for start in range(0, len(unknown), size))
+        if words := self._words.unknown_in(unknown):
+            self._ask(words)
+            cached |= {text: self._composed(text) for text in unknown}
+            unknown = [text for text in unknown if cached[text] is None]
         answers = {
-            text: analysis for part in parts for text, analysis in zip(part, self._read(part), strict=True)
+            text: analysed(text, *answer) for text, answer in zip(unknown, self._ask(unknown), strict=True)
         }
         results = {text: analysis for text, analysis in cached.items() if analysis is not None} | answers
         self._known |= results
@@ -230,23 +252,26 @@ class Analysis:
         counts = {pair: self._holders.get(pair) for pair in self._shared([vectors])}
         return None if None in counts.values() else analysed(text, [vectors], self._shares(counts))
 
-    def _read(self, texts: Sequence[str]) -> list[Analysed]:
-        """Return the analysed words of texts, by a request for their term vectors in every shard."""
-        shards, sources = len(self._routing), [source_field(self.info, field) for field in self.fields]
-        named = {field: name for field in self.fields if (name := search_analyzer_of(self.info, field))}
-        analysers = {"per_field_analyzer": named} if named else {}
-        requests = [
-            {"doc": dict.fromkeys(sources, text), "routing": value, **analysers}
-            for text in texts
-            for value in self._routing
-        ]
-        answers = term_vectors(self.cluster, self.info.name, self.fields, requests, places=True)
-        vectors = [answer.get("term_vectors", {}) for answer in answers]
-        by_text = [vectors[place * shards : (place + 1) * shards] for place in range(len(texts))]
-        holders = self._holders_of(vectors)
-        for text, tokens in zip(texts, by_text, strict=True):
-            self._words.learn(text, tokens)
-        return [analysed(text, tokens, holders) for text, tokens in zip(texts, by_text, strict=True)]
+    def _ask(self, texts: Sequence[str]) -> list[tuple[Sequence[TermVectors], Mapping[str, float]]]:
+        """Return the term vectors of each text in every shard, and the number of documents of their terms;
+        learn the words.
+        """
+        shards = len(self._routing)
+        results: list[tuple[Sequence[TermVectors], Mapping[str, float]]] = []
+        for part in group_by_size(texts, lambda _: shards, ASKED_AT_ONCE):
+            requests = [
+                {"doc": dict.fromkeys(self._sources, text), "routing": value, **self._analysers}
+                for text in part
+                for value in self._routing
+            ]
+            answers = term_vectors(self.cluster, self.info.name, self.fields, requests, places=True)
+            vectors = [answer.get("term_vectors", {}) for answer in answers]
+            holders = self._holders_of(vectors)
+            for place, text in enumerate(part):
+                tokens = vectors[place * shards : (place + 1) * shards]
+                self._words.learn(text, tokens)
+                results.append((tokens, holders))
+        return results
 
     def _holders_of(self, vectors: Sequence[TermVectors]) -> dict[str, float]:
         """Return the number of documents that hold a term in any field, for terms that occur in several
@@ -256,17 +281,18 @@ class Analysis:
         """
         cached = {pair: self._holders.get(pair) for pair in self._shared(vectors)}
         missing = [pair for pair, count in cached.items() if count is None]
-        for start in range(0, len(missing), TERMS_AT_ONCE):
-            part = missing[start : start + TERMS_AT_ONCE]
-            bodies = []
-            for term, fields in part:
-                holding = {"bool": {"should": [{"term": {field: term}} for field in fields]}}
-                query = {"bool": {"filter": holding}}
-                bodies.append({"size": 0, "track_total_hits": True, "query": query})
-            answers = self.cluster.msearch(self.info.name, bodies, [term for term, _ in part])
-            with self.cluster.reading_answer("_msearch"):
-                counts = [int(answer["hits"]["total"]["value"]) for answer in answers]
-            cached |= dict(zip(part, counts, strict=True))
+        for part in group_by_size(missing, lambda _: 1, TERMS_AT_ONCE):
+            holding = [
+                {"bool": {"should": [{"term": {field: term}} for field in fields]}} for term, fields in part
+            ]
+            # One search that counts all terms costs the cluster half as much as a search for each.
+            body: dict[str, Any] = {"size": 0, "track_total_hits": False}
+            body["aggregations"] = {"terms": {"filters": {"filters": holding}}}
+            answer = self.cluster.search(self.info.name, body, {**SAME_COPY, "request_cache": "false"})
+            with self.cluster.reading_answer("_search"):
+                buckets = answer["aggregations"]["terms"]["buckets"]
+                counts = [int(bucket["doc_count"]) for bucket in buckets]
+                cached |= dict(zip(part, counts, strict=True))
         self._holders |= {pair: count for pair, count in cached.items() if count is not None}
         drop_oldest(self._holders, self.remembered)
         return self._shares(cached)
@@ -282,6 +308,17 @@ class Analysis:
         Where all shards are asked, a term that documents hold in one field alone is counted already.
         """
         return shared_terms(vectors, held=len(self._routing) == self.info.shards)
+
+    @cached_property
+    def _sources(self) -> list[str]:
+        """The name of each field in a document."""
+        return [source_field(self.info, field) for field in self.fields]
+
+    @cached_property
+    def _analysers(self) -> dict[str, Any]:
+        """The analysers of queries, as a request for term vectors names them."""
+        named = {field: name for field in self.fields if (name := search_analyzer_of(self.info, field))}
+        return {"per_field_analyzer": named} if named else {}
 
     @cached_property
     def _routing(self) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from hybridr.cluster.connection import Cluster
 from hybridr.cluster.routing import shards_for
 from hybridr.evaluation.label_free import idf
-from hybridr.indexing.terms.terms import Analysis
+from hybridr.indexing.terms.terms import Analysed, Analysis
 from support.corpus import bulk, create, put
 
 DOCUMENTS = {
@@ -156,3 +156,44 @@ def test_a_new_text_of_known_words_is_read_as_the_cluster_reads_it(cluster, inde
     other = analysis(cluster, index, "text", "other")
     other.of(["Quick dogs"])
     assert not other.remembers("dogs"), "`whitespace` is left to the cluster"
+
+
+@pytest.mark.parametrize("fields", [("text",), ("text", "text.plain")])
+def test_of_a_new_text_only_its_unknown_words_are_asked(cluster, index, fields, monkeypatch):
+    """Each word once, and the terms that documents hold in several fields by one search."""
+    made = analysis(cluster, index, *fields)
+    made.of(["the quick dogs"])
+    texts = ["quick brown dogs, brown foxes", "quick (nothing) jump", "brown 😀 of dogs"]
+    asked = [analysis(cluster, index, *fields).of([text])[0] for text in texts]
+    assert [read.idf_sum for read in asked] == pytest.approx(
+        [whole_reading(cluster, index, fields, text).idf_sum for text in texts]
+    )
+    bodies = sent_bodies(monkeypatch)
+    assert made.of(texts) == asked
+    docs, rest = bodies["_mtermvectors"]
+    assert {doc["doc"]["text"] for doc in docs["docs"]} == {"brown foxes nothing jump"}
+    assert {doc["doc"]["text"] for doc in rest["docs"]} == {texts[2]}, "more than words"
+    assert len(bodies.get("_search", ())) == (2 if len(fields) > 1 else 0)
+    assert "_msearch" not in bodies
+
+
+def whole_reading(cluster: Cluster, index: str, fields: tuple[str, ...], text: str) -> Analysed:
+    """The analysis of a text that is asked as a whole."""
+    made = analysis(cluster, index, *fields)
+    made._words.usable = False
+    return made.of([text])[0]
+
+
+def sent_bodies(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """The bodies of the requests from now on, by the last part of their path."""
+    bodies: dict[str, list[Any]] = {}
+    request = Cluster.request
+
+    def remembering(
+        self: Cluster, method: str, path: str, body: Any = None, *rest: Any, **options: Any
+    ) -> Any:
+        bodies.setdefault(path.rpartition("/")[2], []).append(body)
+        return request(self, method, path, body, *rest, **options)
+
+    monkeypatch.setattr(Cluster, "request", remembering)
+    return bodies
