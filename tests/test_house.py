@@ -337,8 +337,10 @@ def test_library_never_prints_or_exits() -> None:
                 assert (node.value.id, node.attr) != ("sys", "exit"), path
 
 
-COMMAND = re.compile(r"hybridr [a-z][a-z-]*(?: (?! )[^ ;]+)*[ =]$")
-"""The beginning of a command of hybridr, up to an argument."""
+COMMAND = re.compile(
+    r"(\bhybridr [a-z][a-z-]*(?: (?! )[^ ;]+)*|\brm(?: -r)?|--(?:alias|fields|index)(?:-[a-z]+)?)[ =]$"
+)
+"""The beginning of a command, or of an option that takes a name, up to an argument."""
 PLAIN_ARGUMENTS = "deployment.way kind.option() minimum modules request".split()
 """What needs no quotes, or has them; and numbers, beside constants."""
 

@@ -205,7 +205,8 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
         if name in fields and fields[name].type == "alias":
             path = info.mapping_of(name).get("path", "")
             raise DataError(
-                f"field '{name}' of '{info.name}' is an alias of '{path}'", hint=f"--fields {path}"
+                f"field '{name}' of '{info.name}' is an alias of '{path}'",
+                hint=f"--fields {shlex.quote(path)}",
             )
         if name in fields and fields[name].type not in STRING_TYPES:
             raise DataError(f"field '{name}' of index '{info.name}' is of type {fields[name].type}, not text")
@@ -216,7 +217,7 @@ def check_fields(info: IndexInfo, names: Sequence[str], sources: Sequence[dict[s
                 words = f'; [search] lexical_fields = ["{name}"] searches words there' if searched else ""
                 raise DataError(
                     f"'{name}' of index '{info.name}' is indexed from '{parent}' and not stored",
-                    hint=f"--fields {parent}{words}",
+                    hint=f"--fields {shlex.quote(parent)}{words}",
                 )
             texts = [field.name for field in fields.values() if field.type in TEXT_TYPES]
             inner = [text for text in texts if text.startswith(f"{name}.")]
@@ -254,9 +255,9 @@ def no_text_fields(info: IndexInfo) -> DataError:
     fields = info.mapped_fields
     strings = [field.name for field in fields if field.type in STRING_TYPES]
     field_list = ", ".join(f"{field.name} ({field.type})" for field in fields[:8]) or "none"
-    hint = (
-        f"if '{strings[0]}' holds text: --fields {strings[0]}" if strings else "name an index that holds text"
-    )
+    hint = "name an index that holds text"
+    if strings:
+        hint = f"if '{strings[0]}' holds text: --fields {shlex.quote(strings[0])}"
     return DataError(f"index '{info.name}' has no text fields; its fields: {field_list}", hint=hint)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ..errors import ClusterError, DataError, SettingsError, quantity
@@ -122,7 +123,8 @@ def text_fields(sample: list[dict[str, Any]], chosen_fields: tuple[str, ...], fi
     names = sorted({name for record in sample for name in record} - {"_id"})
     if not fields:
         texts = [name for name in names if any(isinstance(record.get(name), str) for record in sample)]
-        hint = f"--fields {','.join(texts[:3])}" if texts else "--fields NAME.NAME for one inside an object"
+        names_option = f"--fields {quote(','.join(texts[:3]))}"
+        hint = names_option if texts else "--fields NAME.NAME for one inside an object"
         raise DataError(f"{file}: no field 'title' or 'text', found {', '.join(names)}", hint=hint)
     if missing := [name for name in fields if name.split(".")[0] not in names]:
         raise DataError(
@@ -161,7 +163,8 @@ def index_to_replace(cluster: Cluster, settings: LoadSettings) -> IndexInfo | No
         raise DataError(
             f"'{settings.index}' is an alias of the index '{info.name}', which holds "
             f"{quantity(cluster.count(info.name), 'document')}",
-            hint=f"--index {info.name} deletes that index and loads it anew, or choose another --index",
+            hint=f"--index {quote(info.name)} deletes that index and loads it anew, "
+            "or choose another --index",
         )
     return info
 

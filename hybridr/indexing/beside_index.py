@@ -201,7 +201,8 @@ def notes_on_staying_aliases(earlier: Iterable[IndexInfo], alias: str) -> Iterat
     """Yield a line for each alias that an earlier reindex moved and that stays on that earlier index."""
     for info in earlier:
         for name in sorted({*moved_aliases(info)} - {alias}):
-            yield f"alias '{name}' stays on '{info.name}': the same command with --alias {name} moves it"
+            option = f"--alias {quote(name)}"
+            yield f"alias '{name}' stays on '{info.name}': the same command with {option} moves it"
 
 
 def remarks_of(

@@ -214,7 +214,7 @@ class StageFolder:
             raise DataError(f"{folder} lacks {missing[0]}, which its manifest names", hint=self.command)
         if strange := [name for name in parts if name not in named]:
             file = folder / strange[0]
-            raise DataError(f"{file} is not in the manifest", hint=f"rm {file}")
+            raise DataError(f"{file} is not in the manifest", hint=f"rm {quote(str(file))}")
         return manifest
 
     def manifest(self) -> dict[str, Any] | None:
@@ -222,7 +222,9 @@ class StageFolder:
         try:
             return read_manifest(self.folder)
         except DataError as error:
-            raise DataError(str(error), hint=f"rm {self.folder / MANIFEST_FILE}; {self.command}") from None
+            raise DataError(
+                str(error), hint=f"rm {quote(str(self.folder / MANIFEST_FILE))}; {self.command}"
+            ) from None
 
     def entry(self, manifest: Mapping[str, Any], name: str, kind: type[L]) -> L:
         """Return the label stored under `name` in the manifest. Raises DataError for a wrong value."""
@@ -230,7 +232,9 @@ class StageFolder:
         try:
             return kind.model_validate(manifest.get(name))
         except ValidationError as error:
-            raise DataError(f"{file}: {wrong_value(error)}", hint=f"rm {file}; {self.command}") from None
+            raise DataError(
+                f"{file}: {wrong_value(error)}", hint=f"rm {quote(str(file))}; {self.command}"
+            ) from None
 
     def unchanged(self, part: str, digest: str) -> Path:
         """Return the file of a part. Raises DataError unless its sha256 is `digest`."""
@@ -239,7 +243,7 @@ class StageFolder:
             sha256 = sha256_of(file)
         if sha256 != digest:
             problem = f"{file} is not the file that was written: it is damaged, or another"
-            raise DataError(problem, hint=f"rm {file}; {self.command}")
+            raise DataError(problem, hint=f"rm {quote(str(file))}; {self.command}")
         return file
 
     def compare(self) -> None:
@@ -374,7 +378,7 @@ def undamaged(file: Path, remedy: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError) as error:
         reason = str(error)
     first = next(iter(reason.strip().splitlines()), "it is damaged")
-    raise DataError(f"{file} cannot be read: {first}", hint=f"rm {file}; {remedy}") from None
+    raise DataError(f"{file} cannot be read: {first}", hint=f"rm {quote(str(file))}; {remedy}") from None
 
 
 def read_label(file: Path, kind: type[L], remedy: str) -> L:

@@ -368,7 +368,7 @@ def import_settings(
         ready.making,
         Making.of(TextRecipe(encoder, import_options, ready.origin.fields)),
         str(ready.vectors.folder),
-        f"encode again: rm -r {ready.vectors.folder}; {ready.vectors.command}",
+        f"encode again: rm -r {quote(str(ready.vectors.folder))}; {ready.vectors.command}",
     )
     return import_options
 

@@ -140,11 +140,13 @@ def made_parts(task: Encoding) -> list[str]:
     for name in vectors.parts():
         file = vectors.file(name)
         if name not in task.digests:
-            raise DataError(f"{file} has no part of texts", hint=f"rm {file}")
+            raise DataError(f"{file} has no part of texts", hint=f"rm {quote(str(file))}")
         label = read_label(file, VectorsLabel, vectors.command)
-        check_making(label.making, task.making, str(file), f"start anew: rm -r {vectors.folder}")
+        check_making(label.making, task.making, str(file), f"start anew: rm -r {quote(str(vectors.folder))}")
         if label.texts != task.digests[name]:
-            raise DataError(f"{file} was made of other texts", hint=f"rm {file}; {vectors.command}")
+            raise DataError(
+                f"{file} was made of other texts", hint=f"rm {quote(str(file))}; {vectors.command}"
+            )
         names.append(name)
     return names
 
